@@ -21,41 +21,19 @@ if __name__ == "sdk":
     SourceFileLoader(_names.__name__, f"{__path__[0]}/names.py").exec_module(_names)
     sys.modules[__name__] = _names.load(__path__[0])
 
-# The module of each public name. Names load at first use, so that `import sdk` stays as light as the standard library.
-_PUBLIC = {
-    "plan": "api",
-    "submit": "api",
-    "attach": "api",
-    "runs": "api",
-    "Plan": "spec.plan",
-    "Job": "spec.job",
-    "Resources": "spec.policies",
-    "Code": "spec.policies",
-    "Limits": "spec.policies",
-    "Retry": "spec.policies",
-    "Checkpoints": "spec.policies",
-    "Local": "spec.policies",
-    "Vertex": "spec.policies",
-    "FromCaller": "spec.job",
-    "Run": "run",
-    "RunInfo": "run",
-    "Result": "run",
-    "State": "status",
-    "Reason": "status",
-    "Status": "status",
-    "context": "runtime.context",
-    "Context": "runtime.context",
-    "PodliftError": "errors",
-    "InputError": "errors",
-    "RunNotFoundError": "errors",
-    "CorruptRunError": "errors",
-    "InsideTaskError": "errors",
-    "RunError": "errors",
-    "RunFailedError": "errors",
-    "RunCancelledError": "errors",
-    "RunCheckpointedError": "errors",
-    "WaitTimeoutError": "errors",
+# The public names of each module. They load at first use, so that `import sdk` stays as light as the standard library.
+_MODULES = {
+    "api": "plan submit attach runs",
+    "spec.plan": "Plan",
+    "spec.job": "Job FromCaller",
+    "spec.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
+    "run": "Run RunInfo Result",
+    "status": "State Reason Status",
+    "runtime.context": "context Context",
+    "errors": "PodliftError InputError RunNotFoundError CorruptRunError InsideTaskError RunError RunFailedError"
+    " RunCancelledError RunCheckpointedError WaitTimeoutError",
 }
+_PUBLIC = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = [*_PUBLIC]
 
 if TYPE_CHECKING:  # `as` makes these names public for a strict type checker

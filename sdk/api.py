@@ -148,7 +148,7 @@ def runs(
         # Read several at a time, but not more than needed.
         size = limit or len(urls) or 1
         chunks = (urls[at : at + size] for at in range(0, len(urls), size))
-        found = (info for chunk in chunks for info in in_parallel(_remote_info, chunk))
+        found = (info for chunk in chunks for info in in_parallel(_info, chunk))
         return list(itertools.islice(filter(fits, found), limit))
     folder = RootPaths(place).runs
     newest_first = sorted(references.candidates(folder), reverse=True)
@@ -172,28 +172,16 @@ def _is_named(run: str, pattern: str | None) -> bool:
     return pattern is None or any(fnmatch.fnmatchcase(each, pattern) for each in (run, ids.name_of(run)))
 
 
-def _info(url: str, *, whole: bool) -> RunInfo | None:
-    """Return the run in a folder; None if it was removed meanwhile."""
+def _info(url: str, *, whole: bool = False) -> RunInfo | None:
+    """Return the run in a directory; None for a folder that was removed meanwhile. A `whole` one may have a summary."""
     name = url.rpartition("/")[2]
-    summary = summaries.read(RunPaths(url)) if whole else None
-    if summary is not None:
-        return RunInfo(id=name, url=url, status=summary.status, **vars(summary.shown))
     try:
-        return _read_info(url)
+        summary = summaries.read(RunPaths(url)) if whole else None
+        if summary is not None:
+            return RunInfo(id=name, url=url, status=summary.status, **vars(summary.shown))
+        run = attach(url)
+        return RunInfo(id=name, url=url, status=run.status(), **vars(summaries.shown(run.plan.paths)))
     except Exception as error:  # one broken directory must not hide the others
-        if not os.path.lexists(url):
+        if not in_bucket(url) and not os.path.lexists(url):
             return None
         return RunInfo(id=name, url=url, status=None, problem=str(error) or repr(error))
-
-
-def _remote_info(url: str) -> RunInfo:
-    try:
-        return _read_info(url)
-    except Exception as error:  # one broken directory must not hide the others
-        return RunInfo(id=url.rpartition("/")[2], url=url, status=None, problem=str(error) or repr(error))
-
-
-def _read_info(url: str) -> RunInfo:
-    run = attach(url)
-    status = run.status()
-    return RunInfo(id=run.id, url=url, status=status, **vars(summaries.shown(run.plan.paths)))

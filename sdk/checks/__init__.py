@@ -22,13 +22,10 @@ _VERTEX = (
     vertex_hardware.region,
     vertex_hardware.provisioning,
     vertex_target.regions,
-    vertex_target.project,
-    vertex_target.account,
+    vertex_target.names,
     vertex_target.image,
     vertex_target.labels,
-    vertex_limits.disk,
-    vertex_limits.variables,
-    vertex_limits.shape,
+    vertex_limits.numbers,
     vertex_limits.times,
     vertex_target.replicas,
     vertex_target.mixed,
@@ -38,7 +35,7 @@ _VERTEX = (
 
 def of_local(job: Job, facts: Facts, *, target: Local | None = None) -> list[Finding]:
     """Return the findings of every check of local mode."""
-    return local.run(job, target or Local(), facts)
+    return list(local.run(job, target or Local(), facts))
 
 
 def of_vertex(
@@ -56,9 +53,9 @@ def of_vertex(
     """
     found = [finding for check in _VERTEX for finding in check(job, target)]
     found += vertex_hardware.tensorflow(job, target, facts)
-    found += vertex_limits.roles(job, target, strategies)
+    found += vertex_limits.roles(job, strategies)
     found += vertex_limits.display_name(run_id)
-    found += vertex_target.place(job, target, root)
+    found += vertex_target.place(target, root)
     found += vertex_online.run(job, target, facts, root)
     return list({(finding.level, finding.message): finding for finding in found}.values())
 

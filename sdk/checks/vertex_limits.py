@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..hardware import accelerators, pricing
 from ..spec.findings import Finding, error, note, warning
@@ -23,107 +23,81 @@ _LEAST_S = 600.0
 _OWN_VARIABLES = ("PODLIFT_RUN", "PODLIFT_TASKS")
 
 
-def disk(job: Job, target: Vertex) -> list[Finding]:
+def numbers(job: Job, target: Vertex) -> Iterator[Finding]:
+    """A boot disk of an unknown size, more variables than a container may have, and an environment of the tasks' own."""
     low, high = DISK_GB
-    requested = target.disk_gb
-    if low <= requested <= high:
-        return []
-    fits = {"vertex.disk_gb": min(max(requested, low), high)}
-    return [error(f"A boot disk has {low} to {high} GB. Received: vertex_disk_gb={requested}", fits)]
-
-
-def variables(job: Job, target: Vertex) -> list[Finding]:
-    """More environment variables than a container of Vertex AI may have."""
+    if not low <= target.disk_gb <= high:
+        fits = {"vertex.disk_gb": min(max(target.disk_gb, low), high)}
+        yield error(f"A boot disk has {low} to {high} GB. Received: vertex_disk_gb={target.disk_gb}", fits)
     row = accelerators.lookup(job.resources.accelerator)
     own = {*_OWN_VARIABLES, *(name for name, _ in row.env)}
     own |= {"TF_USE_LEGACY_KERAS"} if job.code.keras == "legacy" else set()
-    names = {*own, *job.env}
-    if len(names) <= MAX_VARIABLES:
-        return []
-    room = MAX_VARIABLES - len(own)
-    kept = dict(list({name: text for name, text in job.env.items() if name not in own}.items())[:room])
-    return [
-        Finding(
-            "error",
+    if len(own | job.env.keys()) > MAX_VARIABLES:
+        room = MAX_VARIABLES - len(own)
+        kept = [(name, text) for name, text in job.env.items() if name not in own][:room]
+        message = (
             f"A container of Vertex AI has at most {MAX_VARIABLES} variables, and podlift sets {len(own)}. Received: "
-            f"{len(job.env)} in env. Nearest: {room} of them, and the others in a file of the project.",
-            (("env", kept),),
+            f"{len(job.env)} in env. Nearest: {room} of them, and the others in a file of the project."
         )
-    ]
+        yield Finding("error", message, (("env", dict(kept)),))
+    if job.code.isolated:
+        message = (
+            "code_isolated=True is for local mode: on Vertex AI the image is the environment, with requirements added"
+        )
+        yield error(message, {"code.isolated": False})
 
 
-def display_name(run_id: str) -> list[Finding]:
-    if len(run_id) <= MAX_DISPLAY_NAME:
-        return []
-    return [error(f"A job's name has at most {MAX_DISPLAY_NAME} characters. Received: {len(run_id)}, {run_id!r}")]
+def display_name(run_id: str) -> Iterator[Finding]:
+    if len(run_id) > MAX_DISPLAY_NAME:
+        yield error(f"A job's name has at most {MAX_DISPLAY_NAME} characters. Received: {len(run_id)}, {run_id!r}")
 
 
-def shape(job: Job, target: Vertex) -> list[Finding]:
-    """A setting of local mode that Vertex AI cannot honour."""
-    if not job.code.isolated:
-        return []
-    message = "code_isolated=True is for local mode: on Vertex AI the image is the environment, with requirements added"
-    return [error(message, {"code.isolated": False})]
-
-
-def roles(job: Job, target: Vertex, strategies: Sequence[str] = ()) -> list[Finding]:
-    """Parameter servers that would stay unused, and more than one evaluator."""
-    requested, found = job.resources, []
-    servers, together = requested.ps, [name for name in strategies if name in SYNCHRONOUS]
+def roles(job: Job, strategies: Sequence[str]) -> Iterator[Finding]:
+    """Parameter servers that would stay unused."""
+    servers, together = job.resources.ps, [name for name in strategies if name in SYNCHRONOUS]
     if servers and together and PARAMETER_SERVER not in strategies:
         message = f"{', '.join(together)} trains without parameter servers: they would only cost money. Received: ps={servers}"
-        found.append(error(message, {"resources.ps": 0}))
-    if servers and requested.workers == 1:
+        yield error(message, {"resources.ps": 0})
+    if servers and job.resources.workers == 1:
         message = f"Parameter servers without workers: the chief only coordinates. Received: workers=1, ps={servers}"
-        found.append(warning(f"{message}; training needs at least workers=2"))
-    return found
+        yield warning(f"{message}; training needs at least workers=2")
 
 
-def times(job: Job, target: Vertex) -> list[Finding]:
+def times(job: Job, target: Vertex) -> Iterator[Finding]:
     """How long the job may run, and time limits that Vertex AI does not keep."""
-    limits, found = job.limits, []
-    timeout_s = limits.timeout_s
-    if timeout_s is None:
-        found.append(note("No timeout: Vertex AI stops the job after 7 days"))
-    elif timeout_s > WEEK_S and target.provisioning != "flex":
-        found.append(
-            warning(
-                f"Vertex AI documents no jobs of more than 7 days. Received: timeout={compact_duration(timeout_s)!r}"
-            )
-        )
+    limits = job.limits
+    timeout = "" if limits.timeout_s is None else f"timeout={compact_duration(limits.timeout_s)!r}"
+    if limits.timeout_s is None:
+        yield note("No timeout: Vertex AI stops the job after 7 days")
+    elif limits.timeout_s > WEEK_S and target.provisioning != "flex":
+        yield warning(f"Vertex AI documents no jobs of more than 7 days. Received: {timeout}")
     if limits.hang_s is not None:
-        found.append(note("limit_hang is for local mode: on Vertex AI a hung job runs until its timeout"))
-    exit_wait_s = limits.exit_wait_s
-    if timeout_s is not None and exit_wait_s >= timeout_s:
-        wait, timeout = compact_duration(exit_wait_s), compact_duration(timeout_s)
-        message = f"limit_exit_wait={wait!r} is not below the limit of the whole job: timeout={timeout!r}"
-        found.append(warning(message))
+        yield note("limit_hang is for local mode: on Vertex AI a hung job runs until its timeout")
+    if limits.timeout_s is not None and limits.exit_wait_s >= limits.timeout_s:
+        wait = compact_duration(limits.exit_wait_s)
+        yield warning(f"limit_exit_wait={wait!r} is not below the limit of the whole job: {timeout}")
     if limits.grace_s > _NOTICE_S and target.provisioning == "spot":
         grace = compact_duration(limits.grace_s)
-        message = f"limit_grace={grace!r} is more than the notice of a spot machine: {_NOTICE_S:g} s at best"
-        found.append(warning(message))
-    return found
+        yield warning(f"limit_grace={grace!r} is more than the notice of a spot machine: {_NOTICE_S:g} s at best")
 
 
-def cost(job: Job, target: Vertex) -> list[Finding]:
+def cost(job: Job, target: Vertex) -> Iterator[Finding]:
     """A job that may cost more than `max_cost_usd` in any of its regions, or whose price is unknown."""
     most = job.limits.max_cost_usd
     if most is None or accelerators.lookup(job.resources.accelerator).refused:
-        return []
+        return
     rented = target.rental(job.resources, job.limits)
     prices = [pricing.price(rented, region) for region in target.regions]
     unknown = next((found for found in prices if found.cap is None), None)
-    dearest = max(prices, key=lambda found: found.at_least)
-    findings = []
     if unknown and not job.limits.allow_unknown_price:
         where = "as flex-start" if target.provisioning == "flex" else f"in {unknown.region}"
         what = joined(unknown.missing, "and")
         message = f"max_cost_usd={most:g} cannot be enforced: no source gives the price of {what} {where}"
-        findings.append(error(message, {"limits.allow_unknown_price": True}))
+        yield error(message, {"limits.allow_unknown_price": True})
+    dearest = max(prices, key=lambda found: found.at_least)
     at_most = dearest.at_least * dearest.timeout_s / 3600
     if at_most > most:
-        findings.append(_too_much(job, target, dearest, at_most, most))
-    return findings
+        yield _too_much(job, target, dearest, at_most, most)
 
 
 def _too_much(job: Job, target: Vertex, price: pricing.Price, at_most: float, most: float) -> Finding:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..hardware import pricing
-from ..spec.findings import Facts, Finding, error
+from ..spec.findings import Facts, Finding, error, note, warning
 from ..spec.job import Job
 from ..spec.policies import Vertex
 from . import buckets
@@ -15,94 +15,75 @@ from . import buckets
 _ROLE = "roles/artifactregistry.reader"
 
 
-def run(job: Job, target: Vertex, facts: Facts, root: str = "") -> list[Finding]:
+def run(job: Job, target: Vertex, facts: Facts, root: str) -> Iterator[Finding]:
     known = facts.online
-    if "bucket" not in known:
-        found = _not_checked(root, target)
-    elif "seen" in known["bucket"]:
-        found = _checked_before(root, known["bucket"], target)
-    else:
-        found = [*_bucket(known["bucket"], target)]
-    found += [_image(known["image"], str(target.image))] if "image" in known else []
-    return [*found, *_quotas(known.get("quotas", {}), job, target)]
+    if "bucket" in known:
+        yield from _bucket(known["bucket"], target)
+    elif root.startswith("gs://") and not root.startswith("gs://<"):
+        name = root.split("/")[2]
+        message = f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.regions)})"
+        yield note(f"{message}. Next: podlift plan --online")
+    if "image" in known:
+        yield _image(known["image"], str(target.image))
+    yield from _quotas(known.get("quotas", {}), job, target)
 
 
 def _bucket(known: Mapping[str, Any], target: Vertex) -> Iterator[Finding]:
     name, about = known["name"], known["about"]
-    if known["exists"] is None:
+    if "seen" in known:
+        # It was checked before, or it is one of an emulator.
+        when = f" Checked on {known['seen']}; podlift plan --online checks again." if known["seen"] else ""
+        yield from (replace(finding, message=finding.message + when) for finding in _place(name, about, target))
+    elif known["exists"] is None:
         yield Finding("note", f"The bucket gs://{name} was not checked. {known['error']}")
-        return
-    if not known["exists"]:
+    elif not known["exists"]:
         # The default location is multi-regional, which training does not accept.
         create = f"gcloud storage buckets create gs://{name} --location={target.regions[0]}"
         missing = f"There is no bucket gs://{name}. Next: {create}, or gcloud storage ls."
         yield Finding("error", missing if known["status"] == 404 else str(known["error"]))
-        return
-    if not about:
+    elif not about:
         describe = f"gcloud storage buckets describe gs://{name}"
-        yield Finding(
-            "note", f"Objects of gs://{name} can be listed, but its location cannot be read. Next: {describe}."
-        )
-        return
-    yield from _place(name, about, target)
-    for message, option in (
-        (buckets.soft_delete(about), buckets.NO_SOFT_DELETE),
-        (buckets.versioning(about), buckets.NO_VERSIONING),
-    ):
-        if message:
-            yield Finding("warning", f"{message[0].upper()}{message[1:]}. Next: {buckets.update(name, option)}.")
-
-
-def _not_checked(root: str, target: Vertex) -> list[Finding]:
-    if not root.startswith("gs://") or root.startswith("gs://<"):
-        return []
-    name = root.removeprefix("gs://").partition("/")[0]
-    message = f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.regions)})"
-    return [Finding("note", f"{message}. Next: podlift plan --online.")]
-
-
-def _checked_before(root: str, known: Mapping[str, Any], target: Vertex) -> list[Finding]:
-    """A bucket that was checked before, or one of an emulator."""
-    when = f" Checked on {known['seen']}; podlift plan --online checks again." if known["seen"] else ""
-    return [replace(finding, message=finding.message + when) for finding in place(root, known["about"], target)]
+        yield note(f"Objects of gs://{name} can be listed, but its location cannot be read. Next: {describe}")
+    else:
+        yield from _place(name, about, target)
+        costs = {buckets.NO_SOFT_DELETE: buckets.soft_delete(about), buckets.NO_VERSIONING: buckets.versioning(about)}
+        for option, message in costs.items():
+            if message:
+                yield warning(f"{message[0].upper()}{message[1:]}. Next: {buckets.update(name, option)}")
 
 
 def place(root: str, about: Mapping[str, Any], target: Vertex) -> list[Finding]:
     """Check the kind and the region of a root's bucket; `about` is its resource in Cloud Storage."""
-    return [*_place(root.removeprefix("gs://").partition("/")[0], about, target)]
+    return [*_place(root.split("/")[2], about, target)]
 
 
 def _place(name: str, about: Mapping[str, Any], target: Vertex) -> Iterator[Finding]:
     place, kind, regions = str(about.get("location", "")).lower(), about.get("locationType"), list(target.regions)
-    create = f"gcloud storage buckets create gs://NAME --location={regions[0]}"
+    create = f"Next: gcloud storage buckets create gs://NAME --location={regions[0]}"
     if kind == "zone":
-        message = f"gs://{name} is a zonal bucket, where objects are visible before they are complete"
-        yield Finding("error", f"{message}. Next: {create}.")
+        yield error(f"gs://{name} is a zonal bucket, where objects are visible before they are complete. {create}")
     elif kind in ("multi-region", "dual-region"):
-        message = (
-            f"gs://{name} is a {kind} bucket ({place.upper()}), but training on Vertex AI needs one in a single region"
-        )
-        yield Finding("error", f"{message}. Next: {create}.")
+        needed = "training on Vertex AI needs one in a single region"
+        yield error(f"gs://{name} is a {kind} bucket ({place.upper()}), but {needed}. {create}")
     elif place not in regions:
         message = f"gs://{name} is in {place}, but Vertex AI needs it in the job's region. Received: vertex_regions={regions!r}"
         yield error(message, {"vertex.regions": [place]})
     else:
-        yield Finding("note", f"gs://{name} exists, in {place}.")
-        elsewhere = [region for region in regions if region != place]
-        if elsewhere:
+        yield note(f"gs://{name} exists, in {place}")
+        if elsewhere := [region for region in regions if region != place]:
             message = f"gs://{name} is in {place}: the job will not be created in {', '.join(elsewhere)}"
-            yield Finding("warning", f"{message}. Next: vertex_regions={[place]!r}.")
+            yield warning(f"{message}. Next: vertex_regions={[place]!r}")
 
 
 def _image(known: Mapping[str, Any], name: str) -> Finding:
-    describe = f"gcloud artifacts docker images describe {name}"
+    if known["exists"]:
+        return note(f"The image {name} exists; Vertex AI's service agent needs {_ROLE} to pull it")
+    reason = known["error"].rstrip(".")
     if known["exists"] is None:
-        return Finding("note", f"The image {name} was not checked: {known['error'].rstrip('.')}. Next: {describe}.")
-    if not known["exists"]:
-        listed = f"gcloud artifacts docker images list {name.partition('@')[0].rpartition('/')[0]}"
-        message = f"There is no image {name!r} ({known['error'].rstrip('.')})"
-        return Finding("error", f"{message}. Next: push it, or list the images: {listed}.")
-    return Finding("note", f"The image {name} exists; Vertex AI's service agent needs {_ROLE} to pull it.")
+        next_step = f"gcloud artifacts docker images describe {name}"
+        return note(f"The image {name} was not checked: {reason}. Next: {next_step}")
+    listed = f"gcloud artifacts docker images list {name.partition('@')[0].rpartition('/')[0]}"
+    return error(f"There is no image {name!r} ({reason}). Next: push it, or list the images: {listed}")
 
 
 def _quotas(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Finding]:
@@ -122,22 +103,20 @@ def _quotas(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Find
             yield _quota(needed, limit, ", ".join(regions), str(target.project))
     for message, metrics in unknown.items():
         listed = _command(str(target.project))
-        yield Finding("note", f"Quotas were not checked: {message.rstrip('.')} ({', '.join(metrics)}). Next: {listed}.")
+        yield note(f"Quotas were not checked: {message.rstrip('.')} ({', '.join(metrics)}). Next: {listed}")
 
 
 def _quota(needed: pricing.Quota, limit: int | None, where: str, project: str) -> Finding:
     if limit is None:
         message = f"No limit of {needed.metric} is known for {where}; {needed.amount} are needed"
-        return Finding("note", f"{message}. Next: {_command(project)}.")
+        return note(f"{message}. Next: {_command(project)}")
     if 0 <= limit < (needed.amount or 0):
         message = f"The quota {needed.metric} is {limit} in {where}, but {needed.amount} are needed ({needed.what})"
         page = f"https://console.cloud.google.com/iam-admin/quotas?project={project}"
-        return Finding(
-            "warning",
-            f"{message}: Vertex AI would reject the job. Next: request more at {page}, or choose another region.",
-        )
+        next_step = f"request more at {page}, or choose another region"
+        return warning(f"{message}: Vertex AI would reject the job. Next: {next_step}")
     amount = "unlimited" if limit < 0 else f"{limit}"
-    return Finding("note", f"The quota {needed.metric} is {amount} in {where}; {needed.amount} are needed.")
+    return note(f"The quota {needed.metric} is {amount} in {where}; {needed.amount} are needed")
 
 
 def _command(project: str) -> str:

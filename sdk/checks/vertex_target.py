@@ -33,24 +33,22 @@ _GONE = {
 }  # fmt: skip
 
 
-def regions(job: Job, target: Vertex) -> list[Finding]:
+def regions(job: Job, target: Vertex) -> Iterator[Finding]:
     """Regions that are malformed, repeated or unknown."""
     requested = list(target.regions)
-    found = []
-    mended = list(dict.fromkeys(_region(name) for name in requested))
+    mended = {"vertex.regions": list(dict.fromkeys(_region(name) for name in requested))}
     bad = [name for name in requested if not known_regions.is_region(name)]
     if bad:
         message = f"Not a region: {', '.join(map(repr, bad))}. A job runs in a region, not in a zone or a continent"
-        found.append(error(message, {"vertex.regions": mended}))
+        yield error(message, mended)
     twice = sorted({name for name in requested if requested.count(name) > 1})
     if twice:
-        found.append(error(f"{', '.join(twice)} is named more than once in vertex_regions", {"vertex.regions": mended}))
+        yield error(f"{', '.join(twice)} is named more than once in vertex_regions", mended)
     for name in dict.fromkeys(requested):
         if known_regions.is_region(name) and name not in known_regions.KNOWN:
             near = get_close_matches(name, known_regions.KNOWN, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            found.append(warning(f"{name!r} is not a known region of Vertex AI.{hint}".rstrip(".")))
-    return found
+            hint = f". Did you mean {near[0]!r}?" if near else ""
+            yield warning(f"{name!r} is not a known region of Vertex AI{hint}")
 
 
 def _region(name: str) -> str:
@@ -67,89 +65,60 @@ def _region(name: str) -> str:
     return near[0] if near else known_regions.DEFAULT
 
 
-def project(job: Job, target: Vertex) -> list[Finding]:
-    requested = target.project
-    if requested is None or _PROJECT.fullmatch(requested):
-        return []
-    mended = re.sub(r"[^a-z0-9-]+", "-", requested.rpartition("/")[2].strip().lower()).strip("-")[:30].rstrip("-")
-    change = {"vertex.project": mended} if _PROJECT.fullmatch(mended) else None
-    return [
-        error(
-            "A project's id has 6 to 30 lowercase letters, digits and dashes, a letter first (its number works too). Received: "
-            f"{requested!r}",
-            change,
-        )
-    ]
+def names(job: Job, target: Vertex) -> Iterator[Finding]:
+    """Malformed names of the project and of the service account."""
+    project, account = target.project, target.service_account
+    if project is not None and not _PROJECT.fullmatch(project):
+        mended = re.sub(r"[^a-z0-9-]+", "-", project.rpartition("/")[2].strip().lower()).strip("-")[:30].rstrip("-")
+        expected = "6 to 30 lowercase letters, digits and dashes, a letter first (its number works too)"
+        change = {"vertex.project": mended} if _PROJECT.fullmatch(mended) else None
+        yield error(f"A project's id has {expected}. Received: {project!r}", change)
+    if account is not None and not _ACCOUNT.fullmatch(account):
+        name = re.sub(r"[^a-z0-9-]+", "-", account.rpartition("/")[2].partition("@")[0].lower()).strip("-")
+        person = "@" in account and "gserviceaccount" not in account
+        usable = name and re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", project or "") and not person
+        message = "A job runs as a service account, not as a person" if person else "This is not a service account"
+        nearest = {"vertex.service_account": f"{name}@{project}.iam.gserviceaccount.com" if usable else None}
+        yield error(f"{message}: NAME@PROJECT.iam.gserviceaccount.com. Received: {account!r}", nearest)
 
 
-def place(job: Job, target: Vertex, root: str = "") -> list[Finding]:
+def place(target: Vertex, root: str) -> Iterator[Finding]:
     """A malformed bucket name, and a root outside the bucket."""
-    found = []
-    requested = target.bucket
-    bucket = (requested or "").removeprefix("gs://").strip("/")
-    if requested and not _BUCKET.fullmatch(bucket):
+    bucket = (target.bucket or "").removeprefix("gs://").strip("/")
+    if target.bucket and not _BUCKET.fullmatch(bucket):
         mended = re.sub(r"[^a-z0-9._-]+", "-", bucket.partition("/")[0].lower()).strip("-._")
+        expected = "lowercase letters, digits, dashes, dots and underscores"
         change = {"vertex.bucket": mended} if _BUCKET.fullmatch(mended) else None
-        message = (
-            f"A bucket's name has lowercase letters, digits, dashes, dots and underscores. Received: {requested!r}"
-        )
-        return [error(message, change)]
-    expected = f"gs://{bucket if '/' in bucket else f'{bucket}/podlift'}" if bucket else "gs://BUCKET/podlift"
+        yield error(f"A bucket's name has {expected}. Received: {target.bucket!r}", change)
+        return
+    inside = {"root": f"gs://{bucket if '/' in bucket else f'{bucket}/podlift'}"}
     if root and not root.startswith("gs://"):
-        change = {"root": expected} if bucket else None
-        more = "" if bucket else ". Next: root='gs://BUCKET/podlift', or vertex_bucket='BUCKET'"
-        found.append(
-            error(
-                f"Machines of Vertex AI can use buckets, but no folder of this machine. Received: root={root!r}{more}",
-                change,
-            )
-        )
-    elif root and bucket and root.removeprefix("gs://").partition("/")[0] != bucket.partition("/")[0]:
-        message = f"Two buckets are given. Received: root={root!r}, vertex_bucket={requested!r}"
-        # A plan without a bucket shows a placeholder.
-        found += [] if root.startswith("gs://<") else [error(message, {"root": expected})]
-    return found
+        message = f"Machines of Vertex AI can use buckets, but no folder of this machine. Received: root={root!r}"
+        more = ". Next: root='gs://BUCKET/podlift', or vertex_bucket='BUCKET'"
+        yield error(message, inside) if bucket else error(message + more)
+    # A plan without a bucket shows a placeholder.
+    elif bucket and root and not root.startswith("gs://<") and root.split("/")[2] != bucket.partition("/")[0]:
+        yield error(f"Two buckets are given. Received: root={root!r}, vertex_bucket={target.bucket!r}", inside)
 
 
-def account(job: Job, target: Vertex) -> list[Finding]:
-    requested = target.service_account
-    if requested is None or _ACCOUNT.fullmatch(requested):
-        return []
-    name = re.sub(r"[^a-z0-9-]+", "-", requested.rpartition("/")[2].partition("@")[0].lower()).strip("-")
-    owner = target.project or ""
-    person = "@" in requested and "gserviceaccount" not in requested
-    usable = name and re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", owner) and not person
-    change: dict[str, Any] = {
-        "vertex.service_account": f"{name}@{owner}.iam.gserviceaccount.com" if usable else None,
-    }
-    message = "A job runs as a service account, not as a person" if person else "This is not a service account"
-    return [error(f"{message}: NAME@PROJECT.iam.gserviceaccount.com. Received: {requested!r}", change)]
-
-
-def image(job: Job, target: Vertex) -> list[Finding]:
+def image(job: Job, target: Vertex) -> Iterator[Finding]:
     """An image that is no longer available, or a malformed name."""
-    requested = target.image
-    if requested is None:
-        return []
+    requested = target.image or ""
     if "://" in requested or re.search(r"\s", requested):
         mended = re.sub(r"\s", "", requested.partition("://")[2] or requested)
         message = f"An image's name has neither a scheme nor spaces. Received: {requested!r}"
-        return [error(message, {"vertex.image": mended})]
-    retired = _RETIRED.match(requested)
-    if retired is None:
-        return []
-    kind, version = retired[1], retired[2].partition(".")[0]
-    when = _GONE.get((kind, version))
-    release = _release(version, hardware(job))
-    mine = f"{target.regions[0]}-docker.pkg.dev/{target.project or 'PROJECT'}/images/tensorflow:{release}"
-    gone = f"has not been available since {when}" if when else "is no longer maintained"
-    return [
-        error(
+        yield error(message, {"vertex.image": mended})
+    elif retired := _RETIRED.match(requested):
+        kind, version = retired[1], retired[2].partition(".")[0]
+        when = _GONE.get((kind, version))
+        release = _release(version, hardware(job))
+        mine = f"{target.regions[0]}-docker.pkg.dev/{target.project or 'PROJECT'}/images/tensorflow:{release}"
+        gone = f"has not been available since {when}" if when else "is no longer maintained"
+        message = (
             f"Google's image {requested!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python and "
-            "TensorFlow works, such as one made FROM tensorflow/tensorflow:*-gpu, in a registry of the same region",
-            {"vertex.image": mine},
+            "TensorFlow works, such as one made FROM tensorflow/tensorflow:*-gpu, in a registry of the same region"
         )
-    ]
+        yield error(message, {"vertex.image": mine})
 
 
 def _release(version: str, row: Accelerator) -> str:
@@ -160,16 +129,15 @@ def _release(version: str, row: Accelerator) -> str:
     return ".".join(map(str, min(max(wanted, low), high)))
 
 
-def labels(job: Job, target: Vertex) -> list[Finding]:
-    requested: Mapping[str, str] = target.labels
+def labels(job: Job, target: Vertex) -> Iterator[Finding]:
+    requested = target.labels
     problems = [f"{key!r} is set by podlift" for key in requested if key in OWN_LABELS]
     problems += [f"the key {key!r} {why}" for key in requested if (why := _wrong(key, key=True))]
     problems += [f"the value {text!r} of {key!r} {why}" for key, text in requested.items() if (why := _wrong(text))]
-    if not problems:
-        return []
-    mended = {_label(key) or "label": _label(text) for key, text in requested.items() if key not in OWN_LABELS}
-    message = "Labels are lowercase letters, digits, dashes and underscores, 64 characters at most"
-    return [error(f"{message}: {'; '.join(problems)}", {"vertex.labels": mended})]
+    if problems:
+        mended = {_label(key) or "label": _label(text) for key, text in requested.items() if key not in OWN_LABELS}
+        message = "Labels are lowercase letters, digits, dashes and underscores, 64 characters at most"
+        yield error(f"{message}: {'; '.join(problems)}", {"vertex.labels": mended})
 
 
 def _wrong(text: str, *, key: bool = False) -> str:
@@ -190,34 +158,29 @@ def _label(text: str) -> str:
     return "".join(char if _fits(char) else "-" for char in text.lower())[:MAX_LABEL]
 
 
-def replicas(job: Job, target: Vertex) -> list[Finding]:
+def replicas(job: Job, target: Vertex) -> Iterator[Finding]:
     """Pools that Vertex AI rejects: too many, several chiefs, several evaluators, a second replica of a TPU."""
     patched = dict(_patched(target))
-    found = []
-    if any(index >= MAX_POOLS for index in patched):
+    if max(patched, default=0) >= MAX_POOLS:
         message = f"A job has at most {MAX_POOLS} pools. Received: pool {max(patched)} in raw"
         kept = {index: pool for index, pool in patched.items() if index < MAX_POOLS}
-        found.append(error(message, {"vertex.raw": _with_pools(target, kept)}))
+        yield error(message, {"vertex.raw": _with_pools(target, kept)})
     tpu = hardware(job).family == "tpu"
     for index, pool in patched.items():
         count = _number(pool.get("replicaCount"))
-        if count is None or count <= 1:
-            continue
         what = {0: "A job has one chief, in pool 0", 3: "A job has at most one evaluator, in pool 3"}.get(index)
-        if what is None and tpu:
-            what = "A job with TPUs has exactly one task"
-        if what:
+        what = what or ("A job with TPUs has exactly one task" if tpu else "")
+        if what and count is not None and count > 1:
             fixed = {"vertex.raw": _without(target, index, "replicaCount")}
-            found.append(error(f"{what}. Received: replicaCount {count} in raw", fixed))
-    return found
+            yield error(f"{what}. Received: replicaCount {count} in raw", fixed)
 
 
-def mixed(job: Job, target: Vertex) -> list[Finding]:
+def mixed(job: Job, target: Vertex) -> Iterator[Finding]:
     """Accelerators of several kinds in one job, which must be in one zone."""
+    row = hardware(job)
     own = {pool.index: pool.accelerator.type for pool in target.pools(job.resources)}
     # Some TPUs are named by their machine type alone.
-    own[0] = own[0] or (hardware(job).name if hardware(job).family == "tpu" else None)
-    found = []
+    own[0] = own[0] or (row.name if row.family == "tpu" else None)
     for index, pool in _patched(target):
         kind = _kind(pool)
         others = sorted({name for place, name in own.items() if name and place != index and name != kind})
@@ -225,15 +188,12 @@ def mixed(job: Job, target: Vertex) -> list[Finding]:
             continue
         fixed = {"vertex.raw": _without(target, index, "machineSpec")}
         received = f"Received: {kind!r} in raw beside {', '.join(others)}"
-        if "TPU" in kind or hardware(job).family == "tpu":
-            found.append(error(f"A job with TPUs has one pool, without GPUs. {received}", fixed))
+        if "TPU" in kind or row.family == "tpu":
+            yield error(f"A job with TPUs has one pool, without GPUs. {received}", fixed)
         elif apart := _apart(kind, others, target):
-            found.append(error(f"Accelerators of one job must be in one zone, but {apart}. {received}", fixed))
+            yield error(f"Accelerators of one job must be in one zone, but {apart}. {received}", fixed)
         else:
-            found.append(
-                warning(f"Accelerators of one job must be in one zone; it is unknown where both are. {received}")
-            )
-    return found
+            yield warning(f"Accelerators of one job must be in one zone; it is unknown where both are. {received}")
 
 
 def _apart(kind: str, others: list[str], target: Vertex) -> str:

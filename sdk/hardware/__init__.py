@@ -50,12 +50,12 @@ def rates(
     regions: tuple[str, ...] = _US,
     source: PriceSource = ENGINE,
 ) -> tuple[Rate, ...]:
-    found: list[Rate] = []
-    if standard is not None:
-        found.append(Rate(usd=standard * times, kind="standard", regions=regions, source=source))
-    if spot is not None:
-        found.append(Rate(usd=spot * times, kind="spot", regions=regions, source=source))
-    return tuple(found)
+    prices: dict[Provisioning, float | None] = {"standard": standard, "spot": spot}
+    return tuple(
+        Rate(usd=usd * times, kind=kind, regions=regions, source=source)
+        for kind, usd in prices.items()
+        if usd is not None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ quotas; memory of a chip from the vendor's data sheets. Prices: see each row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from . import ENGINE_A2, VERTEX, Accelerator, Rate, rates
@@ -25,94 +25,41 @@ def _name(base: str, count: int) -> str:
     return base if count == 1 else f"{base}:{count}"
 
 
-def _row(base: str, count: int, machines: Sequence[str], **more: object) -> Accelerator:
-    facts: dict[str, object] = {
-        "seen_in": _SEEN, "machine": machines[0] if machines else None, "chips": count, "count": count,
-        **more,
-    }  # fmt: skip
-    host = facts["machine"]
-    return Accelerator(
-        name=_name(base, count),
-        family="gpu",
-        backends=("vertex",),
-        aliases=(f"{base}:1",) if count == 1 else (),
-        machines=tuple(machines),
-        vcpus=vcpus(host) if isinstance(host, str) else None,
-        **facts,  # type: ignore[arg-type]
-    )
+def _rows(
+    base: str, hosts: Mapping[int, Sequence[str]], one: Sequence[Rate] = (), **facts: object
+) -> list[Accelerator]:
+    """Return a row for each number of GPUs.
 
-
-def _l4() -> list[Accelerator]:
-    machines = {1: (4, 8, 12, 16, 32), 2: (24,), 4: (48,), 8: (96,)}
-    return [
-        _row(
-            "l4", count, [f"g2-standard-{size}" for size in sizes], type="NVIDIA_L4", title="NVIDIA L4", memory_gib=24,
-            rates=rates(0.560, 0.223, times=count), flex=True, quota="nvidia_l4_gpus",
+    Args:
+        base: the name of a row with one GPU.
+        hosts: the machine types, the default one first, by the number of GPUs.
+        one: the rates of one GPU.
+        **facts: fields of all rows.
+    """
+    rows = []
+    for count, machines in hosts.items():
+        own: dict[str, object] = {
+            "seen_in": _SEEN,
+            "rates": tuple(replace(rate, usd=rate.usd * count) for rate in one),
+            **facts,
+        }
+        if "instead" in facts:
+            own["instead"] = _name(str(facts["instead"]), count)
+        rows.append(
+            Accelerator(
+                name=_name(base, count),
+                family="gpu",
+                backends=("vertex",),
+                aliases=(f"{base}:1",) if count == 1 else (),
+                machine=machines[0] if machines else None,
+                machines=tuple(machines),
+                vcpus=vcpus(machines[0]) if machines else None,
+                chips=count,
+                count=count,
+                **own,  # type: ignore[arg-type]
+            )
         )
-        for count, sizes in machines.items()
-    ]  # fmt: skip
-
-
-def _a100() -> list[Accelerator]:
-    about = {"type": "NVIDIA_TESLA_A100", "title": "NVIDIA A100", "memory_gib": 40, "flex": True}
-    small = [
-        _row(
-            "a100", count, [f"a2-highgpu-{count}g"], **about, quota="nvidia_a100_gpus", includes_machine=True,
-            rates=rates(3.673385, 1.293355, times=count, source=ENGINE_A2),
-        )
-        for count in (1, 2, 4, 8)
-    ]  # fmt: skip
-    large = [
-        _row(
-            "a100-80gb", count, [f"a2-ultragpu-{count}g"], type="NVIDIA_A100_80GB", title="NVIDIA A100", flex=None,
-            memory_gib=80, quota="nvidia_a100_80gb_gpus", includes_machine=True,
-        )
-        for count in (1, 2, 4, 8)
-    ]  # fmt: skip
-    whole = _row("a100", 16, ["a2-megagpu-16g"], **about, quota="nvidia_a100_gpus", includes_machine=True)
-    return [*small, whole, *large]
-
-
-def _h100(count: int) -> tuple[Rate, ...]:
-    # On demand from the page of Vertex AI; spot from Compute Engine's list.
-    return rates(9.79655057, times=count, source=VERTEX) + rates(None, 2.99, times=count)
-
-
-def _hopper() -> list[Accelerator]:
-    h100 = [
-        _row(
-            "h100", count, [f"a3-highgpu-{count}g"], type="NVIDIA_H100_80GB", title="NVIDIA H100", memory_gib=80,
-            rates=_h100(count), flex=True, quota="nvidia_h100_gpus",
-        )
-        for count in (1, 2, 4, 8)
-    ]  # fmt: skip
-    mega = _row(
-        "h100-mega", 8, ["a3-megagpu-8g"], type="NVIDIA_H100_MEGA_80GB", title="NVIDIA H100 Mega",
-        memory_gib=80, rates=rates(82.754, 25.28), flex=None,
-    )  # fmt: skip
-    h200 = _row(
-        "h200", 8, ["a3-ultragpu-8g"], type="NVIDIA_H200_141GB", title="NVIDIA H200", memory_gib=141, flex=True, script=_NCCL,
-    )  # fmt: skip
-    return [*h100, mega, h200]
-
-
-def _blackwell() -> list[Accelerator]:
-    pro = [
-        _row(
-            "rtx-pro-6000", count, [f"g4-standard-{48 * count}"], type="NVIDIA_RTX_PRO_6000", title="NVIDIA RTX PRO 6000",
-            memory_gib=96,
-        )
-        for count in (1, 2, 4, 8)
-    ]  # fmt: skip
-    b200 = _row(
-        "b200", 8, ["a4-highgpu-8g"], type="NVIDIA_B200", title="NVIDIA B200", memory_gib=180, flex=True, script=_NCCL,
-        rates=rates(90.2, 32.6), notes="the price mixes several entries of the list: 64.4 elsewhere",
-    )  # fmt: skip
-    gb200 = _row(
-        "gb200", 4, ["a4x-highgpu-4g"], type="NVIDIA_GB200", title="NVIDIA GB200", memory_gib=186, script=_NCCL,
-        reservation=True, notes="needs a reservation, set by Vertex(raw=...)",
-    )  # fmt: skip
-    return [*pro, b200, gb200]
+    return rows
 
 
 def _hosts(kind: str, count: int) -> list[str]:
@@ -141,37 +88,73 @@ def _counts(kind: str, shape: str, size: int) -> tuple[int, ...]:
     return (4,)
 
 
-def _attached() -> list[Accelerator]:
-    """GPUs attached to an n1 machine, which is priced separately."""
-    return [
-        *_kind("t4", (1, 2, 4), rates(0.35, 0.175), type="NVIDIA_TESLA_T4", memory_gib=16, quota="nvidia_t4_gpus"),
-        *_kind(
-            "v100", (1, 2, 4, 8), rates(2.48, 1.0885), type="NVIDIA_TESLA_V100", memory_gib=16, quota="nvidia_v100_gpus",
-            regions=_V100_REGIONS,
-        ),
-        *_kind("p4", (1, 2, 4), rates(0.60, 0.224), type="NVIDIA_TESLA_P4", memory_gib=8),
-        *_kind(
-            "p100", (1, 2, 4), rates(1.46, 0.703), type="NVIDIA_TESLA_P100", memory_gib=16, quota="nvidia_p100_gpus",
-            refused="support for P100 ended on 2026-09-15",
-        ),
-    ]  # fmt: skip
+def _attached(base: str, counts: Sequence[int], one: Sequence[Rate], **facts: object) -> list[Accelerator]:
+    """Return GPUs that are attached to an n1 machine, which is priced separately."""
+    hosts = {count: _hosts(base, count) for count in counts}
+    return _rows(base, hosts, one, title=f"NVIDIA {base.upper()}", **facts)
 
 
-def _kind(base: str, counts: Sequence[int], one: Sequence[Rate], **more: object) -> list[Accelerator]:
-    return [
-        _row(
-            base, count, _hosts(base, count), title=f"NVIDIA {base.upper()}",
-            instead=_name("t4", count) if "refused" in more else "",
-            rates=tuple(replace(rate, usd=rate.usd * count) for rate in one), **more,
-        )
-        for count in counts
-    ]  # fmt: skip
+_L4 = {size: [f"g2-standard-{12 * size}"] for size in (2, 4, 8)}
+_A100 = {
+    "type": "NVIDIA_TESLA_A100",
+    "title": "NVIDIA A100",
+    "memory_gib": 40,
+    "flex": True,
+    "quota": "nvidia_a100_gpus",
+}
+# On demand from the page of Vertex AI; spot from Compute Engine's list.
+_H100_RATES = rates(9.79655057, source=VERTEX) + rates(None, 2.99)
+_UP_TO_8 = (1, 2, 4, 8)
 
-
-def _gone() -> Accelerator:
-    return _row(
-        "k80", 1, [], type="NVIDIA_TESLA_K80", title="NVIDIA K80", seen_in=(), instead="t4", refused="K80 is no longer offered"
-    )  # fmt: skip
-
-
-ROWS = (*_l4(), *_attached(), *_a100(), *_hopper(), *_blackwell(), _gone())
+ROWS = (
+    *_rows(
+        "l4", {1: [f"g2-standard-{size}" for size in (4, 8, 12, 16, 32)], **_L4}, rates(0.560, 0.223), type="NVIDIA_L4",
+        title="NVIDIA L4", memory_gib=24, flex=True, quota="nvidia_l4_gpus",
+    ),
+    *_attached("t4", (1, 2, 4), rates(0.35, 0.175), type="NVIDIA_TESLA_T4", memory_gib=16, quota="nvidia_t4_gpus"),
+    *_attached(
+        "v100", _UP_TO_8, rates(2.48, 1.0885), type="NVIDIA_TESLA_V100", memory_gib=16, quota="nvidia_v100_gpus",
+        regions=_V100_REGIONS,
+    ),
+    *_attached("p4", (1, 2, 4), rates(0.60, 0.224), type="NVIDIA_TESLA_P4", memory_gib=8),
+    *_attached(
+        "p100", (1, 2, 4), rates(1.46, 0.703), type="NVIDIA_TESLA_P100", memory_gib=16, quota="nvidia_p100_gpus",
+        refused="support for P100 ended on 2026-09-15", instead="t4",
+    ),
+    *_rows(
+        "a100", {count: [f"a2-highgpu-{count}g"] for count in _UP_TO_8}, rates(3.673385, 1.293355, source=ENGINE_A2),
+        includes_machine=True, **_A100,
+    ),
+    *_rows("a100", {16: ["a2-megagpu-16g"]}, includes_machine=True, **_A100),
+    *_rows(
+        "a100-80gb", {count: [f"a2-ultragpu-{count}g"] for count in _UP_TO_8}, type="NVIDIA_A100_80GB", title="NVIDIA A100",
+        memory_gib=80, flex=None, quota="nvidia_a100_80gb_gpus", includes_machine=True,
+    ),
+    *_rows(
+        "h100", {count: [f"a3-highgpu-{count}g"] for count in _UP_TO_8}, _H100_RATES, type="NVIDIA_H100_80GB",
+        title="NVIDIA H100", memory_gib=80, flex=True, quota="nvidia_h100_gpus",
+    ),
+    *_rows(
+        "h100-mega", {8: ["a3-megagpu-8g"]}, type="NVIDIA_H100_MEGA_80GB", title="NVIDIA H100 Mega", memory_gib=80, flex=None,
+        rates=rates(82.754, 25.28),
+    ),
+    *_rows(
+        "h200", {8: ["a3-ultragpu-8g"]}, type="NVIDIA_H200_141GB", title="NVIDIA H200", memory_gib=141, flex=True, script=_NCCL
+    ),
+    *_rows(
+        "rtx-pro-6000", {count: [f"g4-standard-{48 * count}"] for count in _UP_TO_8}, type="NVIDIA_RTX_PRO_6000",
+        title="NVIDIA RTX PRO 6000", memory_gib=96,
+    ),
+    *_rows(
+        "b200", {8: ["a4-highgpu-8g"]}, type="NVIDIA_B200", title="NVIDIA B200", memory_gib=180, flex=True, script=_NCCL,
+        rates=rates(90.2, 32.6), notes="the price mixes several entries of the list: 64.4 elsewhere",
+    ),
+    *_rows(
+        "gb200", {4: ["a4x-highgpu-4g"]}, type="NVIDIA_GB200", title="NVIDIA GB200", memory_gib=186, script=_NCCL,
+        reservation=True, notes="needs a reservation, set by Vertex(raw=...)",
+    ),
+    *_rows(
+        "k80", {1: []}, type="NVIDIA_TESLA_K80", title="NVIDIA K80", seen_in=(), instead="t4",
+        refused="K80 is no longer offered",
+    ),
+)  # fmt: skip

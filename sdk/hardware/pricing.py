@@ -83,11 +83,6 @@ def price(rented: Rental, region: str | None = None) -> Price:
     )
 
 
-def of_row(pool: Pool, region: str, kind: Provisioning) -> float | None:
-    """Return the price of one machine of a pool for one hour; None if unknown."""
-    return _sum([(what, rates, 1) for what, rates, _ in _parts(pool)], kind, region)
-
-
 _PricePart = tuple[str, tuple[Rate, ...], int]
 
 

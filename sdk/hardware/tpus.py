@@ -33,108 +33,94 @@ _NO_TENSORFLOW = {
 _PJRT = (("NEXT_PLUGGABLE_DEVICE_USE_C_API", "true"), ("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", "/lib/libtpu.so"))
 # Chips in one machine: machine type, CPUs, memory in GB.
 _V5E = {1: ("ct5lp-hightpu-1t", 24, 48), 4: ("ct5lp-hightpu-4t", 112, 192), 8: ("ct5lp-hightpu-8t", 224, 384)}
-_V6E = {1: "ct6e-standard-1t", 4: "ct6e-standard-4t", 8: "ct6e-standard-8t"}
-_PODS = ("4x4", "4x8", "8x8", "8x16", "16x16")
+# From v5e on: the end of the name, the chips in one machine, the topology.
+_SHAPES = (
+    ("1", 1, "1x1"), ("4", 4, "2x2"), ("8", 8, "2x4"), ("8@4t", 4, "2x4"),
+    ("16", 4, "4x4"), ("32", 4, "4x8"), ("64", 4, "8x8"), ("128", 4, "8x16"), ("256", 4, "16x16"),
+)  # fmt: skip
 
 
-def _many_hosts(hosts: int) -> str:
-    return (
-        f"it spans {hosts} machines, and TensorFlow on several TPU machines needs images that are no longer maintained"
-    )
-
-
-def _row(generation: str, name: str, *, hosts: int, chips: int, instead: str, **more: object) -> Accelerator:
-    oldest = _OLDEST.get(generation)
-    why = _NO_TENSORFLOW.get(generation) or (_many_hosts(hosts) if hosts > 1 else "")
-    facts: dict[str, object] = {"title": f"TPU {generation.removeprefix('tpu')}", **more}
+def _row(
+    generation: str, end: str, *, hosts: int, chips: int, machine: str, instead: str, **facts: object
+) -> Accelerator:
+    name, oldest = f"{generation}-{end}", _OLDEST.get(generation)
+    several = "TensorFlow on several TPU machines needs images that are no longer maintained"
+    refused = _NO_TENSORFLOW.get(generation) or (f"it spans {hosts} machines, and {several}" if hosts > 1 else "")
     return Accelerator(
         name=name,
         family="tpu",
         # TPUs of one machine have a stand-in on CPUs.
-        backends=("vertex",) if why else ("local", "vertex"),
+        backends=("vertex",) if refused else ("local", "vertex"),
+        title=f"TPU {generation.removeprefix('tpu')}",
+        machine=machine,
+        machines=(machine,),
         chips=chips,
         hosts=hosts,
         memory_gib=_MEMORY_GIB[generation],
         flops=_FLOPS.get(generation),
         regions=_REGIONS[generation],
+        includes_machine=True,
         runs_tensorflow=oldest is not None,
         tensorflow=(oldest, _NEWEST) if oldest else None,
-        refused=why,
-        instead=instead if why else "",
+        refused=refused,
+        instead=instead if refused else "",
         **facts,  # type: ignore[arg-type]
     )
 
 
-def _by_cores() -> list[Accelerator]:
+def _by_cores(generation: str, price: tuple[Rate, ...]) -> list[Accelerator]:
     """v2 and v3: one machine has 8 cores in 4 chips, a pod a multiple of 32 cores."""
-    prices = {"v2": rates(4.50, 1.35), "v3": rates(8.00, 2.04)}
     return [
         _row(
-            generation, f"{generation}-{cores}", hosts=cores // 8, chips=cores // 2, instead=f"{generation}-8",
-            aliases=(f"tpu-{generation}-{cores}",), machine="cloud-tpu", machines=("cloud-tpu",), count=cores,
-            type=f"TPU_{generation.upper()}", rates=price if cores == 8 else (), includes_machine=True,
-            quota=f"tpu_{generation}",
+            generation, f"{cores}", hosts=cores // 8, chips=cores // 2, machine="cloud-tpu", instead=f"{generation}-8",
+            aliases=(f"tpu-{generation}-{cores}",), type=f"TPU_{generation.upper()}", count=cores,
+            rates=price if cores == 8 else (), quota=f"tpu_{generation}",
         )
-        for generation, price in prices.items()
         for cores in (8, 32, 64, 128, 256, 512)
     ]  # fmt: skip
 
 
-def _v5e_rates(chips: int) -> tuple[Rate, ...]:
-    return (
+def _v5e(end: str, each: int, topology: str) -> Accelerator:
+    chips = _chips(topology)
+    machine, vcpus, ram_gb = _V5E[each]
+    price = (
         *rates(1.20, 0.245, times=chips),
         *rates(None, 0.245, times=chips, regions=("us-east1", "us-west1")),
         *rates(None, 0.48, times=chips, regions=("us-west4",)),
     )
+    return _row(
+        "v5e", end, hosts=chips // each, chips=chips, machine=machine, instead="v5e-8", topology=topology, vcpus=vcpus,
+        ram_gb=ram_gb, rates=price, env=_PJRT, aliases=(f"tpu-v5e-{end}", f"v5litepod-{end}"), quota="tpu_v5e",
+    )  # fmt: skip
 
 
-def _v5e() -> list[Accelerator]:
-    shapes = [("v5e-1", 1, "1x1"), ("v5e-4", 4, "2x2"), ("v5e-8", 8, "2x4"), ("v5e-8@4t", 4, "2x4")]
-    shapes += [(f"v5e-{_chips(pod)}", 4, pod) for pod in _PODS]
-    rows = []
-    for name, each, topology in shapes:
-        chips = _chips(topology)
-        machine, vcpus, ram_gb = _V5E[each]
-        rows.append(
-            _row(
-                "v5e", name, hosts=chips // each, chips=chips, instead="v5e-8", machine=machine, machines=(machine,),
-                topology=topology, vcpus=vcpus, ram_gb=ram_gb, rates=_v5e_rates(chips), includes_machine=True, env=_PJRT,
-                aliases=(f"tpu-{name}", name.replace("v5e", "v5litepod")), quota="tpu_v5e",
-            )
-        )  # fmt: skip
-    return rows
+def _v6e(end: str, each: int, topology: str) -> Accelerator:
+    chips = _chips(topology)
+    return _row(
+        "v6e", end, hosts=chips // each, chips=chips, machine=f"ct6e-standard-{each}t", instead=f"v5e-{min(chips, 8)}",
+        topology=topology, rates=rates(2.70, 0.544, times=chips), aliases=(f"tpu-v6e-{end}",),
+    )  # fmt: skip
 
 
-def _v6e() -> list[Accelerator]:
-    shapes = [("v6e-1", 1, "1x1"), ("v6e-4", 4, "2x2"), ("v6e-8", 8, "2x4"), ("v6e-8@4t", 4, "2x4")]
-    shapes += [(f"v6e-{_chips(pod)}", 4, pod) for pod in _PODS]
-    nearest = {1: "v5e-1", 4: "v5e-4"}
-    return [
-        _row(
-            "v6e", name, hosts=_chips(topology) // each, chips=_chips(topology),
-            instead=nearest.get(_chips(topology), "v5e-8"), machine=_V6E[each], machines=(_V6E[each],), topology=topology,
-            rates=rates(2.70, 0.544, times=_chips(topology)), includes_machine=True, aliases=(f"tpu-{name}",),
-        )
-        for name, each, topology in shapes
-    ]  # fmt: skip
-
-
-def _seventh() -> list[Accelerator]:
-    machine = "tpu7x-standard-4t"
-    return [
-        _row(
-            "tpu7x", f"tpu7x-{_chips(topology)}", hosts=_chips(topology) // 4, chips=_chips(topology),
-            instead="v5e-4" if hosts == 1 else "v5e-8", machine=machine, machines=(machine,), topology=topology,
-            includes_machine=True, aliases=(f"v7x-{_chips(topology)}",),
-        )
-        for topology, hosts in (("2x2x1", 1), ("8x8x16", 256))
-    ]  # fmt: skip
+def _tpu7x(topology: str, instead: str) -> Accelerator:
+    chips = _chips(topology)
+    return _row(
+        "tpu7x", f"{chips}", hosts=chips // 4, chips=chips, machine="tpu7x-standard-4t", instead=instead, topology=topology,
+        aliases=(f"v7x-{chips}",),
+    )  # fmt: skip
 
 
 def _chips(topology: str) -> int:
     return prod(int(side) for side in topology.split("x"))
 
 
-ROWS = (*_by_cores(), *_v5e(), *_v6e(), *_seventh())
+ROWS = (
+    *_by_cores("v2", rates(4.50, 1.35)),
+    *_by_cores("v3", rates(8.00, 2.04)),
+    *(_v5e(*shape) for shape in _SHAPES),
+    *(_v6e(*shape) for shape in _SHAPES),
+    _tpu7x("2x2x1", "v5e-4"),
+    _tpu7x("8x8x16", "v5e-8"),
+)
 # Generations that are not available for training.
 ABSENT = {"v4": "v3-8", "v5p": "v5e-8"}

@@ -10,11 +10,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from ..text import SHOWN, shown
 from .policies import Checkpoints, Code, Limits, Resources, Retry
-from .values import PathText, Validator, Value, as_text, is_utf8
+from .values import Accepts, PathText, Validator, Value, as_text, default, is_utf8
 
 JsonArgs = list[Any] | dict[str, Any] | None
 
@@ -175,15 +176,18 @@ class Job(Value):
 
     entry: PathText = field(kw_only=False)
     args: Annotated[JsonArgs, Validator(_json_args, before=True)] = None
-    env: Annotated[Environment, Validator(_environment_values, before=True), Validator(_environment)] = field(
-        default_factory=dict
+    env: Accepts[
+        Annotated[Environment, Validator(_environment_values, before=True), Validator(_environment)],
+        Mapping[str, str | FromCaller],
+    ] = default(field(default_factory=dict))
+    inputs: Accepts[Annotated[dict[str, str], Validator(_inputs, before=True)], Mapping[str, str | PurePath]] = default(
+        field(default_factory=dict)
     )
-    inputs: Annotated[dict[str, str], Validator(_inputs, before=True)] = field(default_factory=dict)
-    resources: Resources = field(default_factory=Resources)
-    code: Code = field(default_factory=Code)
-    limits: Limits = field(default_factory=Limits)
-    retry: Retry = field(default_factory=Retry)
-    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    resources: Accepts[Resources, Resources | Mapping[str, Any]] = default(field(default_factory=Resources))
+    code: Accepts[Code, Code | Mapping[str, Any]] = default(field(default_factory=Code))
+    limits: Accepts[Limits, Limits | Mapping[str, Any]] = default(field(default_factory=Limits))
+    retry: Accepts[Retry, Retry | Mapping[str, Any]] = default(field(default_factory=Retry))
+    checkpoints: Accepts[Checkpoints, Checkpoints | Mapping[str, Any]] = default(field(default_factory=Checkpoints))
 
     @property
     def copied(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -31,11 +32,97 @@ class RootPaths:
         return posixpath.join(self.root, "entrypoints", f"{digest}.py")
 
 
+class _Fixed:
+    """A file or folder that a run has once."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __get__(self, run: RunPaths, owner: type) -> str:
+        return posixpath.join(run.url, self._path)
+
+
+class _OfAttempt:
+    """A file or folder of each attempt: called with its number."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __get__(self, run: RunPaths, owner: type) -> Callable[[int], str]:
+        return lambda attempt: posixpath.join(run.attempt(attempt), self._path)
+
+
+class _OfTask:
+    """A file or folder of each task: called with the number of its attempt and its name."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __get__(self, run: RunPaths, owner: type) -> Callable[[int, str], str]:
+        return lambda attempt, task: posixpath.join(run.attempt(attempt), self._path.format(task))
+
+
 @dataclass(frozen=True)
 class RunPaths:
     """One run's directory. Its URL identifies the run."""
 
     url: str
+
+    plan = _Fixed("plan.json")
+    events = _Fixed("events")
+    # Cached status of an ended run, for lists of runs. May be missing.
+    summary = _Fixed("summary.json")
+    # Cancel requests of clients, one file each.
+    control = _Fixed("control")
+    # Rewritten in the bucket while a supervisor is alive.
+    heartbeat = _Fixed("heartbeat.json")
+    # State of the synchronization between this folder and the bucket; never uploaded.
+    sync = _Fixed("sync")
+    # Locked by the process that uploads this folder to the bucket.
+    sync_lock = _Fixed("sync/lock")
+    sync_log = _Fixed("sync/log")
+    supervisor_log = _Fixed("supervisor.log")
+    # Output of pip while the run's virtual environment was built.
+    environment_log = _Fixed("environment.log")
+    # Holds a link to podlift and nothing else, for tasks that do not see the environment podlift is installed in.
+    facade = _Fixed("podlift")
+    # Containers that have started, one file each.
+    members = _Fixed("members")
+    # Preallocated space for the last records of each process, in case the disk fills up. See storage/reserve.py.
+    reserves = _Fixed("reserves")
+    # Holds the tasks' TMPDIRs. Removed when the attempt ends.
+    temporary = _Fixed("tmp")
+
+    model = _Fixed("model")
+    checkpoints = _Fixed("checkpoints")
+    tensorboard = _Fixed("logs")
+    # Checkpoints that podlift writes. The program's own are in `checkpoints`.
+    store = _Fixed("store")
+    # Files the program wrote, collected when its attempt ended. Missing if there are none.
+    outputs = _Fixed("outputs")
+    # New and changed files of the first task's copy of the bundle.
+    outputs_work = _Fixed("outputs/work")
+    # The files of `model`, in a folder of their own so that names cannot collide.
+    outputs_model = _Fixed("outputs/model")
+
+    # The containers that form an attempt. The first task's container writes it, which creates the attempt.
+    membership = _OfAttempt("membership.json")
+    payload = _OfAttempt("payload.json")
+    # When the logs of an attempt grew. May be missing.
+    log_times = _OfAttempt("logs/times.jsonl")
+    # A folder that exists once a task has received SIGTERM.
+    preempted = _OfAttempt("preempted")
+    # Exists once the attempt has a verdict, before the supervisor stops its tasks.
+    decided = _OfAttempt("decided.json")
+
+    log = _OfTask("logs/{}.log")
+    metrics = _OfTask("metrics/{}.jsonl")
+    # Calls for random numbers without a seed that a drill has seen in a task. Missing if there were none.
+    unseeded = _OfTask("unseeded/{}.jsonl")
+    # A task's progress: a small file that it rewrites with every step.
+    progress = _OfTask("progress/{}")
+    # The task's private copy of the bundle, in which it starts.
+    work = _OfTask("tasks/{}/code")
 
     @property
     def root(self) -> str:
@@ -46,27 +133,9 @@ class RunPaths:
     def run_id(self) -> str:
         return posixpath.basename(self.url)
 
-    @property
-    def plan(self) -> str:
-        return posixpath.join(self.url, "plan.json")
-
     def revision(self, name: str) -> str:
         """The plan of a run that was resumed with other code. The record of the resume names it."""
         return posixpath.join(self.url, "plans", f"{name}.json")
-
-    @property
-    def events(self) -> str:
-        return posixpath.join(self.url, "events")
-
-    @property
-    def summary(self) -> str:
-        """Cached status of an ended run, for lists of runs. May be missing."""
-        return posixpath.join(self.url, "summary.json")
-
-    @property
-    def control(self) -> str:
-        """Cancel requests of clients, one file each."""
-        return posixpath.join(self.url, "control")
 
     def cancel_request(self, number: int) -> str:
         return posixpath.join(self.control, f"{number:06d}.cancel.json")
@@ -74,11 +143,6 @@ class RunPaths:
     def remote_cancel_request(self, resumes: int, nonce: str) -> str:
         """A cancel request from another machine, for the supervisor that the run has after this many resumes."""
         return posixpath.join(self.control, f"{resumes:04d}-{nonce}.cancel.json")
-
-    @property
-    def sync(self) -> str:
-        """State of the synchronization between this folder and the bucket; never uploaded."""
-        return posixpath.join(self.url, "sync")
 
     def owner(self, resumes: int) -> str:
         """Exists on the machine that supervises a run in a bucket, after this many resumes."""
@@ -88,50 +152,10 @@ class RunPaths:
         """Exists there once everything that this supervisor wrote is in the bucket."""
         return posixpath.join(self.sync, f"{resumes:04d}.uploaded")
 
-    @property
-    def sync_lock(self) -> str:
-        """Locked by the process that uploads this folder to the bucket."""
-        return posixpath.join(self.sync, "lock")
-
-    @property
-    def sync_log(self) -> str:
-        return posixpath.join(self.sync, "log")
-
-    @property
-    def heartbeat(self) -> str:
-        """Rewritten in the bucket while a supervisor is alive."""
-        return posixpath.join(self.url, "heartbeat.json")
-
     @staticmethod
     def part(file: str, offset: int) -> str:
         """One part of a growing file, as a bucket stores it."""
         return posixpath.join(file, f"{offset:015d}.part")
-
-    @property
-    def supervisor_log(self) -> str:
-        return posixpath.join(self.url, "supervisor.log")
-
-    @property
-    def environment_log(self) -> str:
-        """Output of pip while the run's virtual environment was built."""
-        return posixpath.join(self.url, "environment.log")
-
-    @property
-    def facade(self) -> str:
-        """Holds a link to podlift and nothing else, for tasks that do not see the environment podlift is installed in."""
-        return posixpath.join(self.url, "podlift")
-
-    @property
-    def model(self) -> str:
-        return posixpath.join(self.url, "model")
-
-    @property
-    def checkpoints(self) -> str:
-        return posixpath.join(self.url, "checkpoints")
-
-    @property
-    def tensorboard(self) -> str:
-        return posixpath.join(self.url, "logs")
 
     def launch_spec(self, job: int) -> str:
         """What the containers of a vendor's job have to run."""
@@ -145,25 +169,11 @@ class RunPaths:
         """The vendor's name for the job, written once it is known."""
         return posixpath.join(self.url, "jobs", f"{job:04d}.created.json")
 
-    @property
-    def members(self) -> str:
-        """Containers that have started, one file each."""
-        return posixpath.join(self.url, "members")
-
     def member(self, task: str, nonce: str) -> str:
         return posixpath.join(self.members, f"{task}.{nonce}.json")
 
-    def membership(self, attempt: int) -> str:
-        """The containers that form an attempt. The first task's container writes it, which creates the attempt."""
-        return posixpath.join(self.attempt(attempt), "membership.json")
-
     def event(self, attempt: int, source: str, sequence: int, kind: str) -> str:
         return posixpath.join(self.events, f"{attempt:04d}.{source}.{sequence:06d}.{kind}.json")
-
-    @property
-    def reserves(self) -> str:
-        """Preallocated space for the last records of each process, in case the disk fills up. See storage/reserve.py."""
-        return posixpath.join(self.url, "reserves")
 
     def reserve(self, attempt: int, source: str) -> str:
         return posixpath.join(self.reserves, f"{attempt:04d}.{source}")
@@ -171,30 +181,9 @@ class RunPaths:
     def attempt(self, attempt: int) -> str:
         return posixpath.join(self.url, "attempts", f"{attempt:04d}")
 
-    def payload(self, attempt: int) -> str:
-        return posixpath.join(self.attempt(attempt), "payload.json")
-
-    def log(self, attempt: int, task: str) -> str:
-        return posixpath.join(self.attempt(attempt), "logs", f"{task}.log")
-
-    def log_times(self, attempt: int) -> str:
-        """When the logs of an attempt grew. May be missing."""
-        return posixpath.join(self.attempt(attempt), "logs", "times.jsonl")
-
-    def metrics(self, attempt: int, task: str) -> str:
-        return posixpath.join(self.attempt(attempt), "metrics", f"{task}.jsonl")
-
     def rendezvous(self, attempt: int, number: int) -> str:
         """What all tasks of an attempt agreed to do, and after which step."""
         return posixpath.join(self.attempt(attempt), "rendezvous", f"{number:06d}.json")
-
-    def preempted(self, attempt: int) -> str:
-        """A folder that exists once a task has received SIGTERM."""
-        return posixpath.join(self.attempt(attempt), "preempted")
-
-    def decided(self, attempt: int) -> str:
-        """Exists once the attempt has a verdict, before the supervisor stops its tasks."""
-        return posixpath.join(self.attempt(attempt), "decided.json")
 
     def kill(self, index: int) -> str:
         """Exists once a drill has killed a task."""
@@ -203,40 +192,3 @@ class RunPaths:
     def kill_points(self, task: str) -> str:
         """How often a task has reached each kill point of a drill, over all attempts."""
         return posixpath.join(self.url, "kills", f"{task}.kill_points.json")
-
-    def unseeded(self, attempt: int, task: str) -> str:
-        """Calls for random numbers without a seed that a drill has seen in a task. Missing if there were none."""
-        return posixpath.join(self.attempt(attempt), "unseeded", f"{task}.jsonl")
-
-    @property
-    def store(self) -> str:
-        """Checkpoints that podlift writes. The program's own are in `checkpoints`."""
-        return posixpath.join(self.url, "store")
-
-    def progress(self, attempt: int, task: str) -> str:
-        """A task's progress: a small file that it rewrites with every step."""
-        return posixpath.join(self.attempt(attempt), "progress", task)
-
-    def work(self, attempt: int, task: str) -> str:
-        """The task's private copy of the bundle, in which it starts."""
-        return posixpath.join(self.attempt(attempt), "tasks", task, "code")
-
-    @property
-    def outputs(self) -> str:
-        """Files the program wrote, collected when its attempt ended. Missing if there are none."""
-        return posixpath.join(self.url, "outputs")
-
-    @property
-    def outputs_work(self) -> str:
-        """New and changed files of the first task's copy of the bundle."""
-        return posixpath.join(self.outputs, "work")
-
-    @property
-    def outputs_model(self) -> str:
-        """The files of `model`, in a folder of their own so that names cannot collide."""
-        return posixpath.join(self.outputs, "model")
-
-    @property
-    def temporary(self) -> str:
-        """Holds the tasks' TMPDIRs. Removed when the attempt ends."""
-        return posixpath.join(self.url, "tmp")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..hardware import Provisioning, accelerators, pricing
-from .values import Bounds, Name, PathText, Seconds, Texts, Validator, Value, text_or_texts
+from .values import Accepts, Bounds, Name, PathText, Seconds, Texts, Validator, Value, default, text_or_texts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -76,10 +77,13 @@ class Code(Value):
             from the chief only; the other tasks write to a temporary folder. "all": every task writes to that path.
     """
 
-    project: PathText | None = None
-    include: Texts = ()
-    exclude: Texts = ()
-    requirements: Annotated[str | tuple[str, ...], Validator(text_or_texts, before=True)] = "auto"
+    project: Accepts[PathText | None, str | PurePath | None] = default(None)
+    include: Accepts[Texts, Sequence[str | PurePath]] = default(())
+    exclude: Accepts[Texts, Sequence[str | PurePath]] = default(())
+    requirements: Accepts[
+        Annotated[str | tuple[str, ...], Validator(text_or_texts, before=True)],
+        str | PurePath | Sequence[str | PurePath],
+    ] = default("auto")
     isolated: bool = False
     keras: Literal["auto", "legacy"] = "auto"
     writes: Literal["chief", "all"] = "chief"
@@ -149,7 +153,7 @@ class Checkpoints(Value):
     best: Annotated[str, Validator(_metric)] | None = None
     on_busy: Literal["skip", "block"] = "skip"
     auto: bool = True
-    resume_from: PathText | None = None
+    resume_from: Accepts[PathText | None, str | PurePath | None] = default(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +244,9 @@ class Vertex(Target):
     """
 
     project: Name | None = None
-    regions: Annotated[tuple[Name, ...], Validator(_regions, before=True), Validator(_some)] = ("us-central1",)
+    regions: Accepts[
+        Annotated[tuple[Name, ...], Validator(_regions, before=True), Validator(_some)], str | Sequence[str]
+    ] = default(("us-central1",))
     bucket: Name | None = None
     service_account: Name | None = None
     image: Name | None = None
@@ -248,7 +254,7 @@ class Vertex(Target):
     disk_gb: Annotated[int, Bounds(ge=1)] = 100
     provisioning: Provisioning = "standard"
     labels: dict[str, str] = field(default_factory=dict)
-    raw: Annotated[dict[str, object], _JsonObject()] = field(default_factory=dict)
+    raw: Accepts[Annotated[dict[str, object], _JsonObject()], dict[str, Any]] = default(field(default_factory=dict))
 
     def __post_init__(self) -> None:
         if not self.regions:

@@ -10,9 +10,24 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 _T = TypeVar("_T")
+_Given = TypeVar("_Given")
+
+if TYPE_CHECKING:
+
+    class Accepts(Generic[_T, _Given]):
+        """The type of a field that takes more than it holds: what it holds, and what its constructor takes."""
+
+        def __get__(self, value: object, owner: type) -> _T: ...
+        def __set__(self, value: object, given: _Given) -> None: ...
+
+else:
+
+    class Accepts:
+        def __class_getitem__(cls, types):  # noqa: ANN001, ANN204
+            return types[0]
 
 
 class _Checked(type):
@@ -91,6 +106,11 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def default(value: Any) -> Any:
+    """Return the default of a field that takes more than it holds."""
+    return value
 
 
 def as_text(value: object) -> object:

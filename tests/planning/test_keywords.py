@@ -92,9 +92,16 @@ def test_a_type_checker_finds_wrong_names_and_types_in_a_users_program(tmp_path:
         "from pathlib import Path": "",
         "run = sdk.submit('train.py', max_steps=20, timeout='10m', code_include=['a'], inputs={'x': Path('y')})": "",
         "sdk.plan('train.py', env={'A': 'b', 'B': sdk.FromCaller()}, root=Path('.'), backend=sdk.Local())": "",
+        "texts: dict[str, str] = {'A': 'b'}": "",
+        "job = sdk.Job('train.py', env=texts, inputs={'x': Path('y')}, resources={'workers': 2}, retry=sdk.Retry())": "",
+        "sdk.plan(job, backend=sdk.Vertex(regions='us-east1', labels=texts, raw={'a': {}}))": "",
+        "sdk.Job('train.py', code=sdk.Code(project=Path('.'), include=['a'], requirements=[Path('b')]))": "",
+        "workers: int = job.resources.workers": "",
         "status: sdk.Status = run.wait(timeout_s=3)": "",
         "sdk.submit('train.py', max_step=20)": 'Unexpected keyword argument "max_step"',
         "sdk.plan('train.py', max_steps='20')": '"max_steps" to "plan" has incompatible type "str"',
+        "sdk.Job('train.py', resources=2)": 'Argument "resources" to "Job" has incompatible type "int"',
+        "sdk.Vertex(regions=1)": 'Argument "regions" to "Vertex" has incompatible type "int"',
         "sdk.plan('train.py', code_keras='2')": '"code_keras" to "plan" has incompatible type',
     }
     (tmp_path / "user.py").write_text("\n".join([*lines, ""]))
