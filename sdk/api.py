@@ -128,7 +128,11 @@ def runs(
     Raises:
         InputError: the state or the backend is unknown, or the root cannot be listed.
     """
-    wanted = _states([state] if isinstance(state, str) else state)
+    names, known = [state] if isinstance(state, str) else state, [each.value for each in State]
+    unknown = [one for one in names if one.upper() not in known]
+    if unknown:
+        raise InputError([f"Unknown state. Received: {one!r}. {nearest(one.upper(), known)}" for one in unknown])
+    wanted = [State(one.upper()) for one in names]
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, or None for all. Received: {limit!r}.")
     if backend is not None:
@@ -154,18 +158,6 @@ def runs(
     newest_first = sorted(references.candidates(folder), reverse=True)
     infos = (_info(f"{folder}/{run}", whole=whole) for _, run, whole in newest_first if _is_named(run, name))
     return list(itertools.islice(filter(fits, infos), limit))
-
-
-def _states(names: Sequence[str]) -> list[State]:
-    known = [state.value for state in State]
-    unknown = [
-        f"Unknown state. Received: {name!r}. {nearest(name.upper(), known)}"
-        for name in names
-        if name.upper() not in known
-    ]
-    if unknown:
-        raise InputError(unknown)
-    return [State(name.upper()) for name in names]
 
 
 def _is_named(run: str, pattern: str | None) -> bool:

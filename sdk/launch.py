@@ -85,10 +85,8 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
     problems += missing_variables(plan.job, os.environ)
     if problems:
         raise InputError(problems)
-    data: dict[str, object] = {
-        "attempts": status.attempts,
-        "cancel_requests": len(posix.list_names(plan.paths.control)),
-    }
+    data: dict[str, object] = {"attempts": status.attempts}
+    data["cancel_requests"] = len(posix.list_names(plan.paths.control))
     difference = CodeDifference()
     if code == "current":
         plan, difference = _current(plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -124,11 +124,7 @@ class Run:
     def status(self) -> Status:
         """Return the current status; raise CorruptRunError if the records are damaged."""
         with self._sound():
-            # Before the records: a supervisor that ends in between has written its verdict by then.
-            supervised = self._supervised()
-            status = self._handle.merge(fold(read_status_records(self.plan.paths), supervisor_alive=supervised))
-            step, time = self._newest(fresh=status.state.terminal) or (None, None)
-            return replace(status, saved_step=step, saved_at=time)
+            return self._with_saved(self._read(read_status_records)[1])
 
     def progress(self) -> Progress | None:
         """Return the progress of the training, also within an epoch: `print(run.progress())`; None while it is unknown.
@@ -147,8 +143,6 @@ class Run:
         """
         with self._sound():
             events, status = self._read(logs=True)
-            step, time = self._newest(fresh=status.state.terminal) or (None, None)
-            status = replace(status, saved_step=step, saved_at=time)
             context = RunContext(
                 self._ref(),
                 self.plan.paths,
@@ -157,7 +151,7 @@ class Run:
                 cloud=not self.plan.capabilities.supervised_here,
                 generated=bool(self.plan.code.generated),
             )
-            return explain(events, status, context)
+            return explain(events, self._with_saved(status), context)
 
     def wait(self, timeout_s: float | None = None) -> Status:
         """Wait for the end of the run, however it ends, and return the last status.
@@ -278,10 +272,10 @@ class Run:
         """
         self._handle.refresh()
         last = max(read_events(self.plan.paths, ("collected",)), key=lambda event: event.attempt, default=None)
+        if last is None:
+            return None
         try:
-            return (
-                None if last is None else {**last.data, "skipped": [[str(p), str(r)] for p, r in last.data["skipped"]]}
-            )
+            return {**last.data, "skipped": [[str(path), str(reason)] for path, reason in last.data["skipped"]]}
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptRunError(f"A record of {self.url!r} is damaged: {error!r}. Nothing was changed.") from None
 
@@ -326,22 +320,22 @@ class Run:
         self._handle = backends.load(self.plan.backend).open(self.plan, self._clock)
         return str(difference)
 
-    def _newest(self, *, fresh: bool) -> tuple[int, float] | None:
-        """Return the step and the time of the last checkpoint; a bucket is not queried every time."""
+    def _with_saved(self, status: Status) -> Status:
+        """Return the status with the last checkpoint; a bucket is not queried for it every time."""
         now, known = self._clock.monotonic(), self._saved
-        if not self.plan.local or fresh or known is None or now - known[0] >= _NEWEST_S:
+        if not self.plan.local or status.state.terminal or known is None or now - known[0] >= _NEWEST_S:
             known = self._saved = now, catalog.newest(RunPaths(self.url))
-        return known[1]
+        step, time = known[1] or (None, None)
+        return replace(status, saved_step=step, saved_at=time)
 
-    def _read(self, *, logs: bool = False) -> tuple[list[Event], Status]:
+    def _read(
+        self, read: Callable[[RunPaths], list[Event]] = read_events, *, logs: bool = False
+    ) -> tuple[list[Event], Status]:
         self._handle.refresh(logs=logs)
-        supervised = self._supervised()
-        events = read_events(self.plan.paths)
+        # Before the records: a supervisor that ends in between has written its verdict by then.
+        supervised = has_ended(self.plan.paths) or self._handle.supervised()
+        events = read(self.plan.paths)
         return events, self._handle.merge(fold(events, supervisor_alive=supervised))
-
-    def _supervised(self) -> bool:
-        self._handle.refresh()
-        return has_ended(self.plan.paths) or self._handle.supervised()
 
     @contextmanager
     def _sound(self) -> Iterator[None]:

@@ -28,11 +28,7 @@ def duration(seconds: float, units: int = 2) -> str:
 
 
 def parse_duration(text: str, *, unit_required: bool = False) -> float:
-    """Return the seconds in "90s", "10m", "1h30m", "1.5d" or "2w"; a bare number counts as seconds.
-
-    Raises:
-        ValueError: it is not a duration, or it has no unit where one is required.
-    """
+    """Return the seconds in "90s", "10m", "1h30m", "1.5d" or "2w"; without a unit it is seconds, or ValueError."""
     text = text.strip().lower()
     if not unit_required and _NUMBER.fullmatch(text):
         return float(text)

@@ -24,7 +24,11 @@ def accelerators(family: Family = None, region: Region = None, json_output: Json
     problems.raise_if_any()
     if region is not None and region not in regions.KNOWN:
         say(f"{region!r} is not a known region. {nearest(region, regions.KNOWN)}")
-    rows = [row for row in ROWS if family in (None, row.family) and _may_be_in(row, region)]
+    rows = [
+        row
+        for row in ROWS
+        if family in (None, row.family) and (region is None or row.regions is None or region in row.regions)
+    ]
     where = region or regions.DEFAULT
     if json_output:
         as_json({"region": where, "currency": pricing.CURRENCY, "accelerators": [_object(row, where) for row in rows]})
@@ -34,10 +38,6 @@ def accelerators(family: Family = None, region: Region = None, json_output: Json
         answer("\t".join(header))
     table(header, [_line(row, where, brief=on_terminal()) for row in rows])
     say(f"Prices in {where} for one machine without its boot disk; ~ is an estimate from Compute Engine's list.")
-
-
-def _may_be_in(row: Accelerator, region: str | None) -> bool:
-    return region is None or row.regions is None or region in row.regions
 
 
 def _price(row: Accelerator, region: str, provisioning: Provisioning) -> pricing.Price:

@@ -121,26 +121,17 @@ def _value_of(option: str, rest: list[str]) -> str | None:
 def _values(option: Any, current: str, rest: list[str], environ: Mapping[str, str]) -> list[str]:
     """Return the values of an option."""
     root = _value_of("--root", rest)
-    if option.name == "accelerator":
-        from ..hardware import accelerators
-
-        return _fitting(accelerators.names(), current)
-    if option.name == "backend":
-        from .. import backends
-
-        return _fitting(backends.names(), current)
-    if option.name == "state":
-        from ..status import State
-
-        return _fitting([state.value.lower() for state in State], current)
-    if option.name == "region":
-        from ..hardware import regions
-
-        return _fitting(regions.KNOWN, current)
-    if option.name == "task":
-        return _fitting(_tasks(rest, root, environ), current)
     if option.name == "checkpoint_resume_from":
         return _runs(current, root, environ)
+    if option.name == "task":
+        return _fitting(_tasks(rest, root, environ), current)
+    if option.name in ("accelerator", "backend", "region", "state"):
+        from .. import backends
+        from ..hardware import accelerators, regions
+        from ..status import State
+
+        known = {"accelerator": accelerators.names(), "backend": backends.names(), "region": regions.KNOWN}
+        return _fitting(known.get(option.name) or [state.value.lower() for state in State], current)
     choices = [one for one in (option.metavar or "").split("|") if one.islower()]
     if "|" in (option.metavar or "") and (fitting := _fitting(choices, current)):
         return fitting

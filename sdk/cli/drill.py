@@ -10,7 +10,6 @@ from .. import logs
 from ..clock import SystemClock
 from ..drill import KILLS, execute, prepare
 from ..errors import Problems
-from ..spec.plan import Plan
 from ..status import EXIT_CANCELLED
 from .options import CommandLine, with_settings
 from .output import answer, as_json, refusal, say
@@ -23,8 +22,10 @@ def drill(command: CommandLine, kill: Kill = None, seed: Seed = 1, json_output: 
 
     Two trainings are undisturbed; in the third one, tasks are killed. The weights are compared bit by bit.
     """
-    kills = tuple(kill or KILLS)
-    plan = _prepared(command, kills, seed)
+    kills, problems = tuple(kill or KILLS), Problems()
+    entry, given = command.settings(problems)
+    with problems.closing():
+        plan = prepare(entry, given, command.target, os.environ, kills=kills, seed=seed)
     try:
         with logs.heard(say, "drill"):
             report = execute(plan, kills, SystemClock())
@@ -38,10 +39,3 @@ def drill(command: CommandLine, kill: Kill = None, seed: Seed = 1, json_output: 
     else:
         answer(str(report))
     raise typer.Exit(report.exit_code)
-
-
-def _prepared(command: CommandLine, kills: tuple[str, ...], seed: int) -> Plan:
-    problems = Problems()
-    entry, given = command.settings(problems)
-    with problems.closing():
-        return prepare(entry, given, command.target, os.environ, kills=kills, seed=seed)

@@ -74,12 +74,8 @@ def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None
     lines += [("why", MEANINGS[now.reason])] if MEANINGS[now.reason] and not now.failure else []
     lines += [("finding", text) for text in now.findings]
     lines += [("directory", run.url)]
-    position = None if now.state.terminal else run.progress()
-    lines += (
-        [("progress", f"{position}" + (f", step {position.step} in total" if position.epoch else ""))]
-        if position
-        else []
-    )
+    if (position := None if now.state.terminal else run.progress()) is not None:
+        lines += [("progress", f"{position}" + (f", step {position.step} in total" if position.epoch else ""))]
     lines += [("attempts", str(now.attempts)), ("tasks", ", ".join(run.plan.tasks))]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
     lines += [("saved", _saved(now))]

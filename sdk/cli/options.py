@@ -33,16 +33,6 @@ _METAVARS = {
 }  # fmt: skip
 
 
-_HELP_ALL = inspect.Parameter(
-    "help_all",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=typer.Option(
-        False, "--help-all", is_eager=True, callback=show_all, help="Show this message with every option, and exit."
-    ),
-    annotation=bool,
-)
-
-
 @dataclass(frozen=True)
 class CommandLine:
     """The words and options of a command that starts a program, as text."""
@@ -83,19 +73,14 @@ def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]
 
 
 def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for every setting, and those of the target: the verb gets all of them as its keyword `command`.
-
-    Args:
-        words: the type of the words.
-        **target: the types of the options for the fields of a `Target`.
-    """
+    """Add an option for every setting, and those of the target: the verb gets all of them as its keyword `command`."""
     # Earlier names are known, so that the error can name the new one: `read`.
     names = [name for name in (*table.SETTINGS, *RENAMED) if name not in _OWN_FORM]
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(verb)
         def wrapped(**values: Any) -> None:
-            values.pop(_HELP_ALL.name)
+            values.pop("help_all")
             texts = {name: values.pop(name) for name in names}
             command = CommandLine(
                 words=values.pop("words") or [],
@@ -110,20 +95,18 @@ def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]
         signature = inspect.signature(verb, eval_str=True)
         own = [parameter for parameter in signature.parameters.values() if parameter.name != "command"]
         shared = {"words": words, **target, "env": Env, "inputs": Inputs}
-        before = [_keyword(name, annotation) for name, annotation in shared.items()]
-        added = [
-            _parameter(table.SETTINGS[name])
-            if name in table.SETTINGS
-            else _hidden(name, switch=table.SETTINGS[RENAMED[name]].type is bool)
-            for name in names
-        ]
-        return _signed(wrapped, [*before, *own, _HELP_ALL, *added])
+        before = [_keyword(name, annotation, None) for name, annotation in shared.items()]
+        settings = [_parameter(setting) for name, setting in table.SETTINGS.items() if name not in _OWN_FORM]
+        about = "Show this message with every option, and exit."
+        everything = typer.Option(False, "--help-all", is_eager=True, callback=show_all, help=about)
+        old = [_hidden(name, switch=table.SETTINGS[new].type is bool) for name, new in RENAMED.items()]
+        return _signed(wrapped, [*before, *own, _keyword("help_all", bool, everything), *settings, *old])
 
     return decorate
 
 
-def _keyword(name: str, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _signed(verb: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
@@ -164,34 +147,24 @@ def _renamed_flag(name: str) -> str:
 
 def _parameter(setting: table.Setting) -> inspect.Parameter:
     flag = setting.flag
-    several, switch = _repeats(setting), setting.type is bool
+    several, switch = typing.get_origin(setting.type) is tuple, setting.type is bool
+    first_sentence = setting.doc.split(". ")[0].rstrip(".") + "."
     option = typer.Option(
         None,
         f"{flag}/--no-{flag[2:]}" if switch else flag,
         metavar=None if switch else _metavar(setting),
-        help=_summary(setting.doc) + (" Repeatable." if several else ""),
+        help=first_sentence + (" Repeatable." if several else ""),
         show_default=False,
         rich_help_panel=panel_of(setting.name, setting.group),
     )
-    kind = list[str] | None if several else bool | None if switch else str | None
-    return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
+    return _keyword(setting.name, list[str] | None if several else bool | None if switch else str | None, option)
 
 
 def _hidden(name: str, *, switch: bool) -> inspect.Parameter:
     """Return the option of an earlier name."""
     flag = _flag(name)
     option = typer.Option(None, f"{flag}/--no-{flag[2:]}" if switch else flag, hidden=True)
-    kind = bool | None if switch else str | None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
-
-
-def _summary(doc: str) -> str:
-    """Return the first sentence."""
-    return doc.split(". ")[0].rstrip(".") + "."
-
-
-def _repeats(setting: table.Setting) -> bool:
-    return typing.get_origin(setting.type) is tuple
+    return _keyword(name, bool | None if switch else str | None, option)
 
 
 def _metavar(setting: table.Setting) -> str:
@@ -244,8 +217,5 @@ def pairs(option: str, texts: list[str], problems: Problems) -> dict[str, str]:
 
 def variables(texts: list[str]) -> dict[str, str | FromCaller]:
     """Return the variables of `--env NAME=VALUE`; a NAME alone stands for the caller's own value."""
-    found: dict[str, str | FromCaller] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        found[name] = value if equals else FromCaller()
-    return found
+    parts = [text.partition("=") for text in texts]
+    return {name: value if equals else FromCaller() for name, equals, value in parts}

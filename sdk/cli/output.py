@@ -111,16 +111,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Collec
 
 def as_json(value: Any) -> None:
     """Print one line of JSON on stdout; each object has a version, see docs/reference/json.md."""
-    answer(
-        json.dumps(
-            [_versioned(each) for each in value] if isinstance(value, list) else _versioned(value), sort_keys=True
-        )
-    )
-
-
-def _versioned(value: dict[str, object]) -> dict[str, object]:
     # Plans and reports have their own version.
-    return {"version": JSON_VERSION, **value}
+    objects = [{"version": JSON_VERSION, **each} for each in (value if isinstance(value, list) else [value])]
+    answer(json.dumps(objects if isinstance(value, list) else objects[0], sort_keys=True))
 
 
 def summary(run: Run, status: Status) -> dict[str, object]:
@@ -147,25 +140,12 @@ def summary(run: Run, status: Status) -> dict[str, object]:
 
 def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, object]:
     """Return the object of `--json` for a command that failed: the same keys, and the problems."""
-    empty = dict.fromkeys(("url", "id", "state", "run_dir"))
     ended = {EXIT_USER: Reason.USER_ERROR.value, EXIT_CANCELLED: Reason.CANCELLED.value}
     reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted", **ended}
-    return {
-        **empty,
-        "reason": reasons.get(exit_code, Reason.INFRASTRUCTURE.value),
-        "exit_code": exit_code,
-        "attempts": 0,
-        "saved_step": None,
-        "saved_at": None,
-        "continued_step": None,
-        "progress": None,
-        "metrics": {},
-        "timings": {},
-        "vendor": "",
-        "console": "",
-        "findings": [],
-        "problems": list(problems),
-    }
+    unknown = ("url", "id", "state", "run_dir", "saved_step", "saved_at", "continued_step", "progress")
+    none = {"attempts": 0, "metrics": {}, "timings": {}, "vendor": "", "console": "", "findings": []}
+    reason = reasons.get(exit_code, Reason.INFRASTRUCTURE.value)
+    return {**dict.fromkeys(unknown), **none, "reason": reason, "exit_code": exit_code, "problems": list(problems)}
 
 
 def seconds(option: str, text: str, *, unit_required: bool = False) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
@@ -51,16 +52,9 @@ def prune(
     result = pruning.remove(plan) if yes else pruning.PruneResult()
     items, skipped = result.items if yes else plan.items, (*plan.skipped, *result.skipped)
     if json_output:
-        as_json(
-            {
-                "root": plan.root,
-                "removed": yes,
-                "items": [asdict(item) for item in items],
-                "size_bytes": sum(item.size_bytes for item in items),
-                "left": [asdict(each) for each in skipped],
-                "problems": list(result.problems),
-            }
-        )
+        lists = {"items": [asdict(item) for item in items], "left": [asdict(each) for each in skipped]}
+        total = sum(item.size_bytes for item in items)
+        as_json({"root": plan.root, "removed": yes, "size_bytes": total, "problems": list(result.problems), **lists})
     else:
         _show(items)
     for each in skipped:
@@ -79,27 +73,21 @@ def prune(
 
 
 def _show(items: tuple[pruning.Candidate, ...]) -> None:
-    short = on_terminal()
-    rows = [
-        (
-            item.kind,
-            clipped(item.name, _DIGEST_SHOWN) if short and item.kind == "bundle" else item.name,
-            item.state or "-",
-            duration(item.age_s, units=1),
-            size(item.size_bytes),
-        )
-        for item in items
-    ]
+    rows = []
+    for item in items:
+        name = clipped(item.name, _DIGEST_SHOWN) if on_terminal() and item.kind == "bundle" else item.name
+        rows.append((item.kind, name, item.state or "-", duration(item.age_s, units=1), size(item.size_bytes)))
     if rows:
         table(("what", "name", "state", "unchanged for", "size"), rows)
 
 
 def _total(items: tuple[pruning.Candidate, ...]) -> str:
-    parts = []
-    for kind, plural in _PLURALS.items():
-        count = sum(item.kind == kind for item in items)
-        if count:
-            parts.append(f"{count} {kind if count == 1 and kind != 'remains' else plural}")
+    counts = Counter(item.kind for item in items)
+    parts = [
+        f"{counts[kind]} {kind if counts[kind] == 1 and kind != 'remains' else plural}"
+        for kind, plural in _PLURALS.items()
+        if counts[kind]
+    ]
     return f"{', '.join(parts)}: {size(sum(item.size_bytes for item in items))}."
 
 

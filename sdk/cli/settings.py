@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import Problems
 from ..planning.settings import table as settings_table
-from ..planning.settings.merge import UNNAMED, Destination, Settings, defaults, gather
+from ..planning.settings.merge import UNNAMED, Destination, defaults, gather
 from .output import as_json, table
 from .parameters import Json, ProgramOfSettings
 
@@ -18,19 +18,15 @@ def config(entry: ProgramOfSettings = None, json_output: Json = False) -> None:
     found = gather(entry or UNNAMED, {}, Destination(), os.environ, problems)
     with problems.collect():
         settings_table.job({**found.job, "entry": found.job.get("entry", "none")})
-    rows = [(name, _shown(name, value), found.origins.get(name, "default")) for name, value in _values(found).items()]
+    values = {**defaults(), **found.values}
+    rows = [(name, _shown(name, value), found.origins.get(name, "default")) for name, value in values.items()]
     if json_output:
-        as_json(
-            {"file": found.file, "settings": [dict(zip(("name", "value", "origin"), row, strict=True)) for row in rows]}
-        )
+        settings = [{"name": name, "value": value, "origin": origin} for name, value, origin in rows]
+        as_json({"file": found.file, "settings": settings})
     else:
         table(("setting", "value", "comes from"), [(name, str(value), origin) for name, value, origin in rows])
     problems.found = found.sourced(problems.found)
     problems.raise_if_any()
-
-
-def _values(found: Settings) -> dict[str, object]:
-    return {**defaults(), **found.values}
 
 
 def _shown(name: str, value: Any) -> Any:

@@ -58,11 +58,7 @@ complete -c podlift -f -k -a '(__podlift_complete)'
 
 
 def shell_of(named: str, environ: Mapping[str, str]) -> str:
-    """Return the shell that is named, or the user's own.
-
-    Raises:
-        InputError: there is no completion for it.
-    """
+    """Return the shell that is named, or the user's own."""
     found = named or environ.get("SHELL", "").rpartition("/")[2]
     if found in SHELLS:
         return found
@@ -76,11 +72,7 @@ def script(shell: str) -> str:
 
 
 def install(shell: str, home: Path, environ: Mapping[str, str]) -> list[str]:
-    """Write the script of a shell to its place, and return what was changed.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
+    """Write the script of a shell to its place, and return what was changed."""
     if shell == "fish":
         config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
         return [_write(config / "fish" / "completions" / "podlift.fish", script(shell))]

@@ -72,17 +72,14 @@ def _make(command: CommandLine, verb: str, output: Path | None = None) -> Plan:
 
 
 def _write_plan(made: Plan, output: Path) -> None:
+    received = f"Received: {str(output)!r}."
     if output.suffix != ".json":
-        raise InputError(
-            f"The file of a plan must end in '.json', so that submit recognizes it. Received: {str(output)!r}."
-        )
+        raise InputError(f"The file of a plan must end in '.json', so that submit recognizes it. {received}")
     with usable("The output", output):
         # Do not overwrite another file by mistake: `-o package.json`.
         if output.is_file() and not _is_plan(output.read_bytes()):
-            raise InputError(
-                f"The output exists and is not a plan. Received: {str(output)!r}. Nothing was written. Next: choose another "
-                "file."
-            )
+            next_step = "Nothing was written. Next: choose another file."
+            raise InputError(f"The output exists and is not a plan. {received} {next_step}")
         output.write_text(made.to_json() + "\n", encoding="utf-8")
     say(f"Written: {output}. Next: podlift submit {shlex.quote(str(output))}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from . import ENGINE_A2, VERTEX, Accelerator, Rate, rates
 from .machines import N1, vcpus
@@ -95,7 +96,7 @@ def _attached(base: str, counts: Sequence[int], one: Sequence[Rate], **facts: ob
 
 
 _L4 = {size: [f"g2-standard-{12 * size}"] for size in (2, 4, 8)}
-_A100 = {
+_A100: dict[str, Any] = {
     "type": "NVIDIA_TESLA_A100",
     "title": "NVIDIA A100",
     "memory_gib": 40,

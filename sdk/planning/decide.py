@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from .. import backends, ids
 from ..backends.base import Draft
-from ..checks import Facts, Finding
+from ..checks import Facts
 from ..packaging.audit.environment import Preload
 from ..spec import cluster
-from ..spec.job import Job
+from ..spec.findings import warning
 from ..spec.plan import Plan
-from ..spec.policies import Target
 from . import preflight_cache
 from .pack import Packed
 from .validate import Wanted
@@ -24,36 +24,20 @@ def decide(
     job, target, preload = wanted.job, wanted.target, packed.preload
     run_id = resumed.run_id if resumed else ids.new_run_id(wanted.name or ids.default_name(packed.title, packed.home))
     root, local = (resumed.root, resumed.local) if resumed else (wanted.root, wanted.local)
-    here = wanted.capabilities.runs_here
-    fresh = _why_fresh(job, target, facts, preload) if here else "each task has a machine of its own"
-    draft = Draft(
-        job=job,
-        target=target,
-        facts=facts,
-        root=root,
-        run_id=run_id,
-        strategies=preload.strategies,
-        starting=verb != "plan",
-    )
-    findings = [
-        *wanted.notes,
-        *preflight_cache.plan_findings(job, packed.code, environ, verb),
-        *packed.notes,
-        *backends.load(wanted.backend).review(draft),
-    ]
+    fresh = _why_fresh(wanted, facts, preload)
+    made: dict[str, Any] = {"job": job, "target": target, "facts": facts, "root": root, "run_id": run_id}
+    draft = Draft(**made, strategies=preload.strategies, starting=verb != "plan")
+    preflight = preflight_cache.plan_findings(job, packed.code, environ, verb)
+    findings = [*wanted.notes, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
     if fresh and target.start == "fork":
-        findings.append(Finding("warning", f"local_start='fork' is ignored: {fresh}."))
+        findings.append(warning(f"local_start='fork' is ignored: {fresh}"))
     return Plan(
-        run_id=run_id,
-        root=root,
+        **made,
         local=local,
         backend=wanted.backend,
         capabilities=wanted.capabilities,
-        target=target,
-        job=job,
         code=packed.code,
         tasks=[task.name for task in cluster.members(job.resources, target)],
-        facts=facts,
         findings=tuple(findings),
         inputs=wanted.inputs,
         preload=[] if fresh else list(preload.modules),
@@ -63,8 +47,11 @@ def decide(
     )
 
 
-def _why_fresh(job: Job, target: Target, facts: Facts, preload: Preload) -> str:
+def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:
     """Return why each task starts a Python of its own, "" if tasks are forked from one."""
+    job, target = wanted.job, wanted.target
+    if not wanted.capabilities.runs_here:
+        return "each task has a machine of its own"
     if target.start == "spawn":
         return "local_start='spawn'"
     if preload.blocked_by:

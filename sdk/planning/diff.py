@@ -18,19 +18,8 @@ _ABSENT: Any = object()
 _SHOWN = 120
 # Fields of a plan whose values are compared by path.
 _ENTRY = (
-    "kind",
-    "target",
-    "function",
-    "argv",
-    "kwargs",
-    "cwd",
-    "roots",
-    "only",
-    "generated",
-    "inputs",
-    "warm_start",
-    "drill",
-)
+    "kind", "target", "function", "argv", "kwargs", "cwd", "roots", "only", "generated", "inputs", "warm_start", "drill",
+)  # fmt: skip
 _ENVIRONMENT = ("python", "tensorflow", "keras", "tf_keras")
 
 
@@ -66,9 +55,7 @@ def compare(first: Plan, second: Plan, bodies: tuple[Any, Any]) -> list[Change]:
         *_changes("environment", _chosen(old["facts"], _ENVIRONMENT), _chosen(new["facts"], _ENVIRONMENT)),
         *_members("price", _price(first), _price(second)),
         *_changes("request", bodies[0], bodies[1]),
-        *_members(
-            "findings", *([f"{each.level}: {each.message}" for each in plan.findings] for plan in (first, second))
-        ),
+        *_members("findings", _findings(first), _findings(second)),
     ]
 
 
@@ -97,6 +84,10 @@ def _target(plan: Plan, options: Mapping[str, object]) -> dict[str, object]:
 def _price(plan: Plan) -> list[str]:
     rented = plan.target.rental(plan.job.resources, plan.job.limits)
     return [] if rented is None else [f"{label}: {text}" for label, text in pricing.lines(rented)]
+
+
+def _findings(plan: Plan) -> list[str]:
+    return [f"{finding.level}: {finding.message}" for finding in plan.findings]
 
 
 def _code(first: Plan, second: Plan) -> Iterator[Change]:

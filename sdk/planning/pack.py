@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..checks import Facts, Finding
@@ -19,6 +19,7 @@ from ..packaging.entry import LocatedEntry, locate, widen
 from ..packaging.requirements import read
 from ..packaging.requirements.read import Requirements
 from ..spec.code import PackedCode, PackedRequirements
+from ..spec.findings import note
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
 from .validate import Wanted
@@ -36,11 +37,7 @@ class Packed:
 
 
 def pack(wanted: Wanted, facts: Facts, own_files: Mapping[never_packaged.FileIdentity, str]) -> Packed:
-    """Choose the files of the program; `own_files` are written by this process and left out.
-
-    Raises:
-        InputError: every mistake that was found in the code.
-    """
+    """Choose the files of the program; `own_files` are written by this process and left out."""
     if wanted.entry is None:
         raise InputError("No entry. Name a script, a notebook, package.module or package.module:function.")
     problems, asked = Problems(), wanted.job.code
@@ -63,10 +60,12 @@ def pack(wanted: Wanted, facts: Facts, own_files: Mapping[never_packaged.FileIde
     problems.raise_if_any()
     # The content of an image is unknown here.
     differences = _compared(needed, isolated=asked.isolated) if wanted.capabilities.runs_here else []
+    alone = f"Only the script is packaged: {str(source.project)!r} is shared with other things"
+    shared = [note(f"{alone}. Set code_project= to change that")] if source.alone else []
     return Packed(
         code=_code(wanted, source, packed, needed),
         preload=preload,
-        notes=(*_alone(source), *source.notes, *needed.notes, *packed.notes, *differences, *found),
+        notes=(*shared, *source.notes, *needed.notes, *packed.notes, *differences, *found),
         title=f"{source.notebook.removesuffix('.ipynb')}.py" if source.notebook else source.target,
         home=source.home.name,
     )
@@ -136,18 +135,9 @@ def _compared(needed: Requirements, *, isolated: bool) -> Sequence[Finding]:
 def _own_folders(root: Path, home: Path, cache_folder: Path | None) -> dict[Path, str]:
     """Return podlift's own folders, which are never packaged."""
     own = {} if cache_folder is None else {Path(os.path.realpath(cache_folder)): "podlift's cache"}
-    if root != home:
-        return {**own, root: "the root of runs"}
     paths = RootPaths(str(root))
-    return {**own, Path(paths.runs): "the root of runs", Path(paths.bundle("")).parent: "the root of runs"}
-
-
-def _alone(source: LocatedEntry) -> list[Finding]:
-    if not source.alone:
-        return []
-    folder = str(source.project)
-    reason = f"Only the script is packaged: {folder!r} is shared with other things. Set code_project= to change that."
-    return [Finding("note", reason)]
+    folders = [Path(paths.runs), Path(paths.bundle("")).parent] if root == home else [root]
+    return {**own, **dict.fromkeys(folders, "the root of runs")}
 
 
 def bundle_of(plan: Plan) -> Bundle:
@@ -168,5 +158,6 @@ def packaged(plan: Plan) -> Plan:
         return plan
     now = {member.path: member for member in made.members}
     changed = ", ".join(member.path for member in before.members if now.get(member.path) != member)
-    note = Finding("note", f"Changed while the plan was made, and packaged with the later content: {changed}.")
-    return plan.repacked(made.digest, made.members, made.left_out, note)
+    later = note(f"Changed while the plan was made, and packaged with the later content: {changed}")
+    code = replace(plan.code, digest=made.digest, files=made.members, left_out=[*plan.code.left_out, *made.left_out])
+    return replace(plan, code=code, findings=(*plan.findings, later))

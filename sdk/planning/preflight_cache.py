@@ -19,6 +19,7 @@ from ..spec.code import PackedCode
 from ..spec.job import Job
 from ..spec.plan import Plan
 from ..storage import cache
+from ..text import counted
 from .preflight_findings import PreflightReport, read
 
 
@@ -41,29 +42,23 @@ def store_report(plan: Plan, report: PreflightReport, environ: Mapping[str, str]
 
 
 def plan_findings(job: Job, code: PackedCode, environ: Mapping[str, str], verb: str) -> list[Finding]:
-    """Return what a plan for a TPU shows about its preflight. It never prevents a submit.
-
-    Args:
-        verb: the command that plans; "preflight" itself gets no findings.
-    """
+    """Return what a plan for a TPU shows about its preflight, which never prevents a submit; nothing for `preflight` itself."""
     row = accelerators.row(job.resources.accelerator)
     if row.family != "tpu" or verb == "preflight":
         return []
-    command = f"podlift preflight {shlex.quote(_entry(code))} --accelerator {row.name}"
+    entry = f"{code.program}:{code.function}" if code.function else code.program
+    command = f"podlift preflight {shlex.quote(entry)} --accelerator {row.name}"
     report = cached_report(job, code, environ)
     if report is None:
         return [Finding("note", f"This program has not been checked for TPUs. Next: {command}")]
     refused = sum(found.level == "refused" for found in report.findings)
-    warned = len(report.findings) - refused
     if refused:
-        things = "1 problem" if refused == 1 else f"{refused} problems"
-        return [Finding("warning", f"A preflight found {things} that a TPU refuses. Next: {command}")]
-    warnings = f", and {warned} {'warning' if warned == 1 else 'warnings'}: {command}" if warned else ""
+        return [
+            Finding("warning", f"A preflight found {counted(refused, 'problem')} that a TPU refuses. Next: {command}")
+        ]
+    warned = len(report.findings)
+    warnings = f", and {counted(warned, 'warning')}: {command}" if warned else ""
     return [Finding("note", f"A preflight found nothing that a TPU refuses{warnings}.")]
-
-
-def _entry(code: PackedCode) -> str:
-    return f"{code.program}:{code.function}" if code.function else code.program
 
 
 def _place(job: Job, code: PackedCode, environ: Mapping[str, str], *, strict: bool) -> Path | None:

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from ..spec.wire import decode
 
 VERSION = 2
 Level = Literal["refused", "warning"]
@@ -95,14 +97,11 @@ class PreflightReport:
     def from_json(text: str | bytes) -> PreflightReport:
         """Read what `to_json` wrote; ValueError if it is not a report of this version."""
         try:
-            data: dict[str, Any] = json.loads(text)
-            if data.pop("version") != VERSION:
+            data = json.loads(text)
+            if data["version"] != VERSION:
                 raise ValueError("another version")
-            data.pop("outcome")
-            data["findings"] = tuple(PreflightFinding(**found) for found in data["findings"])
-            data["layers"] = tuple(Layer(**{**each, "shape": tuple(each["shape"])}) for each in data["layers"])
-            return PreflightReport(**data)
-        except (KeyError, TypeError, AttributeError) as error:
+            return decode(PreflightReport, data)
+        except (KeyError, TypeError) as error:
             raise ValueError(f"This is not a report of a preflight: {error!r}") from None
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .. import backends, checks
-from ..checks import Facts
 from ..errors import InputError, InsideTaskError, Problems
 from ..packaging import never_packaged
 from ..runtime.context import inside_task
@@ -15,7 +14,7 @@ from ..spec.plan import Plan
 from .decide import decide
 from .pack import pack
 from .settings.merge import Destination, Entry, gather
-from .validate import Wanted, validate
+from .validate import validate
 
 
 def make_plan(
@@ -38,7 +37,13 @@ def make_plan(
     settings = gather(what, given, target, environ, problems)
     wanted = validate(settings, environ, problems, resumed)
     ask, starting = not problems.found, verb in ("submit", "resume")
-    facts = _probe(wanted, online=ask and bool(settings.target.online), starting=ask and starting)
+    facts = backends.load(wanted.backend).probe(
+        wanted.job,
+        wanted.target,
+        root=wanted.root,
+        online=ask and bool(settings.target.online),
+        starting=ask and starting,
+    )
     with problems.closing(settings.sourced):
         packed = pack(wanted, facts, never_packaged.files_being_written(output))
     made = decide(wanted, packed, facts, environ, verb=verb, resumed=resumed)
@@ -46,12 +51,6 @@ def make_plan(
     if bad:
         raise InputError(settings.sourced(bad))
     return made
-
-
-def _probe(wanted: Wanted, *, online: bool, starting: bool) -> Facts:
-    """Ask this machine, and the cloud if `online`, for what a plan depends on."""
-    backend = backends.load(wanted.backend)
-    return backend.probe(wanted.job, wanted.target, root=wanted.root, online=online, starting=starting)
 
 
 def refuse_keywords(given: Mapping[str, object], other: str) -> None:

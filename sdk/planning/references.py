@@ -25,10 +25,6 @@ def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> st
 
     A bare word is a run of the root rather than a folder here, since `podlift get` names its folder after the run. `attach`
     checks that the run exists.
-
-    Raises:
-        RunNotFoundError: no run's id has this prefix.
-        InputError: several have it; the message lists them.
     """
     if in_bucket(text):
         return resolve_root(text, environ)

@@ -28,10 +28,11 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
     It is the argument, else `PODLIFT_ROOT`, else that of the project's file, else the default.
     """
     if root is None:
-        file, value = _of_project()
-        source = "PODLIFT_ROOT" if environ.get("PODLIFT_ROOT") else file
-        with _sourced(source):
-            return resolve_root(environ.get("PODLIFT_ROOT") or value or _DEFAULT_ROOT, environ)
+        file = _file()
+        value = file.values.get("root")
+        with _sourced("PODLIFT_ROOT" if environ.get("PODLIFT_ROOT") else file.place):
+            configured = environ.get("PODLIFT_ROOT") or (value if isinstance(value, str) else None)
+            return resolve_root(configured or _DEFAULT_ROOT, environ)
     text = str(root)
     if not isinstance(root, (str, PurePath)) or not text:
         raise InputError(f"The root is not a folder. Received: {root!r}. Omit it for {_DEFAULT_ROOT!r}.")
@@ -50,10 +51,7 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str], backend
     """
     if root is not None:
         return resolve_root(root, environ)
-    file = configfile.FileSettings()
-    # Mistakes in the file are reported elsewhere.
-    with suppress(OSError):
-        file = configfile.find(Path.cwd(), Problems())
+    file = _file()
     used = backend or environ.get("PODLIFT_BACKEND") or file.values.get("backend") or "local"
     configured = environ.get("PODLIFT_ROOT") or file.values.get("root")
     if used in backends.names() and backends.load(used).capabilities.needs_bucket:
@@ -110,13 +108,11 @@ def _in_bucket(text: str) -> str:
     return text
 
 
-def _of_project() -> tuple[str, str | None]:
-    # Mistakes in the file are reported elsewhere.
+def _file() -> configfile.FileSettings:
+    """Return the settings of the current project; mistakes in the file are reported elsewhere."""
     with suppress(OSError):
-        found = configfile.find(Path.cwd(), Problems())
-        value = found.values.get("root")
-        return found.place, value if isinstance(value, str) else None
-    return "", None
+        return configfile.find(Path.cwd(), Problems())
+    return configfile.FileSettings()
 
 
 @contextmanager
@@ -138,12 +134,11 @@ def check_writable(root: str) -> None:
         place = place.parent
     if not place.is_dir():
         raise InputError(f"The root cannot be created: {str(place)!r} is a file. Received: {root!r}.")
-    above = next(
-        (str(p) for p in [Path(root), *Path(root).parents] if (p / "plan.json").is_file() and (p / "events").is_dir()),
-        None,
-    )
-    if above is not None:
-        raise InputError(f"The root lies inside the run {above!r}. Received: {root!r}. Use another root (--root).")
+    for above in [Path(root), *Path(root).parents]:
+        if (above / "plan.json").is_file() and (above / "events").is_dir():
+            raise InputError(
+                f"The root lies inside the run {str(above)!r}. Received: {root!r}. Use another root (--root)."
+            )
     if not os.access(place, os.W_OK | os.X_OK):
         raise InputError(
             f"The root is not writable: no permission for {str(place)!r}. Received: {root!r}. Use another root (--root)."

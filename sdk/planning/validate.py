@@ -55,9 +55,13 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems,
     with problems.collect():
         job = table.job({**settings.job, "entry": settings.job.get("entry", "none")})
         problems.found += missing_variables(job, environ)
-    backend, target = _backend(settings, problems)
+    backend, target = _ANY_BACKEND, Target()
+    with problems.collect():
+        backend = backends.check_name(settings.values.get("backend", backend))
+    with problems.collect():
+        target = table.target(backend, settings.values)
     capabilities = backends.load(backend).capabilities
-    root = _root(backend, capabilities, target, settings, environ, problems)
+    root = _root(backend, target, settings, environ, problems)
     with problems.collect():
         if settings.target.name is not None:
             ids.check_name(settings.target.name)
@@ -89,25 +93,8 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems,
     )
 
 
-def _backend(settings: Settings, problems: Problems) -> tuple[str, Target]:
-    """Return the backend's name and its target."""
-    name, target = _ANY_BACKEND, Target()
-    with problems.collect():
-        name = backends.check_name(settings.values.get("backend", name))
-    with problems.collect():
-        target = table.target(name, settings.values)
-    return name, target
-
-
-def _root(
-    backend: str,
-    capabilities: Capabilities,
-    target: Target,
-    settings: Settings,
-    environ: Mapping[str, str],
-    problems: Problems,
-) -> str:
-    given, root = settings.target.root, "/"
+def _root(backend: str, target: Target, settings: Settings, environ: Mapping[str, str], problems: Problems) -> str:
+    given, root, capabilities = settings.target.root, "/", backends.load(backend).capabilities
     with problems.collect():
         if capabilities.needs_bucket:
             explicit = given is not None and settings.origins.get("root") == "argument"

@@ -28,38 +28,20 @@ class PackedRequirements:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCode:
-    """The files of a run and its entry.
+    """The files of a run and its entry."""
 
-    Args:
-        kind: "script", "module" or "function".
-        program: the script's path in the bundle, or the module.
-        function: the function's name, or "".
-        project: the folder that is packaged.
-        roots: folders of the bundle that come first on sys.path.
-        only: the single file that is packaged, or "" for the whole project.
-        digest: sha256 of the bundle.
-        files: each file in the bundle, sorted by path.
-        left_out: files of the project that are not packaged, with the reason.
-        cwd: the folder of the bundle in which the program starts, "" for the top.
-        generated: content of the files of the bundle that podlift wrote, by path.
-        outside: folders of the caller's machine from which no module of the project may load.
-        requirements: what the tasks need installed.
-        argv: command-line arguments of the script or module.
-        kwargs: keyword arguments of the function.
-    """
-
-    kind: str
-    program: str
-    function: str
-    project: str
-    roots: list[str]
-    only: str
-    digest: str
-    files: tuple[PackedFile, ...]
-    left_out: list[str]
-    cwd: str = ""
-    generated: Mapping[str, str] = field(default_factory=dict)
-    outside: list[str] = field(default_factory=list)
+    kind: str  # "script", "module" or "function"
+    program: str  # the script's path in the bundle, or the module
+    function: str  # its name, or ""
+    project: str  # the folder that is packaged
+    roots: list[str]  # folders of the bundle that come first on sys.path
+    only: str  # the single file that is packaged, or "" for the whole project
+    digest: str  # sha256 of the bundle
+    files: tuple[PackedFile, ...]  # sorted by path
+    left_out: list[str]  # files of the project that are not packaged, with the reason
+    cwd: str = ""  # the folder of the bundle in which the program starts, "" for the top
+    generated: Mapping[str, str] = field(default_factory=dict)  # content of the files that podlift wrote, by path
+    outside: list[str] = field(default_factory=list)  # folders of this machine from which no module of it may load
     requirements: PackedRequirements = field(default_factory=PackedRequirements)
-    argv: list[str] = field(default_factory=list)
-    kwargs: dict[str, object] = field(default_factory=dict)
+    argv: list[str] = field(default_factory=list)  # of the script or module
+    kwargs: dict[str, object] = field(default_factory=dict)  # of the function

@@ -47,13 +47,7 @@ def _json_args(value: object) -> object:
 
 
 def _not_json(value: object, path: str, above: tuple[int, ...] = ()) -> list[tuple[str, str]]:
-    """Return (path, description) of everything below `value` that JSON cannot carry without loss.
-
-    Args:
-        value: anything.
-        path: where it lies.
-        above: ids of the containers that it lies in.
-    """
+    """Return (path, description) of all below `value` that JSON cannot carry; `above` are ids of the containers around it."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return [(path, reason)] if (reason := _unfit(value)) else []
     if not isinstance(value, (list, tuple, dict)):
@@ -123,11 +117,8 @@ def _environment(value: Environment) -> Environment:
                 f"the value of {name!r} holds bytes that are not UTF-8, and is stored as text: give FromCaller() (--env "
                 f"{name}), which passes the variable of this shell as it is, or encode it"
             )
-    sizes = {
-        name: len(f"{name}={text}".encode(errors="surrogatepass"))
-        for name, text in value.items()
-        if isinstance(text, str)
-    }
+    texts = {name: text for name, text in value.items() if isinstance(text, str)}
+    sizes = {name: len(f"{name}={text}".encode(errors="surrogatepass")) for name, text in texts.items()}
     problems += [
         f"{name!r} has {size} bytes, and Linux takes {_MAX_VARIABLE - 1} at most: put the value into a file of the project"
         for name, size in sizes.items()

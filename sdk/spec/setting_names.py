@@ -53,13 +53,7 @@ def table_of(name: str) -> tuple[str, str]:
 
 
 def renamed(old: str, *, written: str = "{}", new: str = "") -> str:
-    """Return the sentence for a name of an earlier version.
-
-    Args:
-        old: the name.
-        written: how a name is written where it was found, such as "PODLIFT_{}".
-        new: how the new name is written there; by default as the old one.
-    """
+    """Return the sentence for an earlier name; `written` is how a name is written where it was found: "PODLIFT_{}"."""
     said = f"{written.format(old)} is now {new or written.format(RENAMED[old])}"
     # The number alone would mean seconds.
     return f"{said}, with the unit: 500steps." if old == "every_steps" else f"{said}."

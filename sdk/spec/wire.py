@@ -15,11 +15,7 @@ _T = TypeVar("_T")
 
 
 def decode(kind: type[_T], data: object) -> _T:
-    """Return a value of a dataclass from JSON; fields that it does not have are ignored.
-
-    Raises:
-        TypeError: a field without a default is missing, or one has another type.
-    """
+    """Return a value of a dataclass from JSON, without fields that it does not have; TypeError if one is missing or wrong."""
     made: _T = _decode(kind, data, kind.__name__)
     return made
 

@@ -23,24 +23,14 @@ _ELSEWHERE = re.compile(r"^\[\s*((tool[:.])?podlift)\s*\]", re.MULTILINE | re.IG
 
 @dataclass(frozen=True, kw_only=True)
 class FileSettings:
-    """What a project's file says.
+    """What a project's file says."""
 
-    Args:
-        place: the file as a sentence names it, "" when there is none.
-        values: settings by name; backend, root and name among them.
-    """
-
-    place: str = ""
-    values: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""  # the file as a sentence names it, "" when there is none
+    values: Mapping[str, Any] = field(default_factory=dict)  # settings by name; backend, root and name among them
 
 
 def find(start: Path, problems: Problems) -> FileSettings:
-    """Return the settings of the nearest project at or above a folder.
-
-    Args:
-        start: where to begin.
-        problems: takes what is wrong with the file.
-    """
+    """Return the settings of the nearest project at or above a folder; `problems` takes what is wrong with the file."""
     with problems.collect(), usable("The folder", start):
         folder = start.resolve()
         while folder.is_dir() and (home := project.above(folder)) is not None:
@@ -158,9 +148,5 @@ def _placed(name: str, value: Any, home: Path) -> Any:
     if name == "entry" and isinstance(value, str) and (home / value).exists():
         return str(home / value)
     if name == "inputs" and isinstance(value, dict):
-        return {key: _placed("root", place, home) if _is_relative(place) else place for key, place in value.items()}
+        return {key: _placed("root", place, home) for key, place in value.items()}
     return value
-
-
-def _is_relative(place: object) -> bool:
-    return isinstance(place, str) and "://" not in place

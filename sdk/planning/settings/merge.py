@@ -41,19 +41,12 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What was said, by flat name.
+    """What was said, by flat name."""
 
-    Args:
-        values: of the Job and of the target; what was not given is missing.
-        origins: who said it: a file, a variable, "argument".
-        file: the project's file, "" when there is none.
-        function: the entry when it is a function, not its name.
-    """
-
-    values: Mapping[str, Any]
-    origins: Mapping[str, str]
-    file: str = ""
-    function: Callable[..., Any] | None = None
+    values: Mapping[str, Any]  # of the Job and of the target; what was not given is missing
+    origins: Mapping[str, str]  # who said it: a file, a variable, "argument"
+    file: str = ""  # the project's file, "" when there is none
+    function: Callable[..., Any] | None = None  # the entry when it is a function, not its name
 
     def sourced(self, sentences: Iterable[str]) -> list[str]:
         """Return sentences about mistakes, each with the file or the variable from which its setting comes."""
@@ -61,20 +54,15 @@ class Settings:
 
     def _sources(self, sentence: str) -> Iterator[str]:
         for name, origin in self.origins.items():
-            if (
-                origin not in ("argument", "")
-                and origin not in sentence
-                and _is_about(sentence, name, self.values[name])
-            ):
+            told = origin in ("argument", "") or origin in sentence
+            if not told and _is_about(sentence, name, self.values[name]):
                 yield f"{name} comes from {origin}."
 
     @property
     def job(self) -> dict[str, object]:
         """The settings that make a Job."""
-        known = table.SETTINGS
-        return {
-            name: value for name, value in self.values.items() if name in known and known[name].group not in BACKENDS
-        }
+        names = {name for name, setting in table.SETTINGS.items() if setting.group not in BACKENDS}
+        return {name: value for name, value in self.values.items() if name in names}
 
     @property
     def target(self) -> Destination:
@@ -107,9 +95,8 @@ def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
 def from_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], Destination]:
     """Return the flat settings and the target that the keywords of a call say, those left out that say nothing."""
     given: dict[str, Any] = {name: value for name, value in keywords.items() if value is not None or _takes_none(name)}
-    return {name: value for name, value in given.items() if name not in table.TARGET}, Destination(
-        **{name: given.get(name) for name in table.TARGET}
-    )
+    target = Destination(**{name: given.pop(name, None) for name in table.TARGET})
+    return given, target
 
 
 def _takes_none(name: str) -> bool:
@@ -122,18 +109,7 @@ def _takes_none(name: str) -> bool:
 def gather(
     what: Entry | Job, given: Mapping[str, object], target: Destination, environ: Mapping[str, str], problems: Problems
 ) -> Settings:
-    """Return the settings of a call.
-
-    Args:
-        what: an entry or a Job, or UNNAMED.
-        given: flat settings that were given as arguments.
-        target: where the run goes, as far as arguments say.
-        environ: where `PODLIFT_*` variables are looked for.
-        problems: takes what is wrong with any of them.
-
-    Raises:
-        InputError: `what` is nothing that can be run.
-    """
+    """Return the settings of a call: of an entry, a Job or UNNAMED, and of flat `given` arguments."""
     # Of a name, an empty variable counts as one that is not set.
     found = table.from_environment(environ, problems).items()
     variables = {

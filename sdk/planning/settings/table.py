@@ -23,14 +23,11 @@ from ...text import compact_duration, parse_duration
 PREFIX = "PODLIFT_"
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 TARGET = ("backend", "root", "name", "online")
-# Set by podlift itself in the processes that it starts; not settings.
-_INTERNAL = {"PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH"}
-# Of a container on Vertex AI.
-_INTERNAL |= {"PODLIFT_TASKS"}
-# Where the cloud is emulated: it belongs to the machine, as the addresses of proxies do, and to no run.
-_INTERNAL |= {"PODLIFT_EMULATOR"}
-# How many replicas the stand-in for a TPU has on this machine: it changes no plan.
-_INTERNAL |= {"PODLIFT_TPU_REPLICAS"}
+# Not settings: set by podlift itself in the processes that it starts, or properties of this machine that change no plan.
+_INTERNAL = {
+    "PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH", "PODLIFT_TASKS",
+    "PODLIFT_EMULATOR", "PODLIFT_TPU_REPLICAS",
+}  # fmt: skip
 # Several values that may be written as one text: "us-central1,us-east1".
 _AS_TEXT = ("vertex_regions",)
 _STEPS = re.compile(r"(\d+)\s*steps?")
@@ -106,29 +103,16 @@ def default_of(field: Field[Any]) -> Any:
 
 def _doc(model: type[Value], name: str) -> str:
     """Return what the class's docstring says about a field."""
-    lines = (model.__doc__ or "").splitlines()
-    start = next((i for i, line in enumerate(lines) if line.strip().startswith(f"{name}: ")), None)
-    if start is None:
-        return ""
-    words = [lines[start].strip().removeprefix(f"{name}: ")]
-    indent = len(lines[start]) - len(lines[start].lstrip())
-    for line in lines[start + 1 :]:
-        if not line.strip() or len(line) - len(line.lstrip()) <= indent:
-            break
-        words.append(line.strip())
-    return " ".join(words)
+    # Its line, and those below it that are indented deeper.
+    found = re.search(rf"^( +){name}: (.*(?:\n\1 +.*)*)", model.__doc__ or "", re.MULTILINE)
+    return " ".join(found[2].split()) if found else ""
 
 
 SETTINGS = _settings()
 
 
 def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
-    """Return the settings that `PODLIFT_*` variables make, by name.
-
-    Args:
-        environ: the variables.
-        problems: takes a sentence for each that is not a setting, or whose value has the wrong form.
-    """
+    """Return the settings that `PODLIFT_*` variables make, by name; `problems` takes what is wrong with them."""
     found: dict[str, Any] = {}
     known = {setting.variable: setting for setting in SETTINGS.values()}
     targets = {PREFIX + name.upper(): name for name in TARGET}
@@ -137,7 +121,9 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str
             continue
         with problems.collect():
             if variable in targets:
-                found[targets[variable]] = _switch(variable, text) if targets[variable] == "online" else text
+                if variable == "PODLIFT_ONLINE" and text and text.lower() not in _TRUTH:
+                    raise InputError(f"{variable}: must be true or false. Received: {text!r}.")
+                found[targets[variable]] = _TRUTH.get(text.lower()) if variable == "PODLIFT_ONLINE" else text
             elif variable in known:
                 found[known[variable].name] = _read_variable(known[variable], text)
             else:
@@ -152,12 +138,6 @@ def _unknown(variable: str, known: list[str]) -> str:
     return f"Unknown setting {variable}. {nearest(variable, known)}"
 
 
-def _switch(variable: str, text: str) -> bool | None:
-    if text and text.lower() not in _TRUTH:
-        raise InputError(f"{variable}: must be true or false. Received: {text!r}.")
-    return _TRUTH.get(text.lower())
-
-
 def _read_variable(setting: Setting, text: str) -> Any:
     try:
         return read(setting, text)
@@ -168,11 +148,7 @@ def _read_variable(setting: Setting, text: str) -> Any:
 
 
 def read(setting: Setting, text: str) -> Any:
-    """Return the value that the text of an option or a variable means.
-
-    Raises:
-        ValueError: it means none.
-    """
+    """Return the value that the text of an option or a variable means; ValueError if it means none."""
     kinds = _kinds(setting.type)
     if type(None) in kinds and text.lower() in ("", "none", "null"):
         return None
@@ -189,21 +165,12 @@ def read(setting: Setting, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(_expected(kinds)) from None
-
-
-def _expected(kinds: set[Any]) -> str:
-    if kinds & {int, float}:
-        return "must be a number."
-    return "must be true or false." if bool in kinds else "must be JSON."
+        plain = "a number" if kinds & {int, float} else "JSON"
+        raise ValueError(f"must be {'true or false' if bool in kinds else plain}.") from None
 
 
 def _every(value: Any) -> tuple[int | None, float | None]:
-    """Return the steps and the seconds of "500steps,5m"; a number is seconds.
-
-    Raises:
-        ValueError: it means nothing.
-    """
+    """Return the steps and the seconds of "500steps,5m"; a number is seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return None, float(value)
     steps, seconds = None, None
@@ -250,30 +217,20 @@ def _kinds(annotation: Any) -> set[Any]:
 
 
 def job(values: Mapping[str, object]) -> Job:
-    """Return the Job that settings describe; those of backends are left out.
-
-    Raises:
-        InputError: every mistake, each with the setting's name.
-    """
+    """Return the Job that settings describe, without those of backends; every mistake has its setting's name."""
     problems = Problems()
     top: dict[str, object] = {}
     for group in GROUPS:
         if group and group not in BACKENDS:
             with problems.collect():
                 top[group] = _part(group, values)
-    made = None
-    with problems.collect():
+    with problems.closing():
         made = _part("", values, top)
-    problems.raise_if_any()
     return typing.cast("Job", made)
 
 
 def target(backend: str, values: Mapping[str, object]) -> Target:
-    """Return the target that settings describe; for a backend without one of its own, that of local mode.
-
-    Raises:
-        InputError: every mistake, each with the setting's name.
-    """
+    """Return the target that settings describe; for a backend without one of its own, that of local mode."""
     return typing.cast("Target", _part(backend if backend in BACKENDS else "local", values))
 
 
@@ -285,13 +242,12 @@ def _part(group: str, values: Mapping[str, object], more: Mapping[str, object] |
         if setting.group == group and setting.name in values:
             with problems.collect():
                 fields |= _fields(setting, values[setting.name])
-    made = None
-    try:
-        made = GROUPS[group](**fields)
-    except InputError as error:
-        problems.found += [_by_setting(sentence, group) for sentence in error.problems]
-    problems.raise_if_any()
-    return typing.cast("Value", made)
+    with problems.closing():
+        try:
+            made = GROUPS[group](**fields)
+        except InputError as error:
+            raise InputError([_by_setting(sentence, group) for sentence in error.problems]) from error.__cause__
+    return made
 
 
 def _fields(setting: Setting, value: Any) -> dict[str, object]:
