@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from .. import backends, ids
 from ..backends.base import Draft
@@ -25,14 +24,25 @@ def decide(
     run_id = resumed.run_id if resumed else ids.new_run_id(wanted.name or ids.default_name(packed.title, packed.home))
     root, local = (resumed.root, resumed.local) if resumed else (wanted.root, wanted.local)
     fresh = _why_fresh(wanted, facts, preload)
-    made: dict[str, Any] = {"job": job, "target": target, "facts": facts, "root": root, "run_id": run_id}
-    draft = Draft(**made, strategies=preload.strategies, starting=verb != "plan")
+    draft = Draft(
+        job=job,
+        target=target,
+        facts=facts,
+        root=root,
+        run_id=run_id,
+        strategies=preload.strategies,
+        starting=verb != "plan",
+    )
     preflight = preflight_cache.plan_findings(job, packed.code, environ, verb)
     findings = [*wanted.notes, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
     if fresh and target.start == "fork":
         findings.append(warning(f"local_start='fork' is ignored: {fresh}"))
     return Plan(
-        **made,
+        run_id=run_id,
+        root=root,
+        job=job,
+        target=target,
+        facts=facts,
         local=local,
         backend=wanted.backend,
         capabilities=wanted.capabilities,

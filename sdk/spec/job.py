@@ -174,11 +174,11 @@ class Job(Value):
     inputs: Accepts[Annotated[dict[str, str], Validator(_inputs, before=True)], Mapping[str, str | PurePath]] = default(
         field(default_factory=dict)
     )
-    resources: Accepts[Resources, Resources | Mapping[str, Any]] = default(field(default_factory=Resources))
-    code: Accepts[Code, Code | Mapping[str, Any]] = default(field(default_factory=Code))
-    limits: Accepts[Limits, Limits | Mapping[str, Any]] = default(field(default_factory=Limits))
-    retry: Accepts[Retry, Retry | Mapping[str, Any]] = default(field(default_factory=Retry))
-    checkpoints: Accepts[Checkpoints, Checkpoints | Mapping[str, Any]] = default(field(default_factory=Checkpoints))
+    resources: Accepts[Resources, Resources | Mapping[str, object]] = default(field(default_factory=Resources))
+    code: Accepts[Code, Code | Mapping[str, object]] = default(field(default_factory=Code))
+    limits: Accepts[Limits, Limits | Mapping[str, object]] = default(field(default_factory=Limits))
+    retry: Accepts[Retry, Retry | Mapping[str, object]] = default(field(default_factory=Retry))
+    checkpoints: Accepts[Checkpoints, Checkpoints | Mapping[str, object]] = default(field(default_factory=Checkpoints))
 
     @property
     def copied(self) -> list[str]:

@@ -254,7 +254,7 @@ class Vertex(Target):
     disk_gb: Annotated[int, Bounds(ge=1)] = 100
     provisioning: Provisioning = "standard"
     labels: dict[str, str] = field(default_factory=dict)
-    raw: Accepts[Annotated[dict[str, object], _JsonObject()], dict[str, Any]] = default(field(default_factory=dict))
+    raw: Annotated[dict[str, object], _JsonObject()] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.regions:
