@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..checks import Facts, Finding
@@ -159,5 +159,4 @@ def packaged(plan: Plan) -> Plan:
     now = {member.path: member for member in made.members}
     changed = ", ".join(member.path for member in before.members if now.get(member.path) != member)
     later = note(f"Changed while the plan was made, and packaged with the later content: {changed}")
-    code = replace(plan.code, digest=made.digest, files=made.members, left_out=[*plan.code.left_out, *made.left_out])
-    return replace(plan, code=code, findings=(*plan.findings, later))
+    return plan.repacked(made.digest, made.members, made.left_out, later)

@@ -7,17 +7,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """The properties of a backend. The defaults are those of a backend that runs tasks on this machine."""
+    """The properties of a backend. The defaults are those of a backend that runs tasks on this machine.
 
-    runs_here: bool = True  # tasks are processes of this machine: they have its Python, its disk and its accelerators
-    supervised_here: bool = True  # a process of the submitting machine supervises the run; else the service does
-    needs_bucket: bool = False  # its machines see no folder of this one, so that its runs live in a bucket
-    keeps_logs: bool = False  # the service keeps the logs; the run directory has no log files
-    outputs_in_store: bool = (
-        False  # tasks write the model to the root itself, not to a folder that is collected afterwards
-    )
-    has_price: bool = False  # it rents machines by the hour
-    tpu_stand_in: bool = False  # CPU replicas stand in for the cores of a TPU
+    Args:
+        runs_here: tasks are processes of this machine: they have its Python, its disk and its accelerators.
+        supervised_here: a process of the submitting machine supervises the run; else the service and its containers do.
+        needs_bucket: its machines see no folder of this one, so that its runs live in a bucket.
+        keeps_logs: the service keeps the logs; the run directory has no log files.
+        outputs_in_store: tasks write the model to the root itself, not to a folder that is collected afterwards.
+        has_price: it rents machines by the hour.
+        tpu_stand_in: CPU replicas stand in for the cores of a TPU.
+    """
+
+    runs_here: bool = True
+    supervised_here: bool = True
+    needs_bucket: bool = False
+    keeps_logs: bool = False
+    outputs_in_store: bool = False
+    has_price: bool = False
+    tpu_stand_in: bool = False
 
 
 LOCAL = Capabilities(tpu_stand_in=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..errors import CorruptRunError
 from ..hardware import accelerators
 from . import cluster
 from .capabilities import LOCAL, OF_FIRST_PLANS, Capabilities
-from .code import PackedCode
+from .code import PackedCode, PackedFile
 from .findings import Facts, Finding
 from .job import Job
 from .layout import RootPaths, RunPaths
@@ -91,6 +91,11 @@ class Plan:
         """Return the plan as this machine sees it: where its run is, and where Python is, if that differs here."""
         facts = replace(self.facts, executable=executable) if executable else self.facts
         return replace(self, root=root, local=local, facts=facts)
+
+    def repacked(self, digest: str, files: tuple[PackedFile, ...], left_out: Sequence[str], note: Finding) -> Plan:
+        """Return the plan of the same program with later content of its files."""
+        code = replace(self.code, digest=digest, files=files, left_out=[*self.code.left_out, *left_out])
+        return replace(self, code=code, findings=(*self.findings, note))
 
     def for_run(self, run_id: str, job: Job | None = None, drill: Drill | None = None) -> Plan:
         """Return the plan of another run of the same code."""
