@@ -112,7 +112,7 @@ def unseeded():
 @pytest.mark.parametrize("name", EXACT)
 @pytest.mark.parametrize("taken", [0, 9])
 def test_the_same_elements_come_again(name, taken, tmp_path, monkeypatch):
-    monkeypatch.setattr(position, "_CHEAP", -1)  # through the state, however few batches it would save
+    monkeypatch.setattr("sdk.checkpoint.tf.position._CHEAP", -1)  # through the state, however few batches it would save
     tf.random.set_seed(7)  # without one, the passes behind this one are in a new order, as in any two runs
     feed = position.ResumableIterator(EXACT[name](tmp_path))
     for _ in range(taken):

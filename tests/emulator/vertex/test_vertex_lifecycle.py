@@ -159,7 +159,7 @@ def test_with_restart_job_on_worker_restart_everything_restarts() -> None:
 def test_the_timeout_counts_from_the_first_start_of_the_containers() -> None:
     job = Job(restart_job=True, timeout_s=10).run()
     first = job.now
-    job.now += 4
+    job.life.now += 4
     assert job.exit("workerpool1-0", 134).actions == ["start", "stop", "start"]
     assert (job.status.started, job.status.due) == (first, first + 10)
     assert job.tick().state == "CANCELLED"
