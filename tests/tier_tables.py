@@ -127,6 +127,7 @@ TENSORFLOW = {
     "runtime/test_keras_multi_worker.py",
     "runtime/test_limits.py",
     "runtime/test_steps_per_execution.py",
+    "runtime/tpu/test_parts.py",
     "runtime/tpu/test_stand_in.py",
 }
 

@@ -85,4 +85,4 @@ def test_42_training_with_little_memory_waits_for_its_checkpoints(tmp_path: Path
     assert state == "State.SUCCEEDED", sdk.attach(url).why()
     said = [line.text for line in sdk.attach(url).logs()]
     assert "done 6.0" in said
-    assert any("training waits until it is saved" in line for line in said), said
+    assert any("training waits for its save" in line for line in said), said

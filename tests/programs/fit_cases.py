@@ -31,7 +31,10 @@ import keras  # noqa: E402
 from sdk.checkpoint.tf import keras_epochs, randomness  # noqa: E402
 from sdk.checkpoint.tf.loading import load, replica_values  # noqa: E402
 from sdk.checkpoint.tf.snapshot import components, take, variables_of  # noqa: E402
+from sdk.runtime import patches  # noqa: E402
+from sdk.runtime.patches import steps_per_execution  # noqa: E402
 
+patches.install(steps_per_execution.patches())  # as in a task: without it, TensorFlow fails with several replicas
 keras_epochs.install()
 RANK = strategy.cluster_resolver.task_id if DEVICES == 0 else 0
 RANK += 1 if DEVICES == 0 and strategy.cluster_resolver.task_type == "worker" else 0

@@ -161,7 +161,7 @@ class StepCoordinator:
             return None
         if action not in SAVING:
             self.exit_action = action
-            _log.info(f"{_SENTENCES[action]} {max(at, count)}")
+            _log.info(f"{_SENTENCES[action]} {max(at, count)} of this attempt")
         return action
 
     def handle_sigterm(self) -> None:
