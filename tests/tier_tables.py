@@ -41,8 +41,10 @@ PROCESS = {
     "emulator/test_gcs_fixture.py",
     "emulator/test_gcs_server.py",
     "emulator/test_gcs_survival.py",
+    "emulator/vertex/test_google_sdk.py",
     "emulator/vertex/test_installing.py",
     "emulator/vertex/test_replica_processes.py",
+    "emulator/vertex/test_vertex_gcloud.py",
     "emulator/vertex/test_vertex_real.py",
     "emulator/vertex/test_vertex_server.py::test_googles_credentials_get_a_token_from_the_metadata_server",
     "hardware/test_accelerators.py::test_types_are_those_of_the_real_client",
@@ -184,6 +186,11 @@ SMOKE: dict[str, tuple[str, ...]] = {
 
 # Reason -> tests that are in the full run only, although SMOKE or their tier would have them in the default run.
 SURPLUS: dict[str, tuple[str, ...]] = {
+    "CustomTrainingJob installs a package in the default run; these install the same in other ways": (
+        "emulator/vertex/test_google_sdk.py::test_from_local_script_runs",
+        "emulator/vertex/test_google_sdk.py::test_custom_python_package_training_job_runs",
+        "emulator/vertex/test_google_sdk.py::test_a_package_whose_needs_are_nowhere_or_whose_module_is_wrong_fails_with_a_reason",
+    ),
     "the stand-in's own program checks the numbers of replicas": (
         "runtime/tpu/test_stand_in.py::test_char_lm_learns_on_four_replicas",
         "runtime/tpu/test_stand_in.py::test_digits_trains_on_eight_replicas_although_its_last_batch_is_not_for_all",

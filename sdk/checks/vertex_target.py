@@ -25,7 +25,11 @@ OWN_LABELS = ("podlift-run", "podlift-job", "podlift-project")
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^\s*?\[\]{}\\]*)?")
 _ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9][a-z0-9.-]*\.gserviceaccount\.com")
-_RETIRED = re.compile(r"(?:us|europe|asia)-docker\.pkg\.dev/vertex-ai/training/tf-([a-z]+)[.-]([^:@]*)")
+# Google's prebuilt TensorFlow images; in the older registry, too.
+RETIRED_IMAGE = re.compile(
+    r"(?:(?:us|europe|asia)-docker\.pkg\.dev/vertex-ai|(?:(?:us|eu|asia)\.)?gcr\.io/cloud-aiplatform)"
+    r"/training/tf-([a-z]+)[.-]([^:@]*)"
+)
 # When Google's prebuilt images stopped being available (training/pre-built-containers, read 2026-11-20).
 _GONE = {
     ("cpu", "2-17"): "2026-07-11", ("gpu", "2-17"): "2026-07-11", ("cpu", "2-16"): "2026-06-28", ("gpu", "2-16"): "2026-06-28",
@@ -108,7 +112,7 @@ def image(job: Job, target: Vertex) -> Iterator[Finding]:
         mended = re.sub(r"\s", "", requested.partition("://")[2] or requested)
         message = f"An image's name has neither a scheme nor spaces. Received: {requested!r}"
         yield error(message, {"vertex.image": mended})
-    elif retired := _RETIRED.match(requested):
+    elif retired := RETIRED_IMAGE.match(requested):
         kind, version = retired[1], retired[2].partition(".")[0]
         when = _GONE.get((kind, version))
         release = _release(version, hardware(job))

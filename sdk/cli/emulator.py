@@ -14,7 +14,10 @@ from ..errors import InputError, Problems
 from ..planning.settings import file, table
 from ..spec.policies import Vertex
 from .output import answer, as_json, say
-from .parameters import Buckets, Capacity, Data, Faults, Frozen, Json, Port
+from .parameters import Buckets, Capacity, Data, Faults, Frozen, Json, Port, RetiredImages
+
+# The path of each service at the emulator.
+_GCLOUD = {"AIPLATFORM": "", "LOGGING": "", "STORAGE": "storage/v1/"}
 
 
 def emulator(
@@ -24,6 +27,7 @@ def emulator(
     faults: Faults = None,
     capacity: Capacity = 64,
     frozen: Frozen = False,
+    allow_retired_images: RetiredImages = False,
     json_output: Json = False,
 ) -> None:
     """Serve Cloud Storage and Vertex AI on loopback until Ctrl-C.
@@ -55,7 +59,16 @@ def emulator(
 
     try:
         places = _placed(bucket or [])
-        serve(data, port=port, announce=announce, faults=rules, buckets=places, capacity=capacity, frozen=frozen)
+        serve(
+            data,
+            port=port,
+            announce=announce,
+            faults=rules,
+            buckets=places,
+            capacity=capacity,
+            frozen=frozen,
+            allow_retired_images=allow_retired_images,
+        )
     except KeyboardInterrupt:
         say(f"Stopped. The data remain in {data}.")
 
@@ -83,8 +96,12 @@ def _hints(data: Path) -> list[str]:
         "# This is all that podlift and its tasks need. Anyone with this URL can run commands as you. For other clients:",
         "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR   # google-cloud-storage, gcsfs",
         "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false   # else gcsfs asks Google first, for a minute each time",
-        "export CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE=$PODLIFT_EMULATOR/storage/v1/ "
-        f"CLOUDSDK_AUTH_ACCESS_TOKEN_FILE={shlex.quote(str(token))}   # gcloud storage",
+        "# gcloud storage, gcloud ai custom-jobs:",
+        f"export CLOUDSDK_AUTH_ACCESS_TOKEN_FILE={shlex.quote(str(token))}",
+        *(f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}=$PODLIFT_EMULATOR/{path}" for name, path in _GCLOUD.items()),
+        "# google-cloud-aiplatform, with AnonymousCredentials of google.auth.credentials:",
+        "# aiplatform.init(project=..., location=..., staging_bucket='gs://...', credentials=AnonymousCredentials(),",
+        "#                 api_endpoint=os.environ['PODLIFT_EMULATOR'], api_transport='rest')",
         *_warnings(),
     ]
 

@@ -48,8 +48,9 @@ _ONCE = _RUNNING | {"late_list"}
 _STORAGE_FIELDS = words("method path object at_byte bytes_per_s at")
 _VERTEX_FIELDS = words("display_name replica lists log after_s")
 _VERTEX_OPERATIONS = words(
-    "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete operations.get entries.list"
-    " metadata.get quotas.get"
+    "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete trainingPipelines.create"
+    " trainingPipelines.get trainingPipelines.list trainingPipelines.cancel trainingPipelines.delete operations.get"
+    " entries.list metadata.get quotas.get"
 )
 
 

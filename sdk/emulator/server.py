@@ -48,6 +48,7 @@ class Options(TypedDict, total=False):
         timings: the durations of a job's phases.
         capacity: the number of replicas that run at the same time; further jobs stay in the queue.
         frozen: whether the clock of jobs moves only by a request.
+        allow_retired_images: whether to run jobs on Google's TensorFlow images, which Vertex AI no longer offers.
         launcher: opens what runs the containers of jobs: processes of this machine by default.
     """
 
@@ -56,6 +57,7 @@ class Options(TypedDict, total=False):
     timings: JobTimings
     capacity: int
     frozen: bool
+    allow_retired_images: bool
     launcher: OpenLauncher
 
 
@@ -66,7 +68,8 @@ class EmulatorApp:
         clock = EmulatorClock(SystemClock(), frozen=options.get("frozen", False))
         timings, capacity = options.get("timings", JobTimings()), options.get("capacity", 64)
         self._storage = StorageApp(state, faults, journal)
-        self._vertex = VertexApp(folder, state, clock, timings, capacity, faults, journal)
+        retired = options.get("allow_retired_images", False)
+        self._vertex = VertexApp(folder, state, clock, timings, capacity, faults, journal, allow_retired_images=retired)
         self._admin = Admin(self._storage, self._vertex, faults, journal)
         launcher: OpenLauncher = options.get("launcher", partial(ProcessLauncher, folder))
         self._open_launcher: Callable[[], ReplicaLauncher] = lambda: launcher(state, asyncio.get_running_loop(), url)

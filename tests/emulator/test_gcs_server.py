@@ -53,10 +53,10 @@ def test_only_loopback_is_listened_on(gcs) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/storage/v1/b/bucket/acl", 501),
-        ("POST", "/storage/v1/b/bucket/notificationConfigs", 501),
-        ("GET", "/storage/v1/projects/p/serviceAccount", 501),
-        ("GET", "/", 501),
+        ("GET", "/storage/v1/b/bucket/acl", 405),
+        ("POST", "/storage/v1/b/bucket/notificationConfigs", 405),
+        ("GET", "/storage/v1/projects/p/serviceAccount", 405),
+        ("GET", "/", 405),
         ("POST", "/upload/storage/v1/b/bucket/o?uploadType=other", 400),
         ("POST", "/upload/storage/v1/b/bucket/o?uploadType=media", 400),
         ("POST", "/upload/storage/v1/b/bucket/o?uploadType=media&name=.", 400),

@@ -38,4 +38,5 @@ def invalid(message: str) -> StorageApiError:
 
 
 def not_emulated(what: str) -> StorageApiError:
-    return StorageApiError(501, f"podlift's emulator of Cloud Storage does not know {what}.")
+    # 405: gcloud repeats a request for half a minute after 501.
+    return StorageApiError(405, f"podlift's emulator of Cloud Storage does not know {what}.", reason="notImplemented")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
@@ -21,12 +20,13 @@ from ..connections import Journal
 from ..errors import DroppedError, read_body, with_error_response, words
 from ..faults import Fault, FaultRules
 from ..gcs.state import StorageState
-from . import bodies, machines
+from . import bodies, machines, retired
 from .entries import LogEntries
 from .environment import project_number
 from .errors import VertexApiError, invalid, not_emulated, unknown_name
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
+from .pipelines import TrainingPipelines
 from .scheduler import JobScheduler, JobTable
 from .timing import EmulatorClock
 
@@ -47,9 +47,16 @@ _ROUTES = (
     ("GET", f"{_PLACE}/customJobs/(?P<id>[^/]+)", "customJobs.get"),
     ("DELETE", f"{_PLACE}/customJobs/(?P<id>[^/]+)", "customJobs.delete"),
     ("POST", f"{_PLACE}/customJobs/(?P<id>[^/]*):cancel", "customJobs.cancel"),
+    ("GET", f"{_PLACE}/trainingPipelines/?", "trainingPipelines.list"),
+    ("POST", f"{_PLACE}/trainingPipelines/?", "trainingPipelines.create"),
+    ("GET", f"{_PLACE}/trainingPipelines/(?P<id>[^/]+)", "trainingPipelines.get"),
+    ("DELETE", f"{_PLACE}/trainingPipelines/(?P<id>[^/]+)", "trainingPipelines.delete"),
+    ("POST", f"{_PLACE}/trainingPipelines/(?P<id>[^/]*):cancel", "trainingPipelines.cancel"),
     ("GET", f"{_PLACE}/operations/(?P<id>[^/]+)", "operations.get"),
 )
-_PARAMETERS = {"customJobs.list": _HARMLESS | words("filter pageSize pageToken readMask")}
+_LISTED = _HARMLESS | words("filter pageSize pageToken readMask")
+_PARAMETERS = {"customJobs.list": _LISTED, "trainingPipelines.list": _LISTED}
+_CREATED = {"customJobs.create": "CustomJob", "trainingPipelines.create": "TrainingPipeline"}
 _MAX_BODY_BYTES = 10 << 20
 # The project whose metadata a process sees that belongs to no job.
 _PROJECT = "podlift"
@@ -145,6 +152,8 @@ class VertexApp:
         capacity: int,
         faults: FaultRules,
         journal: Journal,
+        *,
+        allow_retired_images: bool = False,
     ) -> None:
         data_folder.make_subfolder(folder)
         self._storage, self._faults, self._journal, self.clock = storage, faults, journal, clock
@@ -152,15 +161,19 @@ class VertexApp:
         self._entries = LogEntries(folder / "entries.sqlite", clock)
         self.scheduler = JobScheduler(self._table, clock, self._entries, self._faults, timings, capacity)
         self.jobs = CustomJobs(self._table, self.scheduler, clock, self._faults, timings)
+        self.pipelines = TrainingPipelines(folder / "pipelines.sqlite", self.jobs, self._create_job)
+        self._allow_retired_images = allow_retired_images
 
     def clear(self) -> None:
-        """End and remove all jobs and log entries, and reset the clock."""
+        """End and remove all jobs, pipelines and log entries, and reset the clock."""
+        self.pipelines.clear()
         self.jobs.clear()
         self._entries.clear()
         self.clock.reset()
 
     def close(self) -> None:
         self.scheduler.close()
+        self.pipelines.close()
         self._entries.close()
         self._table.close()
 
@@ -184,10 +197,13 @@ class VertexApp:
             route = _find_route(request.method, unquote(request.scope["raw_path"].decode("latin-1")), query)
             entry["operation"] = route.operation
             body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
-            job = bodies.parse(body) if route.operation == "customJobs.create" else {}
-            entry["object"] = str(job.get("displayName", "")) or self.jobs.display_name(route.id)
+            kind = _CREATED.get(route.operation)
+            created = {} if kind is None else bodies.parse(body, kind)
+            of_pipelines = route.operation.startswith("trainingPipelines.")
+            service: CustomJobs | TrainingPipelines = self.pipelines if of_pipelines else self.jobs
+            entry["object"] = str(created.get("displayName", "")) or service.display_name(route.id)
             fired = await self._apply_faults(entry)
-            answer = await self._perform(route, query, body, job)
+            answer = await self._perform(route, query, body, created)
         for fault in fired:
             if fault.kind == "drop_after":
                 raise DroppedError
@@ -207,33 +223,13 @@ class VertexApp:
                 raise fault.error(VertexApiError)
         return fired
 
-    async def _perform(self, route: VertexRoute, query: dict[str, str], body: bytes, job: dict[str, Any]) -> Response:
-        jobs, location = self.jobs, (route.project, route.region)
-        enum_numbers = "enum-encoding=int" in query.get("$alt", "")
-        shown = partial(bodies.to_response, "CustomJob", enum_numbers=enum_numbers)
-        answer: dict[str, Any] = {}
-        if route.operation == "customJobs.create":
-            bucket = bodies.output_bucket(job)
-            if bucket is not None and not self._storage.has_bucket(bucket):
-                field = "custom_job.job_spec.base_output_directory.output_uri_prefix"
-                text = f"The Cloud Storage bucket {bucket!r} of the output directory does not exist."
-                raise invalid([(field, text)])
-            answer = shown(jobs.create(*location, job))
-        elif route.operation == "customJobs.get":
-            answer = shown(jobs.get(*location, route.id))
-        elif route.operation == "customJobs.list":
-            answer = jobs.list(*location, query)
-            if "customJobs" in answer:
-                answer["customJobs"] = [shown(each) for each in answer["customJobs"]]
-        elif route.operation == "customJobs.cancel":
-            for name in bodies.read_object(body):
-                if name != "name":
-                    raise unknown_name(name)
-            jobs.cancel(*location, route.id)
-        elif route.operation == "customJobs.delete":
-            answer = jobs.delete(*location, route.id)
+    async def _perform(
+        self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any]
+    ) -> Response:
+        if route.operation.startswith(("customJobs.", "trainingPipelines.")):
+            answer = self._perform_on_resources(route, query, body, created)
         elif route.operation == "operations.get":
-            answer = jobs.operation(*location, route.id)
+            answer = self.jobs.operation(route.project, route.region, route.id)
         elif route.operation == "quotas.get":
             exceeded = self._faults.contain("quota")
             answer = machines.quota_response(route.project, route.id, exceeded=exceeded)
@@ -241,6 +237,49 @@ class VertexApp:
             # A long list takes a while: in another thread it does not block the other requests.
             answer = await asyncio.to_thread(self._entries.listed, bodies.read_object(body))
         return JSONResponse(answer)
+
+    def _perform_on_resources(
+        self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any]
+    ) -> dict[str, Any]:
+        collection, _, verb = route.operation.partition(".")
+        location = (route.project, route.region)
+        service: CustomJobs | TrainingPipelines = self.jobs
+        create: Callable[[str, str, dict[str, Any]], dict[str, Any]] = self._create_job
+        delete: Callable[[str, str, str], dict[str, Any]] = self.pipelines.delete_job
+        kind = "CustomJob"
+        if collection == "trainingPipelines":
+            service, kind = self.pipelines, "TrainingPipeline"
+            create, delete = self.pipelines.create, self.pipelines.delete
+        if verb == "delete":
+            return delete(*location, route.id)
+        if verb == "cancel":
+            for name in bodies.read_object(body):
+                if name != "name":
+                    raise unknown_name(name)
+            service.cancel(*location, route.id)
+            return {}
+        enum_numbers = "enum-encoding=int" in query.get("$alt", "")
+        if verb == "list":
+            answer = service.list(*location, query)
+            shown = bodies.to_response(f"{kind}[]", answer.pop(collection, []), enum_numbers=enum_numbers)
+            return {collection: shown, **answer} if shown else answer
+        resource = create(*location, created) if verb == "create" else service.get(*location, route.id)
+        answer = bodies.to_response(kind, resource, enum_numbers=enum_numbers)
+        return dict(answer)
+
+    def _create_job(self, project: str, region: str, job: dict[str, Any]) -> dict[str, Any]:
+        bucket = bodies.output_bucket(job)
+        if bucket is not None and not self._storage.has_bucket(bucket):
+            field = "custom_job.job_spec.base_output_directory.output_uri_prefix"
+            text = f"The Cloud Storage bucket {bucket!r} of the output directory does not exist."
+            raise invalid([(field, text)])
+        images = retired.retired_images(job)
+        if images and not self._allow_retired_images:
+            raise retired.refusal(images)
+        made = self.jobs.create(project, region, job)
+        for image in images:
+            self.jobs.log(int(made["name"].rpartition("/")[2]), retired.warning(image), "WARNING")
+        return made
 
     def _metadata(self, request: Request, query: dict[str, str]) -> Response:
         replica: ReplicaIdentity = request.scope.get("podlift.replica", ReplicaIdentity())

@@ -7,6 +7,7 @@ its default value.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -24,19 +25,24 @@ MESSAGES: dict[str, dict[str, str]] = _TABLE["messages"]
 ONEOFS: dict[str, dict[str, list[str]]] = _TABLE["oneofs"]
 ENUMS: dict[str, dict[str, int]] = _TABLE["enums"]
 # The service sets these; values that a client sends are validated and ignored.
-_OUTPUTS = words("name state createTime startTime endTime updateTime error webAccessUris satisfiesPzs satisfiesPzi")
+_OUTPUTS = words(
+    "name state createTime startTime endTime updateTime error webAccessUris satisfiesPzs satisfiesPzi trainingTaskMetadata"
+)
 _DURATION = re.compile(r"(-?)(\d{1,12})(?:\.(\d{1,9}))?s", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
+# Of protobuf's own parser.
+_MAX_DEPTH = 100
 _MAX_DURATION_S = 315_576_000_000
 _BITS = {"int32": 32, "int64": 64}
 _TYPE = "type.googleapis.com/google.cloud.aiplatform.v1."
 Problems = list[tuple[str, str]]
-_MAX_POOLS, _MAX_ENV, _MAX_PACKAGES, _MAX_NAME, _MAX_LABELS = 4, 100, 100, 128, 64
+_MAX_POOLS, _MAX_ENV, _MAX_PACKAGES, MAX_NAME, _MAX_LABELS = 4, 100, 100, 128, 64
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NETWORK = re.compile(r"projects/[0-9]+/global/networks/[a-z0-9-]+")
 _ACCOUNT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _BUCKET = re.compile(r"gs://([a-z0-9][a-z0-9._-]+)(/.*)?")
+_PACKAGE = re.compile(r"gs://[a-z0-9][a-z0-9._-]+/(.*/)?[^/]+")
 _DISKS = ("pd-ssd", "pd-standard", "hyperdisk-balanced")
 _DISK_GB = (100, 64000)
 _WEEK_S = 7 * 86400
@@ -58,12 +64,17 @@ def read_object(body: bytes) -> dict[str, Any]:
     return found
 
 
-def parse(body: bytes) -> dict[str, Any]:
-    problems: Problems = []
-    job = _message("CustomJob", _read_json(body), "custom_job", problems)
+def parse(body: bytes, kind: str = "CustomJob") -> dict[str, Any]:
+    resource, problems = read_message(kind, _read_json(body), snake_case(kind).lstrip("_"))
     if problems:
         raise invalid(problems)
-    return {name: value for name, value in job.items() if name not in _OUTPUTS}
+    return {name: value for name, value in resource.items() if name not in _OUTPUTS}
+
+
+def read_message(kind: str, value: Any, path: str) -> tuple[dict[str, Any], Problems]:
+    """Return a message in the emulator's form, and its mistakes; `path` is its place in the request."""
+    problems: Problems = []
+    return _message(kind, value, path, problems), problems
 
 
 def to_response(kind: str, value: Any, *, enum_numbers: bool) -> Any:
@@ -152,13 +163,29 @@ def _scalar(kind: str, value: Any) -> Any:
             raise ValueError
         return value
     if kind == "Any":
-        return value
+        return _any(value)
     text = _text(value)
     if kind == "Duration":
         return _duration(text)
     if kind == "Timestamp" and not _TIMESTAMP.fullmatch(text):
         raise ValueError
     return text
+
+
+def _any(value: Any) -> Any:
+    """Return a value of any type that an answer can hold."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        for each in level:
+            if isinstance(each, str):
+                each.encode("utf-8")
+            elif isinstance(each, float) and not math.isfinite(each):
+                raise ValueError
+        inner = [[*each, *each.values()] if isinstance(each, dict) else each for each in level]
+        level = [each for values in inner if isinstance(values, list) for each in values]
+        if not level:
+            return value
+    raise ValueError
 
 
 def _text(value: Any) -> str:
@@ -199,7 +226,10 @@ def _wrong(path: str, kind: str, value: Any) -> str:
     name = {"int32": "TYPE_INT32", "int64": "TYPE_INT64", "bool": "TYPE_BOOL", "string": "TYPE_STRING"}.get(base)
     if base in ("Duration", "Timestamp"):
         name = f"type.googleapis.com/google.protobuf.{base}"
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        text = "..."
     return f"Invalid value at '{path}' ({name or _TYPE + base}), {text if len(text) <= 100 else text[:100] + '...'}"
 
 
@@ -207,11 +237,11 @@ def problems(job: Mapping[str, Any], region: str) -> Problems:
     """Return the field and the sentence of every mistake; nothing for a valid job."""
     spec, name = job.get("jobSpec", {}), job.get("displayName", "")
     pools, where = spec.get("workerPoolSpecs", []), f"{_SPEC}.worker_pool_specs"
-    too_long = f"The display name has {len(name)} characters; {_MAX_NAME} are allowed."
+    too_long = f"The display name has {len(name)} characters; {MAX_NAME} are allowed."
     too_many = f"There are {len(pools)} worker pools; {_MAX_POOLS} are allowed."
     found = [
         *_unless(name, f"{_JOB}.display_name", "Required field is not set: custom_job.display_name."),
-        *_unless(len(name) <= _MAX_NAME, f"{_JOB}.display_name", too_long),
+        *_unless(len(name) <= MAX_NAME, f"{_JOB}.display_name", too_long),
         *_labels(job.get("labels", {})),
         *_unless(pools, where, f"Required field is not set: {where}."),
         *_unless(len(pools) <= _MAX_POOLS, where, too_many),
@@ -280,6 +310,11 @@ def _task(pool: Mapping[str, Any], where: str) -> Problems:
         required.update(packageUris="package_uris", pythonModule="python_module")
         if len(package.get("packageUris", [])) > _MAX_PACKAGES:
             found.append((f"{place}.package_uris", f"At most {_MAX_PACKAGES} package URIs are allowed."))
+        for number, uri in enumerate(package.get("packageUris", [])):
+            text = (
+                f"A package is a Cloud Storage URI such as gs://bucket/trainer-0.1.tar.gz. Received: {json.dumps(uri)}."
+            )
+            found += _unless(_PACKAGE.fullmatch(uri or ""), f"{place}.package_uris[{number}]", text)
     for name, field in required.items():
         if not task.get(name):
             found.append((f"{place}.{field}", f"Required field is not set: {field}."))

@@ -31,6 +31,10 @@ _PROJECT_DIGITS = 12
 _SHARED = ("/", "/usr", "/usr/local")
 _SCRIPT_BYTES = 1 << 16
 _CFG = "include-system-site-packages = "
+# Newer versions of pip allow --user only if site does, which turns it off after the .pth files and before this function.
+_USER_PACKAGES = (
+    "import site; site.addusersitepackages = lambda known, site=site: setattr(site, 'ENABLE_USER_SITE', True) or known"
+)
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,7 @@ def make_environment(folder: Path) -> dict[str, str]:
     cfg.write_text(cfg.read_text().replace(f"{_CFG}false", f"{_CFG}False"))
     packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     # By addsitedir: a line with only a path would skip the .pth files in that folder.
-    lines = [f"import site; site.addsitedir({place!r})" for place in site_folders()]
+    lines = [_USER_PACKAGES, *(f"import site; site.addsitedir({place!r})" for place in site_folders())]
     (packages / "podlift-emulator.pth").write_text("\n".join([*lines, *_pip_of_python(), ""]))
     python = shlex.quote(str(folder / "bin" / "python"))
     pips = dict.fromkeys(("pip", "pip3", f"pip3.{sys.version_info[1]}"), "-m pip")

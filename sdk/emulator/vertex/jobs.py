@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from ..faults import FaultRules
@@ -47,7 +46,7 @@ class CustomJobs:
                 raise VertexApiError(429, f"The following quota metrics exceed quota limits: {exceeded}")
             now = self._clock.now()
             row = JobRow(
-                id=self._next_id(now),
+                id=self.new_id(),
                 project=project_number(project),
                 region=region,
                 job=bodies.with_defaults(job),
@@ -63,22 +62,16 @@ class CustomJobs:
             return self._resource(self._row(project, region, job))
 
     def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
-        text, size = query.get("filter", ""), listing.page_size(query.get("pageSize"))
-        found, last = listing.read_filter(text), listing.read_page_token(query.get("pageToken", ""), text)
-        shown: list[tuple[int, dict[str, Any]]] = []
-        with self._scheduler.lock:
+        def newest(before: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
             hidden = self._count_list()
-            for row in self._table.newest(project_number(project), region, last[0] if last else None):
-                resource = self._resource(row)
-                if row.id in hidden or not listing.matches_filter(found, partial(listing.matches, job=resource)):
-                    continue
-                shown.append((row.id, listing.apply_read_mask(resource, query.get("readMask", ""))))
-                if len(shown) > size:
-                    break
-        answer: dict[str, Any] = {"customJobs": [resource for _, resource in shown[:size]]} if shown else {}
-        if len(shown) > size:
-            answer["nextPageToken"] = listing.page_token(text, [shown[size - 1][0]])
-        return answer
+            for row in self._table.newest(project_number(project), region, before):
+                if row.id not in hidden:
+                    yield row.id, self._resource(row)
+
+        with self._scheduler.lock:
+            shown, token = listing.read_page(newest, query, "CustomJob")
+        answer: dict[str, Any] = {"customJobs": shown} if shown else {}
+        return {**answer, "nextPageToken": token} if token else answer
 
     def cancel(self, project: str, region: str, job: str) -> None:
         with self._scheduler.lock:
@@ -91,22 +84,29 @@ class CustomJobs:
             if row.status.phase != "over":
                 text = f"The CustomJob is in state {row.status.state}; only one that has ended can be deleted. Cancel it first."
                 raise VertexApiError(400, text, status="FAILED_PRECONDITION")
-            operation, location = self._next_id(self._clock.now()), f"projects/{row.project}/locations/{region}"
+            operation, location = self.new_id(), f"projects/{row.project}/locations/{region}"
             self._table.delete(row.id, operation, location)
             self._hidden.pop(row.id, None)
             return _operation(location, operation)
 
+    def new_operation(self, project: str, region: str) -> dict[str, Any]:
+        """Record and return the operation that has deleted another resource."""
+        operation, location = self.new_id(), f"projects/{project_number(project)}/locations/{region}"
+        with self._scheduler.lock:
+            self._table.add_operation(operation, location)
+        return _operation(location, operation)
+
     def operation(self, project: str, region: str, operation: str) -> dict[str, Any]:
         location = f"projects/{project_number(project)}/locations/{region}"
         with self._scheduler.lock:
-            known = _is_number(operation) and self._table.operation(int(operation), location)
+            known = is_number(operation) and self._table.operation(int(operation), location)
         if not known:
             raise not_found(f"operation {operation[:100]!r}")
         return _operation(location, int(operation))
 
     def find(self, job: str) -> JobRow | None:
         with self._scheduler.lock:
-            return self._table.get(int(job)) if _is_number(job) else None
+            return self._table.get(int(job)) if is_number(job) else None
 
     def display_name(self, job: str) -> str:
         """Return the display name of a job, "" for an unknown one: faults are matched against it."""
@@ -123,7 +123,7 @@ class CustomJobs:
         return self._scheduler.inject(int(job), what, replica)
 
     def preempted(self, job: str, replica: str) -> bool:
-        return _is_number(job) and self._scheduler.preempted(int(job), replica)
+        return is_number(job) and self._scheduler.preempted(int(job), replica)
 
     def clear(self) -> None:
         self._scheduler.stop_all()
@@ -131,10 +131,15 @@ class CustomJobs:
             self._table.clear()
             self._hidden.clear()
 
-    def _next_id(self, now: float) -> int:
+    def log(self, job: int, text: str, severity: str) -> None:
+        """Write a line of the service into the log of a job."""
+        self._scheduler.log(job, text, severity)
+
+    def new_id(self) -> int:
         """Return a number of 19 digits above all earlier ones."""
-        self._last = max(self._last + 1, int(now * 1e9))
-        return self._last
+        with self._scheduler.lock:
+            self._last = max(self._last + 1, int(self._clock.now() * 1e9))
+            return self._last
 
     def _row(self, project: str, region: str, job: str) -> JobRow:
         row = self.find(job)
@@ -178,6 +183,6 @@ def _operation(location: str, operation: int) -> dict[str, Any]:
     }
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
     # Integers of SQLite have 64 bits.
     return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 2**63

@@ -75,7 +75,8 @@ class ProcessLauncher:
             # Clients quote URLs in their errors, and lines are stored and shown.
             emit(replica, stream, line.replace(token, "TOKEN") if token else line)
 
-        return ReplicaProcesses(job, **about, scratch=scratch, buckets=self._buckets, emit=emit_masked)
+        wheels = self._folder / "wheels"
+        return ReplicaProcesses(job, **about, scratch=scratch, wheels=wheels, buckets=self._buckets, emit=emit_masked)
 
     def close(self) -> None:
         self._buckets.close()

@@ -8,12 +8,12 @@ import hashlib
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import nearest
-from .bodies import ENUMS, field_names, snake_case
+from .bodies import ENUMS, MESSAGES, field_names, snake_case
 from .errors import VertexApiError, invalid
 from .timing import parse_time_ns
 
@@ -170,6 +170,7 @@ class _FilterParser:
 
 _OPERATORS = {
     "display_name": ("=", "!=", ":"),
+    "training_task_definition": ("=", "!=", ":"),
     "state": ("=", "!="),
     "create_time": ("=", "!=", "<", "<=", ">", ">="),
     "labels": ("=", "!=", ":"),
@@ -177,17 +178,18 @@ _OPERATORS = {
 _PAGE, _MAX_PAGE = 100, 1000
 
 
-def read_filter(text: str) -> Filter:
+def read_filter(text: str, kind: str = "CustomJob") -> Filter:
     """Return the parsed filter of a list call; every field and operator is one that the service compares."""
     found = parse(text)
     for each in comparisons(found):
         field = snake_case(each.path[0])
-        if field not in _OPERATORS or (len(each.path) > 1) != (field == "labels"):
+        known = [name for name in _OPERATORS if name in field_names(kind)]
+        if field not in known or (len(each.path) > 1) != (field == "labels"):
             name = ".".join(each.path)
-            raise invalid_filter(f"unknown field {name!r}. {nearest(name, list(_OPERATORS))}")
+            raise invalid_filter(f"unknown field {name!r}. {nearest(name, known)}")
         if each.op not in _OPERATORS[field]:
             raise invalid_filter(f"{field} is compared by {' '.join(_OPERATORS[field])}. Received: {each.op!r}")
-        if field == "state" and _state(each.value) is None:
+        if field == "state" and _state(each.value, kind) is None:
             raise invalid_filter(f"unknown state {each.value!r}")
         if field == "create_time":
             try:
@@ -197,7 +199,7 @@ def read_filter(text: str) -> Filter:
     return found
 
 
-def matches(comparison: Comparison, job: Mapping[str, Any]) -> bool:
+def matches(comparison: Comparison, job: Mapping[str, Any], kind: str) -> bool:
     field, op, value = snake_case(comparison.path[0]), comparison.op, comparison.value
     if field == "labels":
         found = job.get("labels", {}).get(".".join(comparison.path[1:]))
@@ -207,11 +209,30 @@ def matches(comparison: Comparison, job: Mapping[str, Any]) -> bool:
     if field == "create_time":
         return compare(op, parse_time_ns(job["createTime"]), parse_time_ns(value))
     if field == "state":
-        return bool(job["state"] == _state(value)) == (op == "=")
-    name = str(job["displayName"])
+        return bool(job["state"] == _state(value, kind)) == (op == "=")
+    name = str(job["displayName" if field == "display_name" else "trainingTaskDefinition"])
     if op == ":":
         return re.fullmatch(".*".join(map(re.escape, value.split("*"))), name, re.DOTALL) is not None
     return (name == value) == (op == "=")
+
+
+def read_page(
+    newest: Callable[[int | None], Iterable[tuple[int, dict[str, Any]]]], query: Mapping[str, str], kind: str
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the resources of one page of a list call, and the token of the next page, "" for none.
+
+    `newest` yields ids and resources with ids below the given one, the newest first. `kind` is the message of a resource.
+    """
+    text, size = query.get("filter", ""), page_size(query.get("pageSize"))
+    found, last = read_filter(text, kind), read_page_token(query.get("pageToken", ""), text)
+    shown: list[tuple[int, dict[str, Any]]] = []
+    for number, resource in newest(last[0] if last else None):
+        if matches_filter(found, lambda each, resource=resource: matches(each, resource, kind)):  # type: ignore[misc]
+            shown.append((number, apply_read_mask(resource, query.get("readMask", ""), kind)))
+        if len(shown) > size:
+            break
+    token = page_token(text, [shown[size - 1][0]]) if len(shown) > size else ""
+    return [resource for _, resource in shown[:size]], token
 
 
 def page_size(text: str | None) -> int:
@@ -242,15 +263,15 @@ def read_page_token(text: str, query: str) -> list[Any] | None:
     return list(last)
 
 
-def apply_read_mask(job: dict[str, Any], mask: str) -> dict[str, Any]:
+def apply_read_mask(job: dict[str, Any], mask: str, kind: str) -> dict[str, Any]:
     paths = [path.strip() for path in mask.split(",") if path.strip()]
     if not paths or "*" in paths:
         return job
-    names = field_names("CustomJob")
+    names = field_names(kind)
     tops = [path.split(".")[0] for path in paths]
     unknown = [path for path in tops if path not in names]
     if unknown:
-        raise invalid([("read_mask", f"Invalid read mask: custom jobs have no field {unknown[0][:100]!r}.")])
+        raise invalid([("read_mask", f"Invalid read mask: a {kind} has no field {unknown[0][:100]!r}.")])
     wanted = {names[path] for path in tops}
     return {name: value for name, value in job.items() if name in wanted}
 
@@ -259,8 +280,8 @@ def _digest(query: str) -> str:
     return hashlib.sha256(query.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _state(value: str) -> str | None:
-    known = ENUMS["JobState"]
+def _state(value: str, kind: str) -> str | None:
+    known = ENUMS[MESSAGES[kind]["state"]]
     if value in known:
         return value
     return next((name for name, number in known.items() if str(number) == value), None)

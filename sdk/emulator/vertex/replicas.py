@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
 import tempfile
@@ -20,8 +19,7 @@ from ...errors import InputError
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.ports import PortReservation
 from ...process.redirect import tokens
-from ..gcs.errors import StorageApiError
-from . import environment
+from . import environment, packages
 from .bucket_fs import BucketFs
 from .containers.client import ContainerConfig, Containers, OnLine
 from .environment import Replica
@@ -32,14 +30,6 @@ _KILLED = 137
 _END_S = 30.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LOCALHOST = "127.0.0.1"
-# The module is $0. This is the part of an executor image's work that needs no image.
-_PACKAGE = """
-python3 -m pip install -q --disable-pip-version-check --no-index --no-deps --no-build-isolation --force-reinstall {files} || {{
-  echo {failed} >&2
-  exit 1
-}}
-exec python3 -m "$0" "$@"
-"""
 
 
 def missing_isolation() -> str | None:
@@ -77,6 +67,7 @@ class ReplicaProcesses:
         region: str,
         url: str,
         scratch: Path,
+        wheels: Path,
         buckets: BucketFs,
         emit: OnLine,
     ) -> None:
@@ -92,6 +83,7 @@ class ReplicaProcesses:
             raise InputError(problems)
         self._job, self._url, self._buckets, self._emit = job, url, buckets, emit
         self._token, self._job_id = urlsplit(url).path.strip("/"), job_id
+        self._wheels = wheels.resolve()
         self._replicas = {replica.name: replica for replica in environment.replicas(job)}
         self._service = environment.service_env(job, job_id=job_id, project=project, region=region)
         token = environment.host_token(job_id)
@@ -196,8 +188,13 @@ class ReplicaProcesses:
         shutil.rmtree(home, ignore_errors=True)
         (home / "tmp").mkdir(parents=True)
         python = environment.make_environment(home / ".local")
+        packages.configure_pip(home / ".local", self._wheels)
         package = pool.get("pythonPackageSpec")
-        command = environment.container_command(pool) if package is None else self._package(package, home)
+        command = (
+            environment.container_command(pool)
+            if package is None
+            else packages.package_command(package, home, self._buckets)
+        )
         known = {**self._service, **environment.cluster_env(replica, self._addresses, self._job["jobSpec"])}
         machine = {
             **python,
@@ -213,25 +210,6 @@ class ReplicaProcesses:
         env = {**machine, **self._redirect_env, **emulated, **known, **given}
         if self._containers is not None:
             self._containers.start(name, host=self._hosts[name], command=command, env=env, cwd=str(home))
-
-    def _package(self, spec: Mapping[str, Any], home: Path) -> list[str]:
-        fetched = []
-        for place, uri in enumerate(spec.get("packageUris", ())):
-            bucket, _, name = uri.removeprefix("gs://").partition("/")
-            file = home / str(place) / name.rpartition("/")[2]
-            file.parent.mkdir(exist_ok=True)
-            try:
-                self._buckets.download(bucket, name, file)
-            except (StorageApiError, OSError) as error:
-                said = f"podlift emulator: the package {uri} cannot be read: {error}"
-                return ["/bin/sh", "-c", f"echo {shlex.quote(said)} >&2; exit 1"]
-            fetched.append(shlex.quote(str(file)))
-        failed = (
-            "podlift emulator: the packages cannot be installed here: pip has no network, and they must be wheels or source "
-            "archives whose build needs nothing but the setuptools of this interpreter."
-        )
-        script = _PACKAGE.format(files=" ".join(fetched), failed=shlex.quote(failed))
-        return ["/bin/sh", "-c", script, spec["pythonModule"], *spec.get("args", ())]
 
 
 def _config(scratch: Path, gcs: Path, buckets: list[str], hosts: Mapping[str, str]) -> ContainerConfig:

@@ -84,6 +84,9 @@ class JobTable:
         self._db.execute("INSERT INTO operations VALUES (?, ?)", (operation, place))
         self._db.execute("COMMIT")
 
+    def add_operation(self, operation: int, place: str) -> None:
+        self._db.execute("INSERT INTO operations VALUES (?, ?)", (operation, place))
+
     def operation(self, operation: int, place: str) -> bool:
         query = "SELECT 1 FROM operations WHERE id = ? AND place = ?"
         return self._db.execute(query, (operation, place)).fetchone() is not None
@@ -172,6 +175,13 @@ class JobScheduler:
 
     def cancel(self, job: int) -> None:
         self._advance(job, Lifecycle.cancel)
+
+    def log(self, job: int, text: str, severity: str) -> None:
+        """Write a line of the service into the log of a job that has not ended."""
+        with self.lock:
+            active = self._active.get(job)
+            if active is not None:
+                self._entries.add_service_line(active.row.project, str(job), text, severity)
 
     def inject(self, job: int, what: str, replica: str) -> bool:
         steps: dict[str, Callable[[Lifecycle], None]] = {

@@ -45,6 +45,7 @@ class Jobs:
             region="us-central1",
             url=url,
             scratch=self._home / str(len(self.launcher)),
+            wheels=self._home.parent / "wheels",
             buckets=self.stored.view,
             emit=lambda *line: self.lines.append(line),
         )

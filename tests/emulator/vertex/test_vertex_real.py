@@ -166,6 +166,11 @@ def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=WAIT_S)[1]
     assert "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR " in said
+    guide = (REPO / "docs" / "how-to" / "emulator.md").read_text()
+    for service, path in (("AIPLATFORM", ""), ("LOGGING", ""), ("STORAGE", "storage/v1/")):
+        line = f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_{service}=$PODLIFT_EMULATOR/{path}\n"
+        assert line in said and line in guide
+    assert "api_endpoint=os.environ['PODLIFT_EMULATOR'], api_transport='rest')" in said
     assert not runs(job["name"], expected=False)
 
 

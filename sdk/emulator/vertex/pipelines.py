@@ -1,0 +1,228 @@
+"""Training pipelines, which the training job classes of Google's SDK create: each runs one custom job.
+
+A pipeline has no state of its own. It shows the state of its custom job, also after that job was deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import data_folder
+from . import bodies, lifecycle, listing
+from .bodies import Problems
+from .environment import project_number
+from .errors import VertexApiError, invalid, not_found
+from .jobs import CustomJobs, is_number
+
+# What creates a custom job from its project, region and body, and returns its resource.
+CreateJob = Callable[[str, str, dict[str, Any]], dict[str, Any]]
+
+_DEFINITIONS = "gs://google-cloud-aiplatform/schema/trainingjob/definition/"
+CUSTOM_TASK = f"{_DEFINITIONS}custom_task_1.0.0.yaml"
+_FIELD = "training_pipeline"
+_INPUTS = f"{_FIELD}.training_task_inputs"
+_SUFFIX = "-custom-job"
+_STATES = {"JOB_STATE_EXPIRED": "PIPELINE_STATE_FAILED"}
+_SHARED = ("createTime", "startTime", "endTime", "updateTime", "error")
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE pipelines (
+    id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job INTEGER NOT NULL, pipeline TEXT NOT NULL,
+    deleted TEXT
+);
+CREATE INDEX of_place ON pipelines (project, region, id);
+CREATE INDEX of_job ON pipelines (job);
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    id: int
+    project: str
+    region: str
+    job: int
+    pipeline: dict[str, Any]
+    deleted: dict[str, Any] | None  # The resource of the custom job, once that was deleted
+
+
+class TrainingPipelines:
+    """The pipelines of one data folder, with the calls of the API. Safe to use from any thread."""
+
+    def __init__(self, path: Path, jobs: CustomJobs, create_job: CreateJob) -> None:
+        self._jobs, self._create_job = jobs, create_job
+        self._lock = threading.RLock()
+        self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def clear(self) -> None:
+        with self._lock:
+            self._db.execute("DELETE FROM pipelines")
+
+    def create(self, project: str, region: str, pipeline: dict[str, Any]) -> dict[str, Any]:
+        job = custom_job(pipeline, region)
+        made = self._create_job(project, region, job)
+        number, job_id = project_number(project), int(made["name"].rpartition("/")[2])
+        with self._lock:
+            last = self._db.execute("SELECT coalesce(max(id), 0) FROM pipelines").fetchone()[0]
+            pipeline_id = max(self._jobs.new_id(), last + 1)
+            values = (pipeline_id, number, region, job_id, json.dumps(pipeline))
+            self._db.execute("INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, NULL)", values)
+        if "modelToUpload" in pipeline:
+            text = "podlift emulator: there is no Model Registry here: this pipeline ends without its model being uploaded."
+            self._jobs.log(job_id, text, "WARNING")
+        return self.get(project, region, str(pipeline_id))
+
+    def get(self, project: str, region: str, pipeline: str) -> dict[str, Any]:
+        return self._resource(self._row(project, region, pipeline))
+
+    def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
+        def newest(before: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+            where = "project = ? AND region = ? AND id < ? ORDER BY id DESC"
+            values = (project_number(project), region, 2**63 - 1 if before is None else before)
+            for row in self._rows(where, values):
+                yield row.id, self._resource(row)
+
+        shown, token = listing.read_page(newest, query, "TrainingPipeline")
+        answer: dict[str, Any] = {"trainingPipelines": shown} if shown else {}
+        return {**answer, "nextPageToken": token} if token else answer
+
+    def cancel(self, project: str, region: str, pipeline: str) -> None:
+        row = self._row(project, region, pipeline)
+        if row.deleted is None:
+            self._jobs.cancel(project, region, str(row.job))
+
+    def delete(self, project: str, region: str, pipeline: str) -> dict[str, Any]:
+        """Delete a pipeline that has ended, and return the operation. Its custom job stays."""
+        with self._lock:
+            row = self._row(project, region, pipeline)
+            state = self._job(row)["state"]
+            if state not in lifecycle.TERMINAL:
+                text = (
+                    f"The TrainingPipeline is in state {_state(state)}; only one that has ended can be deleted. "
+                    "Cancel it first."
+                )
+                raise VertexApiError(400, text, status="FAILED_PRECONDITION")
+            operation = self._jobs.new_operation(project, region)
+            self._db.execute("DELETE FROM pipelines WHERE id = ?", (row.id,))
+            return operation
+
+    def delete_job(self, project: str, region: str, job: str) -> dict[str, Any]:
+        """Delete a custom job, whose pipeline, if it has one, continues to show its end; return the operation."""
+        with self._lock:
+            last = self._jobs.get(project, region, job)
+            operation = self._jobs.delete(project, region, job)
+            self._db.execute("UPDATE pipelines SET deleted = ? WHERE job = ?", (json.dumps(last), int(job)))
+            return operation
+
+    def display_name(self, pipeline: str) -> str:
+        """Return the display name of a pipeline, "" for an unknown one: faults are matched against it."""
+        row = self._find(pipeline)
+        return "" if row is None else str(row.pipeline["displayName"])
+
+    def _rows(self, where: str, values: tuple[Any, ...]) -> Sequence[_Row]:
+        with self._lock:
+            found = self._db.execute(f"SELECT * FROM pipelines WHERE {where}", values).fetchall()  # noqa: S608
+        return [
+            _Row(
+                id=number,
+                project=project,
+                region=region,
+                job=job,
+                pipeline=json.loads(pipeline),
+                deleted=None if deleted is None else json.loads(deleted),
+            )
+            for number, project, region, job, pipeline, deleted in found
+        ]
+
+    def _find(self, pipeline: str) -> _Row | None:
+        rows = self._rows("id = ?", (int(pipeline),)) if is_number(pipeline) else []
+        return rows[0] if rows else None
+
+    def _row(self, project: str, region: str, pipeline: str) -> _Row:
+        row = self._find(pipeline)
+        if row is None or (row.project, row.region) != (project_number(project), region):
+            place = f"projects/{project}/locations/{region}"
+            raise not_found(f'TrainingPipeline "{place}/trainingPipelines/{pipeline[:100]}"')
+        return row
+
+    def _job(self, row: _Row) -> dict[str, Any]:
+        return row.deleted or self._jobs.get(row.project, row.region, str(row.job))
+
+    def _resource(self, row: _Row) -> dict[str, Any]:
+        job = self._job(row)
+        return {
+            "name": f"projects/{row.project}/locations/{row.region}/trainingPipelines/{row.id}",
+            **row.pipeline,
+            "trainingTaskMetadata": {"backingCustomJob": job["name"]},
+            "state": _state(job["state"]),
+            **{name: job[name] for name in _SHARED if name in job},
+        }
+
+
+def custom_job(pipeline: Mapping[str, Any], region: str) -> dict[str, Any]:
+    """Return the custom job that a pipeline runs, or raise the error that names all mistakes of the pipeline."""
+    found: Problems = []
+    definition = pipeline.get("trainingTaskDefinition", "")
+    if not definition:
+        found.append(
+            (f"{_FIELD}.training_task_definition", f"Required field is not set: {_FIELD}.training_task_definition.")
+        )
+    elif definition != CUSTOM_TASK:
+        text = (
+            f"Unsupported training task definition: {definition[:300]!r}. podlift's emulator runs custom training only: "
+            f"{CUSTOM_TASK}"
+        )
+        found.append((f"{_FIELD}.training_task_definition", text))
+    if "inputDataConfig" in pipeline:
+        text = "podlift's emulator has no managed datasets: input_data_config cannot be set."
+        found.append((f"{_FIELD}.input_data_config", text))
+    if "trainingTaskInputs" not in pipeline:
+        found.append((_INPUTS, f"Required field is not set: {_INPUTS}."))
+    if found:
+        raise invalid([*_named(pipeline), *found])
+    spec = _task_inputs(pipeline["trainingTaskInputs"])
+    job = {"displayName": pipeline.get("displayName", ""), "jobSpec": spec}
+    job |= {name: pipeline[name] for name in ("labels", "encryptionSpec") if name in pipeline}
+    if problems := [(_renamed(field), _renamed(text)) for field, text in bodies.problems(job, region)]:
+        raise invalid(problems)
+    name = job["displayName"][: bodies.MAX_NAME - len(_SUFFIX)]
+    return {**job, "displayName": f"{name}{_SUFFIX}"}
+
+
+def _named(pipeline: Mapping[str, Any]) -> Problems:
+    if pipeline.get("displayName"):
+        return []
+    return [(f"{_FIELD}.display_name", f"Required field is not set: {_FIELD}.display_name.")]
+
+
+def _task_inputs(inputs: Any) -> dict[str, Any]:
+    spec, problems = bodies.read_message("CustomJobSpec", _with_integers(inputs), _INPUTS)
+    if problems:
+        text = f"Unable to parse `{_INPUTS}` into custom task `inputs` defined in the file: {CUSTOM_TASK}"
+        raise invalid([(_INPUTS, text), *problems])
+    return spec
+
+
+def _with_integers(value: Any) -> Any:
+    """Return a value of a Struct, whose numbers are all floating-point, with whole numbers as integers."""
+    if isinstance(value, dict):
+        return {name: _with_integers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _renamed(text: str) -> str:
+    return text.replace("custom_job.job_spec", _INPUTS).replace("custom_job.", f"{_FIELD}.")
+
+
+def _state(state: str) -> str:
+    return _STATES.get(state, state.replace("JOB_", "PIPELINE_", 1))

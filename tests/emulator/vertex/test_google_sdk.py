@@ -1,0 +1,226 @@
+"""The job classes of google-cloud-aiplatform, each run for real against an emulator of its own process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from google.api_core import exceptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import aiplatform
+from google.cloud.aiplatform import jobs, training_jobs
+from google.cloud.aiplatform.utils.source_utils import _TrainingScriptPythonPackager
+from google.cloud.aiplatform_v1 import JobServiceClient
+from google.cloud.aiplatform_v1.services.job_service.transports import JobServiceGrpcTransport
+from google.cloud.aiplatform_v1.types import PipelineState
+from served import WAIT_S
+from test_installing import module, wheel
+
+from sdk.testing.vertex import Cloud
+
+RETIRED = "us-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17:latest"
+CURRENT = "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"
+# What needs a network in any of these is a folder.
+OFFLINE = {"PIP_NO_INDEX": "1", "GREETING": "hello world"}
+SCRIPT = """
+import argparse, importlib.util, json, os
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int)
+epochs = parser.parse_args().epochs
+needs = [name for name in ("tiny",) if importlib.util.find_spec(name)]
+task = json.loads(os.environ["CLUSTER_SPEC"])["task"]["type"]
+print("trained", epochs, os.environ["GREETING"], *needs)
+folder = os.environ["AIP_MODEL_DIR"].replace("gs://", "/gcs/")
+os.makedirs(folder, exist_ok=True)
+with open(folder + task, "w") as file:
+    file.write(str(epochs))
+"""
+GIVEN = {"args": ["--epochs", "3"], "environment_variables": OFFLINE}
+# The longest answer to a request that is not served; a client that repeats it takes half a minute.
+PROMPT_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory) -> Iterator[Cloud]:
+    with Cloud(tmp_path_factory.mktemp("sdk") / "data", allow_retired_images=True) as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def script(tmp_path) -> Path:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    return tmp_path / "train.py"
+
+
+@pytest.fixture
+def links(tmp_path) -> str:
+    """A folder of wheels in which pip finds `tiny`."""
+    (tmp_path / "links").mkdir()
+    wheel(tmp_path / "links", "tiny", "1.0", {"tiny.py": module("1.0")})
+    return (tmp_path / "links").as_uri()
+
+
+@pytest.fixture
+def google(cloud, monkeypatch) -> Iterator[Cloud]:
+    """The emulator, empty, and Google's SDK set up for it as the guide says."""
+    cloud.reset()
+    cloud.client().create_bucket("mine")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
+    for each in (jobs, training_jobs):
+        monkeypatch.setattr(each, "_JOB_WAIT_TIME", 0.1)
+    aiplatform.init(
+        project="podlift",
+        location="us-central1",
+        staging_bucket="gs://mine",
+        api_endpoint=cloud.url,
+        api_transport="rest",
+        credentials=AnonymousCredentials(),
+    )
+    yield cloud
+    aiplatform.initializer.global_config.__init__()
+
+
+def said(cloud: Cloud, job, task: str = "workerpool0-0") -> list[str]:
+    name = job.resource_name
+    if "trainingPipelines" in name:
+        name = job.gca_resource.training_task_metadata["backingCustomJob"]
+    return [each["textPayload"] for each in cloud.entries(name, task)]
+
+
+def model_files(cloud: Cloud) -> dict[str, bytes]:
+    blobs = cloud.client().list_blobs("mine")
+    # A folder is an object whose name ends in /.
+    files = [blob for blob in blobs if "/model/" in blob.name and not blob.name.endswith("/")]
+    return {blob.name.split("/model/")[1]: blob.download_as_bytes() for blob in files}
+
+
+def test_custom_training_job_installs_its_package_and_what_it_needs(google, script, links) -> None:
+    job = aiplatform.CustomTrainingJob("digits", str(script), CURRENT, requirements=["tiny"])
+    given = {**GIVEN, "environment_variables": {**OFFLINE, "PIP_FIND_LINKS": links}}
+    model = job.run(**given, timeout=600, restart_job_on_worker_restart=True)
+    assert (model, job.state) == (None, PipelineState.PIPELINE_STATE_SUCCEEDED)
+    assert said(google, job)[-1] == "trained 3 hello world tiny"
+    assert model_files(google) == {"workerpool0": b"3"}
+
+
+def test_custom_container_training_job_runs_is_listed_and_deleted(google) -> None:
+    job = aiplatform.CustomContainerTrainingJob(
+        "digits", "any", command=["python3", "-c", SCRIPT], labels={"team": "vision"}
+    )
+    assert job.run(**GIVEN) is None
+    assert said(google, job) == ["trained 3 hello world"]
+    (listed,) = aiplatform.CustomContainerTrainingJob.list(filter='labels.team="vision"', order_by="create_time desc")
+    assert listed.resource_name == job.resource_name
+    found = aiplatform.CustomContainerTrainingJob.get(job.resource_name)
+    assert found.end_time is not None and not found.has_failed
+    found.delete()
+    assert aiplatform.CustomContainerTrainingJob.list() == []
+    with pytest.raises(exceptions.NotFound):
+        aiplatform.CustomContainerTrainingJob.get(job.resource_name)
+
+
+def test_a_training_job_that_fails_or_is_cancelled_raises(google) -> None:
+    job = aiplatform.CustomContainerTrainingJob("digits", "any", command=["sh", "-c", "exit 3"])
+    with pytest.raises(RuntimeError, match="exited with a non-zero status of 3"):
+        job.run()
+    assert job.has_failed
+    job = aiplatform.CustomContainerTrainingJob("digits", "any", command=["sleep", "600"])
+    job.submit()
+    job.cancel()
+    with pytest.raises(RuntimeError, match="CANCELED"):
+        job._block_until_complete()
+
+
+def test_a_package_that_is_not_there_is_named_in_the_log(google) -> None:
+    job = aiplatform.CustomPythonPackageTrainingJob("digits", "gs://mine/none-0.1.tar.gz", "trainer.task", CURRENT)
+    with pytest.raises(RuntimeError, match="non-zero status of 1"):
+        job.run()
+    assert said(google, job)[-1].startswith("podlift emulator: the package gs://mine/none-0.1.tar.gz cannot be read")
+
+
+def test_a_package_whose_needs_are_nowhere_or_whose_module_is_wrong_fails_with_a_reason(google, script) -> None:
+    packager = _TrainingScriptPythonPackager(str(script), requirements=["podlift-needs-this"])
+    uri = packager.package_and_copy_to_gcs("gs://mine", project="podlift", credentials=AnonymousCredentials())
+    job = aiplatform.CustomPythonPackageTrainingJob("digits", uri, packager.module_name, CURRENT)
+    with pytest.raises(RuntimeError):
+        job.run(**GIVEN)
+    lines = said(google, job)
+    assert any("podlift-needs-this" in line for line in lines)
+    assert lines[-1].startswith("podlift emulator: the packages cannot be installed")
+
+
+@pytest.mark.parametrize("image", ["us-docker.pkg.dev/acme/train/image:1", RETIRED], ids=["own image", "retired image"])
+def test_from_local_script_runs(google, script, links, image) -> None:
+    job = aiplatform.CustomJob.from_local_script(
+        display_name="digits",
+        script_path=str(script),
+        container_uri=image,
+        requirements=["tiny"],
+        args=["--epochs", "3"],
+        environment_variables={**OFFLINE, "PIP_FIND_LINKS": f"{links} {setuptools_link(google)}"},
+    )
+    job.run(create_request_timeout=WAIT_S)
+    assert said(google, job)[-1] == "trained 3 hello world tiny"
+    assert model_files(google) == {"workerpool0": b"3"}
+    warned = [line for line in said(google, job, "service") if "--allow-retired-images" in line]
+    assert len(warned) == (image == RETIRED)
+
+
+def setuptools_link(cloud: Cloud) -> str:
+    """The folder that pip would have used if the job had not named one of its own."""
+    return (cloud.folder / "vertex" / "wheels").resolve().as_uri()
+
+
+def test_custom_python_package_training_job_runs(google, script) -> None:
+    packager = _TrainingScriptPythonPackager(str(script))
+    uri = packager.package_and_copy_to_gcs("gs://mine", project="podlift", credentials=AnonymousCredentials())
+    job = aiplatform.CustomPythonPackageTrainingJob("digits", uri, packager.module_name, RETIRED)
+    job.run(**GIVEN, replica_count=2)
+    assert job.state == PipelineState.PIPELINE_STATE_SUCCEEDED
+    assert said(google, job)[-1] == "trained 3 hello world"
+
+
+def test_an_isolated_build_and_an_install_for_the_user_need_no_network_and_no_old_pip(google) -> None:
+    code = (
+        "import site, sys, subprocess; print(site.ENABLE_USER_SITE);"
+        " print(subprocess.check_output([sys.executable, '-m', 'pip', 'config', 'get', 'global.find-links'], text=True))"
+    )
+    job = aiplatform.CustomContainerTrainingJob("digits", "any", command=["python3", "-c", code])
+    job.run()
+    enabled, *found = [line for line in said(google, job) if line]
+    assert enabled == "True"
+    assert setuptools_link(google) in " ".join(found).split()
+    (made,) = (google.folder / "vertex" / "wheels").iterdir()
+    assert made.name.startswith("setuptools-") and made.suffix == ".whl"
+
+
+def test_what_is_not_served_is_refused_at_once(google) -> None:
+    started = time.monotonic()
+    for call in (
+        aiplatform.Endpoint.list,
+        aiplatform.Model.list,
+        aiplatform.TabularDataset.list,
+        lambda: aiplatform.Tensorboard.create(display_name="x"),
+        lambda: aiplatform.init(experiment="digits"),
+        lambda: aiplatform.PipelineJob.list(),
+    ):
+        with pytest.raises(exceptions.MethodNotAllowed, match="emulator of Vertex AI does not serve"):
+            call()
+    assert time.monotonic() - started < PROMPT_S
+
+
+def test_grpc_is_refused_at_once(google) -> None:
+    started = time.monotonic()
+    address = google.url.split("/")[2]
+    with grpc.insecure_channel(address) as channel:
+        client = JobServiceClient(transport=JobServiceGrpcTransport(channel=channel))
+        with pytest.raises(exceptions.GoogleAPICallError):
+            client.list_custom_jobs(parent=google.parent, timeout=WAIT_S)
+    for place in (google.url, address):
+        aiplatform.init(api_endpoint=place, api_transport="grpc")
+        with pytest.raises(exceptions.ServiceUnavailable):
+            aiplatform.CustomJob.list()
+    assert time.monotonic() - started < PROMPT_S

@@ -1,0 +1,335 @@
+"""Training pipelines, asked by Google's client: each is the face of a custom job, and its inputs are a Struct."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from google.api_core import exceptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud.aiplatform_v1 import PipelineServiceClient
+from google.cloud.aiplatform_v1.types import PipelineState, TrainingPipeline
+from google.protobuf import json_format, struct_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from served import PARENT, TERMINAL, WAIT_S, body, pool
+
+from sdk.emulator.vertex.errors import VertexApiError
+from sdk.emulator.vertex.pipelines import CUSTOM_TASK, custom_job
+
+RETIRED = "europe-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17.py310:latest"
+UNREADABLE = (
+    "Unable to parse `training_pipeline.training_task_inputs` into custom task `inputs` defined in the file: "
+    "gs://google-cloud-aiplatform/schema/trainingjob/definition/custom_task_1.0.0.yaml"
+)
+# As CustomTrainingJob.run sends it.
+SCHEDULING = {
+    "timeout": None,
+    "restart_job_on_worker_restart": False,
+    "disable_retries": True,
+    "strategy": 4,
+    "max_wait_duration": None,
+}
+
+
+DEEP = json.loads("[" * 400 + "]" * 400)
+
+
+def inputs(**more) -> dict:
+    return {"worker_pool_specs": [pool(1), pool(2)], "scheduling": SCHEDULING, **more}
+
+
+def pipeline(name: str = "digits", **more) -> TrainingPipeline:
+    value = json_format.ParseDict(more.pop("inputs", inputs()), struct_pb2.Value())
+    given = {"display_name": name, "training_task_definition": CUSTOM_TASK, "training_task_inputs": value, **more}
+    return TrainingPipeline(given)
+
+
+@pytest.fixture
+def connect():
+    """Google's client of an emulator."""
+    made = []
+
+    def client(server) -> PipelineServiceClient:
+        options = {"api_endpoint": server.url}
+        made.append(PipelineServiceClient(transport="rest", credentials=AnonymousCredentials(), client_options=options))
+        return made[-1]
+
+    yield client
+    for each in made:
+        each.transport.close()
+
+
+@pytest.fixture
+def client(vertex, connect) -> PipelineServiceClient:
+    return connect(vertex)
+
+
+def create(client: PipelineServiceClient, *args, **more) -> TrainingPipeline:
+    return client.create_training_pipeline(parent=PARENT, training_pipeline=pipeline(*args, **more), timeout=WAIT_S)
+
+
+def get(client: PipelineServiceClient, made: TrainingPipeline) -> TrainingPipeline:
+    return client.get_training_pipeline(name=made.name, timeout=WAIT_S)
+
+
+def job_of(vertex, made: TrainingPipeline):
+    return vertex.client.get_custom_job(name=made.training_task_metadata["backingCustomJob"], timeout=WAIT_S)
+
+
+def end(vertex, made: TrainingPipeline, code: int = 0) -> None:
+    job = job_of(vertex, made)
+    vertex.until(job, "JOB_STATE_RUNNING")
+    vertex.launcher.of(job)[-1].codes["workerpool0-0"] = code
+    vertex.until(job, *TERMINAL)
+
+
+def test_a_pipeline_runs_a_custom_job_and_shows_its_state(vertex, client) -> None:
+    made = create(client, labels={"team": "vision"})
+    assert made.name.startswith("projects/") and "/locations/us-central1/trainingPipelines/" in made.name
+    job = job_of(vertex, made)
+    assert (job.display_name, dict(job.labels)) == ("digits-custom-job", {"team": "vision"})
+    assert job.name.rpartition("/")[2] != made.name.rpartition("/")[2]
+    assert job.job_spec.scheduling.strategy.name == "SPOT" and job.job_spec.scheduling.disable_retries
+    assert [each.replica_count for each in job.job_spec.worker_pool_specs] == [1, 2]
+    vertex.until(job, "JOB_STATE_RUNNING")
+    running = get(client, made)
+    assert running.state == PipelineState.PIPELINE_STATE_RUNNING and running.start_time and not running.end_time
+    end(vertex, made)
+    done = get(client, made)
+    assert done.state == PipelineState.PIPELINE_STATE_SUCCEEDED and not done.error.code
+    assert done.end_time >= done.start_time >= done.create_time
+    assert done.training_task_inputs["scheduling"]["timeout"] is None
+    assert done.training_task_inputs["worker_pool_specs"][1]["replica_count"] == 2
+
+
+def test_a_failure_and_a_cancellation_are_those_of_the_job(vertex, client) -> None:
+    failed = create(client)
+    end(vertex, failed, code=3)
+    failed = get(client, failed)
+    assert (failed.state, failed.error.code) == (PipelineState.PIPELINE_STATE_FAILED, 3)
+    assert failed.error == job_of(vertex, failed).error
+    cancelled = create(client)
+    client.cancel_training_pipeline(name=cancelled.name, timeout=WAIT_S)
+    vertex.over(job_of(vertex, cancelled))
+    cancelled = get(client, cancelled)
+    assert (cancelled.state, cancelled.error.code) == (PipelineState.PIPELINE_STATE_CANCELLED, 1)
+    client.cancel_training_pipeline(name=cancelled.name, timeout=WAIT_S)
+
+
+def test_a_job_that_waited_too_long_has_expired_and_its_pipeline_has_failed(vertex, client) -> None:
+    vertex.faults({"kind": "hold"})
+    waits = {"strategy": "FLEX_START", "max_wait_duration": "0.2s"}
+    gpus = {"machine_type": "g2-standard-4", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1}
+    made = create(client, inputs={"worker_pool_specs": [pool(1, machine_spec=gpus)], "scheduling": waits})
+    vertex.until(job_of(vertex, made), "JOB_STATE_EXPIRED")
+    assert get(client, made).state == PipelineState.PIPELINE_STATE_FAILED
+
+
+def test_lists_have_filters_pages_and_masks_and_hold_nothing_of_jobs(vertex, client) -> None:
+    vertex.create(body(0))
+    made = [create(client, name).name for name in ("one", "two", "three")]
+    end(vertex, get(client, TrainingPipeline(name=made[0])))
+
+    def names(**more) -> list[str]:
+        return [
+            each.name for each in client.list_training_pipelines(request={"parent": PARENT, **more}, timeout=WAIT_S)
+        ]
+
+    assert names() == names(page_size=2) == made[::-1]
+    assert names(filter='display_name:"t*" AND state!="PIPELINE_STATE_FAILED"') == [made[2], made[1]]
+    assert names(filter='state="PIPELINE_STATE_SUCCEEDED"') == [made[0]]
+    assert len(names(filter=f'training_task_definition="{CUSTOM_TASK}"')) == 3
+    masked = vertex.ask("GET", f"/v1/{PARENT}/trainingPipelines?readMask=display_name&pageSize=1").json()
+    assert masked["trainingPipelines"] == [{"displayName": "three"}] and masked["nextPageToken"]
+    for wrong in ('state="JOB_STATE_RUNNING"', "nothing=1"):
+        with pytest.raises(exceptions.BadRequest):
+            names(filter=wrong)
+    assert vertex.ask("GET", f"/v1/{PARENT}/customJobs?filter=training_task_definition=1").status_code == 400
+
+
+def test_a_pipeline_is_deleted_after_its_end_and_without_its_job(vertex, client) -> None:
+    made = create(client)
+    with pytest.raises(exceptions.BadRequest, match="only one that has ended"):
+        client.delete_training_pipeline(name=made.name, timeout=WAIT_S)
+    end(vertex, made)
+    operation = client.delete_training_pipeline(name=made.name, timeout=WAIT_S)
+    assert operation.result(timeout=WAIT_S) is not None
+    assert vertex.ask("GET", f"/v1/{operation.operation.name}").json()["done"] is True
+    assert job_of(vertex, made).state.name == "JOB_STATE_SUCCEEDED"
+    for call in (client.get_training_pipeline, client.cancel_training_pipeline, client.delete_training_pipeline):
+        with pytest.raises(exceptions.NotFound):
+            call(name=made.name, timeout=WAIT_S)
+
+
+def test_a_pipeline_still_shows_its_end_when_its_job_was_deleted(vertex, client) -> None:
+    made = create(client)
+    end(vertex, made, code=3)
+    before = get(client, made)
+    vertex.client.delete_custom_job(name=job_of(vertex, made).name, timeout=WAIT_S).result(timeout=WAIT_S)
+    assert get(client, made) == before
+    client.cancel_training_pipeline(name=made.name, timeout=WAIT_S)
+    client.delete_training_pipeline(name=made.name, timeout=WAIT_S)
+
+
+def test_pipelines_survive_the_server_and_a_reset_removes_them(serve, connect) -> None:
+    server = serve()
+    made = create(connect(server))
+    end(server, made)
+    before = get(connect(server), made)
+    server.stop()
+    server = serve()
+    assert get(connect(server), made) == before
+    newer = create(connect(server))
+    assert int(newer.name.rpartition("/")[2]) > int(made.name.rpartition("/")[2])
+    server.ask("POST", "/_reset")
+    assert server.ask("GET", f"/v1/{PARENT}/trainingPipelines").json() == {}
+
+
+def test_a_model_that_cannot_be_uploaded_is_named_in_the_log_and_has_no_name(vertex, client) -> None:
+    model = {"display_name": "m", "container_spec": {"image_uri": "any"}}
+    made = create(client, model_to_upload=model, model_id="m", parent_model="projects/p/locations/us-central1/models/1")
+    job = job_of(vertex, made)
+    assert "WARNING" in [each["severity"] for each in vertex.lines(job) if "Model Registry" in each["textPayload"]]
+    end(vertex, made)
+    done = get(client, made)
+    assert (done.state.name, done.model_to_upload.display_name, done.model_to_upload.name) == (
+        "PIPELINE_STATE_SUCCEEDED",
+        "m",
+        "",
+    )
+
+
+def test_faults_apply_to_pipelines_and_their_jobs(vertex, client) -> None:
+    vertex.faults({"kind": "status_before", "operation": "trainingPipelines.create", "display_name": "^digits$"})
+    with pytest.raises(exceptions.ServiceUnavailable):
+        create(client)
+    vertex.faults({"kind": "quota", "display_name": "digits"})
+    with pytest.raises(exceptions.TooManyRequests, match="exceed quota limits"):
+        create(client)
+    assert vertex.ask("GET", f"/v1/{PARENT}/trainingPipelines").json() == {}
+
+
+def test_all_mistakes_of_a_pipeline_are_named_by_its_own_fields(client) -> None:
+    with pytest.raises(exceptions.BadRequest) as caught:
+        create(client, name="", inputs={"worker_pool_specs": [pool(2)]}, labels={"Team": "x"})
+    fields = {each["field"] for each in caught.value.details[0]["fieldViolations"]}
+    where = "training_pipeline.training_task_inputs.worker_pool_specs[0].replica_count"
+    assert fields == {"training_pipeline.display_name", "training_pipeline.labels", where}
+    with pytest.raises(exceptions.BadRequest, match="input_data_config cannot be set"):
+        create(client, input_data_config={"dataset_id": "1"})
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"trainingTaskDefinition": None}, "Required field is not set: training_pipeline.training_task_definition"),
+        ({"trainingTaskDefinition": "custom_task_1.0.0.yaml"}, "Unsupported training task definition"),
+        ({"trainingTaskDefinition": CUSTOM_TASK.replace("custom", "automl_tabular")}, "Unsupported training task"),
+        ({"trainingTaskDefinition": 7}, "Invalid value at 'training_pipeline.training_task_definition'"),
+        ({"trainingTaskInputs": None}, "Required field is not set: training_pipeline.training_task_inputs"),
+        ({"trainingTaskInputs": "worker_pool_specs"}, UNREADABLE),
+        ({"trainingTaskInputs": [1, None]}, UNREADABLE),
+        ({"trainingTaskInputs": {}}, "training_task_inputs.worker_pool_specs"),
+        ({"trainingTaskInputs": {"worker_pool_specs": [None]}}, UNREADABLE),
+        ({"trainingTaskInputs": {"worker_pool_specs": {}}}, UNREADABLE),
+        ({"trainingTaskInputs": {**inputs(), "machine": "n1"}}, 'Unknown name "machine"'),
+        ({"trainingTaskInputs": inputs(scheduling={"strategy": 4.5})}, UNREADABLE),
+        ({"trainingTaskInputs": inputs(scheduling={"strategy": 99})}, UNREADABLE),
+        ({"trainingTaskInputs": inputs(worker_pool_specs=[pool(1.5)])}, UNREADABLE),
+        # A string for a list is the mistake that users make most.
+        ({"trainingTaskInputs": inputs(worker_pool_specs=[pool(container_spec={"command": "sh"})])}, UNREADABLE),
+        ({"trainingTaskInputs": inputs(base_output_directory={"output_uri_prefix": "gs://none/x"})}, "does not exist"),
+        ({"trainingTaskInputs": DEEP}, "Invalid value at 'training_pipeline.training_task_inputs'"),
+        ({"displayName": DEEP}, "Invalid value at 'training_pipeline.display_name'"),
+        ({"modelToUpload": {"x": [DEEP]}}, "Invalid value at 'training_pipeline.model_to_upload'"),
+        ({"modelToUpload": {"\ud800": 1}}, "Invalid value at 'training_pipeline.model_to_upload'"),
+        ({"displayName": "x" * 129}, "128 are allowed"),
+        ({"unknown": 1}, 'Unknown name "unknown"'),
+    ],
+)
+def test_a_wrong_pipeline_is_refused_with_a_sentence(vertex, change, sentence) -> None:
+    right = {"displayName": "x", "trainingTaskDefinition": CUSTOM_TASK, "trainingTaskInputs": inputs()}
+    refused = vertex.ask("POST", f"/v1/{PARENT}/trainingPipelines", {**right, **change})
+    assert refused.status_code == 400, refused.text
+    assert sentence in refused.json()["error"]["message"]
+    assert vertex.ask("GET", f"/v1/{PARENT}/customJobs").json() == {}
+
+
+@pytest.mark.parametrize("uri", ["", "trainer.tar.gz", "https://host/trainer.tar.gz", "gs://mine", "gs://mine/folder/"])
+def test_a_package_that_is_no_object_of_a_bucket_is_refused(client, uri) -> None:
+    spec = {"executor_image_uri": "any", "package_uris": [uri], "python_module": "trainer.task"}
+    one = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1, "python_package_spec": spec}
+    with pytest.raises(exceptions.BadRequest, match="A package is a Cloud Storage URI"):
+        create(client, inputs={"worker_pool_specs": [one]})
+
+
+def test_a_number_that_no_answer_could_hold_is_refused(vertex) -> None:
+    text = json.dumps({"displayName": "x", "trainingTaskDefinition": CUSTOM_TASK, "trainingTaskInputs": inputs()})
+    sent = text[:-1] + ', "modelToUpload": {"x": 1e999}}'
+    answer = vertex.ask("POST", f"/v1/{PARENT}/trainingPipelines", data=sent)
+    assert answer.status_code == 400 and "model_to_upload" in answer.text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5) | st.just(1e300),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["worker_pool_specs", "scheduling", "strategy", "command", "x"]), inner)
+    ),
+)
+
+
+@settings(max_examples=200)
+@given(JSON)
+def test_no_inputs_are_a_defect_of_the_emulator(value) -> None:
+    with pytest.raises(VertexApiError) as caught:
+        custom_job(
+            {"displayName": "x", "trainingTaskDefinition": CUSTOM_TASK, "trainingTaskInputs": value}, "us-central1"
+        )
+    assert caught.value.code == 400
+
+
+@pytest.mark.parametrize(
+    "image", [RETIRED, RETIRED.replace("europe", "us"), "gcr.io/cloud-aiplatform/training/tf-gpu.2-1:latest"]
+)
+def test_a_retired_image_is_refused_for_jobs_and_pipelines(vertex, client, image) -> None:
+    spec = {"executor_image_uri": image, "package_uris": ["gs://mine/trainer-0.1.tar.gz"], "python_module": "trainer"}
+    package = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1, "python_package_spec": spec}
+    container = pool(1, container_spec={"image_uri": image, "command": ["true"]})
+    for each in (package, container):
+        with pytest.raises(exceptions.BadRequest, match=r"past its end of availability.*--allow-retired-images"):
+            create(client, inputs={"worker_pool_specs": [each]})
+        with pytest.raises(exceptions.BadRequest, match="past its end of availability"):
+            vertex.create({"display_name": "x", "job_spec": {"worker_pool_specs": [each]}})
+    current = {**spec, "executor_image_uri": "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"}
+    create(client, inputs={"worker_pool_specs": [{**package, "python_package_spec": current}]})
+
+
+def test_a_retired_image_runs_where_that_is_allowed_and_the_log_says_so(serve) -> None:
+    server = serve(allow_retired_images=True)
+    made = server.create(
+        {
+            "display_name": "x",
+            "job_spec": {"worker_pool_specs": [pool(container_spec={"image_uri": RETIRED, "command": ["true"]})]},
+        }
+    )
+    server.until(made, "JOB_STATE_RUNNING")
+    (line,) = [each for each in server.lines(made) if "no longer offers the image" in each["textPayload"]]
+    assert line["severity"] == "WARNING" and RETIRED in line["textPayload"]
+    assert "--allow-retired-images" in line["textPayload"]
+
+
+def test_what_is_not_served_is_refused_with_a_status_that_no_client_repeats(vertex) -> None:
+    for path in ("endpoints", "models", "datasets", "tensorboards", "pipelineJobs", "metadataStores/default"):
+        answer = vertex.ask("GET", f"/v1/{PARENT}/{path}")
+        error = answer.json()["error"]
+        assert (answer.status_code, error["status"]) == (405, "UNIMPLEMENTED")
+        assert path in error["message"] and json.dumps(error)
+
+
+@pytest.mark.parametrize(
+    "spec", [{}, {"workerPoolSpecs": []}, {"workerPoolSpecs": [{}]}, {"workerPoolSpecs": [{"replicaCount": 1}]}]
+)
+def test_a_job_without_an_image_is_refused_like_any_other_mistake(vertex, spec) -> None:
+    assert vertex.ask("POST", f"/v1/{PARENT}/customJobs", {"displayName": "x", "jobSpec": spec}).status_code == 400
