@@ -255,10 +255,10 @@ def test_what_is_not_emulated_is_refused_not_ignored(bucket) -> None:
     blob = bucket.blob("object")
     blob.upload_from_string("x")
     blob.temporary_hold = True
-    with pytest.raises(exceptions.MethodNotImplemented, match="temporaryHold"):
+    with pytest.raises(exceptions.MethodNotAllowed, match="temporaryHold"):
         blob.patch(retry=None)
-    with pytest.raises(exceptions.MethodNotImplemented):
+    with pytest.raises(exceptions.MethodNotAllowed):
         blob.acl.reload(retry=None) if hasattr(blob.acl, "reload") else None
     secret = bucket.blob("secret", encryption_key=bytes(32))
-    with pytest.raises(exceptions.MethodNotImplemented, match="x-goog-encryption"):
+    with pytest.raises(exceptions.MethodNotAllowed, match="x-goog-encryption"):
         secret.upload_from_string("x", retry=None)
