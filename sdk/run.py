@@ -28,7 +28,7 @@ from .packaging.paths import destination
 from .planning.roots import configured_root
 from .records.events import Event, fold
 from .records.explain import RunContext, explain
-from .records.recorder import has_ended, read_events, read_metrics, read_status_records
+from .records.recorder import read_events, read_metrics, read_status_records
 from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Progress, State, Status
@@ -333,7 +333,7 @@ class Run:
     ) -> tuple[list[Event], Status]:
         self._handle.refresh(logs=logs)
         # Before the records: a supervisor that ends in between has written its verdict by then.
-        supervised = has_ended(self.plan.paths) or self._handle.supervised()
+        supervised = self._handle.supervised()
         events = read(self.plan.paths)
         return events, self._handle.merge(fold(events, supervisor_alive=supervised))
 

@@ -131,16 +131,20 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
 
 def status_records(names: Sequence[str]) -> list[str]:
     """Return the names of the records that `fold` needs. Earlier attempts contribute only the first record of each timing."""
-    known = [(name, match) for name in names if (match := _NAME.fullmatch(name))]
-    last = max((int(match[1]) for _, match in known), default=0)
+    unknown: list[str] = []
+    known: list[tuple[str, int, str]] = []
     first: dict[str, int] = {}
-    for _, match in known:
-        first[match[4]] = min(int(match[1]), first.get(match[4], last))
-    unknown = [name for name in names if not _NAME.fullmatch(name)]
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match is None:
+            unknown.append(name)
+            continue
+        attempt, kind = int(match[1]), match[4]
+        known.append((name, attempt, kind))
+        first[kind] = min(attempt, first.get(kind, attempt))
+    needed = (0, max((attempt for _, attempt, _ in known), default=0))
     return unknown + [
-        name
-        for name, match in known
-        if int(match[1]) in (0, last) or (match[4] in _TIMED and int(match[1]) == first[match[4]])
+        name for name, attempt, kind in known if attempt in needed or (kind in _TIMED and attempt == first[kind])
     ]
 
 
