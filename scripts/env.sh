@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 find_python() {
   # $1: a version such as 3.11, or nothing for the first supported one. A name may be a shim without a Python behind it.
   local candidate
-  for candidate in ${PODLIFT_PYTHON:-} ${1:+python$1} ${1:-python3.11 python3.12 python3.13 python3.10 python3} \
+  for candidate in ${PYTHON:-} ${1:+python$1} ${1:-python3.11 python3.12 python3.13 python3.10 python3} \
     "$HOME"/.pyenv/versions/"${1:-3.11}".*/bin/python; do
     if "$candidate" -c "import sys, venv; v = sys.version_info[:2]; sys.exit(not ((3, 10) <= v <= (3, 13)
         and (not '${1:-}' or '%d.%d' % v == '${1:-}')))" 2>/dev/null; then
@@ -14,7 +14,7 @@ find_python() {
     fi
   done
   echo "podlift needs Python ${1:-3.10 to 3.13} with the venv module; none was found." >&2
-  echo "Next: install it (Debian and Ubuntu: apt-get install python3 python3-venv), or set PODLIFT_PYTHON=/path/to/python." >&2
+  echo "Next: install it (Debian and Ubuntu: apt-get install python3 python3-venv), or set PYTHON=/path/to/python." >&2
   return 1
 }
 

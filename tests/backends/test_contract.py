@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ class TestLocal(BackendContract):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _fake() -> None:
-    backends.register("fake", FakeBackend)
+def _fake() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backends, "_registered", {})
+        backends.register("fake", FakeBackend)
+        yield
 
 
 class TestFake(BackendContract):

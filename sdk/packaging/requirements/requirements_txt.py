@@ -131,7 +131,7 @@ class _FileReader:
         requirement, link = found.req, found.link
         bad = [value for value in found.hash_options if not _HASH.fullmatch(value)]
         if bad:
-            self._collector.refuse(where, f"a hash is such as 'sha256:1a2b...'. Received: {redacted(bad[0])!r}.")
+            self._collector.refuse(where, f"a hash looks like 'sha256:1a2b...'. Received: {redacted(bad[0])!r}.")
             return
         if found.install_options or found.global_options:
             self._refuse_option("--global-option", where)
