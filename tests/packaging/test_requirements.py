@@ -127,7 +127,7 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
         ("requirements.txt:7:", "no such folder"),
         ("requirements.txt:8:", "no such folder"),
         ("requirements.txt:9:", "what a URL points to may change"),
-        ("requirements.txt:10:", "a hash is such as"),
+        ("requirements.txt:10:", "a hash looks like"),
         ("requirements.txt:11:", "must follow a requirement"),
         ("requirements.txt:12:", "not supported with a requirement"),
     ]:
