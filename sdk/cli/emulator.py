@@ -43,34 +43,32 @@ def emulator(
             f"The emulator needs a package that is not installed: {error.name}. Next: pip install 'podlift[emulator]'."
         ) from None
     rules = [] if faults is None else parse_faults(_read(faults))
-
-    def announce(url: str) -> None:
-        if json_output:
-            as_json({"url": url, "port": urlsplit(url).port, "data": str(data.resolve())})
-        else:
-            answer(f"export PODLIFT_EMULATOR={url}")
-        for line in _hints(data.resolve()):
-            say(line)
-        if denied is not None:
-            say(denied)
-
     # An unprivileged user may lack what replicas need: report it now, before a job fails.
     denied = missing_isolation()
-
     try:
-        places = _placed(bucket or [])
         serve(
             data,
             port=port,
-            announce=announce,
+            announce=lambda url: _announce(url, data.resolve(), denied, json_output=json_output),
             faults=rules,
-            buckets=places,
+            buckets=_placed(bucket or []),
             capacity=capacity,
             frozen=frozen,
             allow_retired_images=allow_retired_images,
         )
     except KeyboardInterrupt:
         say(f"Stopped. The data remain in {data}.")
+
+
+def _announce(url: str, data: Path, denied: str | None, *, json_output: bool) -> None:
+    if json_output:
+        as_json({"url": url, "port": urlsplit(url).port, "data": str(data)})
+    else:
+        answer(f"export PODLIFT_EMULATOR={url}")
+    for line in _hints(data):
+        say(line)
+    if denied is not None:
+        say(denied)
 
 
 def _placed(buckets: list[str]) -> list[str]:

@@ -92,7 +92,7 @@ class Fault:
         return kind(self.status, f"Injected fault: {self.kind} {self.status}.", headers)
 
 
-class _Rule:
+class _CountedFault:
     """A fault with its counts: it fires at most `times` times, and for a share of the matches."""
 
     def __init__(self, fault: Fault, index: int) -> None:
@@ -123,11 +123,11 @@ class FaultRules:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rules: list[_Rule] = []
+        self._rules: list[_CountedFault] = []
 
     def replace(self, faults: Sequence[Fault]) -> None:
         with self._lock:
-            self._rules = [_Rule(fault, index) for index, fault in enumerate(faults)]
+            self._rules = [_CountedFault(fault, index) for index, fault in enumerate(faults)]
 
     def for_storage(self, operation: str, method: str, path: str, name: str) -> list[Fault]:
         """Return what happens to a request of Cloud Storage about the object of that name."""

@@ -62,16 +62,17 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems,
         target = table.target(backend, settings.values)
     capabilities = backends.load(backend).capabilities
     root = _root(backend, target, settings, environ, problems)
+    name = settings.target.name
     with problems.collect():
-        if settings.target.name is not None:
-            ids.check_name(settings.target.name)
-    folder, local, warm = _cache(environ), "", resumed.warm_start if resumed else ""
+        name = name if name is None else ids.check_name(name)
+    folder, local = _cache(environ), ""
     with problems.collect():
         local = _local(root, target, folder, ask=capabilities.supervised_here)
     inputs, notes = dict[str, str](), list[Finding]()
     with problems.collect(), usable("The current folder", "."):
         inputs, notes = data.resolve(job.inputs, Path.cwd()) if job.inputs else (inputs, notes)
         notes += data.find_unreachable(inputs, disk=capabilities.runs_here, network=not target.isolated)
+    warm = resumed.warm_start if resumed else ""
     with problems.collect():
         if job.checkpoints.resume_from is not None and resumed is None:
             warm = warm_start(job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))

@@ -7,7 +7,7 @@ and what remains inexact: docs/explanation/decisions/keras-multi-worker.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
@@ -49,6 +49,16 @@ def _cure_trainer(trainer: ModuleType) -> None:
             reduction = "first"  # `_mean_over_replicas` has made them equal
         return original(values, strategy, reduction)
 
+    _cure_steps(trainer, weighs)
+
+    @around(trainer.TensorFlowTrainer, "_get_metrics_result_or_logs")
+    def end_epoch(original: Function, self: Any, logs: Any) -> Any:
+        if weighs(self.distribute_strategy):
+            average_moving_statistics(trainer, self)  # before validation and the callbacks, that may save
+        return original(self, logs)
+
+
+def _cure_steps(trainer: ModuleType, weighs: Callable[[Any], bool]) -> None:
     @around(trainer.TensorFlowTrainer, "_maybe_symbolic_build")
     def build(original: Function, self: Any, iterator: Any = None, data_batch: Any = None) -> None:
         if iterator is not None and weighs(self.distribute_strategy):
@@ -65,12 +75,6 @@ def _cure_trainer(trainer: ModuleType) -> None:
         measuring = original(self, _measuring_step(trainer, self, step_function))
         equal = original(self, _equal_step(trainer, step_function))
         return lambda iterator: (equal if _has_equal_pieces(trainer.tf, iterator) else measuring)(iterator)
-
-    @around(trainer.TensorFlowTrainer, "_get_metrics_result_or_logs")
-    def end_epoch(original: Function, self: Any, logs: Any) -> Any:
-        if weighs(self.distribute_strategy):
-            average_moving_statistics(trainer, self)  # before validation and the callbacks, that may save
-        return original(self, logs)
 
 
 def _first_pieces(trainer: ModuleType, epoch: Iterable[Any], strategy: Any) -> Iterator[tuple[Any, ...]]:
