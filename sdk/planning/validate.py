@@ -68,10 +68,7 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems,
     folder, local = _cache(environ), ""
     with problems.collect():
         local = _local(root, target, folder, ask=capabilities.supervised_here)
-    inputs, notes = dict[str, str](), list[Finding]()
-    with problems.collect(), usable("The current folder", "."):
-        inputs, notes = data.resolve(job.inputs, Path.cwd()) if job.inputs else (inputs, notes)
-        notes += data.find_unreachable(inputs, disk=capabilities.runs_here, network=not target.isolated)
+    inputs, notes = _inputs(job, capabilities, target, problems)
     warm = resumed.warm_start if resumed else ""
     with problems.collect():
         if job.checkpoints.resume_from is not None and resumed is None:
@@ -122,6 +119,16 @@ def _local(root: str, target: Target, folder: Path | None, *, ask: bool) -> str:
     if ask:
         gcs_files.check_root(root, retry=gcs_files.INTERACTIVE)
     return cache.bucket_folder(folder, root)
+
+
+def _inputs(
+    job: Job, capabilities: Capabilities, target: Target, problems: Problems
+) -> tuple[dict[str, str], list[Finding]]:
+    inputs, notes = dict[str, str](), list[Finding]()
+    with problems.collect(), usable("The current folder", "."):
+        inputs, notes = data.resolve(job.inputs, Path.cwd()) if job.inputs else (inputs, notes)
+        notes += data.find_unreachable(inputs, disk=capabilities.runs_here, network=not target.isolated)
+    return inputs, notes
 
 
 def _cache(environ: Mapping[str, str]) -> Path | None:
