@@ -15,13 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..errors import InputError
+from ..errors import CorruptCheckpointError, InputError
 from ..logs import logger
 from ..spec.policies import Checkpoints
 from ..storage.registry import open_store
 from ..storage.store import Store
 from . import names, opening, restore
 from .contents import Contents
+from .manifest import Manifest
 from .opening import Env, OpenStore, TaskInfo
 from .policy import due_by_epoch, due_by_time
 from .restore import Checkpoint
@@ -114,7 +115,7 @@ class CheckpointManager:
         """Begin the next phase; InputError if an earlier attempt had a different one at this position."""
         opened, number = self._open().opened, len(self.phases)
         manifest = opened.opening.manifest
-        before = [] if manifest is None else [TrainingPhase(**each) for each in from_json(manifest.position["stages"])]
+        before, at = ([], {}) if manifest is None else _position(manifest)
         mine = TrainingPhase(kind=kind, signature=signature)
         self.base = sum(phase.steps for phase in self.phases)
         self._last_save = self._clock.monotonic()
@@ -139,13 +140,12 @@ class CheckpointManager:
             # Later phases are saved in other manifests, which refer to this commit.
             known = replace(known, commit=opened.opening.commit or "")
         self.phases.append(known if last or known.finished else replace(known, finished=True))
-        position = from_json(checkpoint.manifest.position["at"]) if last and checkpoint is not None else {}
         if known.finished and checkpoint is None:
             _log.info(
                 f"an earlier attempt finished phase {number + 1} of the training, and its final checkpoint was not kept: the "
                 "phase is skipped, and the variables keep their values"
             )
-        return StartedPhase(self, number, checkpoint, position)
+        return StartedPhase(self, number, checkpoint, at if last and checkpoint is not None else {})
 
     def _warm(self) -> Checkpoint | None:
         if not self.info.warm_start:
@@ -172,10 +172,7 @@ class CheckpointManager:
         leave_out: bool = False,
         end: FitHistory | None = None,
     ) -> Ticket | None:
-        """Begin to save a state; None if the save was skipped.
-
-        `end` says that the phase is over.
-        """
+        """Begin to save a state; None if the save was skipped. `end` says that the phase is over."""
         number = state.phase
         mine = replace(self.phases[number], steps=state.steps)
         if end is not None:
@@ -238,6 +235,21 @@ class CheckpointManager:
 
 def _failed(ticket: Ticket) -> bool:
     return ticket.done() and ticket.exception() is not None
+
+
+def _position(manifest: Manifest) -> tuple[list[TrainingPhase], Mapping[str, Any]]:
+    """Return the phases that a manifest describes, and the position in the last one, or raise CorruptCheckpointError."""
+    try:
+        position = from_json(manifest.position)
+        phases, at = [TrainingPhase(**each) for each in position["stages"]], position["at"]
+        good = isinstance(at, dict) and all(
+            type(phase.steps) is int and (not phase.commit or names.parse_commit(phase.commit)) for phase in phases
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        good = False
+    if not good:
+        raise CorruptCheckpointError(f"The position in {manifest.key!r} was not written by a training of podlift.")
+    return phases, at
 
 
 def to_json(value: Any) -> Any:

@@ -11,13 +11,16 @@ from typing import Any
 from ..errors import CorruptCheckpointError
 from ..storage.store import Buffer
 from . import names
-from .envelope import VERSION, fields_of, unwrap, wrap
+from .envelope import VERSION, fields_of, foreign, unwrap, wrap
 
 # Arrays are aligned to cache lines.
 ALIGNMENT = 64
 # "failure": saved after an exception of the program.
 REASONS = ("interval", "preempt", "final", "manual", "failure")
-_KEY = re.compile(r"data/e\d{6,}/\d{12,}-[0-9a-f]{8}/t\d{5}-\d{5}\.bin")
+_KEY = re.compile(r"data/e[0-9]{6,19}/[0-9]{12,19}-[0-9a-f]{8}/t[0-9]{5}-[0-9]{5}\.bin")
+_MOST_RANKS = 100_000
+# The year 6325: `datetime` ends with 9999.
+_LAST_S = 1 << 37
 _KINDS = ("arrays", "blobs")
 _NOT_FINITE = ("nan", "inf", "-inf")
 
@@ -125,7 +128,7 @@ def decode(data: Buffer) -> Manifest:
     if isinstance(metrics, dict):
         body["metrics"] = {name: float(value) if value in _NOT_FINITE else value for name, value in metrics.items()}
     if missing := [field.name for field in fields(Manifest) if field.name not in body]:
-        raise CorruptCheckpointError(f"The manifest was not written by podlift: {missing[0]!r} is missing.")
+        raise foreign("manifest", f"{missing[0]!r} is missing")
     manifest = fields_of(body, "manifest", Manifest)
     _check(manifest)
     return manifest
@@ -134,15 +137,16 @@ def decode(data: Buffer) -> Manifest:
 def _check(manifest: Manifest) -> None:
     """Reject a manifest whose files do not match its arrays and blobs."""
     problem = None
+    _check_values(manifest)
     check_files(manifest.files)
-    if manifest.reason not in REASONS:
-        problem = f"'reason' is {manifest.reason!r:.100}"
-    elif len({file.key for file in manifest.files}) != len(manifest.files):
+    if len({file.key for file in manifest.files}) != len(manifest.files):
         problem = "it lists a file twice"
     elif sum(file.size for file in manifest.files) != manifest.total_bytes:
         problem = "its files do not add up to its size"
     elif any(file.rank >= manifest.ranks or (file.kind == "arrays" and file.rank) for file in manifest.files):
         problem = "it lists a file of an unknown task"
+    elif any(blob.rank >= manifest.ranks for blob in manifest.blobs):
+        problem = "it lists a blob of an unknown task"
     elif len({array.path for array in manifest.arrays}) != len(manifest.arrays):
         problem = "it lists an array twice"
     elif len({(blob.rank, blob.name) for blob in manifest.blobs}) != len(manifest.blobs):
@@ -156,6 +160,15 @@ def _check(manifest: Manifest) -> None:
                 problem = f"the blobs of rank {rank} do not match its files"
     if problem:
         raise CorruptCheckpointError(f"The manifest contradicts itself: {problem}.")
+
+
+def _check_values(manifest: Manifest) -> None:
+    if not 1 <= manifest.ranks <= _MOST_RANKS:
+        raise foreign("manifest", f"'ranks' is {manifest.ranks}, not a number from 1 to {_MOST_RANKS}")
+    if manifest.reason not in REASONS:
+        raise foreign("manifest", f"'reason' is {manifest.reason!r:.100}, not one of {', '.join(REASONS)}")
+    if manifest.created_at >= _LAST_S:
+        raise foreign("manifest", f"'created_at' is {manifest.created_at}, not a unix time in seconds")
 
 
 def check_files(files: tuple[FileEntry, ...]) -> None:

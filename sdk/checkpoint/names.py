@@ -14,8 +14,9 @@ DATA = "data/"
 PINS = "pins/"
 QUARANTINE = "quarantine/"
 
-_COMMIT = re.compile(r"commits/e(\d{6,})/(\d{12,})-(\d{6,})\.json")
-_DATA = re.compile(r"(data/e(\d{6,})/(\d{12,})-[0-9a-f]{8}/)[^/]+")
+# Numbers in a manifest are below 2**60, and so have at most 19 digits.
+_COMMIT = re.compile(r"commits/e([0-9]{6,19})/([0-9]{12,19})-([0-9]{6,19})\.json")
+_DATA = re.compile(r"(data/e([0-9]{6,19})/([0-9]{12,19})-[0-9a-f]{8}/)[^/]+")
 
 
 class CheckpointId(NamedTuple):

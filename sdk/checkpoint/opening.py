@@ -6,6 +6,7 @@ write: taking it ends the right of the previous holder.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from ..logs import logger
 from ..spec.policies import Checkpoints
 from ..storage.store import Buffer, Store
 from . import names, restore
-from .envelope import fields_of, read, unwrap, wrap
+from .envelope import fields_of, foreign, read, unwrap, wrap
 from .manifest import About, Manifest
 
 _log = logger("checkpoint")
@@ -32,7 +33,8 @@ _log = logger("checkpoint")
 _POLL_S = 0.05
 # Each lost race is won by another attempt.
 _TRIES = 1000
-_WRITTEN = ("attempt", "epoch", "nonce", "commit")  # of an opening
+_WRITTEN = ("attempt", "epoch", "nonce", "commit")  # the fields of an opening that are stored
+_NONCE = re.compile("[0-9a-f]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +147,13 @@ def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str
 def _parse(data: Buffer) -> Opening:
     body = unwrap("opening", data)
     opening = fields_of({name: body[name] for name in _WRITTEN if name in body}, "opening", Opening)
+    if opening.epoch < 1:
+        raise foreign("opening", f"'epoch' is {opening.epoch}, and the first one is 1")
+    if not _NONCE.fullmatch(opening.nonce):
+        raise foreign("opening", f"'nonce' is {opening.nonce!r:.100}, not hexadecimal")
     if opening.commit is not None and names.parse_commit(opening.commit) is None:
         raise CorruptCheckpointError(
-            f"The opening refers to {opening.commit!r}, which is not the name of a checkpoint."
+            f"The opening refers to {opening.commit!r:.100}, which is not the name of a checkpoint."
         )
     return opening
 
@@ -186,7 +192,10 @@ class Lease:
 
 def decode_lease(data: Buffer) -> Lease:
     """Return the lease in these bytes, or raise CorruptCheckpointError."""
-    return read(data, "lease", Lease)
+    lease = read(data, "lease", Lease)
+    if lease.epoch < 1:
+        raise foreign("lease", f"'epoch' is {lease.epoch}, and the first one is 1")
+    return lease
 
 
 def take(store: Store, holder: str, clock: Clock) -> Lease:
@@ -233,16 +242,19 @@ def _holds(store: Store, lease: Lease) -> bool:
 
 def _current(store: Store) -> tuple[str | None, int]:
     """Return the generation of the lease, and the newest epoch ever begun."""
+    generation: str | None = None
+    epoch = 0
     try:
-        generation: str | None = store.stat(names.LEASE).generation
-        return generation, decode_lease(store.get(names.LEASE, generation=generation)).epoch
+        generation = store.stat(names.LEASE).generation
+        epoch = decode_lease(store.get(names.LEASE, generation=generation)).epoch
     except MissingError:
-        return None, _newest_epoch(store)
+        generation = None
     except ConflictError:
         return _current(store)
-    except (CorruptObjectError, CorruptCheckpointError):
-        # Without its epoch, starting at 1 again would make later checkpoints count as older.
-        return generation, _newest_epoch(store)
+    except (CorruptObjectError, CorruptCheckpointError) as error:
+        _log.info(f"The lease of {store.url} cannot be read; the next epoch follows those of the checkpoints. {error}")
+    # A lease may also come from an older copy of the folder. Checkpoints of a lower epoch would count as older.
+    return generation, max(epoch, _newest_epoch(store))
 
 
 def _newest_epoch(store: Store) -> int:

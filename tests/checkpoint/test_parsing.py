@@ -20,7 +20,12 @@ from sdk.errors import CorruptCheckpointError, CorruptObjectError, FutureFormatE
 from sdk.storage.posix_store import PosixStore
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**400, 1 << 60, 1e308])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=10,
 )
@@ -58,6 +63,16 @@ def test_a_manifest_comes_back_as_it_was() -> None:
     assert str(decode(encode(replace(GOOD, metrics={"x": float("nan")}))).metrics["x"]) == "nan"
 
 
+@pytest.mark.parametrize("loss", [1e30, -1e30, 1e308])
+def test_a_loss_may_be_as_large_as_a_float_and_negative(loss: float) -> None:
+    assert decode(encode(replace(GOOD, metrics={"loss": loss}))).metrics == {"loss": loss}
+
+
+def test_a_backslash_and_a_control_character_of_a_text_are_no_half_of_a_surrogate_pair() -> None:
+    texts = ("C:\\udata\\ud800", "\x1b", "\U0001f600")
+    assert decode(encode(replace(GOOD, downgrades=texts))).downgrades == texts
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -72,7 +87,13 @@ def test_a_manifest_comes_back_as_it_was() -> None:
         ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], nbytes=1 << 50))}, "its arrays do not match"),
         ({"blobs": (GOOD.blobs[0], GOOD.blobs[0])}, "a blob twice"),
         ({"blobs": (GOOD.blobs[0], replace(GOOD.blobs[1], offset=1))}, "the blobs of rank 1"),
-        ({"reason": "because"}, "'reason' is 'because'"),
+        ({"blobs": (*GOOD.blobs, BlobEntry(rank=2, name="rng", offset=0, nbytes=0))}, "a blob of an unknown task"),
+        ({"reason": "because"}, "not written by podlift: 'reason' is 'because', not one of interval, preempt"),
+        ({"ranks": 0}, "'ranks' is 0, not a number from 1 to 100000"),
+        ({"ranks": 10**15}, "'ranks' is 1000000000000000, not a number"),
+        ({"created_at": 1e17}, "'created_at' is 1e\\+17, not a unix time"),
+        ({"total_bytes": 10**200}, r"'total_bytes' is 10{99}, not a number from 0 to 2\*\*60"),
+        ({"timings": {"write_s": 10**400}}, "too large"),
         ({"epoch": -1}, "'epoch' is -1"),
         ({"step": True}, "step is bool"),
         ({"files": (replace(GOOD.files[0], key="../../etc/passwd"),)}, "not a file of a checkpoint"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -165,6 +166,21 @@ def test_decoding_ignores_what_a_later_podlift_wrote_and_names_what_is_missing()
     assert decode(sdk.Retry, {"user_errors": 2, "from_the_future": 1}) == sdk.Retry(user_errors=2)
     with pytest.raises(TypeError, match=r"Job\.entry is missing"):
         decode(sdk.Job, {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "problem"),
+    [
+        (float, 10**400, "too large"),
+        (float | None, -(10**400), "int|too large"),
+        (tuple[str, int], ["a"], "1 items, not 2"),
+    ],
+)
+def test_a_value_that_fits_no_python_type_is_a_type_error_like_every_other(
+    kind: Any, value: object, problem: str
+) -> None:
+    with pytest.raises(TypeError, match=problem):
+        decode(dataclasses.make_dataclass("Made", [("value", kind)]), {"value": value})
 
 
 def test_a_plan_is_made_once_and_never_patched() -> None:
