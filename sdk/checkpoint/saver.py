@@ -151,14 +151,18 @@ class AsyncSaver:
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:
             save, ticket = item
-            started = self._clock.monotonic()
             try:
+                started = self._clock.monotonic()
                 if self.error is None:
                     self._save(save, ticket)
-            finally:
                 self.cost_s = self._clock.monotonic() - started
+            except BaseException as error:
+                # If this thread ended instead, the next save would wait for ever.
+                self.error = self.error or _broken(save, error)
+            finally:
                 if not ticket.done():
-                    ticket.set_exception(self.error)
+                    # A ticket without an error would count as saved.
+                    ticket.set_exception(self.error or _broken(save, None))
                 ticket.settled.set()
                 # While it waits, this thread must not keep the arrays of the last save alive.
                 del item, save, ticket
@@ -219,3 +223,12 @@ class AsyncSaver:
         if warning and warning not in self._warned:
             self._warned.add(warning)
             _log.info(f"{warning} (step {save.checkpoint_id.step})")
+
+
+def _broken(save: SaveRequest, cause: BaseException | None) -> SaveFailedError:
+    error = SaveFailedError(
+        f"The thread that saves checkpoints failed at step {save.checkpoint_id.step}: {type(cause).__name__}. No further "
+        "checkpoints are saved; acknowledged ones are untouched."
+    )
+    error.__cause__ = cause
+    return error

@@ -197,10 +197,8 @@ def context() -> Context:
         enter(payload, task, Reporter(paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None))
     if _current is None:
         dirs = Dirs(model="model", checkpoints="checkpoints", tensorboard="logs")
-        alone = "chief-0"
-        _current = Context(
-            task=alone, tasks=(alone,), run_id="", args=[], inputs={}, dirs=dirs, _reporter=Reporter(None)
-        )
+        task = "chief-0"
+        _current = Context(task=task, tasks=(task,), run_id="", args=[], inputs={}, dirs=dirs, _reporter=Reporter(None))
     return _current
 
 

@@ -103,6 +103,32 @@ def test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it(store: Po
     assert restored(store) == 3
 
 
+class UnprintableError(StoreError):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class BrokenClock(SystemClock):
+    def monotonic(self) -> float:
+        raise OSError("no clock")
+
+
+def test_a_save_that_fails_in_a_way_that_nothing_expects_is_not_taken_for_saved(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(store, 1)
+    attempt = Attempt(FaultyStore(store, StoreFault("put_new", "data/", error=UnprintableError("?"))), 1)
+    monkeypatch.setattr("tests.checkpoint.parts.CLOCK", BrokenClock())
+    for saver in (*attempt.savers, *Attempt(store, 2).savers):
+        ticket = saver.save(contents(2), step=2)
+        assert ticket is not None
+        with pytest.raises(SaveFailedError, match=r"failed at step 2: (RuntimeError|OSError)\. No further"):
+            ticket.wait(5)
+        with pytest.raises(SaveFailedError, match="failed at step 2"):
+            saver.save(contents(3), step=3)
+    assert restored(store) == 1
+
+
 def test_34_an_error_while_the_state_is_taken_leaves_those_before_it(store: PosixStore) -> None:
     def broken() -> memoryview:
         raise RuntimeError("no such device")
@@ -484,6 +510,18 @@ def test_a_damaged_lease_does_not_make_later_epochs_older(store: PosixStore, dam
     saved(store, 3, number=2)
     assert restored(store) == 3
     assert files(store, "commits/")[-1].startswith("commits/e000003/")
+
+
+def test_a_lease_of_an_older_copy_does_not_make_later_epochs_older(store: PosixStore) -> None:
+    saved(store, 1)
+    lease = path_of(store, "LEASE.json")
+    older = lease.read_bytes()
+    saved(store, 2, number=1)
+    saved(store, 3, number=2)
+    lease.write_bytes(older)
+    saved(store, 4, number=3)
+    assert restored(store) == 4
+    assert files(store, "commits/")[-1].startswith("commits/e000004/")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])

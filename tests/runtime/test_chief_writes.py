@@ -6,8 +6,9 @@ import io
 import json
 import os
 import re
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import task_processes
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import PROGRAMS, heard
 
+from sdk.runtime.patches import chief_writes
 from sdk.runtime.patches.task_files import ChiefFiles, TaskFiles, as_text, copy_path, is_own_already
 
 HERE = Path(__file__).parent
@@ -115,6 +117,12 @@ def files(tmp_path):
     return SimpleNamespace(task=TaskFiles(str(tmp_path / "temp")), lines=heard(), shared=tmp_path / "shared")
 
 
+def prefixes(name):
+    """Return a, a.b, a.b.c of "a.b.c"."""
+    parts = name.split(".")
+    return [".".join(parts[: count + 1]) for count in range(len(parts))]
+
+
 def save(files, name):
     target = files.task.target(files.shared / name)
     Path(target).write_text("content")
@@ -175,6 +183,23 @@ def test_the_log_gets_one_line_that_tells_how_to_opt_out(files):
     save(files, "b")
     assert len(files.lines) == 1
     assert 'Code(writes="all")' in files.lines[0] and "--code-writes all" in files.lines[0]
+
+
+def test_a_function_that_another_package_has_wrapped_is_called_as_it_is(files, monkeypatch):
+    """A wrapper without `functools.wraps` has no argument of that name."""
+    written = []
+    package, *folders, module = (ModuleType(name) for name in prefixes("keras.src.saving.saving_api"))
+    for made in (package, *folders, module):
+        monkeypatch.setitem(sys.modules, made.__name__, made)
+    package.__version__ = "3.9.0"
+    module.save_model = lambda *args, **kwargs: written.append((args, kwargs))
+    module.load_model = lambda *args, **kwargs: args
+    cure = next(patch for patch in chief_writes.patches(str(files.shared)) if patch.module == "keras")
+    cure.apply(package)
+    module.save_model("model", "/shared/model.keras", overwrite=True)
+    assert written == [(("model", "/shared/model.keras"), {"overwrite": True})]
+    assert module.load_model("/shared/model.keras") == ("/shared/model.keras",)
+    assert any("has no argument 'filepath'. All tasks write there." in line for line in files.lines)
 
 
 def test_forgetting_a_checkpoint_leaves_its_neighbours(files):

@@ -33,7 +33,7 @@ _KEPT_BYTES, _KEPT_LONG_BYTES = 256_000_000, 32_000_000
 _KEEPING_S, _KEEPING_SHARE = 0.25, 0.01
 # tf.data may have to finish an element before it can tell its position.
 _CAPTURE_S = 2.0
-# Hooks after which the state is complete only once all callbacks were called.
+# While the callbacks of these hooks are being called, the state is incomplete.
 _HALF_CALLED = ("on_train_batch_begin", "on_epoch_end")
 _TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
 

@@ -124,6 +124,11 @@ def _writes(parameter: str) -> Hook:
 
     def save(files: ChiefFiles | TaskFiles, function: Function, *args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(function).bind(*args, **kwargs)
+        if parameter not in given.arguments:
+            _log.info(
+                f"{getattr(function, '__name__', function)} has no argument {parameter!r}. All tasks write there."
+            )
+            return function(*args, **kwargs)
         path = given.arguments[parameter]
         target = given.arguments[parameter] = files.target(path)
         if target is not path and str(path).startswith("hf://"):
@@ -140,7 +145,8 @@ def _reads(parameter: str) -> Hook:
 
     def load(files: TaskFiles, function: Function, *args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(function).bind(*args, **kwargs)
-        given.arguments[parameter] = files.source(given.arguments[parameter])
+        if parameter in given.arguments:
+            given.arguments[parameter] = files.source(given.arguments[parameter])
         return function(*given.args, **given.kwargs)
 
     return load

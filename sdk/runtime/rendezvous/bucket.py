@@ -64,7 +64,7 @@ class Lookahead:
 
 @dataclass(frozen=True, kw_only=True)
 class RendezvousState:
-    """What the training, the thread of the rendezvous and the handler of SIGTERM know of each other; never changed in place."""
+    """What more than one of the training, the thread of the rendezvous and the handler of SIGTERM change; never in place."""
 
     waiting: bool = False  # the training, for an entry
     closed: bool = False
@@ -86,7 +86,8 @@ class BucketRendezvous:
     store: Store | None = None  # opened by the thread unless given
 
     def __post_init__(self) -> None:
-        self.count = 0  # set by the training only
+        # Two plain attributes: the training alone sets them, and the thread reads them.
+        self.count = 0
         self.save_due: Due = nothing_due  # set before the first loop begins
         self._shared = Shared(RendezvousState())
         self._thread: threading.Thread | None = None
