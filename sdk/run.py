@@ -134,7 +134,7 @@ class Run:
         return self._handle.progress()
 
     def why(self) -> str:
-        """Return an explanation in words: the state, since when, why, what it waits for, and the next command.
+        """Return an explanation in words: the state, the root cause or what it waits for, a timeline, and the next command.
 
         Usage: `print(run.why())`, at any time and from any process.
 
@@ -143,6 +143,7 @@ class Run:
         """
         with self._sound():
             events, status = self._read(logs=True)
+            position = self._handle.progress()
             context = RunContext(
                 self._ref(),
                 self.plan.paths,
@@ -150,6 +151,8 @@ class Run:
                 self._clock.now(),
                 cloud=not self.plan.capabilities.supervised_here,
                 generated=bool(self.plan.code.generated),
+                service=self._handle.history(),
+                step=position.step if position else None,
             )
             return explain(events, self._with_saved(status), context)
 

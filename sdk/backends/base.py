@@ -9,6 +9,7 @@ from typing import Protocol
 from ..checks import Facts, Finding
 from ..clock import Clock
 from ..process.log_lines import LogLine
+from ..records.timeline import Moment
 from ..spec.capabilities import Capabilities
 from ..spec.job import Job
 from ..spec.plan import Plan
@@ -70,6 +71,12 @@ class RunHandle(Protocol):
 
     def progress(self) -> Progress | None:
         """Return the training progress of a few seconds ago, or None if none was reported."""
+
+    def history(self) -> Sequence[Moment]:
+        """Return what the service that runs it did, the oldest first, for an explanation.
+
+        A moment of now says what the run waits for, and its causes why.
+        """
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield log lines of the tasks. With `follow`, until the run has ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from ..clock import Clock
@@ -12,6 +12,7 @@ from ..process import log_lines, supervision
 from ..process.log_lines import LogLine
 from ..records.recorder import position
 from ..records.sync.index import SyncedRun
+from ..records.timeline import Moment
 from ..spec.layout import RunPaths
 from ..spec.plan import Plan
 from ..status import Progress, Status
@@ -45,6 +46,10 @@ class FolderRun:
 
     def progress(self) -> Progress | None:
         return position(self._plan.paths, self._plan.tasks[0])
+
+    def history(self) -> Sequence[Moment]:
+        """Return nothing: the records hold everything."""
+        return ()
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         def supervised() -> bool:

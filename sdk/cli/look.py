@@ -11,7 +11,7 @@ from .. import api
 from ..clock import SystemClock
 from ..errors import WaitTimeoutError
 from ..planning.roots import configured_root
-from ..records.explain import MEANINGS
+from ..records.explain import MEANINGS, next_command
 from ..run import RunInfo
 from ..status import EXIT_CANCELLED, EXIT_DONE, Reason, State, Status
 from ..text import duration
@@ -24,7 +24,7 @@ from .start import reference
 from .watch import conclude, follow
 
 # Reasons that add nothing to the state.
-_PLAIN = (Reason.TRAINING, Reason.DONE, Reason.CANCELLED, Reason.CHECKPOINTED, Reason.SUPERVISOR_LOST)
+_PLAIN = (Reason.TRAINING, Reason.DONE, Reason.CANCELLED, Reason.CHECKPOINTED, Reason.SUPERVISOR_LOST, Reason.JOB_LOST)
 
 
 def runs(
@@ -82,14 +82,15 @@ def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None
     lines += [("vendor", f"{now.vendor} {now.console}")] if now.vendor else []
     lines += [("metrics", numbers(run.last_metrics()))]
     answer("\n".join(f"{name:<10} {text}" for name, text in lines))
-    next_line = f"Next: podlift why {reference(run)}" if now.failure else run.why().rpartition("\n")[2]
-    answer(f"\n{next_line}")
+    ref = reference(run)
+    command = next_command(now, ref, generated=bool(run.plan.code.generated))
+    answer(f"\nNext: {f'podlift why {ref}' if now.failure else command}")
 
 
 def why(ref: p.Ref, root: p.Root = None) -> None:
     """Explain the state of a run and what to do next.
 
-    It says since when, why, and what the run waits for.
+    It says why the run waits or failed, what happened when, and the next command.
     """
     answer(api.attach(ref, root=root).why())
 

@@ -6,7 +6,7 @@ from typing import Literal, cast
 
 import typer
 
-from .. import api
+from .. import api, logs
 from ..status import EXIT_DONE, continuation
 from .output import answer, as_json, say, summary
 from .parameters import Code, Detach, Json, Ref, Root
@@ -18,7 +18,8 @@ def resume(ref: Ref, root: Root = None, code: Code = "same", detach: Detach = Fa
     """Continue a run that ended without success, from its last checkpoint."""
     run = api.attach(ref, root=root)
     before = run.status()
-    difference = run.resume(code=cast("Literal['same', 'current']", code))
+    with logs.heard(lambda text: say(f"podlift: {text}"), "backends"):
+        difference = run.resume(code=cast("Literal['same', 'current']", code))
     if code == "current":
         say(f"code: {difference}")
     say(continuation(before.attempts + 1, before.saved_step))

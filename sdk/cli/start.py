@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from .. import backends, launch
+from .. import backends, launch, logs
 from ..errors import InputError, Problems
 from ..packaging.paths import usable
 from ..planning.prepare import make_plan, refuse_inside_task
@@ -36,7 +36,8 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
     made = _read_plan(command) if command.is_plan else _make(command, "submit")
     shown = plan_text.lines(made) if verbose else plan_text.short(made)
     say(plan_text.text(shown, width(sys.stderr)))
-    run = Run(launch.execute(made, exact=command.is_plan))
+    with logs.heard(lambda text: say(f"podlift: {text}"), "backends"):
+        run = Run(launch.execute(made, exact=command.is_plan))
     if detach:
         ref = reference(run)
         say(f"started. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")

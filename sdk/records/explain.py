@@ -5,18 +5,21 @@ One pure function over the records, used by `run.why()`, the errors of `run.resu
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
 from .. import tracebacks
 from ..spec.layout import RunPaths
 from ..status import Reason, State, Status, continuation
 from ..text import and_more, duration
+from . import timeline
 from .events import Event, error_of, first_failure, is_collateral, since_resumed
+from .timeline import Moment, failure_of
 
 _NAMED = 6
+# Tracebacks of tasks that failed for another reason than the first one.
+_OTHERS = 2
 
 # What each reason means for the user, in addition to the failure's own message.
 MEANINGS: dict[Reason, str] = {
@@ -42,14 +45,21 @@ MEANINGS: dict[Reason, str] = {
     Reason.PREEMPTED: "The machine was preempted.",
     Reason.CANCELLED: "It was cancelled on request.",
     Reason.CHECKPOINTED: "The program saved its state and asked to be restarted.",
+    Reason.INTERNAL: "This is not an error in the program. The service that runs it failed.",
     Reason.INFRASTRUCTURE: "This is not an error in the program. The infrastructure that it runs on failed.",
     Reason.SUPERVISOR_LOST: "Its tasks ended with it. Everything they had written by then is kept.",
+    Reason.JOB_LOST: "Everything that its tasks had written by then is kept.",
     Reason.QUOTA: "It was never started, or could not continue: the quota of the project is too small.",
     Reason.STOCKOUT: "This is not an error in the program. No machine was available for it.",
     Reason.PERMISSION: "It will end the same way until that permission is granted.",
     Reason.IMAGE: "Its containers were never started.",
     Reason.REFUSED: "The same request would be rejected again.",
 }
+
+
+# Reasons for which a service refuses to start a run.
+_NO_MACHINE = (Reason.QUOTA, Reason.STOCKOUT, Reason.IMAGE)
+_REJECTIONS = (*_NO_MACHINE, Reason.PERMISSION, Reason.REFUSED)
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,8 @@ class RunContext:
     zone: tzinfo | None = None  # time zone of printed times; None for that of this machine
     cloud: bool = False  # a cloud runs it and keeps its logs; there is no supervisor
     generated: bool = False  # its code came from a notebook or a function in memory, so there is no current code
+    service: Sequence[Moment] = ()  # what the service that runs it did, oldest first
+    step: int | None = None  # the last training step that was reported
 
 
 def explain(events: Sequence[Event], status: Status, context: RunContext) -> str:
@@ -75,8 +87,29 @@ def explain(events: Sequence[Event], status: Status, context: RunContext) -> str
         lines = story.lost()
     else:
         lines = story.ended()
-    last = [*(f"Finding: {text}" for text in status.findings), story.vendor(), f"Next: {story.next_command()}"]
-    return "\n".join(line for line in [story.head(), *lines, *last] if line)
+    above = [line for line in [story.head(), *lines] if line]
+    findings = [f"Finding: {text}" for text in status.findings]
+    below = [line for line in [*findings, story.vendor(), f"Next: {story.next_command()}"] if line]
+    return "\n".join([*above, "", *story.timeline(), "", *below])
+
+
+def next_command(status: Status, ref: str, *, generated: bool = False) -> str:
+    """Return the command to type next. `generated`: there is no current code, as of a notebook."""
+    if status.state is State.SUCCEEDED:
+        return f"podlift get {ref}"
+    if status.state is State.PENDING or status.reason is Reason.STOPPING:
+        return f"podlift wait {ref}"
+    if status.state is State.RUNNING:
+        return f"podlift logs {ref} -f"
+    task = f" --task {status.failure.task}" if status.failure and status.failure.task else ""
+    # Without a container there are no logs.
+    refused = status.reason in (_NO_MACHINE if status.vendor else _REJECTIONS)
+    logs = "" if refused and not status.attempts else f"podlift logs {ref}{task}"
+    resume = f"podlift resume {ref}"
+    if status.user_fault and status.reason is not Reason.TIMEOUT:
+        # An error in the program has to be fixed first.
+        resume = "" if generated else f"{resume} --code current"
+    return " · ".join(command for command in (logs, resume) if command)
 
 
 class _Story:
@@ -109,13 +142,13 @@ class _Story:
     def pending(self) -> Iterator[str]:
         if self._context.cloud:
             submitted = (
-                "Its Vertex AI job has not been created yet; the submitting process is still working. If that process was "
+                "Its job has not been created yet; the submitting process is still working. If that process was "
                 "killed, podlift cancel ends the run at once and podlift resume then starts it. After 10 minutes it counts "
                 "as lost."
             )
             preparing = "Its containers have started and are downloading what they need."
             in_cloud = {Reason.SUBMITTED: submitted, Reason.PREPARING: preparing}
-            yield in_cloud.get(self._status.reason) or MEANINGS[self._status.reason]
+            yield self._waiting() or in_cloud.get(self._status.reason) or MEANINGS[self._status.reason]
         elif self._status.reason is Reason.PREPARING:
             yield MEANINGS[Reason.PREPARING]
             yield f"Output of pip: {self._context.paths.environment_log}"
@@ -124,14 +157,14 @@ class _Story:
         else:
             verb = "resumed" if self._resumed else "submitted"
             yield f"Its supervisor has not been launched yet. The process that {verb} the run does that."
-        yield from self._earlier()
 
     def running(self) -> Iterator[str]:
         reason, latest = self._status.reason, self._last
         if reason is Reason.RESTARTING:
             event = latest("restarting")
             yield str((event and event.data.get("why")) or MEANINGS[reason])
-            yield _failure_of(event)
+            yield failure_of(event)
+            yield self._waiting()
         elif reason is Reason.STOPPING:
             event = latest("stopping")
             cause = Reason(event.data["reason"]) if event and "reason" in event.data else None
@@ -141,25 +174,24 @@ class _Story:
             yield from self._cause()
         else:
             yield from self._activity()
-        yield from self._earlier()
+        yield self._saved()
 
     def lost(self) -> Iterator[str]:
         failure, launched = self._status.failure, self._last("started", "launched")
         yield failure.message if failure else ""
         if self._context.cloud:
             yield from self._cause()
+            yield self._saved()
             yield self._further()
-            yield from self._earlier()
             return
         if launched is None:
             yield "Its supervisor was never started. The process that should have started it ended too early."
-            yield from self._earlier()
             return
         pid = launched.data["supervisor"].split(":")[1]
         yield f"It was process {pid}. It was killed, or the machine was stopped. {MEANINGS[Reason.SUPERVISOR_LOST]}"
         yield from self._cause()
+        yield self._saved()
         yield self._further()
-        yield from self._earlier()
         yield f"Its own log: {self._context.paths.supervisor_log}"
 
     def ended(self) -> Iterator[str]:
@@ -172,27 +204,48 @@ class _Story:
                 yield "The last lines of its log:"
             yield tracebacks.shorten(tracebacks.fold(failure.traceback))
             yield f"Full log: {failure.log}" if failure.log else ""
-            yield from self._peers(failure.task)
+            yield from self._others(failure.task)
+        yield self._saved()
         yield self._further()
         final = self._last("final")
         yield str(final.data.get("why") or "") if final else ""
-        yield from self._earlier()
+
+    def timeline(self) -> list[str]:
+        """One line for each event of the run, its attempts and the service that runs it."""
+        status, context = self._status, self._context
+        found = list(context.service)
+        if status.saved_step is not None and status.saved_at is not None:
+            found.append(
+                Moment(
+                    time=status.saved_at,
+                    source="checkpoint",
+                    text=f"saved step {status.saved_step}, the last checkpoint",
+                )
+            )
+        told = status.failure.message if status.failure else ""
+        # What it waits for now was said above.
+        found = [replace(each, causes=()) if each.time == timeline.NOW else each for each in found]
+        shown = timeline.moments(self._all, found, status.attempts, told)
+        return ["Timeline:", *timeline.lines(shown, context.zone)] if shown else []
 
     def next_command(self) -> str:
-        status, ref = self._status, self._context.ref
-        if status.state is State.SUCCEEDED:
-            return f"podlift get {ref}"
-        if status.state is State.PENDING or status.reason is Reason.STOPPING:
-            return f"podlift wait {ref}"
-        if status.state is State.RUNNING:
-            return f"podlift logs {ref} -f"
-        task = f" --task {status.failure.task}" if status.failure and status.failure.task else ""
-        if not status.user_fault or status.reason is Reason.TIMEOUT:
-            return f"podlift logs {ref}{task} · podlift resume {ref}"
-        # An error in the program has to be fixed first.
-        return f"podlift logs {ref}{task}" + (
-            "" if self._context.generated else f" · podlift resume {ref} --code current"
-        )
+        return next_command(self._status, self._context.ref, generated=self._context.generated)
+
+    def _waiting(self) -> str:
+        """What the service says that the run waits for now, or ""."""
+        return next((" ".join(each.causes) for each in self._context.service if each.time == timeline.NOW), "")
+
+    def _saved(self) -> str:
+        """How far the training came, and what of it is saved."""
+        status, step = self._status, self._context.step
+        if status.state is State.SUCCEEDED or (step is None and status.saved_step is None):
+            return ""
+        last = "" if step is None else f"{'Last' if status.state.terminal else 'Current'} step: {step}. "
+        if status.saved_step is None or status.saved_at is None:
+            return f"{last}No checkpoint was saved."
+        until = status.since if status.state.terminal else self._context.now
+        ago = f"{duration(until - status.saved_at)} {'before the end' if status.state.terminal else 'ago'}"
+        return f"{last}Last checkpoint: step {status.saved_step}, {ago}."
 
     def _activity(self) -> Iterator[str]:
         """What the tasks are doing, or what they are waiting for."""
@@ -231,7 +284,7 @@ class _Story:
             yield tracebacks.shorten(tracebacks.fold(str(event.data.get("traceback", ""))))
             place = self._context.paths.log(event.attempt, event.source)
             yield "" if self._context.cloud else f"Full log: {place}"
-            yield from self._peers(event.source)
+            yield from self._others(event.source)
 
     def _continued(self) -> str:
         status = self._status
@@ -248,36 +301,17 @@ class _Story:
         begins = continuation(status.attempts + 1, status.saved_step)
         return f"If it is resumed, {begins}."
 
-    def _peers(self, cause: str) -> Iterator[str]:
-        """How the other tasks failed before they were stopped."""
-        stopped = self._first_time("stopping")
-        failed = {event.source: event for event in self._events if event.kind == "failed" and event.source != cause}
-        collateral = [f"{task} ({error_of(event)})" for task, event in failed.items() if is_collateral(event)]
-        others = [f"{task} ({error_of(event)})" for task, event in failed.items() if not is_collateral(event)]
-        for event in self._events:
-            if event.kind == "exited" and event.time <= stopped and event.data.get("code", 0) != 0:
-                task = str(event.data.get("task"))
-                if task not in {cause, *failed}:
-                    collateral.append(f"{task} ({_ending(event.data['code'])})")
-        yield f"Also failed: {and_more(others, _NAMED)}." if others else ""
-        yield f"Peers that failed as a consequence: {and_more(collateral, _NAMED)}." if collateral else ""
-
-    def _earlier(self) -> Iterator[str]:
-        ends: dict[int, str] = {}
-        resumes = [event for event in self._all if event.kind == "resumed"]
-        for event in self._all:
-            # If the run was resumed later, an earlier verdict on the whole run belongs to the last attempt before that.
-            later = [int(resume.data["attempts"]) for resume in resumes if resume.time >= event.time]
-            number = later[0] if later and event.kind == "final" else event.attempt
-            current = number > self._before and number == self._status.attempts
-            if event.kind in ("stopping", "restarting", "final") and number and not current:
-                reason = str(event.data.get("reason", "unknown"))
-                ends[number] = _failure_of(event) or ends.get(number) or f"ended with reason {reason}"
-        yield from (f"Earlier attempt {number}: {end}" for number, end in sorted(ends.items())[-_NAMED:])
-        if self._resumed is not None:
-            code = self._resumed.data.get("code") or {}
-            other = f" with the code of that time ({code['difference']})" if code else ""
-            yield f"It was resumed at {self._clock(self._resumed.time)}{other}."
+    def _others(self, cause: str) -> Iterator[str]:
+        """The tasks that failed for another reason than the first one, with their tracebacks."""
+        failed = [event for event in self._events if event.kind == "failed" and not is_collateral(event)]
+        root = next((error_of(event) for event in failed if event.source == cause), "")
+        others = [event for event in failed if event.source != cause]
+        named = [f"{event.source} ({'the same' if error_of(event) == root else error_of(event)})" for event in others]
+        yield f"Also failed: {and_more(named, _NAMED)}." if named else ""
+        different = {error_of(event): event for event in reversed(others) if error_of(event) != root}
+        for event in [*reversed(different.values())][:_OTHERS]:
+            yield f"{event.source}:"
+            yield tracebacks.shorten(tracebacks.fold(str(event.data.get("traceback", ""))))
 
     def _has(self, kind: str) -> bool:
         return any(event.kind == kind for event in self._events)
@@ -300,16 +334,3 @@ class _Story:
 
     def _clock(self, time: float) -> str:
         return datetime.fromtimestamp(time, self._context.zone).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _failure_of(event: Event | None) -> str:
-    """The failure's message in the record of a restart."""
-    failure = event.data.get("failure") if event is not None else None
-    return str(failure.get("message", "")) if isinstance(failure, dict) else ""
-
-
-def _ending(code: int) -> str:
-    try:
-        return f"exit code {code}" if code > 0 else signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"

@@ -56,8 +56,8 @@ RESUMED = [
 ]
 AGAIN = [event("started", 52, "supervisor-1", supervisor="boot:88:5"), event("attempt_started", 53, attempt=2)]
 EARLIER = [
-    "Earlier attempt 1: worker-0 failed: KeyError: m",
-    "It was resumed at 1970-01-01 00:00:50.",
+    "00:00:30 worker-0 failed: KeyError: m 00:00:31 attempt 1 ended (user_error)",
+    "00:00:40 run FAILED (user_error) 00:00:50 client resumed the run",
 ]
 
 
@@ -114,8 +114,8 @@ EARLIER = [
             [
                 "RUNNING (training)",
                 "in attempt 3",
-                "Earlier attempt 1: chief-0 was killed.",
-                "Earlier attempt 2: ended with reason hung",
+                "attempt 1 ended (killed) chief-0 was killed. 00:00:42 attempt 2 started",
+                "attempt 2 ended (hung)",
             ],
         ),
         ([SUBMITTED], False, ["LOST (supervisor_lost). It was last seen", "supervisor was never started"]),
@@ -152,7 +152,8 @@ EARLIER = [
 )
 def test_the_state_what_is_waited_for_and_the_next_command(events: list[Event], alive: bool, parts: list[str]) -> None:
     text = told(*events, alive=alive)
-    assert [part for part in parts if part not in text] == [], text
+    words = " ".join(text.split())
+    assert [part for part in parts if part not in words] == [], text
     assert text.count("worker-0 failed: KeyError") <= 1
 
 
@@ -177,11 +178,12 @@ def test_the_cause_comes_first_and_what_its_peers_died_of_is_folded_under_it() -
     lines = text.splitlines()
     assert lines[1] == "worker-0 failed: KeyError: 'x'"
     assert "Full log: /l/worker-0.log" in lines
-    assert "Also failed: worker-2 (ValueError: m)." in lines
-    peers = next(line for line in lines if line.startswith("Peers that failed as a consequence:"))
-    assert "chief-0 (UnavailableError: Socket closed xx" in peers
-    assert "worker-1 (SIGABRT)" in peers
-    assert "SIGKILL" not in text, "podlift itself has killed what was left"
+    second = lines.index("Also failed: worker-2 (ValueError: m).")
+    assert lines[second + 1 : second + 5 : 3] == ["worker-2:", "ValueError: m"], "it has a traceback of its own"
+    failure = next(at for at, line in enumerate(lines) if "worker-0    failed: KeyError: m" in line)
+    assert "as a consequence: chief-0 (UnavailableError), worker-1" in lines[failure + 1], "below its cause"
+    assert "SIGABRT" in lines[failure + 2]
+    assert "SIGKILL" not in text, "podlift itself ended the others"
     assert lines[-1] == "Next: podlift logs REF --task worker-0 · podlift resume REF --code current"
     assert max(map(len, lines)) < 300
 
@@ -215,7 +217,7 @@ USER_ERROR = event("final", 40.0, state="FAILED", reason="user_error", failure=F
     ],
 )
 def test_where_an_attempt_continues_is_said(events: list[Event], changes: dict, sentence: str) -> None:
-    text = explain(events, replace(fold(events, supervisor_alive=True), **changes), CONTEXT)
+    text = explain(events, replace(fold(events, supervisor_alive=True), **changes), CONTEXT).partition("\nTimeline:")[0]
     assert [line for line in text.splitlines() if "attempt 2 " in line.lower() and line != text.splitlines()[0]] == (
         [sentence] if sentence else []
     )
@@ -228,6 +230,41 @@ def test_after_an_error_of_the_program_the_next_command_starts_it_with_the_curre
     assert notebook.endswith("Next: podlift logs REF --task worker-0"), "there is no current code of a notebook's cells"
     late = replace(ending, reason=sdk.Reason.TIMEOUT)
     assert explain([*STEPPED, USER_ERROR], late, CONTEXT).endswith("podlift resume REF"), "its code may be right"
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes", "command"),
+    [
+        ("quota", {}, "podlift resume REF"),
+        ("permission", {}, "podlift resume REF"),
+        ("stockout", {"vendor": "JOB_STATE_FAILED"}, "podlift resume REF"),
+        ("permission", {"vendor": "JOB_STATE_FAILED"}, "podlift logs REF · podlift resume REF"),
+        ("stockout", {"vendor": "JOB_STATE_FAILED", "attempts": 1}, "podlift logs REF · podlift resume REF"),
+        ("internal", {"vendor": "JOB_STATE_FAILED"}, "podlift logs REF · podlift resume REF"),
+    ],
+)
+def test_the_next_command_names_logs_only_if_there_can_be_any(reason: str, changes: dict, command: str) -> None:
+    events = [SUBMITTED, event("final", 40.0, state="FAILED", reason=reason, failure={"task": "", "message": "m"})]
+    text = explain(events, replace(fold(events, supervisor_alive=False), **changes), CONTEXT)
+    assert text.splitlines()[-1] == f"Next: {command}"
+
+
+@pytest.mark.parametrize(
+    ("events", "step", "saved", "sentence"),
+    [
+        (STEPPED, 512, 480, "Current step: 512. Last checkpoint: step 480, 30 s ago."),
+        (STEPPED, 512, None, "Current step: 512. No checkpoint was saved."),
+        ([*STEPPED, USER_ERROR], 512, 480, "Last step: 512. Last checkpoint: step 480"),
+        ([*STEPPED, USER_ERROR], None, 480, "Last checkpoint: step 480"),
+        ([*STEPPED, event("final", 40, state="SUCCEEDED", reason="done")], 512, 480, ""),
+    ],
+)
+def test_the_last_step_and_the_last_checkpoint_are_named(events: list, step, saved, sentence: str) -> None:
+    status = replace(fold(events, supervisor_alive=True), saved_step=saved, saved_at=saved and 70.0)
+    text = explain(events, status, replace(CONTEXT, step=step))
+    assert sentence in text
+    assert ("step: 512" in text) is ("512" in sentence)
+    assert (f"saved step {saved}, the last checkpoint" in text) is (saved is not None)
 
 
 def test_every_reason_has_a_sentence() -> None:

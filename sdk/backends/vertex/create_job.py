@@ -18,14 +18,18 @@ from typing import Any
 
 from ...clock import Clock
 from ...errors import ConflictError, MissingError, PodliftError
+from ...logs import logger
 from ...spec.layout import RunPaths
 from ...status import Reason
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
+from ...text import duration
 from . import diagnose
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .diagnose import Diagnosis
 from .states import VendorJob
+
+_log = logger("backends.vertex")
 
 KEYS = RunPaths("")
 RUN, JOB = "podlift-run", "podlift-job"
@@ -56,9 +60,10 @@ class CreatedJob:
 class JobNotCreatedError(PodliftError):
     """Vertex AI rejected the job in every region, or the run was cancelled before."""
 
-    def __init__(self, message: str, reason: Reason) -> None:
+    def __init__(self, message: str, reason: Reason, notes: Sequence[Mapping[str, object]] = ()) -> None:
         super().__init__(message)
         self.reason = reason
+        self.notes = notes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +92,8 @@ class JobCreation:
         self._jobs = jobs
         self._clock = clock
         self._unsure = False
+        # What went wrong before there was a job: part of the run's history.
+        self._notes: list[Mapping[str, object]] = []
 
     def ensure(self) -> CreatedJob:
         """Return the job, creating it at most once."""
@@ -105,6 +112,7 @@ class JobCreation:
         if not create(self._store, KEYS.intent(self._request.number), self._intent()):
             # Another client, which may have been killed since, was about to send the request and may have done so.
             self._unsure = True
+            self._note("Another process has requested this job before, and may have been killed since.")
             generation = self._store.stat(KEYS.intent(self._request.number)).generation
             found = self._search()
             if found is not None:
@@ -134,14 +142,16 @@ class JobCreation:
             why = self._request.excluded(region) if rejections else ""
             if why:
                 skipped.append(f"{region} was not tried: {why}")
+                self._note(f"{skipped[-1]}.")
                 continue
             answer = self._create_in(region)
             if isinstance(answer, CreatedJob):
                 return answer
             rejections.append((region, answer))
+            self._note(f"{region} rejected the job ({answer.reason.value}). {answer.sentence or answer.message}")
             if answer.reason not in _REGIONAL:
                 break
-        raise _not_created(rejections, skipped)
+        raise _not_created(rejections, skipped, self._notes)
 
     def _create_in(self, region: str) -> CreatedJob | Diagnosis:
         sent = 0
@@ -154,12 +164,15 @@ class JobCreation:
                 found = self._search() if self._unsure else None
                 if found is not None:
                     return found
-                diagnosis = diagnose.diagnose(str(error), provisioning=self._request.provisioning)
+                diagnosis = diagnose.diagnose(str(error), error.status, provisioning=self._request.provisioning)
                 if not diagnosis.busy or sent == _TRIES:
                     return diagnosis
+                self._note(f"{region} is busy. {diagnosis.sentence} The next request follows in {_BUSY_S:.0f} s.")
                 self._clock.sleep(_BUSY_S)
             except OutcomeUnknownError as error:
                 self._unsure = True
+                problem = str(error).partition(" Next:")[0]
+                self._note(f"Request {sent} for a job in {region} got no answer: {problem}")
                 found = self._search()
                 if found is not None:
                     return found
@@ -171,26 +184,51 @@ class JobCreation:
 
     def _search(self) -> CreatedJob | None:
         """Return the job if it was created. Searches several times, because the list may be out of date."""
+        limit = duration(sum(SEARCH_DELAYS_S))
+        _log.info(f"Searching the list of jobs for at most {limit}, because another request could start a second job.")
         for wait_s in SEARCH_DELAYS_S:
+            if wait_s:
+                _log.info(f"The list does not show the job. Searching again in {duration(wait_s)}.")
             self._clock.sleep(wait_s)
             created = read_created(self._store, self._request.number)
             if created is not None:
                 return created
             found = find_labelled(self._jobs, self._request.regions, self._request.run_id, self._request.number)
             if found:
+                self._note(f"The job exists all the same: {found[0].id} in {found[0].region}.")
                 return self._record(found[0])
+        self._note("The job does not exist: no request created it.")
         return None
+
+    def _note(self, text: str) -> None:
+        """Say what went wrong or was found, and keep it for the run's history."""
+        _log.info(text)
+        self._notes.append({"time": self._clock.now(), "text": text})
 
     def _record(self, job: VendorJob) -> CreatedJob:
         return record_created(
-            self._store, self._jobs, self._request.number, CreatedJob(name=job.name, unsure=self._unsure)
+            self._store,
+            self._jobs,
+            self._request.number,
+            CreatedJob(name=job.name, unsure=self._unsure),
+            self._notes,
         )
 
 
-def record_created(store: GcsStore, jobs: JobClient, number: int, job: CreatedJob) -> CreatedJob:
+def read_notes(store: GcsStore, number: int) -> Sequence[Mapping[str, object]]:
+    """Return what went wrong before this job was created: {"time": Unix time in seconds, "text"}."""
+    with suppress(MissingError):
+        notes: list[dict[str, object]] = json.loads(bytes(store.get(KEYS.created(number)))).get("notes", [])
+        return notes
+    return ()
+
+
+def record_created(
+    store: GcsStore, jobs: JobClient, number: int, job: CreatedJob, notes: Sequence[Mapping[str, object]] = ()
+) -> CreatedJob:
     """Record the job that counts, and return it. If another one was recorded before, cancel this one."""
-    data = json.dumps({"name": job.name, "region": job.region, "unsure": job.unsure}, sort_keys=True).encode()
-    if create(store, KEYS.created(number), data):
+    about = {"name": job.name, "region": job.region, "unsure": job.unsure, "notes": list(notes)}
+    if create(store, KEYS.created(number), json.dumps(about, sort_keys=True).encode()):
         return job
     first = read_created(store, number)
     if first is None:
@@ -228,10 +266,11 @@ def _cancel(jobs: JobClient, name: str) -> None:
         jobs.cancel(name)
 
 
-def _not_created(rejections: Sequence[tuple[str, Diagnosis]], skipped: Sequence[str]) -> JobNotCreatedError:
+def _not_created(
+    rejections: Sequence[tuple[str, Diagnosis]], skipped: Sequence[str], notes: Sequence[Mapping[str, object]]
+) -> JobNotCreatedError:
     region, diagnosis = rejections[-1]
-    others = [f"{other}: {each.sentence}" for other, each in rejections[:-1]]
+    others = [f"{other}: {each.sentence or each.message}" for other, each in rejections[:-1]]
     parts = [f"Vertex AI rejected the job in {region}. {diagnosis.message}", *others, *skipped]
-    return JobNotCreatedError(
-        " ".join(part if part.endswith((".", ")", '"')) else f"{part}." for part in parts), diagnosis.reason
-    )
+    text = " ".join(part if part.endswith((".", ")", '"')) else f"{part}." for part in parts)
+    return JobNotCreatedError(text, diagnosis.reason, notes)

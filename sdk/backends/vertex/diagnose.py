@@ -13,7 +13,10 @@ from typing import NamedTuple
 from ...status import Reason
 
 _QUOTAS = "https://console.cloud.google.com/iam-admin/quotas"
+# google.rpc.Code
 _CANCELLED = 1
+# The lowest HTTP status; google.rpc.Code has lower numbers.
+_HTTP = 100
 _SIGNALS = {134: "SIGABRT", 139: "SIGSEGV", 137: "SIGKILL", 143: "SIGTERM"}
 
 
@@ -42,6 +45,8 @@ class _ErrorPattern(NamedTuple):
     advice: str | Callable[[re.Match[str], str], str] = ""
     certain: bool = True
     busy: bool = False
+    # A program may receive the text from one of Google's services, too.
+    program: bool = False
 
 
 def _quota(match: re.Match[str], provisioning: str) -> str:
@@ -94,6 +99,10 @@ _PATTERNS = (
         "The bucket is not in the job's region.",
         "Vertex AI requires a single-region bucket in the job's region: gcloud storage buckets create gs://NAME "
         "--location=REGION."),
+    _ErrorPattern(Reason.REFUSED,
+        r"(?i)(tensorboard|kms|persistent ?resource|encryption).{0,120}(same|different|must be in).{0,30}(region|location)",
+        "A resource that the job names is not in the job's region.",
+        "Its TensorBoard, its key and its persistent resource have to be in one of vertex_regions."),
     _ErrorPattern(Reason.PERMISSION, r"actAs|iam\.serviceAccounts\.actAs",
         "The caller may not run jobs as this service account.",
         "The submitting account needs roles/iam.serviceAccountUser on the job's service account (vertex_service_account)."),
@@ -111,7 +120,7 @@ _PATTERNS = (
         "Check its name and tag (vertex_image). Vertex AI's prebuilt TensorFlow images are retired."),
     _ErrorPattern(Reason.PERMISSION,
         r"SERVICE_DISABLED|has not been used in project \S+ before|(?P<service>\w+\.googleapis\.com) is disabled",
-        "The API is not enabled in this project.", _enable),
+        "The API is not enabled in this project.", _enable, program=True),
     _ErrorPattern(Reason.PERMISSION,
         r"CONSUMER_INVALID|Permission denied on resource project|project \S+ (was )?not found",
         "There is no such project, or the caller has no access to it.",
@@ -121,32 +130,32 @@ _PATTERNS = (
         "This requires roles/aiplatform.user on the project."),
     _ErrorPattern(Reason.PERMISSION, r"storage\.objects\.\w+|storage\.buckets\.\w+",
         "The job may not use the bucket.",
-        "Its service account needs roles/storage.objectAdmin on it."),
+        "Its service account needs roles/storage.objectAdmin on it.", program=True),
     _ErrorPattern(Reason.PERMISSION, r"ACCESS_TOKEN_SCOPE_INSUFFICIENT|insufficient authentication scopes",
         "The default service account of Vertex AI cannot do this from inside a job.",
-        "Use your own service account (vertex_service_account)."),
+        "Use your own service account (vertex_service_account).", program=True),
     _ErrorPattern(Reason.PERMISSION,
         r"UNAUTHENTICATED|invalid authentication credentials|could not automatically determine credentials",
         "There are no valid credentials.",
         "gcloud auth application-default login"),
-    _ErrorPattern(Reason.USER_ERROR, r"project\W+[\w-]*-tp\b|[a-z0-9]{8,}-tp\b",
+    _ErrorPattern(Reason.USER_ERROR, r"projects?\W+[\w-]*-tp\b|\b(?=[a-z]*\d)[a-z0-9]{12,}-tp\b",
         "The program used the project that contains Google's machines instead of yours.",
-        "Pass the project to clients explicitly. CLOUD_ML_PROJECT_ID contains its number."),
+        "Pass the project to clients explicitly. CLOUD_ML_PROJECT_ID contains its number.", program=True),
     _ErrorPattern(Reason.PERMISSION,
         r"instance/service-accounts/\S*identity|identity token.{0,60}404|404.{0,80}identity",
         "The metadata server of a job with its own service account does not issue identity tokens.",
-        "Request one from iamcredentials.googleapis.com: generateIdToken."),
+        "Request one from iamcredentials.googleapis.com: generateIdToken.", program=True),
     _ErrorPattern(Reason.INFRASTRUCTURE,
         r"ConnectTimeout.{0,120}(pypi|simple|index|pip)|(pip|index).{0,160}ConnectTimeout",
         "The machines cannot reach the package index.",
-        "Install the requirements in the image."),
+        "Install the requirements in the image.", program=True),
     _ErrorPattern(Reason.OUT_OF_MEMORY, r"The replica (?P<replica>\S+) ran out of memory",
         "A replica ran out of memory.",
         "Vertex AI's agents use up to 40 % of a small machine's memory. Choose a larger one (machine)."),
     _ErrorPattern(Reason.USER_ERROR, r"The replica (?P<replica>\S+) exited with a non-zero status of (?P<code>\d+)",
         "The program failed without a record of the cause.",
         "See its log.", certain=False),
-    _ErrorPattern(Reason.INFRASTRUCTURE, r"(?i)internal error",
+    _ErrorPattern(Reason.INTERNAL, r"(?i)internal error",
         "Vertex AI had an internal error.",
         "Start it again: podlift resume continues from the last checkpoint."),
     _ErrorPattern(Reason.STOCKOUT, r"(?i)max.?wait|waiting.{0,30}expired|expired.{0,30}(wait|queue)",
@@ -161,15 +170,37 @@ _PATTERNS = (
         "A permission is missing."),
 )
 # fmt: on
+# Reasons of errors whose text is unknown, by google.rpc.Code and by HTTP status.
+_OF_CODES = {
+    7: Reason.PERMISSION,
+    13: Reason.INTERNAL,
+    16: Reason.PERMISSION,
+    400: Reason.REFUSED,
+    401: Reason.PERMISSION,
+    403: Reason.PERMISSION,
+    404: Reason.REFUSED,
+    429: Reason.QUOTA,
+}  # fmt: skip
 EXPIRED = Diagnosis(
     reason=Reason.STOCKOUT,
     sentence="The job expired: no machine became available within its waiting time.",
     advice="Allow a longer wait (raw: scheduling.maxWaitDuration), or try another region or accelerator: podlift accelerators.",
 )
+# Vertex AI reports no text for a job that waits in the queue.
+QUEUED = Diagnosis(
+    reason=Reason.QUOTA,
+    sentence="A job stays queued while other jobs of the project use the quota that it needs, and starts when they end.",
+    advice=f"To start sooner, cancel one of them, choose another region, or request a higher quota: {_QUOTAS}.",
+)
+TAKEN_AWAY = Diagnosis(
+    reason=Reason.PREEMPTED,
+    sentence="A spot machine was taken away, and no other was available.",
+    advice="Resume it later, or submit it with vertex_provisioning='standard'.",
+)
 
 
 def diagnose(text: str, code: int = 0, *, provisioning: str = "standard") -> Diagnosis:
-    """Explain an error text of Vertex AI. An unknown one is quoted. `code` is a google.rpc.Code."""
+    """Explain an error text of Vertex AI. An unknown one is quoted. `code` is a google.rpc.Code or an HTTP status."""
     vendor_text = " ".join(text.split())
     for row in _PATTERNS:
         match = re.search(row.pattern, vendor_text)
@@ -177,11 +208,26 @@ def diagnose(text: str, code: int = 0, *, provisioning: str = "standard") -> Dia
             return _from_match(row, match, vendor_text, provisioning)
     if code == _CANCELLED:
         return Diagnosis(reason=Reason.CANCELLED, sentence="The job was cancelled.", vendor_text=vendor_text)
-    if not vendor_text:
-        return Diagnosis(
-            reason=Reason.INFRASTRUCTURE, sentence="The job ended, and Vertex AI does not report why.", certain=False
-        )
-    return Diagnosis(reason=Reason.INFRASTRUCTURE, sentence="The job ended.", vendor_text=vendor_text, certain=False)
+    reason = _OF_CODES.get(code, Reason.INFRASTRUCTURE)
+    # A rejected request never became a job.
+    sentence = (
+        ""
+        if code >= _HTTP
+        else "The job ended."
+        if vendor_text
+        else "The job ended, and Vertex AI does not report why."
+    )
+    return Diagnosis(reason=reason, sentence=sentence, vendor_text=vendor_text, certain=False)
+
+
+def diagnose_program(text: str) -> Diagnosis | None:
+    """Explain an error that a program received from one of Google's services; None if it is of another kind."""
+    joined = " ".join(text.split())
+    for row in _PATTERNS:
+        match = re.search(row.pattern, joined) if row.program else None
+        if match is not None:
+            return replace(_from_match(row, match, joined, "standard"), vendor_text="")
+    return None
 
 
 def _from_match(row: _ErrorPattern, match: re.Match[str], vendor_text: str, provisioning: str) -> Diagnosis:

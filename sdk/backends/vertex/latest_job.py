@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 
 from ...clock import Clock
@@ -69,7 +70,11 @@ class LatestJob:
     def restore(self) -> None:
         final = next((event for event in reversed(self._events("final")) if event.data.get("job")), None)
         if final is not None:
-            self.vendor = VendorJob(name=str(final.data["job"]), state=str(final.data["vendor"]), ended=final.time)
+            self.vendor = states.job_of(final)
+
+    def notes(self) -> list[Mapping[str, object]]:
+        """Return what went wrong before its job was created."""
+        return [*create_job.read_notes(self._store, self.number)]
 
     def created(self, number: int) -> CreatedJob | None:
         if number not in self._created:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from ...clock import Clock, SystemClock
@@ -28,7 +29,7 @@ _ADDRESS = "https://logging.googleapis.com"
 _PAGE = 1000
 # Lines and characters of a replica's last output in a verdict.
 _LAST_LINES, _LAST_CHARACTERS = 30, 4000
-_TIMEOUT_S = 30.0
+_TIMEOUT_S, _SHORT_S = 30.0, 5.0
 _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 60.0, 2.0, 30.0
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 
@@ -157,6 +158,14 @@ def last_output(query: Query, project: str, job_id: str, replica: str) -> str:
     return "\n".join(entry.text.rstrip("\n") for entry in found[errors[-1] if errors else 0 :])[:_LAST_CHARACTERS]
 
 
+def of_service(project: str, job_id: str, clock: Clock) -> list[LogEntry]:
+    """Return the first page of what Vertex AI logs about a job. A service that does not answer is not waited for."""
+    found = entries(
+        lambda body: query(body, clock, within_s=0.0, timeout_s=_SHORT_S), project, entry_filter(job_id, SERVICE)
+    )
+    return list(islice(found, _PAGE))
+
+
 def replica_of(task: str | None, tasks: Sequence[str], names: Mapping[str, str]) -> str | None:
     if task is None or task == SERVICE:
         # podlift's own messages in a container are among the lines of its task.
@@ -212,16 +221,19 @@ def _timestamp(time: float) -> str:
 _session = lru_cache(maxsize=4)(session)
 
 
-def query(body: dict[str, object], clock: Clock | None = None) -> Mapping[str, Any]:
+def query(
+    body: dict[str, object], clock: Clock | None = None, within_s: float = _RETRY_S, timeout_s: float = _TIMEOUT_S
+) -> Mapping[str, Any]:
+    """Send one request, and repeat it for `within_s` seconds while the service is busy."""
     import requests
     from google.auth.exceptions import GoogleAuthError
 
-    tries = Retries.within(_RETRY_S, clock or SystemClock(), _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
+    tries = Retries.within(within_s, clock or SystemClock(), _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
     again = True
     while again:
         try:
             url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
-            response = _session(url).post(url, json=body, timeout=_TIMEOUT_S)
+            response = _session(url).post(url, json=body, timeout=timeout_s)
         except requests.RequestException as error:
             problem = emulator.mask_token(f"{type(error).__name__}: {error}")
             again = tries.again()

@@ -10,14 +10,15 @@ import json
 import os
 import shutil
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...clock import Clock
-from ...errors import StoreError
+from ...errors import PodliftError, StoreError
 from ...records.events import Event, source_of
 from ...records.recorder import has_ended, read_events
+from ...records.timeline import Moment
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...status import Progress, Reason, State, Status
@@ -26,7 +27,7 @@ from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ..base import LogLine
 from ..folder import CopiedRun
-from . import logs, states
+from . import history, logs, states
 from .create_job import KEYS, CreatedJob
 from .latest_job import LatestJob
 
@@ -88,7 +89,8 @@ class VertexRun(CopiedRun):
     def merge(self, status: Status) -> Status:
         found = states.merge(status, self._job.vendor, project=str(self._options.project))
         if found.state is State.LOST and self._job.lost and found.failure is not None:
-            return replace(found, failure=replace(found.failure, message=self._job.lost))
+            lost = replace(found.failure, message=self._job.lost)
+            return replace(found, reason=Reason.JOB_LOST, failure=lost)
         return found
 
     def progress(self) -> Progress | None:
@@ -100,6 +102,22 @@ class VertexRun(CopiedRun):
             with suppress(StoreError, ValueError):
                 self._copy.read_heartbeat()
         return self._copy.progress
+
+    def history(self) -> Sequence[Moment]:
+        """Return what Vertex AI did with its jobs. Its log is read for it, once, if the job is not older than the log."""
+        job, log = self._job.vendor, list[logs.LogEntry]()
+        if job is not None:
+            # The times and the state of the job explain a lot without it.
+            with suppress(PodliftError):
+                log = logs.of_service(str(self._options.project), job.id, self._clock)
+        return history.moments(
+            read_events(self._plan.paths, ("final",)),
+            job,
+            self._job.notes(),
+            log,
+            provisioning=self._options.provisioning,
+            now=self._clock.now(),
+        )
 
     def fetch_outputs(self) -> None:
         """Download the outputs. The model was written directly to the bucket."""

@@ -66,7 +66,8 @@ def start(request: Request) -> None:
     except JobNotCreatedError as error:
         state = State.CANCELLED if error.reason is Reason.CANCELLED else State.FAILED
         failure = {"task": "", "message": str(error), "traceback": "", "log": ""} if state is State.FAILED else None
-        data = {"state": state.value, "reason": error.reason.value, "failure": failure, "vendor": "", "job": ""}
+        about = {"vendor": "", "job": "", "notes": list(error.notes)}
+        data = {"state": state.value, "reason": error.reason.value, "failure": failure, **about}
         write_verdict(store, number, clock.now(), data)
         raise PodliftError(
             f"The run {plan.run_id} was not started. {error} Next: podlift resume {plan.url} tries again."

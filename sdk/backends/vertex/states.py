@@ -120,8 +120,24 @@ def verdict(ended: EndedJob) -> dict[str, object]:
         "failure": failure and asdict(failure),
         "vendor": ended.job.state,
         "job": ended.job.name,
+        # The vendor forgets its jobs.
+        "times": {"created": ended.job.created, "started": ended.job.started},
+        "message": ended.job.message,
         "why": "",
     }
+
+
+def job_of(final: Event) -> VendorJob:
+    """Return the job as the record of a verdict describes it. The first versions recorded only its name and state."""
+    times = final.data.get("times") or {}
+    return VendorJob(
+        name=str(final.data["job"]),
+        state=str(final.data["vendor"]),
+        message=str(final.data.get("message") or ""),
+        created=times.get("created"),
+        started=times.get("started"),
+        ended=final.time,
+    )
 
 
 def _decided(ended: EndedJob) -> tuple[State, Reason, Failure | None]:
@@ -157,8 +173,10 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
         message = f"{record.source} failed: {error_of(record)}"
         succeeded = [event for event in events if event.kind == "exited" and event.data.get("code") == 0]
         exited = [str(event.data.get("task")) for event in succeeded if event.time <= record.time]
+        hint = diagnose.diagnose_program(error_of(record))
+        message = f"{message} {hint.message}" if hint else message
         failure = Failure(task=record.source, message=message, traceback=str(record.data.get("traceback", "")))
-        return State.FAILED, reason_of(record, exited), failure
+        return State.FAILED, hint.reason if hint else reason_of(record, exited), failure
     if not diagnosis.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None
     if not diagnosis.certain and silent:
@@ -169,7 +187,12 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
     if not diagnosis.certain and ended.last_output.startswith(PODLIFT_PREFIX):
         # podlift gave up before it started the program.
         message = ended.last_output.removeprefix(PODLIFT_PREFIX)
+        hint = diagnose.diagnose_program(message)
+        message = f"{message}\n{hint.message}" if hint else message
         return State.FAILED, Reason.REFUSED, Failure(task=task, message=message)
+    if ended.provisioning == "spot" and ended.job.started is not None and diagnosis.reason is Reason.STOCKOUT:
+        # Google reports a preemption as a stockout.
+        diagnosis = replace(diagnose.TAKEN_AWAY, vendor_text=diagnosis.vendor_text)
     failure = Failure(task=task, message=diagnosis.message, traceback="" if diagnosis.certain else ended.last_output)
     return State.FAILED, diagnosis.reason, failure
 

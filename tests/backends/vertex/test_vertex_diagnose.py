@@ -3,7 +3,7 @@
 import pytest
 
 from sdk import Reason
-from sdk.backends.vertex.diagnose import diagnose
+from sdk.backends.vertex.diagnose import diagnose, diagnose_program
 
 QUOTA = "429 The following quota metrics exceed quota limits: aiplatform.googleapis.com/custom_model_training_"
 
@@ -27,9 +27,25 @@ TEXTS = [
     ("The job failed with a STOCKOUT error.", 8, "stockout", ["region"]),
     ("ZONE_RESOURCE_POOL_EXHAUSTED", 8, "stockout", ["region"]),
     ("400 Machine type n1-standard-1 is not supported.", 3, "refused", ["podlift accelerators"]),
+    (
+        "429 RESOURCE_EXHAUSTED: The following quota metrics exceed quota limits: "
+        "aiplatform.googleapis.com/custom_model_training_preemptible_cpus,"
+        "aiplatform.googleapis.com/custom_model_training_preemptible_nvidia_l4_gpus",
+        8,
+        "quota",
+        ["preemptible_cpus", "preemptible_nvidia_l4_gpus", "iam-admin/quotas"],
+    ),
     ("Unsupported region for Vertex AI, select from frozenset({'us-east1'})", 3, "refused", ["vertex_regions"]),
     ("The bucket gs://b must be in the same region as the job: us-central1", 3, "refused", ["--location=REGION"]),
     ("multi-region buckets are not supported", 3, "refused", ["single-region"]),
+    (
+        "The TensorBoard instance must be in the same region as the job.",
+        3,
+        "refused",
+        ["TensorBoard", "vertex_regions"],
+    ),
+    ("KMS key k must be in the location of the job", 3, "refused", ["key"]),
+    ("The PersistentResource r is in a different region than the job.", 3, "refused", ["persistent resource"]),
     (
         "403 Permission 'iam.serviceAccounts.actAs' denied on service account x@p.iam.gserviceaccount.com",
         7,
@@ -72,6 +88,32 @@ TEXTS = [
     ),
     ("pip: ConnectTimeoutError(HTTPSConnection(host='index'): ConnectTimeout", 4, "infrastructure", ["image"]),
     (
+        "WARNING: Retrying (Retry(total=4)) after connection broken by 'ConnectTimeoutError(<pip._vendor.urllib3.connection."
+        "HTTPSConnection object at 0x7f>, 'Connection to pypi.org timed out. (connect timeout=15)')': /simple/keras/",
+        4,
+        "infrastructure",
+        ["in the image"],
+    ),
+    (
+        "The replica workerpool0-0 ran out of memory and exited with a non-zero status of 9.",
+        3,
+        "out_of_memory",
+        ["up to 40 %", "larger one"],
+    ),
+    (
+        "The replica workerpool0-0 exited with a non-zero status of 134. Termination reason: Error.",
+        3,
+        "killed",
+        ["SIGABRT"],
+    ),
+    (
+        "Error code 403: Permission denied on resource project my-projekt., reason: CONSUMER_INVALID",
+        7,
+        "permission",
+        ["id"],
+    ),
+    ("ValueError: Unsupported region for Vertex AI, select from frozenset({'us-east1'})", 3, "refused", ["regions"]),
+    (
         "The replica workerpool1-0 ran out of memory and exited with a non-zero status of 137.",
         3,
         "out_of_memory",
@@ -86,7 +128,7 @@ TEXTS = [
     ),
     ("The replica workerpool0-0 exited with a non-zero status of 139.", 3, "killed", ["SIGSEGV"]),
     ("The replica workerpool0-0 exited with a non-zero status of 143.", 3, "preempted", ["SIGTERM"]),
-    ("Internal error occurred for the current attempt.", 13, "infrastructure", ["podlift resume"]),
+    ("Internal error occurred for the current attempt", 13, "internal", ["podlift resume"]),
     ("The job has exceeded the maximum timeout of 3600s.", 4, "timeout", ["--timeout"]),
     ("CANCELED", 1, "cancelled", ["cancelled"]),
     ("403 The caller does not have permission", 7, "permission", ["permission"]),
@@ -102,15 +144,67 @@ def test_a_known_text_has_a_reason_a_sentence_and_advice(text: str, code: int, r
     assert " ".join(text.split()) in found.message, "what Google says itself is never left out"
 
 
-def test_a_text_that_nobody_knows_is_passed_on_as_it_is() -> None:
-    found = diagnose("The flux capacitor is\n overheated.", 13)
-    assert found.reason is Reason.INFRASTRUCTURE
+@pytest.mark.parametrize(
+    ("code", "reason", "sentence"),
+    [
+        (2, "infrastructure", "The job ended."),
+        (7, "permission", "The job ended."),
+        (13, "internal", "The job ended."),
+        (400, "refused", ""),
+        (403, "permission", ""),
+        (404, "refused", ""),
+        (429, "quota", ""),
+    ],
+)
+def test_an_unknown_text_is_quoted_and_its_code_decides(code: int, reason: str, sentence: str) -> None:
+    found = diagnose("The flux capacitor is\n overheated.", code)
+    assert found.reason is Reason(reason)
+    assert found.sentence == sentence, "a rejected request was no job"
     assert '"The flux capacitor is overheated."' in found.message
     assert not found.certain
 
 
 def test_no_text_at_all_is_said_to_be_none() -> None:
     assert "does not report why" in diagnose("", 0).message
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "said"),
+    [
+        ("Forbidden: 403 x@p does not have storage.objects.get access to the object", "permission", "objectAdmin"),
+        ("Forbidden: 403 ACCESS_TOKEN_SCOPE_INSUFFICIENT", "permission", "vertex_service_account"),
+        ("NotFound: 404 Not found: Dataset project s4f2a8e9c1b3d5e7f-tp:data", "user_error", "CLOUD_ML_PROJECT_ID"),
+        (
+            "Forbidden: 403 BigQuery API has not been used in project 12 before or it is disabled.",
+            "permission",
+            "enable",
+        ),
+        (
+            "TransportError: Failed to retrieve http://metadata/computeMetadata/v1/instance/service-accounts/default/identity",
+            "permission",
+            "generateIdToken",
+        ),
+    ],
+)
+def test_what_google_answers_to_a_program_is_explained_too(error: str, reason: str, said: str) -> None:
+    found = diagnose_program(error)
+    assert found is not None
+    assert found.reason is Reason(reason)
+    assert said in found.message
+    assert error not in found.message, "the program's own message has it"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "KeyError: 'label'",
+        "TimeoutError: timed out",
+        "ValueError: unknown metric precision-tp",
+        "RuntimeError: internal error",
+    ],
+)
+def test_an_error_of_the_program_itself_is_left_to_its_traceback(error: str) -> None:
+    assert diagnose_program(error) is None
 
 
 def test_what_is_advised_depends_on_the_kind_of_machine() -> None:

@@ -74,7 +74,9 @@ def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift
     assert [name for name in sent if "/bundles/" in name] == [], "the same code is not uploaded again"
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2)
-    assert "Earlier attempt 1" in run.why()
+    why = " ".join(run.why().split())
+    assert "The machine of workerpool1-0 is being taken away." in why
+    assert "attempt 1 ended (" in why.partition("attempt 2 started, continues at step")[0]
     there = objects(podlift_vertex, run)
     assert {"attempts/0001/membership.json", "attempts/0002/membership.json"} <= there
     assert any(name.startswith("events/0002.worker-1.") for name in there)

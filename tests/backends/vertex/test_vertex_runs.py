@@ -132,9 +132,11 @@ def test_a_run_that_waits_says_what_for_and_is_cancelled_at_once(
     run = start()
     status = run.status()
     assert (status.state, status.reason, status.vendor) == (State.PENDING, Reason.QUEUED, "JOB_STATE_QUEUED")
-    why = run.why()
-    assert "quota" in why
-    assert "https://console.cloud.google.com/" in why
+    why = run.why().splitlines()
+    assert "stays queued while other jobs of the project use the quota" in why[1]
+    assert any("now      service  the job is QUEUED" in line for line in why)
+    assert why[-1] == f"Next: podlift wait {run.url}"
+    assert max(map(len, why[why.index("Timeline:") : why.index("", 4)])) <= 80
     # From any process, by its id, where the bucket is configured.
     monkeypatch.setenv("PODLIFT_BACKEND", "vertex")
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", podlift_vertex.bucket)
@@ -220,6 +222,45 @@ def test_a_stockout_names_what_may_be_had_instead(podlift_vertex: Cloud, start: 
     assert (status.state, status.reason) == (State.FAILED, Reason.STOCKOUT)
     assert status.failure is not None
     assert "podlift accelerators" in status.failure.message
+    (again,) = [info.url for info in api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")]
+    why = " ".join(api.attach(again).why().split())
+    # The emulator tried three times: its log has two lines about it, and its end is the third.
+    assert "use a different accelerator. (2 times)" in why
+    assert "service the job ended: FAILED" in why
+    assert why.endswith(f"Next: podlift resume {again}"), "without a machine there are no logs"
+
+
+def test_a_submit_says_on_stderr_that_it_searches_for_a_lost_job(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    from sdk.cli import app
+
+    monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
+    lost = {"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1}
+    podlift_vertex.faults(
+        lost, {"api": "vertex", "kind": "late_list", "lists": 1, "nth": 1}, {"api": "vertex", "kind": "hold"}
+    )
+    Path("program.py").write_text("print(1)")
+    target = [
+        "--vertex-project",
+        podlift_vertex.project,
+        "--vertex-bucket",
+        podlift_vertex.bucket,
+        "--vertex-image",
+        "a/b",
+    ]
+    assert app.run(["submit", "program.py", "--detach", "--backend", "vertex", *target]) == 0
+    shown = capsys.readouterr()
+    lines = [line for line in shown.err.splitlines() if line.startswith("podlift: ")]
+    assert [line.split(":")[1][:40] for line in lines] == [
+        " Request 1 for a job in us-central1 got n",
+        " Searching the list of jobs for at most 0",
+        " The list does not show the job. Searchin",
+        " The job exists all the same",
+    ]
+    run = api.attach(shown.out.strip())
+    assert "client Request 1 for a job in us-central1 got no answer" in " ".join(run.why().split())
+    run.cancel()
 
 
 def test_a_time_limit_of_the_vendor_is_a_timeout(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:

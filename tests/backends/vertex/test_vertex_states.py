@@ -110,6 +110,32 @@ def test_what_only_echoes_a_lost_machine_yields_to_what_the_vendor_knows() -> No
     assert decided([event("attempt_started", 10.0), ECHO], vendor) == ("FAILED", "stockout")
 
 
+def test_a_spot_machine_that_was_taken_away_is_a_preemption_and_one_that_never_came_is_a_stockout() -> None:
+    text = "Resources are insufficient in region: us-central1."
+    began = [event("attempt_started", 110.0)]
+    assert decided(began, job("FAILED", message=text, started=105.0), provisioning="spot") == ("FAILED", "preempted")
+    assert decided([], job("FAILED", message=text), provisioning="spot") == ("FAILED", "stockout")
+    assert decided(began, job("FAILED", message=text, started=105.0)) == ("FAILED", "stockout")
+
+
+def test_an_error_that_google_gave_the_program_keeps_its_traceback_and_gets_a_fix() -> None:
+    denied = event("failed", 20.0, type="Forbidden", message="403 ACCESS_TOKEN_SCOPE_INSUFFICIENT", traceback="T")
+    vendor = job("FAILED", message="The replica workerpool0-0 exited with a non-zero status of 1.", code=3)
+    found = verdict(EndedJob(events=[event("attempt_started", 10.0), denied], job=vendor, tasks=TASKS))
+    assert (found["reason"], found["failure"]["traceback"]) == ("permission", "T")
+    assert found["failure"]["message"].startswith("chief-0 failed: Forbidden: 403 ACCESS_TOKEN_SCOPE_INSUFFICIENT ")
+    assert "vertex_service_account" in found["failure"]["message"]
+
+
+def test_a_verdict_keeps_what_the_vendor_forgets_of_its_job() -> None:
+    vendor = job("FAILED", message="Internal error occurred.", started=105.0, ended=120.0)
+    data = verdict(EndedJob(events=[], job=vendor, tasks=TASKS))
+    final = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=120.0, data=data)
+    assert states.job_of(final) == vendor
+    old = dataclasses.replace(final, data={"job": NAME, "vendor": "JOB_STATE_FAILED"})
+    assert states.job_of(old) == VendorJob(name=NAME, state="JOB_STATE_FAILED", ended=120.0)
+
+
 def test_without_a_record_the_vendors_text_is_the_cause_and_names_our_task() -> None:
     vendor = job("FAILED", message="The replica workerpool1-1 ran out of memory and exited with 137.", code=3)
     found = verdict(EndedJob(events=[], job=vendor, tasks=TASKS))
@@ -181,9 +207,9 @@ def test_the_vendors_words_are_waited_for_unless_a_task_has_said_why() -> None:
 def test_a_failure_of_an_earlier_attempt_or_of_before_a_resume_is_not_the_cause() -> None:
     vendor = job("FAILED", message="Internal error occurred for the current attempt", code=13)
     later = event("attempt_started", 40.0, attempt=2)
-    assert decided([event("attempt_started", 10.0), FAILED, later], vendor) == ("FAILED", "infrastructure")
+    assert decided([event("attempt_started", 10.0), FAILED, later], vendor) == ("FAILED", "internal")
     resumed = Event(attempt=0, source="client-1", sequence=1, kind="resumed", time=30.0, data={"attempts": 1})
-    assert decided([event("attempt_started", 10.0), FAILED, resumed], vendor) == ("FAILED", "infrastructure")
+    assert decided([event("attempt_started", 10.0), FAILED, resumed], vendor) == ("FAILED", "internal")
 
 
 def test_replicas_have_the_names_of_tasks_whatever_the_pools() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sdk import Reason
+from sdk import Reason, logs
 from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
 from sdk.backends.vertex.create_job import (
     CreatedJob,
@@ -16,6 +16,7 @@ from sdk.backends.vertex.create_job import (
     JobRequest,
     cancel_strays,
     read_created,
+    read_notes,
     record_created,
     write_tombstone,
 )
@@ -137,6 +138,45 @@ def test_a_lost_reply_is_looked_up_before_a_second_job_is_made(store: PosixStore
     assert len(service.creates) == 1
     assert made.name == service.jobs[0].name
     assert made.unsure
+
+
+def test_the_search_for_a_lost_job_says_what_it_does_as_it_happens_and_is_kept(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock, "lost", late_s=5.0)
+    said: list[tuple[float, str]] = []
+    with logs.heard(lambda text: said.append((clock.now(), text)), "backends"):
+        made = creation(store, service, clock).ensure()
+    assert said == [
+        (1000.0, "Request 1 for a job in us-central1 got no answer: No answer came."),
+        (1000.0, "Searching the list of jobs for at most 30 s, because another request could start a second job."),
+        (1000.0, "The list does not show the job. Searching again in 1 s."),
+        (1001.0, "The list does not show the job. Searching again in 2 s."),
+        (1003.0, "The list does not show the job. Searching again in 4 s."),
+        (1007.0, f"The job exists all the same: {made.id} in us-central1."),
+    ]
+    assert [note["text"] for note in read_notes(store, 1)] == [said[0][1], said[-1][1]]
+    assert read_notes(store, 2) == ()
+
+
+def test_what_each_region_answered_is_kept_with_the_job_and_with_its_refusal(store: PosixStore, clock: Clock) -> None:
+    creation(store, Service(clock, QUOTA), clock).ensure()
+    assert [note["text"] for note in read_notes(store, 1)] == [
+        "us-central1 rejected the job (quota). The job exceeds the project's quota."
+    ]
+    with pytest.raises(JobNotCreatedError) as caught:
+        creation(store, Service(clock, STOCKOUT, DENIED), clock, number=2).ensure()
+    assert [str(note["text"])[:40] for note in caught.value.notes] == [
+        "us-central1 rejected the job (stockout).",
+        "europe-west4 rejected the job (permissio",
+    ]
+
+
+def test_a_rejection_in_words_that_are_not_known_is_no_end_of_a_job(store: PosixStore, clock: Clock) -> None:
+    unknown = VertexRejectedError("The flux capacitor is overheated.", 400)
+    with pytest.raises(JobNotCreatedError) as caught:
+        creation(store, Service(clock, unknown), clock).ensure()
+    assert caught.value.reason is Reason.REFUSED
+    text = 'Vertex AI rejected the job in us-central1. Vertex AI reports: "The flux capacitor is overheated."'
+    assert str(caught.value) == text
 
 
 def test_a_list_that_is_late_is_waited_for(store: PosixStore, clock: Clock) -> None:

@@ -1,0 +1,254 @@
+"""The timeline of a run: what its tasks, its attempts and the service that runs it did, and when. Pure.
+
+Each moment comes from a record or from the service. What neither of them holds, such as how often a service restarted a machine
+before any task wrote a record, is left out and never estimated.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import textwrap
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, tzinfo
+
+from ..status import EXIT_CHECKPOINTED
+from ..text import and_more, clipped, counted, duration
+from .events import Event, error_of, is_collateral
+
+WIDTH = 80
+# The time of what is true now.
+NOW = math.inf
+_NAMED = 6
+_RUN = "run"
+# The longest text of one moment, in characters: the root cause is shown in full above the timeline.
+_LONGEST = 240
+# Longer timelines lose their middle: attempts first, then single moments.
+_FIRST_ATTEMPTS, _LAST_ATTEMPTS = 2, 3
+_FIRST_MOMENTS, _LAST_MOMENTS = 15, 25
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """Something that happened at a time.
+
+    Args:
+        time: Unix time in seconds; NOW for what is true now; None for what was left out.
+        source: who did it, such as "client", "service", "attempt 2" or a task.
+        text: what happened.
+        causes: why, or what it led to, one sentence each.
+        attempt: the attempt that it belongs to; 0 if that follows from the time.
+    """
+
+    time: float | None
+    source: str
+    text: str
+    causes: tuple[str, ...] = ()
+    attempt: int = 0
+
+
+def moments(events: Sequence[Event], service: Sequence[Moment], last: int, told: str = "") -> list[Moment]:
+    """Return the moments of a run in the order of time, with the details of attempt `last` and without the cause `told`."""
+    by_attempt: dict[int, list[Event]] = {}
+    for event in events:
+        by_attempt.setdefault(event.attempt, []).append(event)
+    attempts = [_Attempt(by_attempt[number], number == last) for number in sorted(by_attempt) if number]
+    verdict = max((event.time for event in by_attempt.get(0, ()) if event.kind == "final"), default=0.0)
+    for attempt in attempts[-1:]:
+        attempt.over = verdict >= attempt.time
+    found = [moment for event in by_attempt.get(0, ()) for moment in _of_run(event, attempts)]
+    starts = sorted((attempt.time, attempt.number) for attempt in attempts)
+    numbers = [0, *(number for _, number in starts)]
+    times = [time for time, _ in starts]
+    found = [replace(each, attempt=numbers[bisect_right(times, each.time or 0.0)]) for each in (*found, *service)]
+    found += [moment for attempt in attempts for moment in attempt.moments()]
+    found = [replace(each, causes=tuple(cause for cause in each.causes if cause not in told)) for each in found]
+    # The verdict on a run has the time at which its job ended.
+    found.sort(key=lambda moment: (moment.time or 0.0, moment.source == _RUN))
+    return _shortened(found, {attempt.number: attempt.reason for attempt in attempts})
+
+
+def lines(found: Sequence[Moment], zone: tzinfo | None) -> list[str]:
+    """Return the moments as lines of at most 80 columns."""
+    days = {_when(each, zone, "%Y-%m-%d") for each in found if each.time not in (None, NOW)}
+    style = "%H:%M:%S" if len(days) < 2 else "%m-%d %H:%M:%S"
+    when = [_when(each, zone, style) for each in found]
+    first, second = max(map(len, when), default=0), max((len(each.source) for each in found), default=0)
+    indent = 2 + first + 2 + second + 2
+    shown: list[str] = []
+    for time, each in zip(when, found, strict=True):
+        head = f"  {time:<{first}}  {each.source:<{second}}  "
+        shown += _wrapped(each.text, head, " " * indent)
+        for cause in each.causes:
+            shown += _wrapped(cause, " " * (indent + 2), " " * (indent + 4))
+    return shown
+
+
+def ending(code: int) -> str:
+    """Return how a process ended: "exit code 3", "SIGKILL"."""
+    try:
+        return f"exit code {code}" if code > 0 else signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+class _Attempt:
+    """The records of one attempt."""
+
+    def __init__(self, events: Sequence[Event], detailed: bool) -> None:
+        self.number = events[0].attempt
+        self._events = events
+        self._detailed = detailed
+        self.over = False  # the run ended with it
+        begun = self._of("attempt_started")
+        self.time = (begun or list(events))[0].time
+        self._end = next(iter((*self._of("stopping"), *self._of("restarting"))), None)
+        self.reason = str(self._end.data.get("reason", "unknown")) if self._end else ""
+
+    def moments(self) -> Iterator[Moment]:
+        started = self._of("attempt_started")
+        if started:
+            step = next((int(event.data["step"]) for event in self._of("continued")), None)
+            begins = f", continues at step {step}" if step else (", from the beginning" if self.number > 1 else "")
+            yield self._moment(started[0].time, f"attempt {self.number}", f"started{'' if step is None else begins}")
+        if self._detailed:
+            yield from self._details()
+        yield from self._failures()
+        yield from self._ended()
+
+    def shows(self, message: str) -> bool:
+        """True if the moments of this attempt tell this failure, too."""
+        return any(error_of(event) in message for event in self._of("failed") if not is_collateral(event))
+
+    def _of(self, *kinds: str) -> list[Event]:
+        return [event for event in self._events if event.kind in kinds]
+
+    def _moment(self, time: float, source: str, text: str, *causes: str) -> Moment:
+        return Moment(time=time, source=source, text=text, causes=causes, attempt=self.number)
+
+    def _details(self) -> Iterator[Moment]:
+        for kind, text in (("entry", "reached the program"), ("first_step", "first training step"), ("done", "done")):
+            events = self._of(kind)
+            names = sorted({event.source for event in events})
+            if names:
+                source = names[0] if len(names) == 1 else f"{len(names)} tasks"
+                yield self._moment(events[-1].time, source, text)
+        for event in self._of("saved"):
+            yield self._moment(
+                event.time, event.source, f"saved its first checkpoint, of step {event.data.get('step')}"
+            )
+        for event in self._of("hung"):
+            silent = f"no task was active for {duration(float(event.data.get('silent_s', 0.0)))}"
+            slowest = f"; the slowest one is {event.data['task']}" if event.data.get("task") else ""
+            yield self._moment(event.time, f"attempt {self.number}", f"hangs: {silent}{slowest}")
+
+    def _failures(self) -> Iterator[Moment]:
+        """The failures with a cause of their own, and below the first one those that followed from it."""
+        real: dict[str, list[Event]] = {}
+        consequences: list[tuple[float, str, str]] = []
+        for event in self._of("failed"):
+            if is_collateral(event):
+                consequences.append((event.time, event.source, str(event.data.get("type"))))
+            else:
+                real.setdefault(error_of(event), []).append(event)
+        silent = self._silent_exits()
+        found = [self._failed(error, events) for error, events in real.items()]
+        own = [(time, task, text) for time, task, text, collateral in silent if not (real or collateral)]
+        found += [self._moment(time, task, f"ended: {text}") for time, task, text in own]
+        consequences += [each[:3] for each in silent if each[:3] not in own]
+        if not found and consequences:
+            time, task, text = consequences.pop(0)
+            found = [self._moment(time, task, f"failed: {text}")]
+        if consequences:
+            named = and_more([f"{task} ({text})" for _, task, text in consequences], _NAMED)
+            found[0] = replace(found[0], causes=(*found[0].causes, f"as a consequence: {named}"))
+        yield from found
+
+    def _failed(self, error: str, events: Sequence[Event]) -> Moment:
+        others = [event.source for event in events[1:]]
+        same = (f"the same in {and_more(others, _NAMED)}",) if others else ()
+        return self._moment(events[0].time, events[0].source, f"failed: {error}", *same)
+
+    def _silent_exits(self) -> list[tuple[float, str, str, bool]]:
+        """Time, task, end and whether it is a consequence, of tasks that ended with neither a record nor podlift's doing."""
+        stopped = min((event.time for event in self._of("stopping")), default=float("inf"))
+        failed = {event.source for event in self._of("failed")}
+        found = []
+        for event in self._of("exited"):
+            code, task = event.data.get("code", 0), str(event.data.get("task"))
+            if code and event.time <= stopped and task not in failed:
+                text = "it saved its state and left (75)" if code == EXIT_CHECKPOINTED else ending(int(code))
+                found.append((event.time, task, text, bool(event.data.get("collateral"))))
+        return found
+
+    def _ended(self) -> Iterator[Moment]:
+        if self._end is not None and self._end.kind == "restarting" and self.over:
+            # A container asked for a restart, and the service ended the job instead.
+            return
+        if self._end is not None:
+            restarting = next(iter(self._of("restarting")), None)
+            message = failure_of(restarting)
+            causes = [message] if message and not self.shows(message) else []
+            causes += [str(restarting.data["why"])] if restarting and restarting.data.get("why") else []
+            yield self._moment(self._end.time, f"attempt {self.number}", f"ended ({self.reason})", *causes)
+        elif not self._detailed and not self._of("exited", "failed"):
+            # Its containers were killed.
+            yield self._moment(self._events[-1].time, f"attempt {self.number}", "wrote its last record")
+
+
+def failure_of(event: Event | None) -> str:
+    """Return the failure's message in the record of a restart or of a verdict, or ""."""
+    failure = event.data.get("failure") if event is not None else None
+    return str(failure.get("message", "")) if isinstance(failure, dict) else ""
+
+
+def _of_run(event: Event, attempts: Sequence[_Attempt]) -> Iterator[Moment]:
+    """The moment of a record about the whole run, if it is worth a line."""
+    if event.kind == "submitted":
+        yield Moment(time=event.time, source="client", text="submitted the run")
+    elif event.kind == "resumed":
+        code = event.data.get("code") or {}
+        other = f" with other code: {code['difference']}" if code else ""
+        yield Moment(time=event.time, source="client", text=f"resumed the run{other}")
+    elif event.kind == "started" and not event.attempt:
+        process = str(event.data.get("supervisor", "")).split(":")[1:2]
+        yield Moment(
+            time=event.time, source="supervisor", text=f"started{f' as process {process[0]}' if process else ''}"
+        )
+    elif event.kind == "preparing":
+        yield Moment(time=event.time, source="supervisor", text="builds the virtual environment")
+    elif event.kind == "final":
+        message = failure_of(event)
+        hidden = message and not any(attempt.shows(message) for attempt in attempts)
+        text = f"{event.data.get('state')} ({event.data.get('reason')})"
+        yield Moment(time=event.time, source=_RUN, text=text, causes=(message,) if hidden else ())
+
+
+def _shortened(found: list[Moment], reasons: dict[int, str]) -> list[Moment]:
+    numbers = sorted(reasons)
+    left_out = set(numbers[_FIRST_ATTEMPTS:-_LAST_ATTEMPTS])
+    if len(left_out) > 1:
+        ends = Counter(reasons[number] or "unknown" for number in left_out).most_common()
+        text = f"{len(left_out)} attempts left out: {', '.join(f'{count} {reason}' for reason, count in ends)}"
+        place = next(at for at, moment in enumerate(found) if moment.attempt in left_out)
+        found = [each for each in found if each.attempt not in left_out or each.source == "client"]
+        found.insert(place, Moment(time=None, source="...", text=text))
+    middle = len(found) - _FIRST_MOMENTS - _LAST_MOMENTS
+    if middle > 1:
+        gap = Moment(time=None, source="...", text=f"{counted(middle, 'line')} left out")
+        found = [*found[:_FIRST_MOMENTS], gap, *found[-_LAST_MOMENTS:]]
+    return found
+
+
+def _when(moment: Moment, zone: tzinfo | None, style: str) -> str:
+    if moment.time is None:
+        return ""
+    return "now" if moment.time == NOW else datetime.fromtimestamp(moment.time, zone).strftime(style)
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    words = clipped(" ".join(text.split()), _LONGEST)
+    return textwrap.wrap(words, WIDTH, initial_indent=first, subsequent_indent=rest) or [first.rstrip()]

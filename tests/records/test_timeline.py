@@ -1,0 +1,158 @@
+"""One timeline: causes before their consequences, true counts, at most 80 columns, and short for the longest run."""
+
+from __future__ import annotations
+
+from datetime import timezone
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdk.records.events import Event
+from sdk.records.timeline import NOW, Moment, lines, moments
+
+
+def event(kind: str, time: float, source: str = "supervisor", attempt: int = 1, **data: object) -> Event:
+    return Event(attempt=attempt, source=source, sequence=int(time), kind=kind, time=time, data=data)
+
+
+def failed(time: float, source: str, kind: str = "KeyError", message: str = "'label'", attempt: int = 1) -> Event:
+    return event("failed", time, source, attempt, type=kind, message=message)
+
+
+def shown(events: list[Event], service: tuple[Moment, ...] = (), last: int = 1, told: str = "") -> list[str]:
+    return [" ".join(line.split()) for line in lines(moments(events, service, last, told), timezone.utc)]
+
+
+def preempted(number: int) -> list[Event]:
+    begin = 100.0 * number
+    return [
+        event("attempt_started", begin, attempt=number),
+        event("entry", begin + 1, "chief-0", number),
+        event("continued", begin + 2, "chief-0", number, step=10 * number),
+        event("stopping", begin + 50, attempt=number, reason="preempted"),
+        event(
+            "restarting", begin + 51, attempt=number, reason="preempted", failure={"message": "SIGTERM."}, why="Again."
+        ),
+    ]
+
+
+def test_of_tasks_that_fail_together_the_cause_comes_first_with_its_consequences_below() -> None:
+    events = [
+        event("attempt_started", 1.0),
+        failed(9.0, "chief-0", "UnavailableError", "Socket closed"),
+        failed(10.0, "worker-1"),
+        failed(10.5, "worker-2"),
+        event("exited", 11.0, task="worker-0", code=-6),
+        event("exited", 11.0, task="worker-1", code=1),
+        event("stopping", 12.0, reason="user_error"),
+        event("exited", 13.0, task="worker-3", code=-9),
+    ]
+    assert shown(events) == [
+        "00:00:01 attempt 1 started",
+        "00:00:10 worker-1 failed: KeyError: 'label'",
+        "the same in worker-2",
+        "as a consequence: chief-0 (UnavailableError), worker-0",
+        "(SIGABRT)",
+        "00:00:12 attempt 1 ended (user_error)",
+    ]
+
+
+def test_a_task_that_ends_without_a_record_is_a_cause_and_one_that_left_for_a_peer_is_not() -> None:
+    events = [
+        event("exited", 10.0, "agent-0", task="chief-0", code=-9),
+        event("exited", 11.0, "agent-1", task="worker-0", code=1, collateral=True),
+    ]
+    assert shown(events) == ["00:00:10 chief-0 ended: SIGKILL", "as a consequence: worker-0 (exit code 1)"]
+
+
+def test_what_the_service_did_is_in_the_order_of_time_and_what_is_true_now_is_last() -> None:
+    service = (
+        Moment(time=5.0, source="service", text="created job 7"),
+        Moment(time=NOW, source="service", text="the job is QUEUED", causes=("quota",)),
+    )
+    submitted = event("submitted", 4.0, "client", 0)
+    assert shown([submitted, event("attempt_started", 90.0)], service) == [
+        "00:00:04 client submitted the run",
+        "00:00:05 service created job 7",
+        "00:01:30 attempt 1 started",
+        "now service the job is QUEUED",
+        "quota",
+    ]
+
+
+def test_a_cause_that_was_told_above_is_not_repeated() -> None:
+    final = event("final", 9.0, attempt=0, state="FAILED", reason="quota", failure={"message": "No quota."})
+    assert shown([final]) == ["00:00:09 run FAILED (quota)", "No quota."]
+    assert shown([final], told='It says: "No quota."') == ["00:00:09 run FAILED (quota)"]
+
+
+def test_earlier_attempts_have_no_details_and_days_appear_once_there_are_several() -> None:
+    found = shown(
+        [*preempted(1), event("attempt_started", 90_000.0, attempt=2), event("entry", 90_001.0, "chief-0", 2)], last=2
+    )
+    assert found == [
+        "01-01 00:01:40 attempt 1 started, continues at step 10",
+        "01-01 00:02:30 attempt 1 ended (preempted)",
+        "SIGTERM.",
+        "Again.",
+        "01-02 01:00:00 attempt 2 started",
+        "01-02 01:00:01 chief-0 reached the program",
+    ]
+
+
+def test_an_attempt_without_an_end_is_shown_until_its_last_record() -> None:
+    began = [event("attempt_started", 100.0), event("entry", 150.0, "chief-0")]
+    again = event("attempt_started", 200.0, attempt=2)
+    assert shown([*began, again], last=2)[:2] == [
+        "00:01:40 attempt 1 started",
+        "00:02:30 attempt 1 wrote its last record",
+    ]
+    ended = event("exited", 160.0, "agent-0", task="chief-0", code=-15)
+    assert shown([*began, ended, again], last=2)[1] == "00:02:40 chief-0 ended: SIGTERM"
+
+
+def test_a_restart_that_was_asked_for_and_did_not_come_is_not_told() -> None:
+    asked = event("restarting", 50.0, reason="preempted", why="Restarting after a preemption (preempted).")
+    final = event("final", 60.0, attempt=0, state="FAILED", reason="out_of_memory")
+    assert shown([event("attempt_started", 10.0), asked])[1:] == [
+        "00:00:50 attempt 1 ended (preempted)",
+        "Restarting after a preemption (preempted).",
+    ]
+    assert shown([event("attempt_started", 10.0), asked, final])[1:] == ["00:01:00 run FAILED (out_of_memory)"]
+
+
+def test_a_hundred_attempts_lose_their_middle_and_are_counted_by_how_they_ended() -> None:
+    events = [each for number in range(1, 100) for each in preempted(number)]
+    events += [event("stopping", 10_050.0, attempt=100, reason="user_error"), failed(10_049.0, "chief-0", attempt=100)]
+    service = tuple(Moment(time=100.0 * number + 60, source="service", text="restarted") for number in range(1, 100))
+    found = shown(events, service, last=100)
+    assert len(found) < 45
+    (gap,) = [line for line in found if "left out" in line]
+    assert gap == "... 95 attempts left out: 95 preempted"
+    begun = [line.split()[2] for line in found if "attempt" in line and "started" in line]
+    assert begun == ["1", "2", "98", "99"]
+    assert "attempt 100 ended (user_error)" in found[-1]
+    assert sum("restarted" in line for line in found) == 4, "what the service did meanwhile is left out, too"
+
+
+def test_many_moments_without_an_attempt_lose_their_middle_too() -> None:
+    service = tuple(Moment(time=float(number), source="service", text=f"line {number}") for number in range(1000))
+    found = shown([], service)
+    assert len(found) == 41
+    assert "... 960 lines left out" in found
+    assert found[-1].endswith("line 999")
+
+
+words = st.text(st.characters(codec="ascii", exclude_categories=("C",)), max_size=400)
+any_moment = st.builds(
+    Moment,
+    time=st.one_of(st.floats(0, 4e9), st.just(NOW)),
+    source=st.sampled_from(["client", "service", "evaluator-0", "attempt 1000"]),
+    text=words,
+    causes=st.lists(words, max_size=2).map(tuple),
+)
+
+
+@given(st.lists(any_moment, max_size=5))
+def test_whatever_is_told_fits_into_eighty_columns(found: list[Moment]) -> None:
+    assert all(len(line) <= 80 for line in lines(found, timezone.utc))
