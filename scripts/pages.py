@@ -31,6 +31,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "sdk.backends": ("register", "load"),
     "sdk.backends.base": ("Backend", "RunHandle", "Capabilities", "Draft", "Request", "LogLine"),
     "sdk.backends.folder": ("FolderRun",),
+    "sdk.records.timeline": ("Moment",),
     "sdk.testing.fake_backend": ("FakeBackend",),
 }
 SETTINGS = """Each setting is a keyword of `plan`, `submit` and the pytest fixtures (`checkpoint_every="5m"`), an option

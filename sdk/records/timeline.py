@@ -36,7 +36,7 @@ class Moment:
     """Something that happened at a time.
 
     Args:
-        time: Unix time in seconds; NOW for what is true now; None for what was left out.
+        time: Unix time in seconds; NOW, which is infinity, for what is true now; None for what was left out.
         source: who did it, such as "client", "service", "attempt 2" or a task.
         text: what happened.
         causes: why, or what it led to, one sentence each.
@@ -130,12 +130,14 @@ class _Attempt:
         return Moment(time=time, source=source, text=text, causes=causes, attempt=self.number)
 
     def _details(self) -> Iterator[Moment]:
+        # Of tasks that reach the program together, some may arrive after the first one has failed.
+        failed = min((event.time for event in self._of("failed")), default=math.inf)
         for kind, text in (("entry", "reached the program"), ("first_step", "first training step"), ("done", "done")):
             events = self._of(kind)
             names = sorted({event.source for event in events})
             if names:
                 source = names[0] if len(names) == 1 else f"{len(names)} tasks"
-                yield self._moment(events[-1].time, source, text)
+                yield self._moment(min(events[-1].time, failed), source, text)
         for event in self._of("saved"):
             yield self._moment(
                 event.time, event.source, f"saved its first checkpoint, of step {event.data.get('step')}"

@@ -57,6 +57,12 @@ def test_of_tasks_that_fail_together_the_cause_comes_first_with_its_consequences
     ]
 
 
+def test_tasks_that_reach_the_program_are_counted_in_one_line_before_the_first_failure() -> None:
+    events = [event("entry", 5.0, "worker-0"), event("entry", 9.0, "chief-0"), failed(8.0, "worker-0")]
+    assert shown(events) == ["00:00:08 2 tasks reached the program", "00:00:08 worker-0 failed: KeyError: 'label'"]
+    assert shown(events[:1]) == ["00:00:05 worker-0 reached the program"]
+
+
 def test_a_task_that_ends_without_a_record_is_a_cause_and_one_that_left_for_a_peer_is_not() -> None:
     events = [
         event("exited", 10.0, "agent-0", task="chief-0", code=-9),

@@ -73,7 +73,7 @@ def _note(note: Mapping[str, object]) -> Moment:
 def _of_job(job: VendorJob, log: Sequence[LogEntry] = ()) -> Iterator[Moment]:
     if job.created is not None:
         yield Moment(time=job.created, source=SERVICE, text=f"created job {job.id} in {job.region}")
-    said = [entry for entry in log if not entry.text.startswith(_NOISE)]
+    said = [entry for entry in log if _short(entry.text) and not entry.text.startswith(_NOISE)]
     said = [entry for entry in said if not entry.text.startswith(_WAITS) or entry is said[-1]]
     if said and job.over and _short(said[-1].text) == _short(job.message):
         said.pop()
