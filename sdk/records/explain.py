@@ -240,12 +240,14 @@ class _Story:
         status, step = self._status, self._context.step
         if status.state is State.SUCCEEDED or (step is None and status.saved_step is None):
             return ""
-        last = "" if step is None else f"{'Last' if status.state.terminal else 'Current'} step: {step}. "
-        if status.saved_step is None or status.saved_at is None:
-            return f"{last}No checkpoint was saved."
-        until = status.since if status.state.terminal else self._context.now
-        ago = f"{duration(until - status.saved_at)} {'before the end' if status.state.terminal else 'ago'}"
-        return f"{last}Last checkpoint: step {status.saved_step}, {ago}."
+        ended = status.state.terminal
+        last = [] if step is None else [f"{'Last' if ended else 'Current'} step: {step}."]
+        if status.saved_step is not None and status.saved_at is not None:
+            ago = duration((status.since if ended else self._context.now) - status.saved_at)
+            last.append(f"Last checkpoint: step {status.saved_step}, {ago} {'before the end' if ended else 'ago'}.")
+        elif not ended:
+            last.append("No checkpoint was saved yet.")
+        return " ".join(last)
 
     def _activity(self) -> Iterator[str]:
         """What the tasks are doing, or what they are waiting for."""

@@ -24,6 +24,8 @@ WIDTH = 80
 NOW = math.inf
 _NAMED = 6
 _RUN = "run"
+# Sources of moments that stay if their attempt is left out.
+_KEPT = ("client", "checkpoint", _RUN)
 # The longest text of one moment, in characters: the root cause is shown in full above the timeline.
 _LONGEST = 240
 # Longer timelines lose their middle: attempts first, then single moments.
@@ -236,7 +238,7 @@ def _shortened(found: list[Moment], reasons: dict[int, str]) -> list[Moment]:
         ends = Counter(reasons[number] or "unknown" for number in left_out).most_common()
         text = f"{len(left_out)} attempts left out: {', '.join(f'{count} {reason}' for reason, count in ends)}"
         place = next(at for at, moment in enumerate(found) if moment.attempt in left_out)
-        found = [each for each in found if each.attempt not in left_out or each.source == "client"]
+        found = [each for each in found if each.attempt not in left_out or each.source in _KEPT]
         found.insert(place, Moment(time=None, source="...", text=text))
     middle = len(found) - _FIRST_MOMENTS - _LAST_MOMENTS
     if middle > 1:

@@ -253,7 +253,8 @@ def test_the_next_command_names_logs_only_if_there_can_be_any(reason: str, chang
     ("events", "step", "saved", "sentence"),
     [
         (STEPPED, 512, 480, "Current step: 512. Last checkpoint: step 480, 30 s ago."),
-        (STEPPED, 512, None, "Current step: 512. No checkpoint was saved."),
+        (STEPPED, 512, None, "Current step: 512. No checkpoint was saved yet."),
+        ([*STEPPED, USER_ERROR], 512, None, "Last step: 512.\nIf it is resumed, no checkpoint was saved: attempt 2"),
         ([*STEPPED, USER_ERROR], 512, 480, "Last step: 512. Last checkpoint: step 480"),
         ([*STEPPED, USER_ERROR], None, 480, "Last checkpoint: step 480"),
         ([*STEPPED, event("final", 40, state="SUCCEEDED", reason="done")], 512, 480, ""),

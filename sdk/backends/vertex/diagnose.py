@@ -34,7 +34,8 @@ class Diagnosis:
 
     @property
     def message(self) -> str:
-        quoted = f'Vertex AI reports: "{self.vendor_text}"' if self.vendor_text else ""
+        end = "" if self.vendor_text.endswith(".") else "."
+        quoted = f'Vertex AI reports: "{self.vendor_text}"{end}' if self.vendor_text else ""
         return " ".join(part for part in (self.sentence, quoted, self.advice) if part)
 
 
@@ -86,7 +87,7 @@ _PATTERNS = (
         lambda match, _: f"Request a higher quota of {match['metrics'] or match['other']}: {_QUOTAS}."),
     _ErrorPattern(Reason.STOCKOUT,
         r"Resources are insufficient in region|STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED|does not have enough resources",
-        "No such machine was available in any zone of the region, or it was preempted and there was no other.",
+        "No such machine was available in any zone of the region.",
         _stockout),
     _ErrorPattern(Reason.REFUSED, r"[Mm]achine type \S+ is not supported",
         "Vertex AI does not offer this machine for training, or not in this region.",
@@ -167,7 +168,8 @@ _PATTERNS = (
         "Raise the limit: timeout (--timeout)."),
     _ErrorPattern(Reason.PERMISSION,
         r"PERMISSION_DENIED|[Pp]ermission .{0,80}denied|The caller does not have permission",
-        "A permission is missing."),
+        "A permission is missing.",
+        "Grant it to the account that the text names: the caller's, or the job's service account (vertex_service_account)."),
 )
 # fmt: on
 # Reasons of errors whose text is unknown, by google.rpc.Code and by HTTP status.

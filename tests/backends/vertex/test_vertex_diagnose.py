@@ -142,6 +142,7 @@ def test_a_known_text_has_a_reason_a_sentence_and_advice(text: str, code: int, r
     for words in said:
         assert words in found.message
     assert " ".join(text.split()) in found.message, "what Google says itself is never left out"
+    assert found.advice or found.reason is Reason.CANCELLED, "there is a fix for each"
 
 
 @pytest.mark.parametrize(

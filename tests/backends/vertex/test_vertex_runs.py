@@ -262,6 +262,25 @@ def test_a_submit_says_on_stderr_that_it_searches_for_a_lost_job(
     run.cancel()
 
 
+def test_a_job_that_was_removed_before_a_client_saw_its_end_is_lost_and_its_records_are_told(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    run = start()
+    until = time.monotonic() + LIMIT_S
+    while made(podlift_vertex)[0].state.name != "JOB_STATE_SUCCEEDED":
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    name = made(podlift_vertex)[0].name
+    podlift_vertex.jobs().delete_custom_job(name=name, timeout=30).result(timeout=30)
+    status = run.status()
+    assert (status.state, status.reason, status.exit_code) == (State.LOST, Reason.JOB_LOST, 3)
+    why = run.why()
+    assert f"Vertex AI no longer has the job {name}" in why
+    assert "supervisor" not in why
+    assert "chief-0    done" in why
+    assert why.endswith(f"podlift resume {run.url}")
+
+
 def test_a_time_limit_of_the_vendor_is_a_timeout(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
     run = start("import time; time.sleep(600)", limits=sdk.Limits(timeout_s=3600))
     until = time.monotonic() + LIMIT_S
