@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def refused(setting: str | tuple[str, ...] = "auto") -> list[str]:
         ("requests[socks, Use-Chardet]~=2.0", "requests[socks,use-chardet]~=2.0"),
         ("tomli ; python_version<'3.11'", 'tomli ; python_version < "3.11"'),
         ("numpy==1.*  # the old one", "numpy==1.*"),
+        ("numpy==1.*  # not ${VERSION}", "numpy==1.*"),
         ("x @ https://host.example/x-1.0.tar.gz", "x @ https://host.example/x-1.0.tar.gz"),
         (
             "x@git+ssh://git@host.example/x.git@v1 ; os_name=='posix'",
@@ -41,6 +43,7 @@ def refused(setting: str | tuple[str, ...] = "auto") -> list[str]:
             "some-thing @ https://host.example/some_thing-1.0-py3-none-any.whl",
         ),
         ("https://host.example/x-1.0.tar.gz", "x @ https://host.example/x-1.0.tar.gz"),
+        ("https://host.example/x-1.0.tar.bz2", "x @ https://host.example/x-1.0.tar.bz2"),
         (
             "git+https://host.example/x.git@v1#egg=x&subdirectory=a",
             "x @ git+https://host.example/x.git@v1#subdirectory=a",
@@ -129,10 +132,37 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
         ("requirements.txt:9:", "what a URL points to may change"),
         ("requirements.txt:10:", "a hash looks like"),
         ("requirements.txt:11:", "must follow a requirement"),
-        ("requirements.txt:12:", "not supported with a requirement"),
+        ("requirements.txt:12:", "--pre must be in a line of its own"),
     ]:
         assert any(problem.startswith(place) and said in problem for problem in found), (place, said, found)
     assert len(found) == 12
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("numpy==1 --hash=sha256:ab pandas", "nothing may follow the options of a line"),
+        ("numpy==1 --hash=sha256:ab ; python_version < '3'", "name, marker, options"),
+        ("--index-url https://host.example/simple numpy", "nothing may follow the options of a line"),
+        ("-e ./libs/x ; python_version < '3'", "A local folder needs no -e"),
+        ("-e ./libs/x numpy", "nothing may follow the options of a line"),
+        ("-e ./libs/x -e ./libs/y", "--editable must be in a line of its own"),
+        ("-e ./libs/x --hash=sha256:ab", "--editable must be in a line of its own"),
+        ("--hash=sha256:ab --index-url https://host.example/simple", "a --hash must follow a requirement"),
+        ("--global-option=x numpy", "does not accept pip's option --global-option"),
+        ("numpy --global-option=x", "does not accept pip's option --global-option"),
+        ("--allow-external x", "does not accept pip's option --allow-external"),
+        ("--editabel ./libs/x", "Did you mean '--editable'?"),
+        ("-", "this is not a requirement. Received: '-'"),
+        ("--", "this is not a requirement. Received: '--'"),
+    ],
+)
+def test_nothing_in_a_line_is_left_out_without_a_word(write, line: str, said: str) -> None:
+    write("libs/x/pyproject.toml", "[project]\nname = 'x'\n")
+    write("libs/y/pyproject.toml", "[project]\nname = 'y'\n")
+    write("requirements.txt", f"{line}\n")
+    for (problem,) in (refused(), refused((line,))):
+        assert said in problem
 
 
 @pytest.mark.parametrize(
@@ -181,6 +211,15 @@ def test_a_file_of_another_encoding_is_read_by_its_mark_or_refused(write) -> Non
     assert read().lines == ("numpy", "scipy")
     write("requirements.txt").write_bytes(b"numpy # \xe9\n")
     assert "not UTF-8 text" in refused()[0]
+
+
+def test_the_locale_does_not_change_what_a_file_says(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locale, "getpreferredencoding", lambda do_setlocale=True: "ascii")
+    write("requirements.txt").write_bytes("numpy  # für später\n-f räder\n".encode())
+    write("räder/readme.txt")
+    found = read()
+    assert found.lines == ("numpy",)
+    assert "räder" in found.options[0]
 
 
 def test_pyproject_is_read_with_its_dynamic_files(write) -> None:
@@ -287,6 +326,31 @@ def test_local_folders_are_packaged_and_what_they_need_is_needed(write) -> None:
     assert read((".",)).lines == ("own",)
     assert read((".[t]", "last")).lines == ("last", "more", "own")
     assert "it has no extra 'tt'. Did you mean 't'?" in refused((".[tt]",))[0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x @ ./libs/x", "x @ libs/x", "x[train] @ ./libs/x", "-e 'x @ ./libs/x'", "file:./libs/x[train]", "-e ./libs/x[train]",
+        "./libs/x ; python_version >= '3'", "x @ file:./libs/x ; python_version >= '3'", "-c limits.txt",
+    ],
+)  # fmt: skip
+def test_every_way_to_write_a_local_folder_packages_it(write, line: str) -> None:
+    write("libs/x/pyproject.toml", "[project]\nname = 'x'\n[project.optional-dependencies]\ntrain = ['of-train']\n")
+    write("limits.txt", "x @ file:./libs/x\n")
+    write("requirements.txt", f"{line}\nx>=1\n" if "x @" in line or "-c" in line else line)
+    for found in (read(), read((line,))):
+        assert found.folders == ("libs/x",)
+        assert found.lines == (("of-train",) if "[train]" in line else ())
+        assert found.constraints == (), "a path of this machine is no limit for pip elsewhere"
+
+
+@pytest.mark.parametrize("line", ["./libs/x ; python_version < '3'", "x @ ./libs/x ; python_version < '3'"])
+def test_a_local_folder_whose_marker_does_not_hold_here_is_refused(write, line: str) -> None:
+    write("libs/x/pyproject.toml", "[project]\nname = 'x'\n")
+    write("requirements.txt", line)
+    for (problem,) in (refused(), refused((line,))):
+        assert "its marker does not hold on this one. Received: 'python_version < \"3\"'" in problem
 
 
 def test_a_wheel_of_this_machine_is_refused_with_what_to_write(write) -> None:

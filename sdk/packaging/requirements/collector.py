@@ -83,11 +83,11 @@ class RequirementsCollector:
 
     def add(self, requirement: Requirement, where: str, *, base: Path, hashes: Iterable[str] = ()) -> None:
         """Add a requirement; the path of a local folder is relative to the project or to `base`."""
-        url = requirement.url
-        if url is not None and (url.startswith("file:") or "://" not in url):
+        url = requirement.url or ""
+        if is_local(requirement):
             self.local_names.add(canonicalize_name(requirement.name))
             self.folder(url, where, base=base, extras=requirement.extras)
-        elif url is None or self.accepts_url(url, where):
+        elif not url or self.accepts_url(url, where):
             self._requirements.setdefault(normalized(requirement), (requirement, set()))[1].update(hashes)
 
     def is_readable(self, text: str, where: str) -> bool:
@@ -168,6 +168,12 @@ def normalized(requirement: Requirement) -> str:
     return f"{text} ; {requirement.marker}" if requirement.marker else text
 
 
+def is_local(requirement: Requirement) -> bool:
+    """True for a folder of this machine: `name @ ./folder`, `name @ file:...`."""
+    url = requirement.url or ""
+    return url.startswith("file:") or bool(url and "://" not in url)
+
+
 def same_name(one: Requirement, other: Requirement) -> bool:
     return canonicalize_name(one.name) == canonicalize_name(other.name)
 
@@ -181,7 +187,8 @@ def redacted(text: str) -> str:
 
 def archive_name(url: str) -> str:
     """Return the distribution that the file name of a wheel or a source archive tells, "" if it does not."""
-    file = unquote(urlsplit(url).path).rpartition("/")[2]
+    # A .tar.bz2 is named like a .tar.gz; `packaging` knows only the formats that PyPI still takes.
+    file = unquote(urlsplit(url).path).rpartition("/")[2].replace(".tar.bz2", ".tar.gz")
     try:
         return str(parse_wheel_filename(file)[0] if file.endswith(".whl") else parse_sdist_filename(file)[0])
     except ValueError:

@@ -1,11 +1,10 @@
-"""Reads requirements files, and lists of their lines: pip's parser takes them apart, podlift decides what it accepts."""
+"""Reads requirements files, and lists of their lines: pip's parser takes lines apart, podlift decides what it accepts."""
 
 from __future__ import annotations
 
 import re
 import shlex
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,16 +13,20 @@ from packaging.specifiers import SpecifierSet
 
 from ...errors import nearest
 from ..paths import usable
-from .collector import RequirementsCollector, archive_name, normalized, redacted
+from .collector import RequirementsCollector, archive_name, is_local, normalized, redacted
 
 if TYPE_CHECKING:
-    from pip_requirements_parser import InstallRequirement, OptionLine
+    from packaging.markers import Marker
+    from pip_requirements_parser import RequirementParts
 
 _HASH = re.compile(r"[a-z0-9]+:[0-9a-f]+")
+_BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+# `file:./libs/x[train]`: the brackets hold extras.
+_WITH_EXTRAS = re.compile(r"(.+?)\[([\w\s,.-]*)\]")
 # Those that say what to install from where.
 _ACCEPTED = (
     "--index-url", "--extra-index-url", "--find-links", "--no-index", "--no-binary", "--only-binary", "--prefer-binary",
-    "--pre", "--require-hashes", "--trusted-host", "--requirement", "--constraint",
+    "--pre", "--require-hashes", "--trusted-host", "--requirement", "--constraint", "--editable", "--hash",
 )  # fmt: skip
 
 
@@ -36,29 +39,41 @@ def read_file(
         collector.refuse(label, f"it includes itself, by way of {', '.join(map(collector.label, parents))}.")
         return
     try:
-        # The parser's own error does not tell the reason.
-        path.open("rb").close()
-        _FileReader(collector, path.parent, label, constraints, (*parents, path)).read(path)
+        text = _decoded(path.read_bytes())
     except OSError as error:
         collector.refuse(label, f"the file cannot be read: {error.strerror}.")
-    except (UnicodeError, LookupError):
+    except UnicodeError:
         collector.refuse(label, "the file is not UTF-8 text. Next: save it as UTF-8.")
+    else:
+        reader = _LineReader(collector, path.parent, constraints, (*parents, path))
+        for number, line in _lines(text):
+            reader.read(line, f"{label}:{number}")
 
 
 def read_list(collector: RequirementsCollector, lines: Iterable[str]) -> None:
     """Read a list; each item is what a line of a file may be."""
-    accepted = []
-    for number, line in enumerate(lines):
+    reader = _LineReader(collector, collector.project)
+    for number, item in enumerate(lines):
         where = f"requirements[{number}]"
-        if "\n" in line or line.endswith("\\") or not line.strip():
-            collector.refuse(where, f"an item is one requirement. Received: {redacted(line)!r}.")
-            line = ""
-        accepted.append(line if collector.is_readable(line, where) else "")
-    if any(accepted):
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, "requirements.txt")
-            file.write_text("\n".join(accepted), encoding="utf-8-sig")
-            _FileReader(collector, collector.project).read(file)
+        if len(item.splitlines()) != 1 or item.endswith("\\") or not item.strip():
+            collector.refuse(where, f"an item is one requirement. Received: {redacted(item)!r}.")
+            continue
+        for _, line in _lines(item):
+            reader.read(line, where)
+
+
+def _decoded(data: bytes) -> str:
+    # pip's parser would decode by the locale.
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
+    return data.decode(encoding)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines with their numbers, continued ones joined, without comments."""
+    # Only a project with such a file needs it.
+    from pip_requirements_parser import TextLine, preprocess
+
+    return ((found.line_number, found.line) for found in preprocess(text) if isinstance(found, TextLine))
 
 
 def find_links(collector: RequirementsCollector, text: str, where: str, base: Path) -> None:
@@ -75,38 +90,85 @@ def find_links(collector: RequirementsCollector, text: str, where: str, base: Pa
         collector.option("--find-links", shlex.quote(str(found.resolve())))
 
 
-class _FileReader:
-    """Reads one file; the items of a list are numbered from 0, and have no `label`."""
+class _LineReader:
+    """Reads the lines of one file, or of a list."""
 
     def __init__(
         self,
         collector: RequirementsCollector,
         base: Path,
-        label: str = "",
         constraints: bool = False,
         parents: tuple[Path, ...] = (),
     ) -> None:
         self._collector = collector
         self._base = base
-        self._label = label
         self._constraints = constraints
         self._parents = parents
 
-    def read(self, path: Path) -> None:
-        # Only a project with such a file needs it.
-        from pip_requirements_parser import CommentRequirementLine, InvalidRequirementLine, OptionLine, RequirementsFile
+    def read(self, line: str, where: str) -> None:
+        from pip_requirements_parser import (
+            OPT_BY_OPTIONS_DEST,
+            OptionParsingError,
+            get_line_parser,
+            get_options_by_dest,
+        )
 
-        for found in RequirementsFile.parse(str(path)):
-            where = f"{self._label}:{found.line_number}" if self._label else f"requirements[{found.line_number - 1}]"
-            if isinstance(found, CommentRequirementLine) or not self._collector.is_readable(found.line, where):
-                continue
-            with self._collector.problems.collect(), usable(f"{where}: this", redacted(found.line)):
-                if isinstance(found, InvalidRequirementLine):
-                    self._refuse(found.error_message, found.line, where)
-                elif isinstance(found, OptionLine):
-                    self._options(found, where)
+        if not self._collector.is_readable(line, where):
+            return
+        try:
+            text, values, rest = get_line_parser()(line)
+        except (OptionParsingError, ValueError) as error:
+            self._refuse(str(error), line, where)
+            return
+        options: list[tuple[str, str]] = []
+        for key, value in get_options_by_dest(values).items():
+            items = value if isinstance(value, list) else [value]
+            # Old files have `-i=URL`.
+            options += [(OPT_BY_OPTIONS_DEST[key], "" if item is True else item.lstrip("=")) for item in items]
+        if self._may_be_together(text, options, rest, line, where):
+            with self._collector.problems.collect(), usable(f"{where}: this", redacted(line)):
+                self._apply(text, options, line, where)
+
+    def _may_be_together(
+        self, text: str, options: list[tuple[str, str]], rest: list[str], line: str, where: str
+    ) -> bool:
+        """False, with the mistake recorded, if parts of a line do not belong together; pip's parser would drop some."""
+        names = [name for name, _ in options]
+        unknown = [name for name in names if name not in _ACCEPTED]
+        is_shared = bool(text) or ("--editable" in names and len(names) > 1)
+        alone = [name for name in names if is_shared and name != "--hash"]
+        received = f"Received: {redacted(line)!r}."
+        if unknown:
+            self._refuse_option(unknown[0], where)
+        elif rest and names:
+            self._collector.refuse(
+                where,
+                f"nothing may follow the options of a line. {received} Next: write each requirement in a line of its own: "
+                "name, marker, options. A local folder needs no -e.",
+            )
+        elif alone:
+            self._collector.refuse(where, f"{alone[0]} must be in a line of its own. {received}")
+        elif "--hash" in names and not text:
+            self._collector.refuse(where, "a --hash must follow a requirement in the same line.")
+        elif not names and not text:
+            self._refuse("", line, where)
+        else:
+            return True
+        return False
+
+    def _apply(self, text: str, options: list[tuple[str, str]], line: str, where: str) -> None:
+        hashes = [value for name, value in options if name == "--hash"]
+        bad = [value for value in hashes if not _HASH.fullmatch(value)]
+        if bad:
+            self._collector.refuse(where, f"a hash looks like 'sha256:1a2b...'. Received: {redacted(bad[0])!r}.")
+        elif text:
+            self._requirement(text, line, where, hashes)
+        else:
+            for name, value in options:
+                if name == "--editable":
+                    self._requirement(value, line, where, [], editable=True)
                 else:
-                    self._requirement(found, where)
+                    self._option(name, value, where)
 
     def _refuse(self, message: str, line: str, where: str) -> None:
         # Without the parser's own name, and without the line that it quotes.
@@ -116,7 +178,7 @@ class _FileReader:
         else:
             shown = redacted(line)
             # The reason may quote the part of a URL that is a secret.
-            why = f": {reason.rstrip('.')}" if shown == line else ""
+            why = f": {reason.rstrip('.')}" if reason and shown == line else ""
             mistake = f"this is not a requirement{why}. Received: {shown!r}. Expected: such as 'numpy>=1.26'."
             self._collector.refuse(where, mistake)
 
@@ -127,36 +189,55 @@ class _FileReader:
             f"{nearest(name, _ACCEPTED)}",
         )
 
-    def _requirement(self, found: InstallRequirement, where: str) -> None:
-        requirement, link = found.req, found.link
-        bad = [value for value in found.hash_options if not _HASH.fullmatch(value)]
-        if bad:
-            self._collector.refuse(where, f"a hash looks like 'sha256:1a2b...'. Received: {redacted(bad[0])!r}.")
-            return
-        if found.install_options or found.global_options:
-            self._refuse_option("--global-option", where)
-            return
-        if link is not None and not (requirement and requirement.url):
-            if link.scheme in ("", "file"):
-                self._collector.folder(link.url, where, base=self._base, extras=found.extras)
-                return
-            requirement = self._named(found, where)
-        if requirement is not None:
-            requirement.marker = found.marker
-            self._add(requirement, where, found.hash_options)
+    def _requirement(self, text: str, line: str, where: str, hashes: list[str], *, editable: bool = False) -> None:
+        from pip_requirements_parser import PipError, parse_reqparts_from_editable, parse_reqparts_from_string
 
-    def _named(self, found: InstallRequirement, where: str) -> Requirement | None:
+        requirement = _named_folder(text)
+        if requirement is None:
+            try:
+                parts = parse_reqparts_from_editable(text) if editable else parse_reqparts_from_string(text)
+            except (PipError, ValueError) as error:
+                self._refuse(str(error), line, where)
+                return
+            if parts.link is not None and parts.link.scheme in ("", "file"):
+                self._folder(parts, where)
+                return
+            requirement = parts.requirement if parts.link is None else self._of_url(parts, line, where)
+            if requirement is None:
+                return
+            requirement.marker = parts.marker
+        self._add(requirement, where, hashes)
+
+    def _folder(self, parts: RequirementParts, where: str) -> None:
+        path, extras = parts.link.url, parts.extras
+        if found := _WITH_EXTRAS.fullmatch(path):
+            path, extras = found[1], [extra.strip() for extra in found[2].split(",")]
+        if self._holds(parts.marker, where):
+            self._collector.folder(path, where, base=self._base, extras=extras)
+
+    def _holds(self, marker: Marker | None, where: str) -> bool:
+        """False, with the mistake recorded, if the marker of a local folder does not hold here."""
+        if marker is None or marker.evaluate({"extra": ""}):
+            return True
+        self._collector.refuse(
+            where,
+            "a local folder is packaged for every machine, but its marker does not hold on this one. Received: "
+            f"{redacted(str(marker))!r}. Next: remove the marker, or the line.",
+        )
+        return False
+
+    def _of_url(self, parts: RequirementParts, line: str, where: str) -> Requirement | None:
         """Return the requirement of a URL, which tells the name at its end; None, with a mistake recorded, if it does not."""
-        url, _, fragment = found.link.url.partition("#")
-        if not self._collector.accepts_url(found.link.url, where):
+        url, _, fragment = parts.link.url.partition("#")
+        if not self._collector.accepts_url(parts.link.url, where):
             return None
-        requirement: Requirement | None = found.req
+        requirement: Requirement | None = parts.requirement
         if requirement is None:
             try:
                 requirement = Requirement(archive_name(url))
             except InvalidRequirement:
                 mistake = "the URL does not tell the distribution's name."
-                self._collector.refuse(where, f"{mistake} Received: {redacted(found.line)!r}. Next: write name @ URL.")
+                self._collector.refuse(where, f"{mistake} Received: {redacted(line)!r}. Next: write name @ URL.")
                 return None
         rest = "&".join(part for part in fragment.split("&") if part and not part.startswith("egg="))
         requirement.url = f"{url}#{rest}" if rest else url
@@ -164,27 +245,19 @@ class _FileReader:
         return requirement
 
     def _add(self, requirement: Requirement, where: str, hashes: list[str]) -> None:
-        if not self._constraints:
+        if is_local(requirement):
+            # Also if it is a constraint: pip in another machine could not read the path.
+            if self._holds(requirement.marker, where):
+                self._collector.add(requirement, where, base=self._base)
+        elif not self._constraints:
             self._collector.add(requirement, where, base=self._base, hashes=hashes)
         elif requirement.extras:
             self._collector.refuse(where, f"a constraint has no extras. Received: {normalized(requirement)!r}.")
         elif not requirement.url or self._collector.accepts_url(requirement.url, where):
             self._collector.constraints.append(requirement)
 
-    def _options(self, found: OptionLine, where: str) -> None:
-        from pip_requirements_parser import OPT_BY_OPTIONS_DEST
-
-        if not found.options:
-            self._collector.refuse(where, "a --hash must follow a requirement in the same line.")
-        for key, value in found.options.items():
-            name = OPT_BY_OPTIONS_DEST[key]
-            for item in value if isinstance(value, list) else [value]:
-                self._option(name, "" if item is True else item, where)
-
     def _option(self, name: str, value: str, where: str) -> None:
-        if name not in _ACCEPTED:
-            self._refuse_option(name, where)
-        elif name == "--find-links":
+        if name == "--find-links":
             find_links(self._collector, value, where, self._base)
         elif name not in ("--requirement", "--constraint"):
             if "://" not in value or self._collector.accepts_url(value, where):
@@ -196,3 +269,12 @@ class _FileReader:
             # Like pip, relative to the file that names it.
             constraints = self._constraints or name == "--constraint"
             read_file(self._collector, (self._base / value).resolve(), constraints=constraints, parents=self._parents)
+
+
+def _named_folder(text: str) -> Requirement | None:
+    """Return the requirement of `name @ path`, which pip's parser takes for a path."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return None
+    return requirement if requirement.url and "://" not in requirement.url else None
