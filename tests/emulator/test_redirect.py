@@ -113,6 +113,19 @@ def test_the_proxy_leads_to_no_port_of_this_machine(redirect, host) -> None:
     assert _is_here(host.strip("[]"))
 
 
+def test_a_client_that_begins_tls_before_the_answer_is_refused_at_once(redirect) -> None:
+    place = urlsplit(redirect.environment["https_proxy"])
+    basic = base64.b64encode(f"{place.username}:{place.password}".encode()).decode()
+    head = f"CONNECT storage.googleapis.com:443 HTTP/1.1\r\nProxy-Authorization: Basic {basic}\r\n\r\n"
+    incoming, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client_hello = ssl.create_default_context().wrap_bio(incoming, hello, server_hostname="storage.googleapis.com")
+    with pytest.raises(ssl.SSLWantReadError):
+        client_hello.do_handshake()
+    with socket.create_connection(("127.0.0.1", place.port), LIMIT_S) as client, client.makefile("rb") as lines:
+        client.sendall(head.encode() + hello.read())
+        assert lines.readline() == b"HTTP/1.1 400 Bad Request\r\n"
+
+
 def test_other_servers_are_reached_by_the_users_own_proxy(gcs, tmp_path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         heads = []

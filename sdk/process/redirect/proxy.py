@@ -116,9 +116,9 @@ class Redirect:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.transport.abort()
-        # It is cancelled by `close`, after which asyncio would report it as a failure.
         broken = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError)
         try:
+            # `close` cancels this task, which asyncio would report as a failure.
             with suppress(*broken, asyncio.CancelledError):
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
                 self._waiting.pop(writer, None)
@@ -135,7 +135,7 @@ class Redirect:
         elif match is None:
             await _refuse(writer, b"405 Method Not Allowed")
         elif match[1].decode().lower() in HOSTS and int(match[2]) == 443:
-            await self._end_encryption(writer)
+            await self._end_encryption(reader, writer)
         else:
             await self._pass_on(head, match[1].decode().strip("[]"), int(match[2]), reader, writer)
 
@@ -167,11 +167,16 @@ class Redirect:
         user, _, password = given.partition(":")
         return bool(self._token) and tokens.equal(password or user, self._token)
 
-    async def _end_encryption(self, writer: asyncio.StreamWriter) -> None:
+    async def _end_encryption(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass what is meant for Cloud Storage to the emulator, through TLS that ends in this process.
 
         A listener of its own for that could be reached by those who do not know the token.
         """
+        # Bytes that the client sent without waiting for the answer: `start_tls` would never see them.
+        reader.feed_eof()
+        if await reader.read():
+            await _refuse(writer, b"400 Bad Request")
+            return
         loop = asyncio.get_running_loop()
         plain = asyncio.StreamReader(limit=_PIECE, loop=loop)
         protocol = asyncio.StreamReaderProtocol(plain, loop=loop)

@@ -42,7 +42,7 @@ def token_url(environ: Mapping[str, str]) -> str:
 
 def open_url(url: str, headers: Mapping[str, str], timeout_s: float = 60.0) -> Any:
     # A proxy leads neither to the metadata server nor to an emulator.
-    handlers = [urllib.request.ProxyHandler({})] if url.startswith("http:") else []
+    handlers = [] if url.startswith(GOOGLE) else [urllib.request.ProxyHandler({})]
     request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310
     return urllib.request.build_opener(*handlers).open(request, timeout=timeout_s)
 

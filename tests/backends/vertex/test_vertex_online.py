@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -48,6 +49,23 @@ def create(cloud: Cloud, name: str, **fields: Any) -> None:
 
 def said(made: sdk.Plan, level: str) -> str:
     return "\n".join(each.message for each in made.findings if each.level == level)
+
+
+def test_an_emulator_is_asked_for_a_bucket_directly_and_not_through_the_users_proxy(monkeypatch) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+        closed.close()
+        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        for scheme in ("http", "https"):
+            assert (
+                locations.cached("gs://mine/podlift", {"PODLIFT_EMULATOR": f"{scheme}://127.0.0.1:{port}/token"}) == {}
+            )
+        proxy.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
 
 
 def test_offline_nobody_is_asked_but_an_emulator_where_a_bucket_lies(
