@@ -22,8 +22,10 @@ from ..storage import posix
 def request_cancel(paths: RunPaths, request: bytes) -> None:
     """Write a cancel request to the run's directory, which the supervisor polls several times a second."""
     while True:
+        # After the last one: a missing number in between does not matter.
+        numbers = [int(name[:6]) for name in posix.list_names(paths.control) if name[:6].isdecimal()]
         with suppress(FileExistsError):  # another process made a request at the same moment
-            posix.put_new(paths.cancel_request(len(posix.list_names(paths.control)) + 1), request)
+            posix.put_new(paths.cancel_request(max(numbers, default=0) + 1), request)
             return
 
 

@@ -12,11 +12,13 @@ from .. import ids
 from ..clock import SystemClock
 from ..errors import CorruptRunError, InputError, MissingError, RunNotFoundError, StoreError
 from ..records.plans import read_plan
+from ..records.recorder import is_owned
 from ..records.sync import push
-from ..records.sync.index import KEYS, PROGRAM_FOLDERS, SyncedRun
+from ..records.sync.index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage import cache, posix
+from ..storage.checksums import sha256
 from ..storage.gcs.files import INTERACTIVE, BucketFiles
 from .roots import in_bucket
 
@@ -68,7 +70,7 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
             f"{url!r} contains the run {found.run_id!r}. The directory of a run must have the run's name."
         )
     # For a run of this machine, the bucket is only checked for resumes on other machines.
-    with suppress(StoreError) if push.is_owned(paths) else nullcontext():
+    with suppress(StoreError) if is_owned(paths) else nullcontext():
         copy.pull_resumes()
         return read_plan(paths, root)
     return found
@@ -82,12 +84,14 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
     for name in posix.list_names(os.path.dirname(plan.paths.revision(""))):
         copy.upload(f"plans/{name}")
     here = plan.capabilities.supervised_here
-    if here and not push.is_owned(plan.paths):
+    if here and not is_owned(plan.paths):
         # The program may continue from files in its folders.
         copy.download(PROGRAM_FOLDERS)
     try:
-        if not copy.publish_resume(record):
+        if not copy.upload(f"{KEYS.events}/{record}"):
             return False
+        # Removing a run deletes its plan first and then searches for this record: one of the two sees the other.
+        copy.store.stat(KEYS.plan)
     except MissingError:
         raise RunNotFoundError(f"The run {plan.url!r} is being removed by another process (podlift prune).") from None
     if here:
@@ -97,9 +101,13 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
 
 
 def fetch_code(plan: Plan) -> None:
-    """Download the bundle of a run, if the bucket has it."""
+    """Download the bundle of a run, if the bucket has it and it is not here undamaged."""
+    folder, _, name = RootPaths(plan.root).bundle(plan.code.digest).rpartition("/")
+    with suppress(FileNotFoundError):
+        if sha256(plan.bundle) == plan.code.digest:
+            return
     with suppress(MissingError):
-        push.download_bundle(RootPaths(plan.root).bundle(plan.code.digest), plan.bundle)
+        BucketFiles(folder, retry=FILES_RETRY).download(name, plan.bundle)
 
 
 def runs(root: str, limit: int | None) -> list[str]:

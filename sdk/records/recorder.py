@@ -99,6 +99,16 @@ def known_resumes(paths: RunPaths) -> int:
     return resume_count(read_events(paths, ("resumed",)))
 
 
+def is_owned(paths: RunPaths) -> bool:
+    """True if the run's latest supervisor was started on this machine, as far as this machine knows."""
+    return os.path.exists(paths.owner(known_resumes(paths)))
+
+
+def is_uploaded(paths: RunPaths) -> bool:
+    """True once everything that the run wrote here is in its bucket."""
+    return os.path.exists(paths.uploaded(known_resumes(paths)))
+
+
 def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
     with suppress(OSError), os.scandir(paths.events) as entries:
         for entry in entries:

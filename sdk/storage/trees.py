@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import os
 import re
@@ -19,6 +20,8 @@ from . import posix
 _PART = ".podlift-{}.part"
 _PARTS = re.compile(r"\.podlift-[0-9a-f]{32}\.part")
 _NAMED = 10
+# Of the machine or of a network disk, not of the file.
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
 
 
 @dataclass
@@ -30,8 +33,11 @@ class FileTree:
     others: dict[str, str] = field(default_factory=dict)  # the reason for everything else, also unreadable folders
 
 
-def walk(top: str, *, at_most: int | None = None) -> FileTree:
-    """Return the content of a folder, at most `at_most` files and links; of the rest only the first is named."""
+def walk(top: str, *, at_most: int | None = None, complete: bool = False) -> FileTree:
+    """Return the content of a folder, at most `at_most` files and links; of the rest only the first is named.
+
+    With `complete`, an error that may be gone the next time is raised: files would be missing without a reason of their own.
+    """
     tree = FileTree()
     waiting = [""]
     while waiting:
@@ -41,6 +47,8 @@ def walk(top: str, *, at_most: int | None = None) -> FileTree:
                 # Skip temporary files of a killed podlift process.
                 found = sorted((e for e in entries if not _PARTS.fullmatch(e.name)), key=lambda entry: entry.name)
         except OSError as error:
+            if complete and error.errno in _PASSING:
+                raise
             tree.others[folder] = why(error)
             continue
         for entry in found:
@@ -51,6 +59,8 @@ def walk(top: str, *, at_most: int | None = None) -> FileTree:
             try:
                 waiting += _add(tree, path, entry)
             except OSError as error:
+                if complete and error.errno in _PASSING:
+                    raise
                 tree.others[path] = why(error)
     return tree
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support import GOLDEN_FILES, until
 
+import sdk
 from sdk.clock import SystemClock
 from sdk.errors import ConflictError
 from sdk.records.recorder import Recorder
 from sdk.records.sync.index import Heartbeat, SyncedRun
-from sdk.records.sync.push import Pusher
+from sdk.records.sync.push import ContainerUploader, Pusher
 from sdk.spec.layout import RunPaths
 from sdk.status import Progress
 
@@ -37,6 +43,12 @@ def here(tmp_path: Path) -> RunPaths:
 
 def push(paths: RunPaths) -> None:
     Pusher(paths, URL, SystemClock()).push(last=False)
+
+
+def uploaded(bucket) -> set[str]:
+    """The names of the run's objects, without the offsets of parts."""
+    names = [each.name.removeprefix("runs/digits-aaaaaa/") for each in bucket.list_blobs()]
+    return {os.path.dirname(name) if name.endswith(".part") else name for name in names}
 
 
 def pulled(paths: RunPaths) -> bytes:
@@ -99,6 +111,40 @@ def test_two_writers_of_a_heartbeat_replace_each_other(bucket, here) -> None:
         one.read_heartbeat()
 
 
+@pytest.mark.parametrize("progress", ["step 4", {"steps": 4}, {"step": "4"}, [None]])
+def test_progress_in_an_unknown_shape_leaves_the_rest_of_a_heartbeat_readable(bucket, here, progress: object) -> None:
+    beat = {"supervised": True, "resumes": 2, "progress": progress, "new": 1}
+    bucket.blob("runs/digits-aaaaaa/heartbeat.json").upload_from_string(json.dumps(beat))
+    assert SyncedRun(here, URL, SystemClock()).read_heartbeat() == Heartbeat(supervised=True, resumes=2, progress=None)
+
+
+@pytest.mark.parametrize("beat", [b"[]", b"{", b"\xff", b"null", b"{}", b'{"supervised": "yes", "resumes": "1"}'])
+def test_a_run_with_an_unreadable_heartbeat_is_alive_as_long_as_something_writes_it(
+    bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beat: bytes
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    golden = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
+    for path in [golden / "plan.json", *golden.glob("events/*submitted.json"), *golden.glob("events/*started.json")]:
+        text = path.read_text()
+        if path.name == "plan.json":
+            text = json.dumps({**json.loads(text), "run_id": "digits-aaaaaa", "root": "gs://mine"})
+        bucket.blob(f"runs/digits-aaaaaa/{path.relative_to(golden)}").upload_from_string(text)
+    bucket.blob("runs/digits-aaaaaa/heartbeat.json").upload_from_string(beat)
+    assert sdk.attach(URL).status().state is sdk.State.RUNNING
+    assert sdk.attach(URL).progress() is None
+
+
+def test_a_heartbeat_costs_one_request_and_comes_back_after_it_was_removed(bucket, podlift_gcs, here) -> None:
+    run = SyncedRun(here, URL, SystemClock())
+    run.write_heartbeat("chief-0", supervised=True, resumes=0)
+    podlift_gcs.forget_requests()
+    run.write_heartbeat("chief-0", supervised=True, resumes=1)
+    assert podlift_gcs.requests().operations == {"objects.insert": 1}
+    bucket.blob("runs/digits-aaaaaa/heartbeat.json").delete()
+    run.write_heartbeat("chief-0", supervised=False, resumes=2)
+    assert run.read_heartbeat() == Heartbeat(supervised=False, resumes=2)
+
+
 def test_links_and_executable_files_of_two_attempts_are_merged(bucket, here) -> None:
     run = SyncedRun(here, URL, SystemClock())
     run.add_outputs({"outputs/a": "b"}, ["outputs/run.sh"])
@@ -107,3 +153,84 @@ def test_links_and_executable_files_of_two_attempts_are_merged(bucket, here) -> 
         "links": {"outputs/a": "b", "outputs/c": "d"},
         "executable": ["outputs/also.sh", "outputs/run.sh"],
     }
+
+
+def test_outputs_that_are_known_already_cost_one_request(bucket, podlift_gcs, here) -> None:
+    run = SyncedRun(here, URL, SystemClock())
+    for executable, expected in (
+        ("a.sh", {"objects.download": 1, "objects.insert": 1}),
+        ("a.sh", {"objects.download": 1}),
+        ("b.sh", {"objects.download": 1, "objects.insert": 1}),
+    ):
+        podlift_gcs.forget_requests()
+        run.add_outputs({}, [f"outputs/{executable}"])
+        operations = podlift_gcs.requests().operations
+        assert {name: count for name, count in operations.items() if name != "objects.get"} == expected
+
+
+@pytest.mark.parametrize(
+    "folder", ["events", "plans", "attempts", "attempts/0001", "attempts/0001/logs", "attempts/0001/metrics", "outputs"]
+)
+def test_a_folder_that_cannot_be_listed_is_a_failed_upload_and_no_verdict_goes_before_it(
+    bucket, here, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    for file in (LOG, "attempts/0001/metrics/chief-0.jsonl", "attempts/0001/payload.json", "outputs/notes.txt"):
+        Path(here.url, file).parent.mkdir(parents=True, exist_ok=True)
+        Path(here.url, file).write_bytes(TEXT)
+    Recorder(here, "supervisor", 0, SystemClock()).record("final")
+    names = {"listdir": os.listdir, "scandir": os.scandir}
+
+    def broken(name: str, path: str) -> object:
+        if str(path).rstrip("/") == f"{here.url}/{folder}":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return names[name](path)
+
+    with monkeypatch.context() as patch:
+        for name in names:
+            patch.setattr(os, name, lambda path=".", name=name: broken(name, path))
+        with pytest.raises(OSError, match="Input/output error"):
+            Pusher(here, URL, SystemClock()).push(last=True)
+        assert not any(name.endswith(".final.json") for name in uploaded(bucket))
+    Pusher(here, URL, SystemClock()).push(last=True)
+    files = {str(path.relative_to(here.url)) for path in Path(here.url).rglob("*") if path.is_file()}
+    assert {*files} <= uploaded(bucket)
+
+
+def test_files_that_are_not_the_runs_do_not_stop_the_upload(bucket, here) -> None:
+    Path(here.url, "attempts", "notes.txt").write_text("x")
+    Path(here.url, "attempts", ".DS_Store").write_text("x")
+    Path(here.log(1, "chief-0")).write_bytes(TEXT)
+    push(here)
+    assert LOG in uploaded(bucket)
+
+
+def test_names_are_uploaded_as_python_reads_them_in_a_locale_without_utf_8(
+    bucket, here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = Path(here.url, "outputs")
+    outputs.mkdir()
+    for name in (
+        "Grüße.txt",
+        os.fsdecode(b"\xff.txt"),
+        "two\nlines.txt",
+        "ü" * 120 + "/" + "ü" * 120 + "/" + "ü" * 120,
+    ):
+        (outputs / name).parent.mkdir(parents=True, exist_ok=True)
+        (outputs / name).write_text("x")
+    # The names in an ISO-8859-1 locale are other bytes than those of the object's name.
+    monkeypatch.setattr(os, "fsencode", lambda path: str(path).encode("iso-8859-1", "surrogateescape"))
+    Pusher(here, URL, SystemClock()).push(last=True)
+    assert {name for name in uploaded(bucket) if name.startswith("outputs/")} == {"outputs/Grüße.txt"}
+
+
+def test_a_container_whose_uploader_hangs_uploads_the_rest_at_its_end(bucket, podlift_gcs, here) -> None:
+    Path(here.log(1, "chief-0")).write_bytes(TEXT)
+    podlift_gcs.faults({"kind": "stall", "method": "POST", "seconds": 15, "nth": 1})
+    uploader = ContainerUploader(here, URL, SystemClock())
+    uploader.start()
+    until(lambda: podlift_gcs.ask("GET", "/_faults")["faults"][0]["fired"])
+    with suppress(sdk.PodliftError):
+        uploader.flush(0.5)
+    Recorder(here, "chief-0", 1, SystemClock()).record("exited")
+    uploader.flush(8.0, last=True)
+    assert {LOG, *(f"events/{path.name}" for path in Path(here.events).iterdir())} == uploaded(bucket)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -79,6 +80,25 @@ def test_a_walk_is_bounded_and_says_where_it_ended(tmp_path: Path) -> None:
     tree = walk(str(tmp_path), at_most=2)
     assert sorted(tree.files) == ["a", "b"]
     assert tree.others == {"c": "beyond the first 2 files, like all that follow"}
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.ESTALE, errno.EACCES])
+def test_a_complete_walk_fails_where_another_try_may_list_more(tmp_path: Path, monkeypatch, code: int) -> None:
+    (tmp_path / "a").mkdir()
+    scandir = os.scandir
+
+    def broken(path: str) -> object:
+        if path.rstrip("/") == str(tmp_path / "a"):
+            raise OSError(code, os.strerror(code))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", broken)
+    assert walk(str(tmp_path)).others == {"a/": os.strerror(code).lower()}
+    if code == errno.EACCES:
+        assert walk(str(tmp_path), complete=True).others == {"a/": "permission denied"}
+    else:
+        with pytest.raises(OSError, match=os.strerror(code)):
+            walk(str(tmp_path), complete=True)
 
 
 def test_what_a_killed_process_was_about_to_bring_is_no_file(tmp_path: Path) -> None:

@@ -267,6 +267,14 @@ def test_what_is_not_podlifts_is_reported_and_stays(make, find, root: Path, tmp_
     assert {path.name for path in (root / "runs").iterdir()} == {"notes", "todo.txt", "pipe-aaaaaa"}
 
 
+def test_a_folder_among_the_bundles_is_reported_by_its_own_age(make, find, root: Path) -> None:
+    make("a", days=40)
+    (root / "bundles" / "mine").mkdir()
+    (root / "bundles" / "mine" / "notes.txt").write_text("of this moment")
+    os.utime(root / "bundles" / "mine", (0, 0))
+    assert why(find()) == {"mine": "it is not podlift's"}
+
+
 def test_a_submit_of_this_moment_is_no_damaged_run(find, root: Path) -> None:
     (root / "runs" / "a-aaaaaa" / "events").mkdir(parents=True)
     assert find().skipped == ()

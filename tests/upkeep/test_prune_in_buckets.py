@@ -14,9 +14,8 @@ import pytest
 from support import GOLDEN_FILES, LIMIT_S
 
 import sdk
-from sdk.clock import SystemClock
+from sdk.planning import remote
 from sdk.records.sync import push
-from sdk.records.sync.index import SyncedRun
 from sdk.storage.gcs.files import BucketFiles
 from sdk.upkeep import prune
 from sdk.upkeep.prune import bucket, local
@@ -176,23 +175,25 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
 
 def test_a_run_that_is_being_removed_is_not_resumed(gcs, make, tmp_path) -> None:
     run = make("a")
-    copy = SyncedRun(sdk.attach(f"{ROOT}/runs/{run}").plan.paths, f"{ROOT}/runs/{run}", SystemClock())
-    record = "0000.client-1.000001.resumed.json"
-    Path(sdk.attach(run).plan.paths.events, record).write_text("{}")
+    plan, record = sdk.attach(f"{ROOT}/runs/{run}").plan, "0000.client-1.000001.resumed.json"
+    Path(plan.paths.events, record).write_text("{}")
     gcs.client().bucket("mine").blob(f"podlift/runs/{run}/plan.json").delete()
-    with pytest.raises(sdk.errors.MissingError):
-        copy.publish_resume(record)
+    with pytest.raises(sdk.errors.RunNotFoundError, match="is being removed"):
+        remote.adopt(plan, 1, record)
 
 
-def test_a_bundle_in_a_bucket_or_here_that_has_other_bytes_is_brought_anew(gcs, tmp_path) -> None:
+def test_a_bundle_in_a_bucket_or_here_that_has_other_bytes_is_brought_anew(gcs, make, tmp_path) -> None:
     bundle, bucket = tmp_path / "bundle.tar", gcs.client().bucket("mine")
     bundle.write_bytes(b"x" * 1000)
     bucket.blob("podlift/bundles/x.tar").upload_from_string(b"x" * 999 + b"y")
     push.upload_bundle(str(bundle), f"{ROOT}/bundles/x.tar")
     assert bucket.blob("podlift/bundles/x.tar").download_as_bytes() == b"x" * 1000
-    bundle.write_bytes(b"y" * 1000)
-    push.download_bundle(f"{ROOT}/bundles/x.tar", str(bundle))
-    assert bundle.read_bytes() == b"x" * 1000
+    plan = sdk.attach(make("a")).plan
+    Path(plan.bundle).parent.mkdir(parents=True)
+    for damaged in (b"y" * 1000, b""):
+        Path(plan.bundle).write_bytes(damaged)
+        remote.fetch_code(plan)
+        assert Path(plan.bundle).read_bytes() == b"x" * 1000
 
 
 def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, tmp_path) -> None:

@@ -14,8 +14,7 @@ from ...checks import Facts, Finding, local, of_local
 from ...clock import Clock, SystemClock
 from ...process import namespaces, spawn, task_environment
 from ...records.events import resume_count, source_of
-from ...records.recorder import Recorder, read_events
-from ...records.sync import push
+from ...records.recorder import Recorder, is_owned, read_events
 from ...spec import capabilities, cluster
 from ...spec.job import Job
 from ...spec.plan import Plan
@@ -104,7 +103,7 @@ class LocalBackend:
     def open(self, plan: Plan, clock: Clock) -> FolderRun:
         if not plan.local:
             return FolderRun(plan, clock)
-        return OwnedRun(plan, clock) if push.is_owned(plan.paths) else BucketRun(plan, clock)
+        return OwnedRun(plan, clock) if is_owned(plan.paths) else BucketRun(plan, clock)
 
 
 def _version(distribution: str) -> str | None:

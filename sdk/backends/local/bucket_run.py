@@ -8,8 +8,7 @@ from ...clock import Clock
 from ...errors import StoreError, WaitTimeoutError
 from ...process.log_lines import LogLine
 from ...process.log_tail import last_lines
-from ...records.recorder import has_ended, known_resumes
-from ...records.sync import push
+from ...records.recorder import has_ended, is_uploaded, known_resumes
 from ...spec.plan import Plan
 from ...status import Progress
 from ..folder import CopiedRun, FolderRun
@@ -25,13 +24,13 @@ class OwnedRun(FolderRun):
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         super().__init__(plan, clock)
-        if not (push.is_uploaded(plan.paths) or uploader.is_active(plan.paths)):
+        if not (is_uploaded(plan.paths) or uploader.is_active(plan.paths)):
             uploader.start(plan)
 
     def settle(self, until: float | None) -> None:
         """Wait until everything that the ended run wrote on this machine is in its bucket."""
         plan, starts = self._plan, 0
-        while not push.is_uploaded(plan.paths):
+        while not is_uploaded(plan.paths):
             if until is not None and self._clock.monotonic() >= until:
                 raise WaitTimeoutError(
                     f"The run {plan.run_id} has ended. Its files are still being uploaded to {plan.url}."

@@ -21,9 +21,9 @@ from ...errors import AccessError, ConflictError, PodliftError
 from ...process import spawn
 from ...process.supervision import is_supervised
 from ...records.plans import read_plan
-from ...records.recorder import has_ended, known_resumes
+from ...records.recorder import has_ended, is_uploaded, known_resumes
 from ...records.sync.index import KEYS, SYNC_RETRY
-from ...records.sync.push import PeriodicAction, PeriodicThread, Pusher, is_uploaded, is_uploading
+from ...records.sync.push import PeriodicAction, PeriodicThread, Pusher, is_uploading
 from ...spec.layout import RunPaths
 from ...spec.plan import Plan
 from ...storage import emulator, posix
@@ -44,7 +44,9 @@ _uploaders: list[subprocess.Popen[bytes]] = []
 def start(plan: Plan) -> None:
     """Start an uploader and its watchdog. While another one is running, it waits, and exits if nothing is left to upload."""
     paths = plan.paths
-    _uploaders[:] = [process for process in _uploaders if process.poll() is None]
+    for process in [each for each in list(_uploaders) if each.poll() is not None]:
+        with suppress(ValueError):  # another thread was faster
+            _uploaders.remove(process)
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).absolute().parents[3])}
     # Started by path: that keeps the watchdog tiny.
     command = [sys.executable, "-I", "-S", watchdog.__file__]
@@ -54,7 +56,7 @@ def start(plan: Plan) -> None:
 
 def is_active(paths: RunPaths) -> bool:
     """True while an uploader of the run works, or may be about to begin if this process started it."""
-    ours = [process for process in _uploaders if str(process.args).endswith(f"{paths.url!r}]")]
+    ours = [process for process in list(_uploaders) if str(process.args).endswith(f"{paths.url!r}]")]
     return any(process.poll() is None for process in ours) or is_uploading(paths)
 
 
@@ -71,6 +73,8 @@ def main(folder: str) -> None:
 
 
 class Uploader(PeriodicThread):
+    """The thread that receives cancel requests and writes heartbeats; `upload` does the rest in the caller's thread."""
+
     def __init__(self, paths: RunPaths, clock: Clock) -> None:
         actions = (
             PeriodicAction(_CANCEL_REQUESTS_S, "cancel requests", self._receive_cancel_requests),

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypedDict, TypeVar
 from uuid import uuid4
@@ -56,7 +56,7 @@ class OutputsIndex(TypedDict):
 
 
 class SyncedRun:
-    """A run in both places; the folder may be a copy of a run of another machine, in the same layout.
+    """A run's folder on this machine and its directory in the bucket; the folder may be a copy of a run of another machine.
 
     `objects` and the parts of growing files are a cache of what the bucket has, and never have to be right.
     """
@@ -72,6 +72,7 @@ class SyncedRun:
         self._clock = clock
         self._listed: set[str] = set()
         self._complete: set[str] = set()
+        self._generations: dict[str, str | None] = {}
         # Keeps other readers from changing the copy.
         self._lock = f"{paths.sync}/copying"
 
@@ -130,13 +131,13 @@ class SyncedRun:
     def add_outputs(self, links: dict[str, str], executable: Iterable[str]) -> None:
         """Merge links and executable files into the index of outputs, which may have entries of earlier attempts."""
 
-        def merged() -> OutputsIndex:
+        def merged() -> OutputsIndex | None:
             known = self.outputs_index()
             both = sorted({*known["executable"], *executable})
-            return {"links": {**known["links"], **links}, "executable": both}
+            new: OutputsIndex = {"links": {**known["links"], **links}, "executable": both}
+            return new if new != known else None
 
-        if merged() != self.outputs_index():
-            self._replace(_OUTPUTS_INDEX, merged)
+        self._replace(_OUTPUTS_INDEX, merged)
 
     def write_heartbeat(self, task: str, *, supervised: bool, resumes: int) -> None:
         """Replace the heartbeat by one with the progress of this task."""
@@ -144,25 +145,30 @@ class SyncedRun:
         self._replace(KEYS.heartbeat, lambda: asdict(beat))
 
     def _replace(self, key: str, content: Callable[[], object]) -> None:
-        """Replace an object by JSON that may depend on what it was."""
+        """Replace an object by JSON that may depend on what it was; None leaves it."""
         for _ in range(_TRIES):
-            generation = None
-            with suppress(MissingError):
-                generation = self.store.stat(key).generation
-            with suppress(ConflictError):
-                self.store.swap(key, [json.dumps(content(), sort_keys=True).encode()], expected=generation)
+            with suppress(ConflictError, MissingError):
+                if (new := content()) is not None:
+                    data, known = json.dumps(new, sort_keys=True).encode(), self._generations.get(key)
+                    self._generations[key] = self.store.swap(key, [data], expected=known).generation
                 return
+            self._generations[key] = None
+            with suppress(MissingError):
+                self._generations[key] = self.store.stat(key).generation
         raise StoreError(f"Another process keeps writing {key} of {self.store.url}.")
 
     def read_heartbeat(self) -> Heartbeat:
         """Return the latest heartbeat, or raise MissingError if there is none, or ValueError if it is not one."""
         text = bytes(self.store.get(KEYS.heartbeat))
         try:
-            beat = decode(Heartbeat, json.loads(text))
+            found = json.loads(text)
+            beat = decode(Heartbeat, {**found, "progress": None})
         except TypeError as error:
             raise ValueError(f"This is not a heartbeat: {text!r:.100}") from error
-        self.progress = beat.progress
-        return beat
+        self.progress = None  # a later podlift may write it in another shape
+        with suppress(TypeError):
+            self.progress = decode(Progress, found.get("progress"))
+        return replace(beat, progress=self.progress)
 
     def request_cancel(self, resumes: int, grace_s: float) -> None:
         """Leave a cancel request for the supervisor after this many resumes."""
@@ -200,20 +206,15 @@ class SyncedRun:
         resumed = [name for name in posix.list_names(self.paths.events) if name.endswith(".resumed.json")]
         with suppress(MissingError):
             age_s = self.files.age_s(KEYS.heartbeat)
-            beat = self.read_heartbeat()
+            try:
+                beat = self.read_heartbeat()
+            except ValueError:
+                return age_s, True
             # Not a heartbeat of an earlier supervisor.
             if beat.resumes >= len(resumed):
                 return age_s, beat.supervised
         # No heartbeat yet: count from the time of the submit or resume.
         return self.files.age_s(f"{KEYS.events}/{resumed[-1]}" if resumed else KEYS.plan), True
-
-    def publish_resume(self, record: str) -> bool:
-        """Upload the record of a resume. Return False if another process resumed the run first."""
-        if not self.upload(f"{KEYS.events}/{record}"):
-            return False
-        # Removing a run deletes its plan first and then searches for this record: one of the two sees the other.
-        self.store.stat(KEYS.plan)
-        return True
 
     def upload(self, key: str) -> bool:
         """Upload a write-once file. Return False if another process did."""

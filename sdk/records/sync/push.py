@@ -3,19 +3,20 @@
 Records are objects that are created once. Growing files (logs and metrics) are uploaded in parts, which are also created
 once and named by the number of bytes before them. The next part therefore has exactly one possible name: after a kill, any
 process can continue, and nothing is lost or duplicated. A record is uploaded after everything that was written before it.
+This file also uploads bundles, and has the thread that uploads on a machine and in a container.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,10 @@ from ...errors import PodliftError
 from ...logs import logger
 from ...spec.layout import RunPaths
 from ...storage import posix
-from ...storage.checksums import crc32c, sha256
+from ...storage.checksums import crc32c
 from ...storage.gcs.files import BucketFiles
 from ...storage.locking import file_lock
-from ...storage.trees import readable, walk
-from ..recorder import known_resumes
+from ...storage.trees import walk
 from .index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun, in_parallel
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ _log = logger("records")
 
 # A part is uploaded when it has this size or age.
 _PART_BYTES, _PART_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
+# Objects have names in UTF-8, of limited length and without line breaks. Bytes that are not UTF-8 are surrogates here.
+_NOT_IN_NAMES = re.compile("[\r\n\ud800-\udfff]")
 # Each may hold a part in memory.
 _THREADS = 8
 _POLL_S, _LOG_AGAIN_S = 0.25, 600.0
@@ -62,14 +64,15 @@ class Pusher(SyncedRun):
         while self._unlisted:
             self.listed(f"{self._unlisted[-1]}/")
             self._unlisted.pop()
-        # Without hidden files, which are still being written.
-        found = partial(glob, root_dir=self.paths.url)
         # Listed first, in the order of their writing: everything written before a record is uploaded before it.
-        records = found("events/*.json")
+        records = self._found(KEYS.events)
         records.sort(key=lambda key: (os.stat(f"{self.paths.url}/{key}").st_mtime_ns, key))
-        growing = [*found("attempts/*/logs/*"), *found("attempts/*/metrics/*")]
+        attempts = [folder for folder in self._found("attempts") if folder[-4:].isdecimal()]
+        inside = [key for attempt in attempts for key in self._found(attempt)]
+        growing = [file for key in inside if key.endswith(("/logs", "/metrics")) for file in self._found(key)]
         in_parallel(partial(self._grow, last=last), [KEYS.supervisor_log, KEYS.environment_log, *growing], _THREADS)
-        shared = [] if self._one_task else [*found("plans/*"), *found("attempts/*/payload.json")]
+        payloads = [key for key in inside if key.endswith("/payload.json")]
+        shared = [] if self._one_task else [*self._found("plans"), *payloads]
         in_parallel(self.create, [key for key in shared if key not in self.objects], _THREADS)
         fresh = [key for key in records if key not in self.objects]
         # If no supervisor was left to collect outputs, the files are uploaded as they are.
@@ -77,6 +80,10 @@ class Pusher(SyncedRun):
             self._push_outputs()
         for key in fresh:
             self.create(key)
+
+    def _found(self, folder: str) -> list[str]:
+        """Return what is in a folder. One that cannot be listed is an error: what is in it would be lost."""
+        return [f"{folder}/{name}" for name in posix.list_names(f"{self.paths.url}/{folder}") if name[0] != "."]
 
     def _grow(self, file: str, *, last: bool) -> None:
         """Upload the part of a growing file that is not in the bucket yet."""
@@ -90,7 +97,7 @@ class Pusher(SyncedRun):
                 sent += self.create_part(file, sent, data)
 
     def _push_outputs(self) -> None:
-        trees = {folder: walk(f"{self.paths.url}/{folder}") for folder in PROGRAM_FOLDERS}
+        trees = {folder: walk(f"{self.paths.url}/{folder}", complete=True) for folder in PROGRAM_FOLDERS}
         files = {f"{folder}/{path}": info for folder, tree in trees.items() for path, info in tree.files.items()}
         links = {f"outputs/{path}": text for path, text in trees["outputs"].links.items()}
         filled = [folder for folder, tree in trees.items() if tree.files]
@@ -103,8 +110,7 @@ class Pusher(SyncedRun):
             self.add_outputs(links, executable)
 
     def _upload(self, name: str, version: tuple[int, int], existing: ObjectInfo | None) -> None:
-        # Objects have names in UTF-8, of limited length and without line breaks.
-        if readable(name) != name or len(name.encode()) >= 700 or {"\r", "\n"} & set(name):
+        if len(name.encode(errors="replace")) >= 700 or _NOT_IN_NAMES.search(name):
             _log.info(f"not uploaded: {name!r} cannot be the name of an object")
             return
         try:
@@ -117,16 +123,6 @@ class Pusher(SyncedRun):
         self._uploaded[name] = version
 
 
-def is_owned(paths: RunPaths) -> bool:
-    """True if the run's latest supervisor was started on this machine, as far as this machine knows."""
-    return os.path.exists(paths.owner(known_resumes(paths)))
-
-
-def is_uploaded(paths: RunPaths) -> bool:
-    """True once everything that the run wrote here is in its bucket."""
-    return os.path.exists(paths.uploaded(known_resumes(paths)))
-
-
 def is_uploading(paths: RunPaths) -> bool:
     """True while an uploader of the run is active."""
     with file_lock(paths.sync_lock, wait=False) as alone:
@@ -134,7 +130,7 @@ def is_uploading(paths: RunPaths) -> bool:
 
 
 def upload_bundle(bundle: str, bundle_url: str) -> None:
-    """Upload an archive unless the bucket has the same, and protect it from pruning until the plan that needs it exists too."""
+    """Upload an archive unless the bucket has it undamaged, and protect it from pruning until its plan exists too."""
     folder, _, name = bundle_url.rpartition("/")
     files = BucketFiles(folder, retry=FILES_RETRY)
     found, now = files.versions(name)
@@ -144,15 +140,6 @@ def upload_bundle(bundle: str, bundle_url: str) -> None:
         return
     if not same or not files.touch(name):
         files.upload(name, bundle, None)
-
-
-def download_bundle(bundle_url: str, bundle: str) -> None:
-    """Download an archive unless it is here and undamaged."""
-    folder, _, name = bundle_url.rpartition("/")
-    with suppress(FileNotFoundError):
-        if sha256(bundle) == name.removesuffix(".tar"):
-            return
-    BucketFiles(folder, retry=FILES_RETRY).download(name, bundle)
 
 
 # --- In a thread, on a machine and in a container ---------------------------------------------------------------------
@@ -221,5 +208,6 @@ class ContainerUploader(PeriodicThread):
         """Stop the thread and upload what exists now; `last`: no writer is left. StoreError if that fails or takes longer."""
         for each in (self._pusher.store, self._pusher.files):
             each.set_deadline(within_s)
-        self.stop(within_s)
+        # A thread that hangs in a request has had this time before.
+        self.stop(0.0 if self._stop_requested.is_set() else within_s)
         self._pusher.push(last=last)

@@ -19,6 +19,7 @@ from ...clock import SystemClock
 from ...errors import PodliftError
 from ...process import venv
 from ...process.supervision import is_supervised
+from ...records.recorder import is_owned, is_uploaded
 from ...records.sync import push
 from ...spec.layout import RootPaths, RunPaths
 from ...status import Status
@@ -129,8 +130,9 @@ def old_runs(scan: PruneScan) -> list[Candidate]:
     return found + [_item("remains", path, scan) for path, info in everything if _is_hidden(path, info)]
 
 
-def _item(kind: str, path: Path, scan: PruneScan) -> Candidate:
-    size_bytes, changed = folders.extent(path)
+def _item(kind: str, path: Path, scan: PruneScan, info: os.stat_result | None = None) -> Candidate:
+    """Return a candidate, measured by `info` if it counts only as a file."""
+    size_bytes, changed = (info.st_size, info.st_mtime) if info else folders.extent(path)
     return Candidate(kind=kind, name=path.name, path=str(path), size_bytes=size_bytes, age_s=scan.now - changed)
 
 
@@ -217,7 +219,7 @@ def unused_bundles(scan: PruneScan, runs: Collection[str]) -> list[Candidate]:
     found, remains, folder = [], [], Path(scan.paths.bundle("")).parent
     for path, info in scan.entries(folder):
         match, is_file = _BUNDLE.fullmatch(path.name), stat.S_ISREG(info.st_mode)
-        item = _item("bundle", path, scan)
+        item = _item("bundle", path, scan, info)
         if _HIDDEN_BUNDLE.fullmatch(path.name) and is_file:
             # It was renamed when its ctime changed, and may be put back soon after that.
             hidden_s = scan.now - info.st_ctime
@@ -279,7 +281,7 @@ def old_caches(scan: PruneScan, cache: Path) -> list[Candidate]:
     """Return the cached files and environments that were not used for long."""
     found = []
     for path, info in scan.entries(cache / "files"):
-        item = _item("cache", path, scan)
+        item = _item("cache", path, scan, info)
         if path.suffix == ".json" and stat.S_ISREG(info.st_mode) and item.age_s >= scan.older_than_s:
             found.append(item)
     try:
@@ -376,7 +378,7 @@ def _why_not(item: Candidate, older_than_s: float) -> str:
 
 def needs_upload(paths: RunPaths) -> bool:
     """True for a run that this machine owns and has not uploaded completely."""
-    return os.path.isdir(paths.events) and push.is_owned(paths) and not push.is_uploaded(paths)
+    return os.path.isdir(paths.events) and is_owned(paths) and not is_uploaded(paths)
 
 
 def remove_copy(item: Candidate, plan: PrunePlan) -> None:
