@@ -98,7 +98,7 @@ class Backend(Protocol):
     def capabilities(self) -> Capabilities:
         """What this backend is like, as data."""
 
-    def probe(self, job: Job, target: Target, *, root: str, online: bool, starting: bool) -> Facts:
+    def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Return the facts about this environment that a plan needs.
 
         Args:
@@ -107,7 +107,6 @@ class Backend(Protocol):
             root: where the run will live.
             online: query the services that the job needs. Failed queries are part of the result. Otherwise, `Facts.online` has
                 what is known without a request.
-            starting: the plan is executed at once: what takes time, as importing a client library, may begin in the background.
         """
 
     def review(self, draft: Draft) -> list[Finding]:

@@ -36,14 +36,8 @@ def make_plan(
     problems = Problems()
     settings = gather(what, given, target, environ, problems)
     wanted = validate(settings, environ, problems, resumed)
-    ask, starting = not problems.found, verb in ("submit", "resume")
-    facts = backends.load(wanted.backend).probe(
-        wanted.job,
-        wanted.target,
-        root=wanted.root,
-        online=ask and bool(settings.target.online),
-        starting=ask and starting,
-    )
+    online = not problems.found and bool(settings.target.online)
+    facts = backends.load(wanted.backend).probe(wanted.job, wanted.target, root=wanted.root, online=online)
     with problems.closing(settings.sourced):
         packed = pack(wanted, facts, never_packaged.files_being_written(output))
     made = decide(wanted, packed, facts, environ, verb=verb, resumed=resumed)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..clock import Clock
@@ -30,6 +30,15 @@ class RetryPolicy:
 def backoff(failures: int, first_s: float, longest_s: float) -> float:
     """Return how long to wait after this many failures in a row: `first_s` after one, and twice as long after each further."""
     return min(longest_s, first_s * 2.0 ** min(failures - 1, 64))
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return how long a service asks to wait; None if it does not, or asks in another form than seconds."""
+    given = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
+    try:
+        return max(0.0, float(given))
+    except ValueError:
+        return None
 
 
 class Retries:

@@ -44,7 +44,7 @@ class FakeBackend:
     # The defaults: tasks run and are supervised here.
     capabilities = Capabilities()
 
-    def probe(self, job: Job, target: Target, *, root: str, online: bool, starting: bool) -> Facts:
+    def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Return what is known without looking further."""
         return Facts(
             python=platform.python_version(),

@@ -32,7 +32,7 @@ _supervisors: list[subprocess.Popen[bytes]] = []
 class LocalBackend:
     capabilities = capabilities.LOCAL
 
-    def probe(self, job: Job, target: Target, *, root: str, online: bool, starting: bool) -> Facts:
+    def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Inspect this machine, without importing TensorFlow."""
         return Facts(
             python=platform.python_version(),

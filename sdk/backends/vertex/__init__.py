@@ -22,14 +22,10 @@ class VertexBackend:
 
     capabilities = capabilities.VERTEX
 
-    def probe(self, job: Job, target: Target, *, root: str, online: bool, starting: bool) -> Facts:
+    def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Query the bucket, the image and the quotas, or only the cache. Tasks do not see this machine's disk."""
         from . import locations
 
-        if starting:
-            from . import client
-
-            client.warm_up()
         if online:
             from . import probe
 

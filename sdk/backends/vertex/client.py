@@ -1,6 +1,6 @@
-"""Vertex AI's job service: Google's client, with a timeout on each call, retries for reads, and classified errors.
+"""Vertex AI's job service by REST, with a timeout on each call, retries of reads, and classified errors.
 
-Google's client has none of these: a call waits for ever on a silent server, and lost requests are not repeated. Here, reads are
+Google's client takes a second to import, waits for ever on a silent server and repeats no lost request. Here, reads are
 retried. A write is sent once, and its error tells whether it was rejected or may have been executed. Only the caller can decide
 whether to send another one.
 """
@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import lru_cache
+from itertools import islice
 from typing import Any, TypeVar
+from urllib.parse import quote
+
+import requests
 
 from ...clock import Clock, SystemClock
 from ...errors import InputError, MissingError, PodliftError
 from ...storage import emulator
-from ...storage.retry import Retries
+from ...storage.retry import Retries, retry_after_s
 from .states import VendorJob, state_name
 
 _WRITE_S, _READ_S = 60.0, 20.0
@@ -29,32 +33,59 @@ _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 45.0, 0.5, 8.0
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 # HTTP statuses of requests that were not executed and would be rejected again.
 _REJECTIONS = frozenset({400, 401, 403, 404, 405, 409, 412, 413, 429, 501})
+_FAILED = 400
 _PAGE = 100
+# A response is read up to 64 MB: a page of jobs has some hundred KB.
+_PIECE_BYTES, _PIECES = 64 << 10, 1 << 10
+_SHOWN = 300
 _LOGIN = "Next: gcloud auth application-default login."
 # Responses of a proxy or of the network's login page.
 _INTERCEPTED = "A proxy or login page may have intercepted the request. Next: check the network and its proxies."
-_NAME = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[^/]+")
+# A region of a project, or a job. The region is part of the host that gets the credentials, and names are read from buckets.
+_RESOURCE = re.compile(r"projects/[^/?#]+/locations/([a-z0-9-]+)(/customJobs/[^/?#]+)?")
+_ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _T = TypeVar("_T")
 
 
 class VertexRejectedError(PodliftError):
     """Vertex AI rejected a request without executing it. `status` is the HTTP status, or 0 if there were no credentials."""
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, wait_s: float | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.wait_s = wait_s  # how long the service asks to wait
 
 
 class OutcomeUnknownError(PodliftError):
     """There was no response, or one that does not tell whether the request was executed."""
 
+    def __init__(self, message: str, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
 
-def credentials() -> Any:
-    """Return the credentials of this machine, or anonymous ones for an emulator."""
-    if emulator.address():
-        from google.auth.credentials import AnonymousCredentials
 
-        return AnonymousCredentials()  # type: ignore[no-untyped-call,unused-ignore]
+def session(url: str) -> Any:
+    """Return this process's session of requests for services of Google, or for an emulator, which has no credentials."""
+    return _session(url.startswith("https:") and not emulator.address())
+
+
+@lru_cache(maxsize=2)
+def _session(authorized: bool) -> Any:
+    if authorized:
+        from google.auth.transport.requests import AuthorizedSession
+
+        return AuthorizedSession(_credentials())  # type: ignore[no-untyped-call,unused-ignore]
+    plain = requests.Session()
+    # Ignore proxies and .netrc of this machine.
+    plain.trust_env = False
+    return plain
+
+
+# Two processes that share a connection would read each other's responses.
+os.register_at_fork(after_in_child=_session.cache_clear)
+
+
+def _credentials() -> Any:
     from google.auth import default
     from google.auth.exceptions import GoogleAuthError
 
@@ -64,49 +95,13 @@ def credentials() -> Any:
         raise VertexRejectedError(f"There are no credentials for Google Cloud: {error}. {_LOGIN}", 0) from error
 
 
-def session(url: str) -> Any:
-    """Return a session of requests for a service of Google, or for an emulator, which has no TLS."""
-    if url.startswith("https:"):
-        from google.auth.transport.requests import AuthorizedSession
-
-        return AuthorizedSession(credentials())  # type: ignore[no-untyped-call,unused-ignore]
-    import requests
-
-    plain = requests.Session()
-    # Ignore proxies and .netrc of this machine.
-    plain.trust_env = False
-    return plain
-
-
-def warm_up() -> None:
-    """Start to import Google's client, which takes a second, while the code is packed."""
-    threading.Thread(target=_library, daemon=True, name="podlift-import").start()
-
-
-def _library() -> Any:
-    from google.cloud import aiplatform_v1
-
-    return aiplatform_v1
-
-
-@lru_cache(maxsize=8)
-def _service(region: str, emulated: str) -> Any:
-    address = emulated or f"{region}-aiplatform.googleapis.com"
-    return _library().JobServiceClient(
-        transport="rest", credentials=credentials(), client_options={"api_endpoint": address}
-    )
-
-
-# Two processes that share a connection would read each other's responses.
-os.register_at_fork(after_in_child=_service.cache_clear)
-
-
-def to_custom_job(body: Mapping[str, object]) -> Any:
-    """Return a request's body as Google's type. Raises InputError if it has unknown fields."""
+def check_body(body: Mapping[str, object]) -> None:
+    """Reject a body with unknown fields, by Google's own type, whose import takes a second."""
+    from google.cloud.aiplatform_v1 import CustomJob
     from google.protobuf.json_format import ParseError  # type: ignore[import-untyped,unused-ignore]
 
     try:
-        return _library().CustomJob.from_json(json.dumps(body))
+        CustomJob.from_json(json.dumps(body))
     except (ParseError, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
@@ -115,23 +110,16 @@ def to_custom_job(body: Mapping[str, object]) -> Any:
 
 
 class JobClient:
-    def __init__(
-        self, project: str, *, clock: Clock | None = None, service: Callable[[str], Any] | None = None
-    ) -> None:
+    def __init__(self, project: str, *, clock: Clock | None = None) -> None:
         self._project = project
         self._clock = clock or SystemClock()
-        self._service = service or (lambda region: _service(region, emulator.checked_address()))
 
-    def create(self, region: str, job: Any) -> VendorJob:
-        parent = f"projects/{self._project}/locations/{region}"
-        service = self._service(region)
-        with _translated_errors():
-            return _vendor_job(service.create_custom_job(parent=parent, custom_job=job, timeout=_WRITE_S))
+    def create(self, region: str, body: Mapping[str, object]) -> VendorJob:
+        return _request("POST", self._parent(region), "/customJobs", _vendor_job, _WRITE_S, body=body)
 
     def get(self, name: str) -> VendorJob:
-        service = self._service(name.split("/")[3])
         try:
-            return self._read(lambda: _vendor_job(service.get_custom_job(name=name, timeout=_READ_S)))
+            return self._read(lambda: _request("GET", name, "", _vendor_job))
         except VertexRejectedError as error:
             if error.status == 404:
                 raise MissingError(f"Vertex AI has no job {name!r}.") from error
@@ -139,95 +127,140 @@ class JobClient:
 
     def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]:
         """Return the jobs in a region with these labels."""
-        service = self._service(region)
-        wanted = " AND ".join(f'labels.{name}="{value}"' for name, value in labels.items())
-        request = {
-            "parent": f"projects/{self._project}/locations/{region}",
-            "filter": wanted,
-            "page_size": _PAGE,
-        }
-        return self._read(
-            lambda: [_vendor_job(job) for job in service.list_custom_jobs(request=request, timeout=_READ_S)]
-        )
+        query = {"filter": " AND ".join(f'labels.{name}="{value}"' for name, value in labels.items())}
+        query["pageSize"] = str(_PAGE)
+        found: list[VendorJob] = []
+        while True:
+            jobs, query["pageToken"] = self._read(
+                lambda: _request("GET", self._parent(region), "/customJobs", _page, query=query)
+            )
+            found += jobs
+            if not query["pageToken"]:
+                return found
 
     def cancel(self, name: str) -> None:
         """Cancel a job. Has no effect on a job that was cancelled before, has ended or does not exist."""
-        service = self._service(name.split("/")[3])
         try:
-            self._read(lambda: service.cancel_custom_job(name=name, timeout=_READ_S))
+            self._read(lambda: _request("POST", name, ":cancel", dict, body={}))
         except VertexRejectedError as error:
             # 400: it has ended.
             if error.status not in (400, 404, 409):
                 raise
 
+    def _parent(self, region: str) -> str:
+        return f"projects/{self._project}/locations/{region}"
+
     def _read(self, call: Callable[[], _T]) -> _T:
         tries = Retries.within(_RETRY_S, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
         while True:
             try:
-                with _translated_errors():
-                    return call()
+                return call()
             except (VertexRejectedError, OutcomeUnknownError) as error:
                 busy = isinstance(error, OutcomeUnknownError) or error.status == 429
-                if not busy or not tries.again():
+                if not busy or not tries.again(error.wait_s):
                     raise
 
 
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    from google.api_core.exceptions import GoogleAPICallError, RetryError
-    from google.auth.exceptions import GoogleAuthError, TransportError
-    from google.protobuf.json_format import ParseError  # type: ignore[import-untyped,unused-ignore]
-    from requests import RequestException
-
+def _request(
+    method: str,
+    resource: str,
+    suffix: str,
+    convert: Callable[[Any], _T],
+    timeout_s: float | None = None,
+    *,
+    query: Mapping[str, str] | None = None,
+    body: Mapping[str, object] | None = None,
+) -> _T:
+    """Send a request about a region's jobs or about one job, and return its response in JSON, converted."""
+    match = _RESOURCE.fullmatch(resource)
+    if match is None:
+        raise InputError(f"Not a job or region of Vertex AI. Received: {resource[:_SHOWN]!r}.")
+    address = emulator.checked_address() or f"https://{match[1]}-aiplatform.googleapis.com"
+    # Those of Google's client.
+    headers = {
+        "x-goog-request-params": f"{'name' if match[2] else 'parent'}={quote(resource)}",
+        "x-goog-api-client": f"gl-python/{platform.python_version()}",
+    }
+    more: dict[str, object] = {"params": query, "json": body, "headers": headers, "timeout": timeout_s or _READ_S}
+    url = f"{address}/v1/{resource}{suffix}"
     try:
-        with warnings.catch_warnings():
-            # A state that this version of the client does not know is represented by its number.
-            warnings.filterwarnings("ignore", message="Unrecognized .* enum value")
-            yield
-    except GoogleAPICallError as error:
-        status, text = int(error.code or 0), _error_text(error)
-        if status in _REJECTIONS:
-            raise VertexRejectedError(text, status) from error
-        raise OutcomeUnknownError(f"Vertex AI failed: {status} {text}") from error
-    except TransportError as error:
-        raise OutcomeUnknownError(
-            f"Google's servers for credentials cannot be reached: {error}. Next: check the network."
-        ) from error
-    except GoogleAuthError as error:
-        raise VertexRejectedError(f"The credentials are not accepted: {error}. {_LOGIN}", 401) from error
-    except (RequestException, RetryError, OSError) as error:
-        raise OutcomeUnknownError(
-            f"Vertex AI cannot be reached: {type(error).__name__}: {emulator.mask_token(str(error))}. Next: check the network."
-        ) from error
-    except (ParseError, ValueError) as error:
+        # A write must not be sent twice: no redirects, which Google's APIs do not use.
+        with session(address).request(method, url, **more, allow_redirects=False, stream=True) as response:
+            data = b"".join(islice(response.iter_content(_PIECE_BYTES), _PIECES))
+    except Exception as error:
+        failure = _translated(error)
+        if failure is None:
+            raise
+        raise failure from error
+    if response.status_code >= _FAILED:
+        raise _failure(response, data)
+    try:
+        return convert(json.loads(data))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise OutcomeUnknownError(f"Vertex AI's response is not valid: {reason}. {_INTERCEPTED}") from error
 
 
-def _error_text(error: Any) -> str:
-    text = str(getattr(error, "message", "") or error)
-    for lead in ("POST ", "GET ", "DELETE "):
-        if text.startswith(lead) and ": " in text:
-            text = text.partition(": ")[2]
-    reason, text = getattr(error, "reason", None), emulator.mask_token(text)
-    return f"{text} ({reason})" if reason and str(reason) not in text else text
+def _failure(response: Any, data: bytes) -> PodliftError:
+    status, wait_s = response.status_code, retry_after_s(response.headers)
+    text = emulator.mask_token(_error_text(data) or str(response.reason or "no reason given"))
+    if status in _REJECTIONS:
+        return VertexRejectedError(text, status, wait_s)
+    return OutcomeUnknownError(f"Vertex AI failed: {status} {text}", wait_s)
 
 
-def _vendor_job(job: Any) -> VendorJob:
-    """Convert a job of Google's client. Raises ValueError if it is not one."""
-    if not _NAME.fullmatch(job.name):
-        raise ValueError(f"it does not name a job ({str(job.name)!r})")
+def _error_text(data: bytes) -> str:
+    try:
+        found = json.loads(data)
+        error = (found[0] if isinstance(found, list) else found)["error"]
+        text = str(error["message"])
+        reasons = [str(each["reason"]) for each in error.get("details") or () if each.get("@type") == _ERROR_INFO]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return data.decode("utf-8", "replace").strip()[:_SHOWN]
+    return f"{text} ({reasons[0]})" if reasons and reasons[0] not in text else text
+
+
+def _translated(error: Exception) -> PodliftError | None:
+    # google-auth is imported if it raised the error.
+    auth: Any = sys.modules.get("google.auth.exceptions")
+    if auth is not None and isinstance(error, auth.TransportError):
+        return OutcomeUnknownError(
+            f"Google's servers for credentials cannot be reached: {error}. Next: check the network."
+        )
+    if auth is not None and isinstance(error, auth.GoogleAuthError):
+        return VertexRejectedError(f"The credentials are not accepted: {error}. {_LOGIN}", 401)
+    if isinstance(error, (requests.RequestException, OSError)):
+        text = f"{type(error).__name__}: {emulator.mask_token(str(error))}"
+        return OutcomeUnknownError(f"Vertex AI cannot be reached: {text}. Next: check the network.")
+    return None
+
+
+def _page(page: Mapping[str, Any]) -> tuple[list[VendorJob], str]:
+    """Convert a page of a list of jobs. Return its jobs, and the token of the next page."""
+    return [_vendor_job(job) for job in page.get("customJobs") or ()], str(page.get("nextPageToken") or "")
+
+
+def _vendor_job(job: Mapping[str, Any]) -> VendorJob:
+    """Convert a CustomJob. Raises ValueError, TypeError or AttributeError if it is not one."""
+    name, error = job.get("name", ""), job.get("error") or {}
+    match = _RESOURCE.fullmatch(name)
+    if match is None or not match[2]:
+        raise ValueError(f"it does not name a job ({name[:_SHOWN]!r})")
     return VendorJob(
-        name=str(job.name),
-        state=state_name(job.state),
-        message=str(job.error.message) if job.error else "",
-        code=int(job.error.code) if job.error else 0,
-        labels=dict(job.labels),
-        created=_seconds(job.create_time),
-        started=_seconds(job.start_time),
-        ended=_seconds(job.end_time),
+        name=name,
+        state=state_name(job.get("state") or 0),
+        message=str(error.get("message") or ""),
+        code=int(error.get("code") or 0),
+        labels=dict(job.get("labels") or {}),
+        created=unix_time(job.get("createTime")),
+        started=unix_time(job.get("startTime")),
+        ended=unix_time(job.get("endTime")),
     )
 
 
-def _seconds(time: Any) -> float | None:
-    return None if time is None else float(time.timestamp())
+def unix_time(text: str | None) -> float | None:
+    """Parse a timestamp in UTC, whose fraction may have nine digits."""
+    if not text:
+        return None
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")

@@ -14,7 +14,6 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from ...clock import Clock
 from ...errors import ConflictError, MissingError, PodliftError
@@ -72,7 +71,7 @@ class JobRequest:
     number: int  # number of the job within the run, from 1
     regions: Sequence[str]  # in order of preference
     redacted_body: Mapping[str, object]  # for the record, with stars for values copied from the caller's environment
-    job: Any  # Google's type, including those values: sent, but never stored
+    body: Mapping[str, object]  # including those values: sent, but never stored
     excluded: Callable[[str], str] = lambda _: ""  # returns why a region cannot be used, or ""
     provisioning: str = "standard"  # selects the advice after a rejection
 
@@ -158,7 +157,7 @@ class JobCreation:
         while True:
             sent += 1
             try:
-                return self._record(self._jobs.create(region, self._request.job))
+                return self._record(self._jobs.create(region, self._request.body))
             except VertexRejectedError as error:
                 # An earlier request may have succeeded, and may even be the reason.
                 found = self._search() if self._unsure else None

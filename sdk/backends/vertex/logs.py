@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -20,7 +19,7 @@ from ...errors import AccessError, InputError, PodliftError, StoreError, nearest
 from ...storage import emulator
 from ...storage.retry import Retries
 from ..base import LogLine
-from .client import session
+from .client import session, unix_time
 from .states import PODLIFT_PREFIX
 
 # The name under which Vertex AI itself logs.
@@ -193,7 +192,7 @@ def _entry(item: Mapping[str, Any]) -> LogEntry:
     # Cloud Logging parses JSON that the program prints. Without a message field, it is serialized again.
     text = payload.get("message", json.dumps(payload)) if payload else item.get("textPayload", "")
     labels = (item.get("resource") or {}).get("labels") or {}
-    time = _seconds(str(item.get("timestamp") or item.get("receiveTimestamp") or ""))
+    time = unix_time(item.get("timestamp") or item.get("receiveTimestamp")) or 0.0
     replica = str(labels.get("task_name", ""))
     return LogEntry(
         # Without an id, all other fields identify the entry.
@@ -205,20 +204,8 @@ def _entry(item: Mapping[str, Any]) -> LogEntry:
     )
 
 
-def _seconds(text: str) -> float:
-    """Parse a timestamp whose fraction may have nine digits."""
-    if not text:
-        return 0.0
-    whole, _, rest = text.rstrip("Z").partition(".")
-    base = datetime.fromisoformat(whole).replace(tzinfo=timezone.utc).timestamp()
-    return base + (float(f"0.{rest}") if rest.isdigit() else 0.0)
-
-
 def _timestamp(time: float) -> str:
     return datetime.fromtimestamp(max(time, 0.0), timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-_session = lru_cache(maxsize=4)(session)
 
 
 def query(
@@ -233,7 +220,7 @@ def query(
     while again:
         try:
             url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
-            response = _session(url).post(url, json=body, timeout=timeout_s)
+            response = session(url).post(url, json=body, timeout=timeout_s)
         except requests.RequestException as error:
             problem = emulator.mask_token(f"{type(error).__name__}: {error}")
             again = tries.again()

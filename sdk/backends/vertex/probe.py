@@ -136,9 +136,8 @@ def _send(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, 
     from google.auth.exceptions import GoogleAuthError
 
     try:
-        with client.session(url) as session:
-            response = session.request(method, url, headers=dict(headers), timeout=_TIMEOUT_S)
-            answer = response.json() if method == "GET" and response.ok else response.headers
+        response = client.session(url).request(method, url, headers=dict(headers), timeout=_TIMEOUT_S)
+        answer = response.json() if method == "GET" and response.ok else response.headers
     except client.VertexRejectedError as error:
         # The finding about the bucket names the next step.
         return 0, str(error).partition(" Next:")[0], {}

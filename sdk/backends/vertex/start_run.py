@@ -38,7 +38,7 @@ def check(request: Request) -> None:
     if missing:
         raise InputError(missing)
     try:
-        client.credentials()
+        client.session(request.url)
     except client.VertexRejectedError as error:
         raise InputError(str(error)) from error
     root, options = request.plan.root, Vertex.of(request.plan.target)
@@ -49,7 +49,7 @@ def check(request: Request) -> None:
     if elsewhere:
         raise InputError(elsewhere)
     if Vertex.of(request.plan.target).raw:
-        client.to_custom_job(request.body)
+        client.check_body(request.body)
 
 
 def start(request: Request) -> None:
@@ -106,9 +106,7 @@ def _job_request(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> 
         number=number,
         regions=options.regions,
         redacted_body=job_request.render(plan, number=number, entrypoint=entrypoint, spec_digest=spec_digest),
-        job=client.to_custom_job(
-            job_request.render(plan, number=number, entrypoint=entrypoint, spec_digest=spec_digest, copied=values)
-        ),
+        body=job_request.render(plan, number=number, entrypoint=entrypoint, spec_digest=spec_digest, copied=values),
         excluded=lambda region: _why_excluded(plan, region),
         provisioning=options.provisioning,
     )

@@ -18,7 +18,7 @@ from . import diagnose
 PREFIX = "JOB_STATE_"
 # Prefix of podlift's own output in a container.
 PODLIFT_PREFIX = "podlift: "
-# JobState of google.cloud.aiplatform.v1 by number, which is what REST transmits.
+# JobState of google.cloud.aiplatform.v1 by number, which REST may transmit instead of the name.
 NAMES = (
     "UNSPECIFIED", "QUEUED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLING", "CANCELLED", "PAUSED", "EXPIRED",
     "UPDATING", "PARTIALLY_SUCCEEDED",
@@ -72,7 +72,7 @@ def console(name: str, project: str = "") -> str:
 
 
 def state_name(value: object) -> str:
-    text = str(getattr(value, "name", value))
+    text = str(value)
     if text.isdigit():
         number = int(text)
         return PREFIX + (NAMES[number] if number < len(NAMES) else text)

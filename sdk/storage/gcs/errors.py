@@ -11,6 +11,7 @@ from requests import exceptions as http
 from urllib3.exceptions import HTTPError
 
 from ...errors import AccessError, ConflictError, CorruptObjectError, MissingError, StoreError
+from ..retry import retry_after_s
 from .auth import TokenError
 from .requests import DamagedError, GcsStatusError
 
@@ -81,7 +82,7 @@ def _of_status(error: GcsStatusError, bucket: str, role: str) -> RequestFailure:
     if code == 412:
         return RequestFailure(kind=ConflictError, text="its generation is not the expected one", answered=True)
     if code in _TRANSIENT or code == 403:
-        wait_s = _retry_after(error)
+        wait_s = retry_after_s(error.headers)
         what = "asks to slow down" if code in (429, 403) else "has failed"
         # The default is one second: the rate limit for writes to one object.
         wait_s = 1.0 if wait_s is None and code == 429 else wait_s
@@ -153,14 +154,6 @@ def _reason(error: BaseException) -> str:
     message = f"{type(inner).__name__}: {inner}" if isinstance(inner, BaseException) else str(inner)
     # Remove representations of the library's objects.
     return _first_line(re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?ConnectionPool\([^)]*\):? ?", "", message))
-
-
-def _retry_after(error: GcsStatusError) -> float | None:
-    given = next((value for name, value in error.headers.items() if name.lower() == "retry-after"), "")
-    try:
-        return max(0.0, float(given))
-    except ValueError:
-        return None
 
 
 def _service_message(error: GcsStatusError) -> str:

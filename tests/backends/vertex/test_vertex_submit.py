@@ -65,7 +65,7 @@ class Service:
         self.cancelled: list[str] = []
         self.before: Callable[[], None] = lambda: None
 
-    def create(self, region: str, job: Any) -> VendorJob:
+    def create(self, region: str, body: Any) -> VendorJob:
         self.before()
         self.creates.append(region)
         step = self.script.pop(0) if self.script else "made"
@@ -104,7 +104,7 @@ def creation(store: PosixStore, service: Service, clock: Clock, **more: Any) -> 
         "number": 1,
         "regions": REGIONS,
         "redacted_body": {"displayName": "r"},
-        "job": object(),
+        "body": {"displayName": "r"},
     }
     return JobCreation(JobRequest(**{**given, **more}), store, service, clock)
 
