@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -112,6 +114,24 @@ def test_a_patch_that_google_does_not_know_is_refused_before_anything_is_written
     with pytest.raises(sdk.InputError, match="no field named"):
         start(raw={"jobSpec": {"schedulling": {}}})
     assert [blob.name for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket)] == []
+
+
+def test_a_submit_imports_nothing_of_googles(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
+    Path("program.py").write_text("print('here')")
+    heavy = ("google.cloud", "google.api_core", "google.auth", "google.protobuf", "grpc", "cryptography")
+    code = (
+        "import sys\nfrom sdk.cli.app import run\n"
+        "assert run(sys.argv[1:]) == 0\n"
+        # Packages of a namespace are there from the start, and are empty.
+        "loaded = [n for n, module in sys.modules.items() if getattr(module, '__file__', None)]\n"
+        f"print([n for n in loaded if n.startswith({heavy!r})])"
+    )
+    place = ["--vertex-project", podlift_vertex.project, "--vertex-bucket", podlift_vertex.bucket]
+    words = ["submit", "program.py", "--backend", "vertex", *place, "--vertex-image", "any", "--detach"]
+    shown = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=LIMIT_S)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines()[-1] == "[]"
+    assert len(made(podlift_vertex)) == 1
 
 
 def test_the_callers_own_values_travel_in_the_request_and_are_kept_nowhere(
