@@ -17,7 +17,7 @@ from typing import Any
 from ...clock import Clock, SystemClock
 from ...errors import AccessError, InputError, PodliftError, StoreError, nearest
 from ...storage import emulator
-from ...storage.retry import Retries
+from ...storage.retry import Retries, retry_after_s
 from ..base import LogLine
 from .client import session, unix_time
 from .states import PODLIFT_PREFIX
@@ -221,6 +221,8 @@ def query(
         try:
             url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
             response = session(url).post(url, json=body, timeout=timeout_s)
+            if response.ok:
+                return dict(response.json())
         except requests.RequestException as error:
             problem = emulator.mask_token(f"{type(error).__name__}: {error}")
             again = tries.again()
@@ -229,10 +231,8 @@ def query(
             raise AccessError(
                 f"The logs cannot be read: {error}. Next: gcloud auth application-default login."
             ) from error
-        if response.ok:
-            return dict(response.json())
         problem = f"{response.status_code} {response.text[:300]}"
         if response.status_code in (401, 403):
             raise AccessError(f"The logs cannot be read: {problem}. This requires roles/logging.viewer on the project.")
-        again = response.status_code in _BUSY and tries.again()
+        again = response.status_code in _BUSY and tries.again(retry_after_s(response.headers))
     raise StoreError(f"The logs cannot be read: {problem}. Next: try again.")

@@ -368,11 +368,15 @@ def test_requests_share_a_connection_and_a_forked_process_has_one_of_its_own(ser
 
 
 def test_a_request_for_log_lines_is_sent_again_with_waits(server: Server) -> None:
-    server.script = [(503, "busy"), (429, "busy"), (200, {"entries": []})]
+    server.script = [(503, "busy"), (429, "busy"), (200, b"<html>"), (200, {"entries": []})]
     clock = Clock()
     assert logs.query({"filter": ""}, clock) == {"entries": []}
-    assert len(server.asked) == 3
-    assert 0 < clock.now() <= 6.0
+    assert len(server.asked) == 4
+    assert 0 < clock.now() <= 14.0
+    server.script = [(429, "busy", {"Retry-After": "20"}), (200, {"entries": []})]
+    asked_at = clock.now()
+    logs.query({"filter": ""}, clock)
+    assert clock.now() - asked_at >= 20
 
 
 def test_a_request_for_log_lines_ends_in_time_and_is_not_sent_again_if_it_was_rejected(server: Server) -> None:
