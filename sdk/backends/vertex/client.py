@@ -235,12 +235,12 @@ def _translated(error: Exception) -> PodliftError | None:
     return None
 
 
-def _page(page: Mapping[str, Any]) -> tuple[list[VendorJob], str]:
+def _page(page: Any) -> tuple[list[VendorJob], str]:
     """Convert a page of a list of jobs. Return its jobs, and the token of the next page."""
     return [_vendor_job(job) for job in page.get("customJobs") or ()], str(page.get("nextPageToken") or "")
 
 
-def _vendor_job(job: Mapping[str, Any]) -> VendorJob:
+def _vendor_job(job: Any) -> VendorJob:
     """Convert a CustomJob. Raises ValueError, TypeError or AttributeError if it is not one."""
     name, error = job.get("name", ""), job.get("error") or {}
     match = _RESOURCE.fullmatch(name)
