@@ -84,7 +84,8 @@ def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None
     answer("\n".join(f"{name:<10} {text}" for name, text in lines))
     ref = reference(run)
     command = next_command(now, ref, generated=bool(run.plan.code.generated))
-    answer(f"\nNext: {f'podlift why {ref}' if now.failure else command}")
+    unclear = now.failure or (now.vendor and now.state is State.PENDING)
+    answer(f"\nNext: {f'podlift why {ref}' if unclear else command}")
 
 
 def why(ref: p.Ref, root: p.Root = None) -> None:

@@ -88,6 +88,8 @@ def test_what_the_service_did_is_in_the_order_of_time_and_what_is_true_now_is_la
 
 def test_a_cause_that_was_told_above_is_not_repeated() -> None:
     final = event("final", 9.0, attempt=0, state="FAILED", reason="quota", failure={"message": "No quota."})
+    ended = Moment(time=9.0, source="service", text="the job ended")
+    assert shown([final], (ended,))[0] == "00:00:09 service the job ended", "the verdict follows from it"
     assert shown([final]) == ["00:00:09 run FAILED (quota)", "No quota."]
     assert shown([final], told='It says: "No quota."') == ["00:00:09 run FAILED (quota)"]
 
@@ -114,7 +116,10 @@ def test_an_attempt_without_an_end_is_shown_until_its_last_record() -> None:
         "00:02:30 attempt 1 wrote its last record",
     ]
     ended = event("exited", 160.0, "agent-0", task="chief-0", code=-15)
-    assert shown([*began, ended, again], last=2)[1] == "00:02:40 chief-0 ended: SIGTERM"
+    assert shown([*began, ended, again], last=2)[1:] == [
+        "00:02:40 chief-0 ended: SIGTERM",
+        "00:03:20 attempt 2 started",
+    ]
 
 
 def test_a_restart_that_was_asked_for_and_did_not_come_is_not_told() -> None:
@@ -130,8 +135,12 @@ def test_a_restart_that_was_asked_for_and_did_not_come_is_not_told() -> None:
 def test_a_hundred_attempts_lose_their_middle_and_are_counted_by_how_they_ended() -> None:
     events = [each for number in range(1, 100) for each in preempted(number)]
     events += [event("stopping", 10_050.0, attempt=100, reason="user_error"), failed(10_049.0, "chief-0", attempt=100)]
-    service = tuple(Moment(time=100.0 * number + 60, source="service", text="restarted") for number in range(1, 100))
-    found = shown(events, service, last=100)
+    service = [Moment(time=100.0 * number + 60, source="service", text="restarted") for number in range(1, 100)]
+    service.append(Moment(time=5_070.0, source="checkpoint", text="saved step 500"))
+    events.append(event("resumed", 5_080.0, "client-1", attempt=0, attempts=50))
+    found = shown(events, tuple(service), last=100)
+    kept = [line.split(" ", 1)[1] for line in found if "saved step" in line or "resumed" in line]
+    assert kept == ["checkpoint saved step 500", "client resumed the run"]
     assert len(found) < 45
     (gap,) = [line for line in found if "left out" in line]
     assert gap == "... 95 attempts left out: 95 preempted"

@@ -19,6 +19,7 @@ import sdk
 from sdk.records.events import Event, first_failure, fold, is_collateral, reason_of
 from sdk.records.explain import MEANINGS, RunContext, explain
 from sdk.records.recorder import read_events
+from sdk.records.timeline import NOW, Moment
 from sdk.spec.layout import RunPaths
 
 CONTEXT = RunContext(
@@ -266,6 +267,16 @@ def test_the_last_step_and_the_last_checkpoint_are_named(events: list, step, sav
     assert sentence in text
     assert ("step: 512" in text) is ("512" in sentence)
     assert (f"saved step {saved}, the last checkpoint" in text) is (saved is not None)
+
+
+def test_what_the_service_says_that_a_run_waits_for_comes_before_its_timeline() -> None:
+    waiting = Moment(time=NOW, source="service", text="the job is QUEUED", causes=("Other jobs use the quota.",))
+    status = replace(fold([SUBMITTED], supervisor_alive=True), reason=sdk.Reason.QUEUED)
+    lines = explain([SUBMITTED], status, replace(CONTEXT, cloud=True, service=(waiting,))).splitlines()
+    assert lines[1] == "Other jobs use the quota."
+    assert lines[-3:] == ["  now       service  the job is QUEUED", "", "Next: podlift wait REF"]
+    silent = explain([SUBMITTED], status, replace(CONTEXT, cloud=True)).splitlines()
+    assert silent[1] == MEANINGS[sdk.Reason.QUEUED]
 
 
 def test_every_reason_has_a_sentence() -> None:

@@ -99,6 +99,8 @@ class JobCreation:
         job = self._ensure()
         if job.name:
             return job
+        if self._unsure:
+            _log.info("The run was cancelled. Searching the list of jobs for one that a lost request may have created.")
         for wait_s in SEARCH_DELAYS_S if self._unsure else ():
             self._clock.sleep(wait_s)
             cancel_strays(self._jobs, self._request.regions, self._request.run_id, self._request.number, job)
@@ -184,7 +186,7 @@ class JobCreation:
     def _search(self) -> CreatedJob | None:
         """Return the job if it was created. Searches several times, because the list may be out of date."""
         limit = duration(sum(SEARCH_DELAYS_S))
-        _log.info(f"Searching the list of jobs for at most {limit}, because another request could start a second job.")
+        _log.info(f"Searching the list of jobs for about {limit}, because another request could start a second job.")
         for wait_s in SEARCH_DELAYS_S:
             if wait_s:
                 _log.info(f"The list does not show the job. Searching again in {duration(wait_s)}.")

@@ -38,6 +38,13 @@ def test_without_its_log_a_job_has_the_three_times_that_google_keeps() -> None:
     assert found[-1].causes == ("Internal error occurred for the current attempt",)
 
 
+def test_a_job_is_told_once_although_its_verdict_holds_it_too() -> None:
+    data = {"job": NAME, "vendor": "JOB_STATE_FAILED", "times": {"created": 100.0, "started": 110.0}}
+    final = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=150.0, data=data)
+    found = told(job("FAILED", started=110.0, ended=150.0), "Job is running.", events=(final,))
+    assert texts(found) == ["created job 77 in us-central1", "Job is running.", "the job ended: FAILED"]
+
+
 def test_its_log_tells_the_rest_and_repetitions_are_counted_truly() -> None:
     found = told(
         job("FAILED", ended=150.0, message=STOCKOUT),

@@ -146,8 +146,10 @@ def test_the_callers_own_values_travel_in_the_request_and_are_kept_nowhere(
 
 
 def test_a_run_that_waits_says_what_for_and_is_cancelled_at_once(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
+    from sdk.cli import app
+
     podlift_vertex.faults({"api": "vertex", "kind": "hold"})
     run = start()
     status = run.status()
@@ -156,6 +158,8 @@ def test_a_run_that_waits_says_what_for_and_is_cancelled_at_once(
     assert "stays queued while other jobs of the project use the quota" in why[1]
     assert any(" ".join(line.split()).startswith("now service the job is QUEUED, ") for line in why)
     assert why[-1] == f"Next: podlift wait {run.url}"
+    assert app.run(["status", run.url]) == 0
+    assert capsys.readouterr().out.endswith(f"Next: podlift why {run.url}\n"), "it is not known how long"
     assert max(map(len, why[why.index("Timeline:") : why.index("", 4)])) <= 80
     # From any process, by its id, where the bucket is configured.
     monkeypatch.setenv("PODLIFT_BACKEND", "vertex")

@@ -147,7 +147,7 @@ def test_the_search_for_a_lost_job_says_what_it_does_as_it_happens_and_is_kept(s
         made = creation(store, service, clock).ensure()
     assert said == [
         (1000.0, "Request 1 for a job in us-central1 got no answer: No answer came."),
-        (1000.0, "Searching the list of jobs for at most 30 s, because another request could start a second job."),
+        (1000.0, "Searching the list of jobs for about 30 s, because another request could start a second job."),
         (1000.0, "The list does not show the job. Searching again in 1 s."),
         (1001.0, "The list does not show the job. Searching again in 2 s."),
         (1003.0, "The list does not show the job. Searching again in 4 s."),
@@ -155,6 +155,15 @@ def test_the_search_for_a_lost_job_says_what_it_does_as_it_happens_and_is_kept(s
     ]
     assert [note["text"] for note in read_notes(store, 1)] == [said[0][1], said[-1][1]]
     assert read_notes(store, 2) == ()
+
+
+def test_a_search_after_a_cancellation_is_announced_too(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock, "lost", late_s=3.0)
+    service.before = lambda: write_tombstone(store, 1)
+    said: list[str] = []
+    with logs.heard(said.append, "backends"), pytest.raises(JobNotCreatedError, match="cancelled before"):
+        creation(store, service, clock).ensure()
+    assert said[-1].startswith("The run was cancelled. Searching the list of jobs")
 
 
 def test_what_each_region_answered_is_kept_with_the_job_and_with_its_refusal(store: PosixStore, clock: Clock) -> None:
