@@ -172,7 +172,8 @@ def _info(url: str, *, whole: bool = False) -> RunInfo | None:
         if summary is not None:
             return RunInfo(id=name, url=url, status=summary.status, **vars(summary.shown))
         run = attach(url)
-        return RunInfo(id=name, url=url, status=run.status(), **vars(summaries.shown(run.plan.paths)))
+        shown = vars(summaries.shown(run.plan.paths))
+        return RunInfo(id=name, url=url, status=run.status(), emulator=run.plan.emulator or "", **shown)
     except Exception as error:  # one broken directory must not hide the others
         if not in_bucket(url) and not os.path.lexists(url):
             return None

@@ -25,7 +25,7 @@ from .spec.code import PackedFile
 from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Reason, State, Status
-from .storage import posix
+from .storage import emulator, posix
 from .text import and_more
 
 _SHOWN = 5
@@ -55,6 +55,8 @@ def execute(made: Plan, *, exact: bool = True) -> Plan:
 
 def _execute(made: Plan, exact: bool) -> Plan:
     made = remote.with_local_folder(made, os.environ)
+    if made.local:
+        made = replace(made, emulator=emulator.require(made.emulator, f"The plan of {made.run_id}"))
     backend = backends.load(made.backend)
     backend.check(backend.render(made))
     if exact:

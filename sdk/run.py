@@ -33,6 +33,7 @@ from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Progress, State, Status
 from .storage import trees
+from .text import emulator_at, place
 
 _POLL_S = 0.1
 # The minimum time between two requests to a bucket for the last checkpoint.
@@ -76,6 +77,7 @@ class RunInfo:
         backend: the name of its backend; "" if unknown.
         metrics: the last value of every metric, by name.
         metric: the main metric: the one of `Checkpoints(best)`, else val_loss, else loss, else the first; "" for none.
+        emulator: the address of the emulator that stands in for the cloud, such as "127.0.0.1:8123"; "" for none.
     """
 
     id: str
@@ -85,6 +87,12 @@ class RunInfo:
     backend: str = ""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     metric: str = ""
+    emulator: str = ""
+
+    @property
+    def place(self) -> str:
+        """Its backend, and the emulator that stands in for the cloud: "vertex, emulator at 127.0.0.1:8123"."""
+        return place(self.backend, self.emulator)
 
     def duration_s(self, now: float) -> float | None:
         """Return the seconds from submit to the end, or to `now` (unix time) for a run that is still going; None if unknown."""
@@ -119,7 +127,8 @@ class Run:
         return self.plan.url
 
     def __repr__(self) -> str:
-        return f"Run({self.url!r})"
+        emulated = f", {emulator_at(self.plan.emulator)}" if self.plan.emulator else ""
+        return f"Run({self.url!r}{emulated})"
 
     def status(self) -> Status:
         """Return the current status; raise CorruptRunError if the records are damaged."""

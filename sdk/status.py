@@ -133,7 +133,8 @@ class Status:
         continued_step: training step from which the last of several attempts continues, 0 if it starts from the beginning;
             None in a first attempt, and until it is known.
         vendor: the cloud's own state of its job, such as "JOB_STATE_QUEUED"; "" for none.
-        console: URL of the job's page in the cloud's console; "" for none.
+        service: who runs the job: "Vertex AI", or "the emulator at 127.0.0.1:8123"; "" for this machine.
+        console: URL of the job's page in the cloud's console; "" for none, and on an emulator.
         findings: remarks about the last attempt that do not fail it, such as tasks that do not communicate.
     """
 
@@ -149,6 +150,7 @@ class Status:
     saved_at: float | None = None
     continued_step: int | None = None
     vendor: str = ""
+    service: str = ""
     console: str = ""
     findings: tuple[str, ...] = ()
 

@@ -59,6 +59,16 @@ def size(count: int) -> str:
     return counted(count, "byte")
 
 
+def emulator_at(address: str) -> str:
+    """Return the words for an emulator, wherever one stands in for a cloud."""
+    return f"emulator at {address}"
+
+
+def place(backend: str, emulator: str | None) -> str:
+    """Return where a run is, in one line: "vertex", or "vertex, emulator at 127.0.0.1:8123"."""
+    return f"{backend}, {emulator_at(emulator)}" if emulator else backend
+
+
 def money(usd: float | None) -> str:
     """Return an amount: "1.38 USD", "0.0012 USD", "unknown"."""
     if usd is None:

@@ -31,6 +31,7 @@ class Draft:
         run_id: its id.
         strategies: the names of distribution strategies that the program uses.
         starting: what is required to start is an error, else a warning.
+        emulator: the address of the emulator that stands in for the cloud, such as "127.0.0.1:8123"; "" for none.
     """
 
     job: Job
@@ -40,6 +41,7 @@ class Draft:
     run_id: str
     strategies: Sequence[str]
     starting: bool
+    emulator: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

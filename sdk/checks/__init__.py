@@ -29,7 +29,6 @@ _VERTEX = (
     vertex_limits.times,
     vertex_target.replicas,
     vertex_target.mixed,
-    vertex_limits.cost,
 )
 
 
@@ -46,17 +45,20 @@ def of_vertex(
     root: str = "",
     run_id: str = "",
     strategies: Sequence[str] = (),
+    emulator: str = "",
 ) -> list[Finding]:
     """Return the findings of every check of Vertex AI, in a fixed order and without duplicates.
 
     `root` and `run_id` are "" if not decided yet; `strategies` are the names that `strategies_in` found in the program.
+    `emulator` is the address of one that stands in for Google Cloud, which bills nothing; "" for none.
     """
     found = [finding for check in _VERTEX for finding in check(job, target)]
+    found += vertex_limits.cost(job, target, emulator=emulator)
     found += vertex_hardware.tensorflow(job, target, facts)
     found += vertex_limits.roles(job, strategies)
     found += vertex_limits.display_name(run_id)
     found += vertex_target.place(target, root)
-    found += vertex_online.run(job, target, facts, root)
+    found += vertex_online.run(job, target, facts, root, emulator=emulator)
     return list({(finding.level, finding.message): finding for finding in found}.values())
 
 

@@ -9,7 +9,7 @@ from ..hardware import accelerators, pricing
 from ..spec.findings import Finding, error, note, warning
 from ..spec.job import Job
 from ..spec.policies import Vertex
-from ..text import compact_duration, duration, joined, money
+from ..text import compact_duration, duration, emulator_at, joined, money
 from .strategies import PARAMETER_SERVER, SYNCHRONOUS
 from .vertex_hardware import WEEK_S
 
@@ -81,9 +81,12 @@ def times(job: Job, target: Vertex) -> Iterator[Finding]:
         yield warning(f"limit_grace={grace!r} is more than the notice of a spot machine: {_NOTICE_S:g} s at best")
 
 
-def cost(job: Job, target: Vertex) -> Iterator[Finding]:
+def cost(job: Job, target: Vertex, *, emulator: str = "") -> Iterator[Finding]:
     """A job that may cost more than `max_cost_usd` in any of its regions, or whose price is unknown."""
     most = job.limits.max_cost_usd
+    if most is not None and emulator:
+        yield note(f"max_cost_usd={most:g} is not checked: nothing is billed by the {emulator_at(emulator)}")
+        return
     if most is None or accelerators.lookup(job.resources.accelerator).refused:
         return
     rented = target.rental(job.resources, job.limits)

@@ -10,56 +10,68 @@ from ..hardware import pricing
 from ..spec.findings import Facts, Finding, error, note, warning
 from ..spec.job import Job
 from ..spec.policies import Vertex
+from ..text import emulator_at
 from . import buckets
 
 _ROLE = "roles/artifactregistry.reader"
 
 
-def run(job: Job, target: Vertex, facts: Facts, root: str) -> Iterator[Finding]:
+def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = "") -> Iterator[Finding]:
     known = facts.online
     if "bucket" in known:
-        yield from _bucket(known["bucket"], target)
+        yield from _bucket(known["bucket"], target, emulator)
     elif root.startswith("gs://") and not root.startswith("gs://<"):
         name = root.split("/")[2]
         message = f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.regions)})"
         yield note(f"{message}. Next: podlift plan --online")
     if "image" in known:
         yield _image(known["image"], str(target.image))
-    yield from _quotas(known.get("quotas", {}), job, target)
+    yield from _quotas(known.get("quotas", {}), job, target, emulator)
 
 
-def _bucket(known: Mapping[str, Any], target: Vertex) -> Iterator[Finding]:
+def _bucket(known: Mapping[str, Any], target: Vertex, emulator: str) -> Iterator[Finding]:
     name, about = known["name"], known["about"]
     if "seen" in known:
         # It was checked before, or it is one of an emulator.
         when = f" Checked on {known['seen']}; podlift plan --online checks again." if known["seen"] else ""
-        yield from (replace(finding, message=finding.message + when) for finding in _place(name, about, target))
+        yield from (
+            replace(finding, message=finding.message + when) for finding in _place(name, about, target, emulator)
+        )
     elif known["exists"] is None:
         yield Finding("note", f"The bucket gs://{name} was not checked. {known['error']}")
     elif not known["exists"]:
         # The default location is multi-regional, which training does not accept.
-        create = f"gcloud storage buckets create gs://{name} --location={target.regions[0]}"
-        missing = f"There is no bucket gs://{name}. Next: {create}, or gcloud storage ls."
+        listed = "" if emulator else ", or gcloud storage ls"
+        missing = f"There is no bucket gs://{name}. Next: {_create(name, target.regions[0], emulator)}{listed}."
         yield Finding("error", missing if known["status"] == 404 else str(known["error"]))
     elif not about:
         describe = f"gcloud storage buckets describe gs://{name}"
         yield note(f"Objects of gs://{name} can be listed, but its location cannot be read. Next: {describe}")
     else:
-        yield from _place(name, about, target)
+        yield from _place(name, about, target, emulator)
+        if emulator:
+            return
         costs = {buckets.NO_SOFT_DELETE: buckets.soft_delete(about), buckets.NO_VERSIONING: buckets.versioning(about)}
         for option, message in costs.items():
             if message:
                 yield warning(f"{message[0].upper()}{message[1:]}. Next: {buckets.update(name, option)}")
 
 
-def place(root: str, about: Mapping[str, Any], target: Vertex) -> list[Finding]:
+def place(root: str, about: Mapping[str, Any], target: Vertex, *, emulator: str) -> list[Finding]:
     """Check the kind and the region of a root's bucket; `about` is its resource in Cloud Storage."""
-    return [*_place(root.split("/")[2], about, target)]
+    return [*_place(root.split("/")[2], about, target, emulator)]
 
 
-def _place(name: str, about: Mapping[str, Any], target: Vertex) -> Iterator[Finding]:
+def _create(name: str, region: str, emulator: str) -> str:
+    # gcloud would create a real bucket, which an emulator does not see.
+    if emulator:
+        return f"start the {emulator_at(emulator)} with --bucket {name}@{region}"
+    return f"gcloud storage buckets create gs://{name} --location={region}"
+
+
+def _place(name: str, about: Mapping[str, Any], target: Vertex, emulator: str) -> Iterator[Finding]:
     place, kind, regions = str(about.get("location", "")).lower(), about.get("locationType"), list(target.regions)
-    create = f"Next: gcloud storage buckets create gs://NAME --location={regions[0]}"
+    create = f"Next: {_create('NAME', regions[0], emulator)}"
     if kind == "zone":
         yield error(f"gs://{name} is a zonal bucket, where objects are visible before they are complete. {create}")
     elif kind in ("multi-region", "dual-region"):
@@ -86,7 +98,7 @@ def _image(known: Mapping[str, Any], name: str) -> Finding:
     return error(f"There is no image {name!r} ({reason}). Next: push it, or list the images: {listed}")
 
 
-def _quotas(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Finding]:
+def _quotas(known: Mapping[str, Any], job: Job, target: Vertex, emulator: str) -> Iterator[Finding]:
     """A quota that is lower than the job needs, in each region that it may run in."""
     unknown: dict[str, list[str]] = {}
     for needed in pricing.quotas(target.rental(job.resources, job.limits)):
@@ -100,18 +112,20 @@ def _quotas(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Find
         for region in target.regions:
             by_limit.setdefault(of_metric["limits"].get(region), []).append(region)
         for limit, regions in by_limit.items():
-            yield _quota(needed, limit, ", ".join(regions), str(target.project))
+            yield _quota(needed, limit, ", ".join(regions), str(target.project), emulator)
+    listed = "" if emulator else f". Next: {_command(str(target.project))}"
     for message, metrics in unknown.items():
-        listed = _command(str(target.project))
-        yield note(f"Quotas were not checked: {message.rstrip('.')} ({', '.join(metrics)}). Next: {listed}")
+        yield note(f"Quotas were not checked: {message.rstrip('.')} ({', '.join(metrics)}){listed}")
 
 
-def _quota(needed: pricing.Quota, limit: int | None, where: str, project: str) -> Finding:
+def _quota(needed: pricing.Quota, limit: int | None, where: str, project: str, emulator: str) -> Finding:
     if limit is None:
         message = f"No limit of {needed.metric} is known for {where}; {needed.amount} are needed"
-        return note(f"{message}. Next: {_command(project)}")
+        return note(message if emulator else f"{message}. Next: {_command(project)}")
     if 0 <= limit < (needed.amount or 0):
         message = f"The quota {needed.metric} is {limit} in {where}, but {needed.amount} are needed ({needed.what})"
+        if emulator:
+            return warning(f"{message}: the {emulator_at(emulator)} would reject the job, by its fault of kind 'quota'")
         page = f"https://console.cloud.google.com/iam-admin/quotas?project={project}"
         next_step = f"request more at {page}, or choose another region"
         return warning(f"{message}: Vertex AI would reject the job. Next: {next_step}")

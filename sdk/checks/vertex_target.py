@@ -38,7 +38,7 @@ _GONE = {
 
 
 def regions(job: Job, target: Vertex) -> Iterator[Finding]:
-    """Regions that are malformed, repeated or unknown."""
+    """Regions that are malformed, repeated or do not exist. The list is that of Google's own SDK, which rejects others too."""
     requested = list(target.regions)
     mended = {"vertex.regions": list(dict.fromkeys(_region(name) for name in requested))}
     bad = [name for name in requested if not known_regions.is_region(name)]
@@ -48,21 +48,21 @@ def regions(job: Job, target: Vertex) -> Iterator[Finding]:
     twice = sorted({name for name in requested if requested.count(name) > 1})
     if twice:
         yield error(f"{', '.join(twice)} is named more than once in vertex_regions", mended)
-    for name in dict.fromkeys(requested):
-        if known_regions.is_region(name) and name not in known_regions.KNOWN:
-            near = get_close_matches(name, known_regions.KNOWN, n=1)
-            hint = f". Did you mean {near[0]!r}?" if near else ""
-            yield warning(f"{name!r} is not a known region of Vertex AI{hint}")
+    unknown = [name for name in dict.fromkeys(requested) if name not in (*known_regions.KNOWN, *bad)]
+    if unknown:
+        yield error(f"Vertex AI has no region {', '.join(map(repr, unknown))}", mended)
 
 
 def _region(name: str) -> str:
     """Return the region that was probably meant: that of a zone, or one on a continent."""
     text = name.strip().lower().replace("_", "-")
     text = re.sub(r"(\d)-[a-z]$", r"\1", text)
-    if known_regions.is_region(text):
+    if text in known_regions.KNOWN:
         return text
     near = get_close_matches(text, known_regions.KNOWN, n=1)
-    if text in ("us", "eu", "europe", "asia", "global", ""):
+    if near and known_regions.is_region(text):
+        return near[0]
+    if text in ("us", "eu", "europe", "asia", "global", "") or known_regions.is_region(text):
         return known_regions.nearby(
             {"eu": "europe"}.get(text, text or "us"), (known_regions.DEFAULT, *known_regions.KNOWN)
         )

@@ -132,6 +132,8 @@ def summary(run: Run, status: Status) -> dict[str, object]:
         "metrics": run.last_metrics(),
         "run_dir": run.url,
         "timings": status.timings,
+        "backend": run.plan.backend,
+        "emulator": run.plan.emulator or "",
         "vendor": status.vendor,
         "console": status.console,
         "findings": list(status.findings),
@@ -143,7 +145,8 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, object]:
     ended = {EXIT_USER: Reason.USER_ERROR.value, EXIT_CANCELLED: Reason.CANCELLED.value}
     reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted", **ended}
     unknown = ("url", "id", "state", "run_dir", "saved_step", "saved_at", "continued_step", "progress")
-    none = {"attempts": 0, "metrics": {}, "timings": {}, "vendor": "", "console": "", "findings": []}
+    empty = dict.fromkeys(("backend", "emulator", "vendor", "console"), "")
+    none = {"attempts": 0, "metrics": {}, "timings": {}, **empty, "findings": []}
     reason = reasons.get(exit_code, Reason.INFRASTRUCTURE.value)
     return {**dict.fromkeys(unknown), **none, "reason": reason, "exit_code": exit_code, "problems": list(problems)}
 

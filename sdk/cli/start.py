@@ -21,6 +21,7 @@ from ..run import Run
 from ..spec import plan_text
 from ..spec.plan import Plan
 from ..status import EXIT_DONE
+from ..text import emulator_at
 from .options import CommandLine, with_settings
 from .output import answer, as_json, say, summary, width
 from .parameters import Backend, Detach, Json, Name, Online, PlanFile, Root, Verbose, WordsOrPlan
@@ -40,7 +41,8 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
         run = Run(launch.execute(made, exact=command.is_plan))
     if detach:
         ref = reference(run)
-        say(f"started. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
+        where = f" on the {emulator_at(run.plan.emulator)}" if run.plan.emulator else ""
+        say(f"started{where}. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
         code = EXIT_DONE
     else:
         code = follow(run, reference(run), quiet=json_output)

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 from ..clock import Clock, SystemClock
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
-from ..text import duration
+from ..text import duration, emulator_at
 from .output import EXIT_DETACHED, answer, numbers, say
 from .pace import AttemptHeadings, MetricRecord, TrainingPace, is_stale, place
 
@@ -42,7 +42,10 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
         metrics = run.last_metrics()
         if metrics:
             (say if quiet else answer)(numbers(metrics, between="\n"))
-        say(f"{run.id} is done after {duration(status.timings.get('finished', 0.0))}. Its directory is {run.url}")
+        where = f", on the {emulator_at(run.plan.emulator)}" if run.plan.emulator else ""
+        say(
+            f"{run.id} is done after {duration(status.timings.get('finished', 0.0))}. Its directory is {run.url}{where}"
+        )
         say(f"Next: podlift status {ref} · podlift logs {ref} · podlift runs")
     else:
         say(run.why())

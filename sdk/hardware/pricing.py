@@ -143,14 +143,19 @@ def _metric(name: str | None, *, preemptible: bool) -> str | None:
     return None if name.startswith("tpu") or name == "n2_cpus" else f"{_METRIC}preemptible_{name}"
 
 
-def lines(rented: Rental) -> list[tuple[str, str]]:
+def lines(rented: Rental, *, billed: bool = True) -> list[tuple[str, str]]:
+    """Return price, cap and quotas as (label, text); only the quotas where nothing is billed, as on an emulator."""
+    needed = [("quota", _quota(quota)) for quota in quotas(rented)]
+    return [*_prices(rented), *needed] if billed else needed
+
+
+def _prices(rented: Rental) -> list[tuple[str, str]]:
     found = price(rented)
     limit = "Vertex AI's default timeout" if rented.timeout_s is None else "the timeout"
     at_most = "unknown" if found.cap is None else f"{money(found.cap)} at most"
     return [
         ("price", "; ".join(_hourly(found, rented.provisioning))),
         ("cap", f"{at_most}, for {duration(found.timeout_s)}: {limit}"),
-        *(("quota", _quota(quota)) for quota in quotas(rented)),
     ]
 
 

@@ -11,8 +11,10 @@ from ..packaging.audit.environment import Preload
 from ..spec import cluster
 from ..spec.findings import warning
 from ..spec.plan import Plan
+from ..storage import emulator
 from . import preflight_cache
 from .pack import Packed
+from .roots import in_bucket
 from .validate import Wanted
 
 
@@ -23,6 +25,7 @@ def decide(
     job, target, preload = wanted.job, wanted.target, packed.preload
     run_id = resumed.run_id if resumed else ids.new_run_id(wanted.name or ids.default_name(packed.title, packed.home))
     root, local = (resumed.root, resumed.local) if resumed else (wanted.root, wanted.local)
+    asked = _emulator(root, environ, resumed)
     fresh = _why_fresh(wanted, facts, preload)
     draft = Draft(
         job=job,
@@ -32,6 +35,7 @@ def decide(
         run_id=run_id,
         strategies=preload.strategies,
         starting=verb != "plan",
+        emulator=asked or "",
     )
     preflight = preflight_cache.plan_findings(job, packed.code, environ, verb)
     findings = [*wanted.notes, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
@@ -54,7 +58,15 @@ def decide(
         fresh=fresh,
         own_names=list(preload.own_names),
         warm_start=wanted.warm_start,
+        emulator=asked,
     )
+
+
+def _emulator(root: str, environ: Mapping[str, str], resumed: Plan | None) -> str | None:
+    """Return the emulator that holds the bucket of a root, "" for none."""
+    if resumed is not None:
+        return resumed.emulator
+    return emulator.asked(environ) if in_bucket(root) else ""
 
 
 def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:

@@ -83,7 +83,11 @@ def _target(plan: Plan, options: Mapping[str, object]) -> dict[str, object]:
 
 def _price(plan: Plan) -> list[str]:
     rented = plan.target.rental(plan.job.resources, plan.job.limits)
-    return [] if rented is None else [f"{label}: {text}" for label, text in pricing.lines(rented)]
+    return (
+        []
+        if rented is None
+        else [f"{label}: {text}" for label, text in pricing.lines(rented, billed=not plan.emulator)]
+    )
 
 
 def _findings(plan: Plan) -> list[str]:

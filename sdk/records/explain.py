@@ -137,7 +137,10 @@ class _Story:
 
     def vendor(self) -> str:
         status = self._status
-        return f"Vertex AI reports {status.vendor}: {status.console}" if status.vendor else ""
+        if not status.vendor:
+            return ""
+        said = f"{status.service[:1].upper()}{status.service[1:]} reports {status.vendor}"
+        return f"{said}: {status.console}" if status.console else f"{said}."
 
     def pending(self) -> Iterator[str]:
         if self._context.cloud:

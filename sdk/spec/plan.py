@@ -47,6 +47,8 @@ class Plan:
         drill: what a drill does to the run.
         capabilities: what the backend is like.
         local: this machine's copy of a root in a bucket, "" for a root that is a folder; not part of the JSON.
+        emulator: the address of the emulator that stands in for Google Cloud, such as "127.0.0.1:8123"; "" for none, None if
+            a plan of an earlier podlift does not tell.
     """
 
     run_id: str
@@ -66,6 +68,7 @@ class Plan:
     drill: Drill | None = None
     capabilities: Capabilities = LOCAL
     local: str = ""
+    emulator: str | None = None
 
     @property
     def paths(self) -> RunPaths:

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..text import and_more, counted, duration, size
+from ..hardware import pricing
+from ..text import and_more, counted, duration, place, size
 from .policies import Checkpoints
 
 if TYPE_CHECKING:
@@ -19,19 +20,19 @@ _TASKS = 4
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
-    cloud = plan.target.lines(plan.job.resources, plan.job.limits)
-    found = [*_run(plan), *cloud, *_code(plan), *_python(plan), *_program(plan)]
+    found = [*_run(plan), *_cloud(plan), *_code(plan), *_python(plan), *_program(plan)]
     return [*found, *((finding.level, finding.message) for finding in plan.findings)]
 
 
 def short(plan: Plan) -> list[tuple[str, str]]:
     """Return the lines that `submit` prints first: what, where, the price, the warnings, and how much is hidden."""
-    cloud = plan.target.lines(plan.job.resources, plan.job.limits)
+    cloud = _cloud(plan)
     # Notes may tell what rented machines cost or lack.
     findings = [(each.level, each.message) for each in plan.findings if each.level != "note" or cloud]
     found = [
         ("run", plan.run_id),
         ("directory", plan.url),
+        *([("backend", place(plan.backend, plan.emulator))] if plan.emulator else []),
         ("tasks", f"{_hardware(plan)}: {and_more(plan.tasks, _TASKS)}, {plan.backend}"),
         ("entry", _entry(plan)),
         ("bundle", _bundle(plan)),
@@ -63,10 +64,17 @@ def _run(plan: Plan) -> list[tuple[str, str]]:
     return [
         ("run", plan.run_id),
         ("directory", plan.url),
-        ("backend", plan.backend),
+        ("backend", place(plan.backend, plan.emulator)),
         ("tasks", f"{_hardware(plan)}: {', '.join(plan.tasks)}"),
         ("entry", f"{plan.code.kind} {_entry(plan)}, started in {plan.code.cwd or 'the top folder'} of the bundle"),
     ]
+
+
+def _cloud(plan: Plan) -> list[tuple[str, str]]:
+    """Return where a cloud runs the job, and what that costs; an emulator bills nothing."""
+    rented = plan.target.rental(plan.job.resources, plan.job.limits)
+    costs = [] if rented is None else pricing.lines(rented, billed=not plan.emulator)
+    return [*plan.target.lines(plan.job.resources), *costs]
 
 
 def _entry(plan: Plan) -> str:

@@ -191,8 +191,8 @@ class Target(Value):
         """Return what a job rents, if anything."""
         return None
 
-    def lines(self, resources: Resources, limits: Limits) -> list[tuple[str, str]]:
-        """Return where a job runs and what that costs, as (label, text), for a plan."""
+    def lines(self, resources: Resources) -> list[tuple[str, str]]:
+        """Return where a job runs, as (label, text), for a plan."""
         return []
 
 
@@ -276,19 +276,18 @@ class Vertex(Target):
             timeout_s=limits.timeout_s,
         )
 
-    def lines(self, resources: Resources, limits: Limits) -> list[tuple[str, str]]:
+    def lines(self, resources: Resources) -> list[tuple[str, str]]:
         found = [
             ("project", self.project or "<project>"),
             ("region", ", then ".join(self.regions)),
             ("image", self.image or "<image>"),
         ]
-        rented = self.rental(resources, limits)
-        for pool in rented.pools:
+        for pool in self.pools(resources):
             row = pool.accelerator
             chips = "" if row.family == "cpu" else f" with {row.title or row.name} x {row.count or row.chips}"
             machines = f"{pool.role}: {pool.replicas} x {pool.machine}{chips}, {self.disk_gb} GB of disk"
             found.append((f"pool {pool.index}", machines))
-        return [*found, *pricing.lines(rented)]
+        return found
 
 
 # The value of each backend, by its name.

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from ..errors import InputError
+from ..text import emulator_at
 from .gcs.download import with_scheme
 
 EMULATOR = "PODLIFT_EMULATOR"
@@ -37,12 +38,33 @@ def address(environ: Mapping[str, str] | None = None) -> str:
     return _read(EMULATOR, os.environ if environ is None else environ)
 
 
+def asked(environ: Mapping[str, str] | None = None) -> str:
+    """Return the host and port of the emulator that stands in for Google Cloud here, or ""; InputError if invalid."""
+    return next((urlsplit(found).netloc for _, found in _named(environ)), "")
+
+
+def require(recorded: str | None, what: str, environ: Mapping[str, str] | None = None) -> str:
+    """Return `asked()`; InputError if `what` belongs to an emulator and Google Cloud would be asked, or the reverse.
+
+    `recorded` is the emulator in its plan: "" for Google Cloud, None if a plan of an earlier podlift does not tell.
+    """
+    now = asked(environ)
+    if recorded and not now:
+        raise InputError(
+            f"{what} belongs to the {emulator_at(recorded)}, but no emulator is configured here. Google Cloud was not asked. "
+            f"Next: use the line `export {EMULATOR}=...` that `podlift emulator --data DIR` prints."
+        )
+    if recorded == "" and now:
+        name = next(name for name, _ in _named(environ))
+        raise InputError(
+            f"{what} belongs to Google Cloud, but {name} names the {emulator_at(now)}, which was not asked. Next: unset {name}."
+        )
+    return now
+
+
 def storage_address() -> str:
     """Return the URL of the Cloud Storage emulator, or ""; InputError if the variable is invalid or nothing responds."""
-    for name in (EMULATOR, STORAGE_EMULATOR):
-        if found := _read(name, os.environ):
-            return _checked(name, found)
-    return ""
+    return next((_checked(name, found) for name, found in _named(None)), "")
 
 
 def checked_address() -> str:
@@ -58,6 +80,13 @@ def mask_token(text: str, environ: Mapping[str, str] | None = None) -> str:
         for token in _TOKEN.findall(given):
             text = text.replace(token, _MASK)
     return text
+
+
+def _named(environ: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:
+    """Yield each variable that names an emulator, and its URL; that of podlift's own counts first."""
+    for name in (EMULATOR, STORAGE_EMULATOR):
+        if found := _read(name, os.environ if environ is None else environ):
+            yield name, found
 
 
 def _read(name: str, environ: Mapping[str, str]) -> str:

@@ -112,7 +112,10 @@ def do(page: Path, shell: Shell, started: list[subprocess.Popen[str]]) -> None:
         if example.mark == "in the background":
             do_in_background(shell, example, started)
         elif example.kind == "console":
+            away = example.mark == "without the emulator"
+            shell.run("emulator=$PODLIFT_EMULATOR; unset PODLIFT_EMULATOR" if away else ":")
             differences += do_commands(shell, example)
+            shell.run("export PODLIFT_EMULATOR=$emulator" if away else ":")
         elif example.kind == "python":
             do_python(shell, example)
         elif example.title:

@@ -120,6 +120,8 @@ def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
         ("quota", f"{PREFIX}tpu_v5e (TPU v5e)"),
         ("quota", f"{PREFIX}pd_ssd: 100 (GB of boot disks)"),
     ]
+    unbilled = pricing.lines(rented(36000.0, accelerator="v5e-8"), billed=False)
+    assert [label for label, _ in unbilled] == ["quota", "quota"]
     unknown = dict(pricing.lines(rented(None, accelerator="h200:8"))[:2])
     assert unknown == {
         "price": "unknown on demand in us-central1; no source gives the price of h200:8 and the machine a3-ultragpu-8g",

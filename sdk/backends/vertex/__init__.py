@@ -24,8 +24,9 @@ class VertexBackend:
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Query the bucket, the image and the quotas, or only the cache. Tasks do not see this machine's disk."""
-        from . import locations
+        from . import locations, service
 
+        service.check_emulator()
         if online:
             from . import probe
 
@@ -52,7 +53,9 @@ class VertexBackend:
         return [
             *(Finding(level, text) for text in job_request.missing(target, draft.root)),
             *job_request.findings(target),
-            *of_vertex(draft.job, draft.facts, target=target, **place, strategies=draft.strategies),
+            *of_vertex(
+                draft.job, draft.facts, target=target, **place, strategies=draft.strategies, emulator=draft.emulator
+            ),
         ]
 
     def render(self, plan: Plan) -> Request:

@@ -25,6 +25,7 @@ from ...clock import Clock, SystemClock
 from ...errors import InputError, MissingError, PodliftError
 from ...storage import emulator
 from ...storage.retry import Retries, retry_after_s
+from .service import sentence, service_name
 from .states import VendorJob, state_name
 
 _WRITE_S, _READ_S = 60.0, 20.0
@@ -122,7 +123,7 @@ class JobClient:
             return self._read(lambda: _request("GET", name, "", _vendor_job))
         except VertexRejectedError as error:
             if error.status == 404:
-                raise MissingError(f"Vertex AI has no job {name!r}.") from error
+                raise MissingError(sentence(f"{service_name()} has no job {name!r}.")) from error
             raise
 
     def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]:
@@ -198,7 +199,14 @@ def _request(
         return convert(json.loads(data))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
-        raise OutcomeUnknownError(f"Vertex AI's response is not valid: {reason}. {_INTERCEPTED}") from error
+        what = f"the response of {service_name()} is not valid"
+        raise OutcomeUnknownError(sentence(f"{what}: {reason}. {_INTERCEPTED}")) from error
+
+
+def _unreachable(error: Exception) -> str:
+    reason = f"{type(error).__name__}: {emulator.mask_token(str(error))}"
+    step = "start it again: podlift emulator --data DIR --port PORT" if emulator.asked() else "check the network"
+    return sentence(f"{service_name()} cannot be reached: {reason}. Next: {step}.")
 
 
 def _failure(response: Any, data: bytes) -> PodliftError:
@@ -206,7 +214,7 @@ def _failure(response: Any, data: bytes) -> PodliftError:
     text = emulator.mask_token(_error_text(data) or str(response.reason or "no reason given"))
     if status in _REJECTIONS:
         return VertexRejectedError(text, status, wait_s)
-    return OutcomeUnknownError(f"Vertex AI failed: {status} {text}", wait_s)
+    return OutcomeUnknownError(sentence(f"{service_name()} failed: {status} {text}"), wait_s)
 
 
 def _error_text(data: bytes) -> str:
@@ -230,8 +238,7 @@ def _translated(error: Exception) -> PodliftError | None:
     if auth is not None and isinstance(error, auth.GoogleAuthError):
         return VertexRejectedError(f"The credentials are not accepted: {error}. {_LOGIN}", 401)
     if isinstance(error, (requests.RequestException, OSError)):
-        text = f"{type(error).__name__}: {emulator.mask_token(str(error))}"
-        return OutcomeUnknownError(f"Vertex AI cannot be reached: {text}. Next: check the network.")
+        return OutcomeUnknownError(_unreachable(error))
     return None
 
 

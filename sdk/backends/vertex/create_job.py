@@ -20,10 +20,11 @@ from ...errors import ConflictError, MissingError, PodliftError
 from ...logs import logger
 from ...spec.layout import RunPaths
 from ...status import Reason
+from ...storage import emulator
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ...text import duration
-from . import diagnose
+from . import diagnose, service
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .diagnose import Diagnosis
 from .states import VendorJob
@@ -272,6 +273,6 @@ def _not_created(
 ) -> JobNotCreatedError:
     region, diagnosis = rejections[-1]
     others = [f"{other}: {each.sentence or each.message}" for other, each in rejections[:-1]]
-    parts = [f"Vertex AI rejected the job in {region}. {diagnosis.message}", *others, *skipped]
+    parts = [f"{service.service_name()} rejected the job in {region}. {diagnosis.message}", *others, *skipped]
     text = " ".join(part if part.endswith((".", ")", '"')) else f"{part}." for part in parts)
-    return JobNotCreatedError(text, diagnosis.reason, notes)
+    return JobNotCreatedError(service.sentence(service.quoted(text, emulator.asked())), diagnosis.reason, notes)

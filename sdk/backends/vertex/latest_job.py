@@ -15,7 +15,7 @@ from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
-from . import create_job, states
+from . import create_job, service, states
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .create_job import KEYS, CreatedJob
 from .states import VendorJob
@@ -61,7 +61,7 @@ class LatestJob:
         try:
             self.vendor = self.client.get(created.name)
         except MissingError:
-            self.vendor, self.lost = None, states.lost(created.name).message
+            self.vendor, self.lost = None, states.lost(created.name, service.service_name()).message
         except OutcomeUnknownError:
             # While the service does not respond, the last known state remains valid.
             if not known:
@@ -122,7 +122,8 @@ class LatestJob:
             with suppress(MissingError):
                 if self._files.age_s(key) < _START_LIMIT_S:
                     return ""
-                return "The process that should have created its job ended too early, and Vertex AI has no such job."
+                who = service.service_name()
+                return f"The process that should have created its job ended too early, and {who} has no such job."
         return "Its job was never requested."
 
     def _events(self, kind: str) -> list[Event]:

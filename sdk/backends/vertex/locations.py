@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ...storage.cache import cache_folder
-from ...storage.emulator import EMULATOR
+from ...storage.emulator import EMULATOR, STORAGE_EMULATOR
 
 _TIMEOUT_S = 1.0
 _CACHED = ("location", "locationType")
@@ -34,7 +34,7 @@ def cached(root: str, environ: Mapping[str, str]) -> dict[str, object]:
 
 def store(root: str, about: Mapping[str, object], environ: Mapping[str, str], now: float) -> None:
     name = _name(root)
-    if not name or "location" not in about or environ.get(EMULATOR):
+    if not name or "location" not in about or environ.get(EMULATOR) or environ.get(STORAGE_EMULATOR):
         return
     # The cache is optional.
     with suppress(OSError, RuntimeError):

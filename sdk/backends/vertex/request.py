@@ -44,7 +44,8 @@ def parent(plan: Plan, region: str | None = None) -> str:
 
 
 def url(plan: Plan) -> str:
-    return f"https://{Vertex.of(plan.target).regions[0]}-aiplatform.googleapis.com/v1/{parent(plan)}/customJobs"
+    google = f"https://{Vertex.of(plan.target).regions[0]}-aiplatform.googleapis.com"
+    return f"{f'http://{plan.emulator}/TOKEN' if plan.emulator else google}/v1/{parent(plan)}/customJobs"
 
 
 def missing(options: Vertex, root: str) -> list[str]:

@@ -22,12 +22,12 @@ from ...records.timeline import Moment
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...status import Progress, Reason, State, Status
-from ...storage import trees
+from ...storage import emulator, trees
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ..base import LogLine
 from ..folder import CopiedRun
-from . import history, logs, states
+from . import history, logs, service, states
 from .create_job import KEYS, CreatedJob
 from .latest_job import LatestJob
 
@@ -58,6 +58,8 @@ class VertexRun(CopiedRun):
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self._polling = logs.polling()
         super().__init__(plan, clock, self._polling.poll_s)
+        service.check_emulator()
+        self._emulator = emulator.asked()
         self._options = Vertex.of(plan.target)
         self._store = self._copy.store
         self._job = LatestJob(plan, self._store, clock)
@@ -87,7 +89,7 @@ class VertexRun(CopiedRun):
         return not (self._job.lost or has_ended(self._plan.paths))
 
     def merge(self, status: Status) -> Status:
-        found = states.merge(status, self._job.vendor, project=str(self._options.project))
+        found = states.merge(status, self._job.vendor, project=str(self._options.project), emulator=self._emulator)
         if found.state is State.LOST and self._job.lost and found.failure is not None:
             lost = replace(found.failure, message=self._job.lost)
             return replace(found, reason=Reason.JOB_LOST, failure=lost)
@@ -210,6 +212,7 @@ class VertexRun(CopiedRun):
             cancel_requested_at=min((each.requested_at for each in self._cancel_requests()), default=None),
             provisioning=self._options.provisioning,
             timeout_s=self._plan.job.limits.timeout_s,
+            emulator=self._emulator,
         )
         if not states.is_explained(ended) and self._clock.now() < (job.ended or 0.0) + _ERROR_TEXT_S:
             return

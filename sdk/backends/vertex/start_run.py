@@ -19,12 +19,12 @@ from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...status import Reason, State
-from ...storage import cache, posix
+from ...storage import cache, emulator, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ..base import Request
-from . import client, create_job, locations
+from . import client, create_job, locations, service
 from . import request as job_request
 from .create_job import JobCreation, JobNotCreatedError, JobRequest
 from .run import write_verdict
@@ -34,6 +34,7 @@ _REGIONAL = "region"
 
 def check(request: Request) -> None:
     """Reject missing settings, an invalid patch, missing credentials and an unusable bucket."""
+    service.check_emulator()
     missing = job_request.missing(Vertex.of(request.plan.target), request.plan.root)
     if missing:
         raise InputError(missing)
@@ -44,7 +45,7 @@ def check(request: Request) -> None:
     root, options = request.plan.root, Vertex.of(request.plan.target)
     about = check_root(root, retry=INTERACTIVE)
     locations.store(root, about, os.environ, SystemClock().now())
-    found = vertex_online.place(root, about, options) if about else []
+    found = vertex_online.place(root, about, options, emulator=emulator.asked()) if about else []
     elsewhere = [finding.message for finding in found if finding.level == "error"]
     if elsewhere:
         raise InputError(elsewhere)

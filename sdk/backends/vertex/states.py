@@ -13,7 +13,7 @@ from ...process import exit_reasons
 from ...records.events import Event, error_of, first_failure, is_collateral, reason_of, since_resumed
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State, Status
 from ...text import compact_duration
-from . import diagnose
+from . import diagnose, service
 
 PREFIX = "JOB_STATE_"
 # Prefix of podlift's own output in a container.
@@ -79,11 +79,14 @@ def state_name(value: object) -> str:
     return text
 
 
-def merge(status: Status, job: VendorJob | None, *, project: str = "") -> Status:
-    """Return the status from a run's records, merged with that of the vendor's job."""
+def merge(status: Status, job: VendorJob | None, *, project: str = "", emulator: str = "") -> Status:
+    """Return the status from a run's records, merged with that of the vendor's job; `emulator` is the address of one."""
+    status = replace(status, service=service.named(emulator))
     if job is None:
         return status
-    merged = replace(status, vendor=job.state, console=console(job.name, project))
+    # The console knows nothing of an emulator's jobs.
+    page = "" if emulator else console(job.name, project)
+    merged = replace(status, vendor=job.state, console=page)
     if status.state.terminal:
         return merged
     known = _WAITING.get(job.state.removeprefix(PREFIX))
@@ -108,12 +111,15 @@ class EndedJob:
     cancel_requested_at: float | None = None  # Unix time in seconds
     provisioning: str = "standard"  # selects the advice
     timeout_s: float | None = None  # the job's time limit; None for that of Vertex AI
+    emulator: str = ""  # the address of the one that ran the job
     last_output: str = ""  # of the replica named by `silent_replica`
 
 
 def verdict(ended: EndedJob) -> dict[str, object]:
     """Return the data of the final record: state, reason, failure, and the vendor's state."""
     state, reason, failure = _decided(ended)
+    if failure is not None:
+        failure = replace(failure, message=service.quoted(failure.message, ended.emulator))
     return {
         "state": state.value,
         "reason": reason.value,
@@ -258,5 +264,6 @@ def replica_names(tasks: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def lost(job: str) -> Failure:
-    return Failure(task="", message=f"Vertex AI no longer has the job {job}, and no client saw its end.")
+def lost(job: str, service_name: str = service.VERTEX_AI) -> Failure:
+    message = service.sentence(f"{service_name} no longer has the job {job}, and no client saw its end.")
+    return Failure(task="", message=message)

@@ -11,6 +11,8 @@ from requests import exceptions as http
 from urllib3.exceptions import HTTPError
 
 from ...errors import AccessError, ConflictError, CorruptObjectError, MissingError, StoreError
+from ...text import emulator_at
+from .. import emulator
 from ..retry import retry_after_s
 from .auth import TokenError
 from .requests import DamagedError, GcsStatusError
@@ -75,7 +77,7 @@ def _of_status(error: GcsStatusError, bucket: str, role: str) -> RequestFailure:
         if "bucket does not exist" in message:
             return RequestFailure(
                 kind=StoreError,
-                text=f"there is no bucket {bucket!r}. Next: gcloud storage buckets create gs://{bucket}, or gcloud storage ls",
+                text=f"there is no bucket {bucket!r}. Next: {_create(bucket)}",
                 answered=True,
             )
         return RequestFailure(kind=MissingError, text="there is no such object", answered=True)
@@ -86,14 +88,19 @@ def _of_status(error: GcsStatusError, bucket: str, role: str) -> RequestFailure:
         what = "asks to slow down" if code in (429, 403) else "has failed"
         # The default is one second: the rate limit for writes to one object.
         wait_s = 1.0 if wait_s is None and code == 429 else wait_s
-        text = f"Google Cloud Storage {what} ({code}): {message}"
+        text = f"{_service()} {what} ({code}): {message}"
         return RequestFailure(kind=StoreError, text=text, retry=True, unsure=True, wait_s=wait_s, answered=True)
     if code == 400 and re.search("crc32c|checksum", message, re.IGNORECASE):
         text = f"it was damaged in transit (400): {message}"
         return RequestFailure(kind=CorruptObjectError, text=text, retry=True, answered=True)
-    return RequestFailure(
-        kind=StoreError, text=f"Google Cloud Storage rejects the request ({code}): {message}", answered=True
-    )
+    return RequestFailure(kind=StoreError, text=f"{_service()} rejects the request ({code}): {message}", answered=True)
+
+
+def _create(bucket: str) -> str:
+    # gcloud would create a real one.
+    if address := emulator.asked():
+        return f"start the {emulator_at(address)} with --bucket {bucket}"
+    return f"gcloud storage buckets create gs://{bucket}, or gcloud storage ls"
 
 
 def _forbidden(message: str, bucket: str, role: str) -> str:
@@ -134,13 +141,23 @@ def _of_network(error: http.RequestException | HTTPError) -> RequestFailure:
         return RequestFailure(kind=StoreError, text=f"the address is invalid: {reason}")
     if isinstance(error, http.Timeout) or "ReadTimeout" in type(error).__name__ or "timed out" in reason:
         unsure = not isinstance(error, http.ConnectTimeout)
-        text = "Google Cloud Storage did not respond in time. Next: check the network"
+        text = f"{_service()} did not respond in time. Next: {_check()}"
         return RequestFailure(kind=StoreError, text=text, retry=True, unsure=unsure)
     if _UNRESOLVED.search(reason):
         text = f"the host name cannot be resolved: {reason}. Next: check the network"
         return RequestFailure(kind=StoreError, text=text, retry=True)
-    text = f"Google Cloud Storage cannot be reached, or the connection broke: {reason}. Next: check the network"
+    text = f"{_service()} cannot be reached, or the connection broke: {reason}. Next: {_check()}"
     return RequestFailure(kind=StoreError, text=text, retry=True, unsure=True)
+
+
+def _service() -> str:
+    """Return what responds, or does not: the emulator has no other name, so that its errors are not taken for Google's."""
+    address = emulator.asked()
+    return f"the {emulator_at(address)}" if address else "Google Cloud Storage"
+
+
+def _check() -> str:
+    return "start the emulator again (podlift emulator --data DIR)" if emulator.asked() else "check the network"
 
 
 def _inner(error: BaseException) -> Any:

@@ -126,10 +126,23 @@ def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Calla
     assert sdk.Plan.from_json(made.to_json(), "here").facts == made.facts
 
 
+def in_cloud(online: dict[str, Any], **fields: Any) -> str:
+    """Return what a plan says about these answers of Google itself."""
+    facts = Facts(
+        python="3.11", executable="", tensorflow=None, keras=None, tf_keras=None, cpus=1, isolation=None, online=online
+    )
+    target = sdk.Vertex(**{"project": "podlift", "bucket": "b-1", "image": IMAGE, **fields})
+    return "\n".join(each.message for each in of_vertex(sdk.Job("train.py"), facts, target=target))
+
+
 def test_a_bucket_that_is_not_there_is_refused_with_the_command_that_makes_it(plan: Callable[..., sdk.Plan]) -> None:
-    create = "Next: gcloud storage buckets create gs://nobodys-own --location=us-central1"
+    # gcloud would make a real one.
+    create = r"Next: start the emulator at 127.0.0.1:\d+ with --bucket nobodys-own@us-central1\.$"
     with pytest.raises(InputError, match=f"^There is no bucket gs://nobodys-own. {create}"):
         plan(bucket="nobodys-own")
+    missing = {"name": "nobodys-own", "exists": False, "status": 404, "error": "", "about": {}}
+    create = "Next: gcloud storage buckets create gs://nobodys-own --location=us-central1, or gcloud storage ls."
+    assert f"There is no bucket gs://nobodys-own. {create}" in in_cloud({"bucket": missing})
 
 
 def test_submit_asks_too_and_starts_nothing(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
@@ -155,9 +168,12 @@ def test_a_bucket_that_tells_nothing_of_itself_is_a_note(podlift_vertex: Cloud, 
 def test_a_multi_region_bucket_is_refused(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
     create(podlift_vertex, "all-of-it", location="US")
     with pytest.raises(
-        InputError, match=r"multi-region bucket \(US\).*Next: gcloud storage buckets create .* --location=us-central1"
+        InputError, match=r"multi-region bucket \(US\).*Next: start the emulator .* with --bucket NAME@us-central1"
     ):
         plan(bucket="all-of-it")
+    about = {"location": "US", "locationType": "multi-region"}
+    found = {"name": "all-of-it", "exists": True, "status": 200, "error": "", "about": about}
+    assert "Next: gcloud storage buckets create gs://NAME --location=us-central1" in in_cloud({"bucket": found})
 
 
 def test_a_bucket_of_another_region_is_refused_with_the_region_that_fits(
@@ -177,12 +193,14 @@ def test_of_several_regions_those_without_the_bucket_are_named(plan: Callable[..
 def test_what_a_bucket_keeps_and_nobody_needs_is_told_as_the_doctor_tells_it(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
-    found = said(plan(), "warning")
+    made = plan()
+    assert "billed" not in said(made, "warning"), "an emulator bills nothing"
     assert (
-        "billed for another 7 days. Next: gcloud storage buckets update gs://podlift-runs --clear-soft-delete." in found
+        "billed for another 7 days. Next: gcloud storage buckets update gs://podlift-runs --clear-soft-delete."
+        in in_cloud(made.facts.online)
     )
     change(podlift_vertex, softDeletePolicy={"retentionDurationSeconds": "0"}, versioning={"enabled": True})
-    found = said(plan(), "warning")
+    found = in_cloud(plan().facts.online)
     assert "soft delete" not in found
     assert "kept and billed forever. Next: gcloud storage buckets update gs://podlift-runs --no-versioning." in found
 
@@ -191,21 +209,21 @@ def test_a_quota_that_is_too_small_is_a_warning_with_the_place_to_ask_for_more(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "quota"})
-    found = said(plan(), "warning")
-    assert f"The quota {N1} is 0 in us-central1, but 4 are needed (CPUs of n1 machines)" in found
-    assert f"iam-admin/quotas?project={podlift_vertex.project}" in found
+    made = plan()
+    small = f"The quota {N1} is 0 in us-central1, but 4 are needed (CPUs of n1 machines)"
+    assert f"{small}: the emulator at 127.0.0.1:" in said(made, "warning")
+    found = in_cloud(made.facts.online)
+    assert f"{small}: Vertex AI would reject" in found and f"iam-admin/quotas?project={podlift_vertex.project}" in found
 
 
 def test_quotas_that_nobody_tells_are_a_note_with_the_command_that_shows_them(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "quotas.get", "status": 403})
-    found = said(plan(), "note")
-    assert "Quotas were not checked: 403" in found
-    assert (
-        "Next: gcloud alpha services quota list --service=aiplatform.googleapis.com --consumer=projects/podlift"
-        in found
-    )
+    made = plan()
+    assert "Quotas were not checked: 403" in said(made, "note") and "gcloud alpha" not in said(made, "note")
+    listed = "gcloud alpha services quota list --service=aiplatform.googleapis.com --consumer=projects/podlift"
+    assert f"Next: {listed}" in in_cloud(made.facts.online)
 
 
 def test_the_emulator_knows_no_images_and_the_plan_says_so(plan: Callable[..., sdk.Plan]) -> None:
