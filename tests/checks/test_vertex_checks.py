@@ -210,7 +210,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Vertex AI has no region 'us-centrall1'",
         "regions=['us-central1']",
     ),
-    ("no region", {T + "regions": ["europe-north9"]}, "no region 'europe-north9'", "regions=['europe-north1']"),
+    ("no region", {T + "regions": ["europe-north9"]}, "no region 'europe-north9'", "regions=['europe-north2']"),
     ("no region anywhere", {T + "regions": ["mars-hill1"]}, "no region 'mars-hill1'", "regions=['us-central1']"),
     ("a region twice", {T + "regions": ["us-east1", "us-east1"]}, "more than once", "regions=['us-east1']"),
     # Spot and flex-start.

@@ -89,7 +89,7 @@ def test_a_verdict_is_not_changed_by_what_the_vendor_says() -> None:
 
 
 def test_without_a_job_the_records_stand_alone() -> None:
-    assert merge(status(), None) == status()
+    assert merge(status(), None) == dataclasses.replace(status(), service="Vertex AI")
 
 
 FAILED = event("failed", 20.0, type="KeyError", message="'column'", traceback='Traceback\n  File "t.py", line 1\n')
@@ -226,7 +226,7 @@ def test_replicas_have_the_names_of_tasks_whatever_the_pools() -> None:
 def test_merging_changes_only_what_it_says() -> None:
     before = status("RUNNING", "training")
     told = merge(before, job("RUNNING"))
-    assert dataclasses.replace(told, vendor="", console="") == before
+    assert dataclasses.replace(told, vendor="", console="", service="") == before
 
 
 EXITED = 'The replica workerpool1-1 exited with a non-zero status of 3. Termination reason: Error. Its "log".'
