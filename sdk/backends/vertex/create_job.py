@@ -150,7 +150,8 @@ class JobCreation:
             if isinstance(answer, CreatedJob):
                 return answer
             rejections.append((region, answer))
-            self._note(f"{region} rejected the job ({answer.reason.value}). {answer.sentence or answer.message}")
+            why = service.quoted(answer.sentence or answer.message, emulator.asked())
+            self._note(f"{region} rejected the job ({answer.reason.value}). {why}")
             if answer.reason not in _REGIONAL:
                 break
         raise _not_created(rejections, skipped, self._notes)

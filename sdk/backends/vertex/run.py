@@ -112,7 +112,7 @@ class VertexRun(CopiedRun):
             # The times and the state of the job explain a lot without it.
             with suppress(PodliftError):
                 log = logs.of_service(str(self._options.project), job.id, self._clock)
-        return history.moments(
+        found = history.moments(
             read_events(self._plan.paths, ("final",)),
             job,
             self._job.notes(),
@@ -120,6 +120,13 @@ class VertexRun(CopiedRun):
             provisioning=self._options.provisioning,
             now=self._clock.now(),
         )
+        return [
+            replace(each, text=self._quoted(each.text), causes=tuple(self._quoted(cause) for cause in each.causes))
+            for each in found
+        ]
+
+    def _quoted(self, text: str) -> str:
+        return service.quoted(text, self._emulator)
 
     def fetch_outputs(self) -> None:
         """Download the outputs. The model was written directly to the bucket."""

@@ -31,7 +31,10 @@ def quoted(text: str, address: str) -> str:
     """Return a text about a job in an emulator's name, without links to the console, which knows nothing of such a job."""
     if not address:
         return text
-    return _CONSOLE_LINK.sub("", text).replace(f"{VERTEX_AI} reports", sentence(f"{named(address)} reports"))
+    at_start = re.sub(
+        r"(^|\. )Vertex AI reports", rf"\1{sentence(named(address))} reports", _CONSOLE_LINK.sub("", text)
+    )
+    return re.sub(r"Vertex AI (?=reports|does not report)", f"{named(address)} ", at_start)
 
 
 def check_emulator() -> None:
