@@ -18,6 +18,7 @@ from .packaging import bundle
 from .planning import remote
 from .planning.pack import bundle_of, packaged
 from .planning.prepare import make_plan
+from .planning.roots import asked_here
 from .planning.settings.merge import Destination, missing_variables
 from .records.events import Event, resume_count, saved_step, source_of
 from .records.recorder import Recorder
@@ -25,7 +26,7 @@ from .spec.code import PackedFile
 from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Reason, State, Status
-from .storage import emulator, posix
+from .storage import posix
 from .text import and_more
 
 _SHOWN = 5
@@ -56,7 +57,7 @@ def execute(made: Plan, *, exact: bool = True) -> Plan:
 def _execute(made: Plan, exact: bool) -> Plan:
     made = remote.with_local_folder(made, os.environ)
     if made.local:
-        made = replace(made, emulator=emulator.require(made.emulator, f"The plan of {made.run_id}"))
+        made = asked_here(made, "plan of", os.environ)
     backend = backends.load(made.backend)
     backend.check(backend.render(made))
     if exact:

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from .. import ids
@@ -18,11 +17,10 @@ from ..records.sync import push
 from ..records.sync.index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
-from ..storage import cache, emulator, posix
+from ..storage import cache, posix
 from ..storage.checksums import sha256
 from ..storage.gcs.files import INTERACTIVE, BucketFiles
-from ..text import emulator_at
-from .roots import in_bucket
+from .roots import asked_here, in_bucket, on_emulator
 
 
 def with_local_folder(plan: Plan, environ: Mapping[str, str]) -> Plan:
@@ -61,16 +59,13 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
         )
     paths = RootPaths(_folder(root, environ)).run(run_id)
     copy = SyncedRun(paths, url, SystemClock())
-    asked = emulator.asked(environ)
     try:
         copy.pull_plan()
     except MissingError:
-        where = f" Looked at the {emulator_at(asked)}." if asked else ""
-        raise RunNotFoundError(f"No such run. Received: {url!r}.{where} Next: podlift runs --root {root}.") from None
+        where = on_emulator(environ)
+        raise RunNotFoundError(f"No such run{where}. Received: {url!r}. Next: podlift runs --root {root}.") from None
     # The root may have another name since, for example if the bucket was copied.
-    found = read_plan(paths, root)
-    # Before the next request, as the plan may be a copy on this machine.
-    emulator.require(found.emulator, f"The run {run_id}", environ)
+    found = asked_here(read_plan(paths, root), "run", environ)
     if found.run_id != run_id:
         raise CorruptRunError(
             f"{url!r} contains the run {found.run_id!r}. The directory of a run must have the run's name."
@@ -78,8 +73,8 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
     # For a run of this machine, the bucket is only checked for resumes on other machines.
     with suppress(StoreError) if is_owned(paths) else nullcontext():
         copy.pull_resumes()
-        found = read_plan(paths, root)
-    return replace(found, emulator=asked)
+        return asked_here(read_plan(paths, root), "run", environ)
+    return found
 
 
 def adopt(plan: Plan, resumes: int, record: str) -> bool:

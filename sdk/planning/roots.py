@@ -6,12 +6,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path, PurePath
 
 from .. import backends
 from ..errors import InputError, Problems
 from ..packaging.paths import usable
+from ..spec.plan import Plan
 from ..spec.values import is_utf8
+from ..storage import emulator
+from ..text import emulator_at
 from .settings import file as configfile
 
 _DEFAULT_ROOT = "~/.podlift"
@@ -72,6 +76,17 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str], backend
 
 def in_bucket(root: str) -> bool:
     return root.startswith("gs://")
+
+
+def on_emulator(environ: Mapping[str, str]) -> str:
+    """Return " on the emulator at HOST:PORT" if one stands in for Google Cloud here, else ""."""
+    address = emulator.asked(environ)
+    return f" on the {emulator_at(address)}" if address else ""
+
+
+def asked_here(plan: Plan, what: str, environ: Mapping[str, str]) -> Plan:
+    """Return a plan with the emulator that is asked here; InputError, before any request, if it belongs elsewhere."""
+    return replace(plan, emulator=emulator.require(plan.emulator, f"The {what} {plan.run_id}", environ))
 
 
 def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: bool) -> str:
