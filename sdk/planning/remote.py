@@ -62,8 +62,7 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
     try:
         copy.pull_plan()
     except MissingError:
-        where = on_emulator(environ)
-        raise RunNotFoundError(f"No such run{where}. Received: {url!r}. Next: podlift runs --root {root}.") from None
+        raise RunNotFoundError(f"No such run{on_emulator(environ)}. Received: {url!r}. Next: podlift runs.") from None
     # The root may have another name since, for example if the bucket was copied.
     found = asked_here(read_plan(paths, root), "run", environ)
     if found.run_id != run_id:
