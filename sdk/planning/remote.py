@@ -62,13 +62,13 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
     try:
         copy.pull_plan()
     except MissingError:
-        raise RunNotFoundError(f"No such run{on_emulator(environ)}. Received: {url!r}. Next: podlift runs.") from None
+        raise RunNotFoundError(
+            f"No such run{on_emulator(environ)}. Received: {url!r}. Next: podlift runs --root {root}."
+        ) from None
     # The root may have another name since, for example if the bucket was copied.
     found = asked_here(read_plan(paths, root), "run", environ)
     if found.run_id != run_id:
-        raise CorruptRunError(
-            f"{url!r} contains the run {found.run_id!r}. The directory of a run must have the run's name."
-        )
+        raise CorruptRunError(f"{url!r} contains the run {found.run_id!r}: a run's directory has its name.")
     # For a run of this machine, the bucket is only checked for resumes on other machines.
     with suppress(StoreError) if is_owned(paths) else nullcontext():
         copy.pull_resumes()
