@@ -35,8 +35,12 @@ class ProgressWriter:
                 file.flush()
                 self._map = mmap.mmap(file.fileno(), PROGRESS.size)
 
+    @property
+    def steps(self) -> int:
+        return self._steps
+
     def begin(self, steps: int) -> None:
-        """Start from the steps of earlier attempts: steps are those of the run. This does not count as a sign of life."""
+        """Set the steps of the run, those of earlier attempts included. This does not count as a sign of life."""
         self._steps = steps
         self._write()
 
@@ -133,8 +137,12 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
         async_safe = True
         _step = _begun = _in_epoch = 0
         _steps: int | None = None
+        # The steps before this fit, or before its first epoch here if it continues from a checkpoint.
+        _before: int | None = None
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            if self._before is None:
+                self._before = reporter.progress.steps
             params, self._in_epoch = getattr(self, "params", None) or {}, 0
             reporter.progress.epoch(epoch + 1, params.get("epochs") or 0, params.get("steps") or self._steps or 0)
 
@@ -145,7 +153,8 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
             # An execution of several steps has the number of its last step; before Keras 3.11, of its first.
             self._step += max(1, batch + 1 - self._begun)
             self._in_epoch = max(batch + 1, self._in_epoch + 1)
-            reporter.stepped(of_epoch=self._in_epoch)
+            # All steps, not one more: the program's own callbacks may report numbers of steps too.
+            reporter.stepped((self._before or 0) + self._step, of_epoch=self._in_epoch)
 
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
             reporter.progress.beat()
@@ -155,6 +164,7 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             # If the size of the data is unknown, the first epoch tells it.
             self._steps = self._in_epoch
+            reporter.progress.begin((self._before or 0) + self._step)
             reporter.report(dict(logs or {}), step=self._step, epoch=epoch)
 
     @around(module.CallbackList, "__init__")

@@ -8,6 +8,7 @@ import struct
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
@@ -48,6 +49,17 @@ data = tf.data.Dataset.from_generator(batches, output_signature=(tf.TensorSpec((
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(data, epochs=3, verbose=0, callbacks=[Waits()])
+
+import sdk
+
+class Reports(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        sdk.context().report({"mine": 1.0}, step=epoch)
+    def on_train_batch_end(self, batch, logs=None):
+        sdk.context().report({"batch": batch})
+
+model.compile("sgd", "mse", steps_per_execution=10)
+model.fit(data.repeat(), steps_per_epoch=20, epochs=2, verbose=0, callbacks=[Reports()])
 """
 
 
@@ -101,7 +113,10 @@ def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, 
     finally:
         go_on.touch()
     assert run.wait(limit_s).state is sdk.State.SUCCEEDED
-    assert str(run.progress()) == "epoch 3/3 step 4/4"
+    # The second fit does ten steps in an execution, and its callback reports numbers of its own.
+    assert run.progress() == Progress(step=12 + 40, epoch=2, epochs=2, epoch_step=20, epoch_steps=20)
+    last = cast("MetricRecord", run.metrics()[-1])
+    assert (last["step"], is_stale(run.progress(), last, attempt=1)) == (40, False)
     assert "\nprogress" not in here("status", run.id).stdout
 
 
