@@ -40,6 +40,7 @@ class FolderRun:
         """Do nothing: the folder is current."""
 
     def supervised(self) -> bool:
+        """Return whether the supervisor's process exists."""
         return supervision.is_supervised(self._plan.paths, self._clock)
 
     def merge(self, status: Status) -> Status:
@@ -47,6 +48,7 @@ class FolderRun:
         return status
 
     def progress(self) -> Progress | None:
+        """Return the progress from the first task's file."""
         return position(self._plan.paths, self._plan.tasks[0])
 
     def history(self) -> Sequence[Moment]:
@@ -54,6 +56,8 @@ class FolderRun:
         return ()
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
+        """Yield the lines of the log files. With `follow`, until the supervisor has ended."""
+
         def supervised() -> bool:
             supervised = self.supervised()
             self.refresh(logs=True)
@@ -62,6 +66,7 @@ class FolderRun:
         return log_lines.read(self._plan, task=task, attempt=attempt, follow=follow, supervised=supervised)
 
     def cancel(self, grace_s: float) -> None:
+        """Write a cancel request for the supervisor."""
         try:
             request_cancel(self._plan.paths, f'{{"grace_s": {float(grace_s)}}}\n'.encode())
         except OSError as error:

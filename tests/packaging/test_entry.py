@@ -78,6 +78,7 @@ def test_an_entry_that_is_not_there_names_what_is_near(write, entry: str, said: 
         ("from helpr import x\n", "imports 'helpr'"),
         ("import helper.sub\n", "imports 'helper.sub'"),
         ("if __name__ == '__main__':\n    import helpr\n", "train.py:2 imports 'helpr'"),
+        ("if u'__main__' == __name__:\n    import helpr\n", "train.py:2 imports 'helpr'"),
         ("import helper\n", "helper.py:1 imports 'deeper'"),
     ],
 )

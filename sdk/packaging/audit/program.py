@@ -14,7 +14,10 @@ from ...errors import InputError
 from ...runtime import cells
 from ..entry import LocatedEntry
 
-_MAIN_TESTS = ("__name__ == '__main__'", "'__main__' == __name__")
+# `u"__main__"` too, which ast.unparse writes with its u.
+_MAIN_TESTS = tuple(
+    test for text in ("'__main__'", "u'__main__'") for test in (f"__name__ == {text}", f"{text} == __name__")
+)
 
 
 @dataclass(frozen=True)
