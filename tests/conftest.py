@@ -40,7 +40,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure() -> None:
-    """Stop at once if a dependency is missing: a supervisor without it fails in ways that do not name it."""
+    """Forget the user's settings, and stop at once if a dependency is missing."""
+    # Fixtures of modules run before `_no_settings`.
+    for name in filter(_is_setting, list(os.environ)):
+        del os.environ[name]
+    # A supervisor without a dependency fails in ways that do not name it.
     wanted = parse_toml(Path(__file__).parents[1].joinpath("pyproject.toml").read_bytes(), "pyproject.toml")["project"]
     lines = [Requirement(line) for line in (*wanted["dependencies"], *wanted["optional-dependencies"]["dev"][1:])]
     lines = [line for line in lines if line.marker is None or line.marker.evaluate()]
@@ -49,6 +53,10 @@ def pytest_configure() -> None:
         pytest.exit(
             f"Not installed: {', '.join(missing)}. Next: .venv/bin/pip install -e '.[tf,jobs,dev]'.", returncode=2
         )
+
+
+def _is_setting(name: str) -> bool:
+    return name.startswith("PODLIFT_") or name in ("TF_CONFIG", "CLUSTER_SPEC")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -66,9 +74,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def _no_settings(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    for name in list(os.environ):
-        if name.startswith("PODLIFT_") or name in ("TF_CONFIG", "CLUSTER_SPEC"):
-            monkeypatch.delenv(name)
+    for name in filter(_is_setting, list(os.environ)):
+        monkeypatch.delenv(name)
     if "tmp_path" in request.fixturenames:
         home = request.getfixturevalue("tmp_path")
     else:

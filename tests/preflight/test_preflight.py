@@ -181,6 +181,9 @@ def test_a_program_without_a_step_has_no_verdict_and_says_why(write, capsys, tex
     assert f"stopped after: code unpacked. {why}" in shown
     assert "v5e-8: no verdict: " in shown and "no step was inspected" in shown
     assert "nothing that a TPU refuses" not in shown
+    if text == "print('no model')":
+        assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == code
+        assert why in capsys.readouterr().out, "for people"
 
 
 NEVER = """

@@ -14,6 +14,11 @@ from support import LIMIT_S
 
 import sdk
 
+# pytester forgets the modules that pytest in this process imports first: then their classes would exist twice.
+import sdk.launch
+import sdk.planning.prepare
+import sdk.spec.edge
+
 pytest_plugins = ["pytester"]
 
 REPO = str(Path(sdk.__file__).parent.parent)

@@ -6,21 +6,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc
 import pytest
-from google.api_core import exceptions
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import aiplatform
-from google.cloud.aiplatform import jobs, training_jobs
-from google.cloud.aiplatform.utils.source_utils import _TrainingScriptPythonPackager
-from google.cloud.aiplatform_v1 import JobServiceClient
-from google.cloud.aiplatform_v1.services.job_service.transports import JobServiceGrpcTransport
-from google.cloud.aiplatform_v1.types import PipelineState
 from served import WAIT_S
+from support import Later
 from test_installing import module, wheel
 
 from sdk.testing.vertex import Cloud
 
+# Their import takes seconds, which collection would spend in every run of any test.
+grpc, exceptions = Later("grpc"), Later("google.api_core.exceptions")
+aiplatform = Later("google.cloud.aiplatform")
+AnonymousCredentials = Later("google.auth.credentials", "AnonymousCredentials")
+JobServiceClient = Later("google.cloud.aiplatform_v1", "JobServiceClient")
+JobServiceGrpcTransport = Later("google.cloud.aiplatform_v1.services.job_service.transports", "JobServiceGrpcTransport")
+PipelineState = Later("google.cloud.aiplatform_v1.types", "PipelineState")
+TrainingScriptPythonPackager = Later("google.cloud.aiplatform.utils.source_utils", "_TrainingScriptPythonPackager")
 RETIRED = "us-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17:latest"
 CURRENT = "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"
 # What needs a network in any of these is a folder.
@@ -40,7 +40,7 @@ with open(folder + task, "w") as file:
 """
 GIVEN = {"args": ["--epochs", "3"], "environment_variables": OFFLINE}
 # The longest answer to a request that is not served; a client that repeats it takes half a minute.
-PROMPT_S = 10.0
+PROMPT_S = 25.0
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def google(cloud, monkeypatch) -> Iterator[Cloud]:
     cloud.reset()
     cloud.client().create_bucket("mine")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
-    for each in (jobs, training_jobs):
-        monkeypatch.setattr(each, "_JOB_WAIT_TIME", 0.1)
+    for each in ("jobs", "training_jobs"):
+        monkeypatch.setattr(f"google.cloud.aiplatform.{each}._JOB_WAIT_TIME", 0.1)
     aiplatform.init(
         project="podlift",
         location="us-central1",
@@ -142,7 +142,7 @@ def test_a_package_that_is_not_there_is_named_in_the_log(google) -> None:
 
 
 def test_a_package_whose_needs_are_nowhere_or_whose_module_is_wrong_fails_with_a_reason(google, script) -> None:
-    packager = _TrainingScriptPythonPackager(str(script), requirements=["podlift-needs-this"])
+    packager = TrainingScriptPythonPackager(str(script), requirements=["podlift-needs-this"])
     uri = packager.package_and_copy_to_gcs("gs://mine", project="podlift", credentials=AnonymousCredentials())
     job = aiplatform.CustomPythonPackageTrainingJob("digits", uri, packager.module_name, CURRENT)
     with pytest.raises(RuntimeError):
@@ -175,7 +175,7 @@ def setuptools_link(cloud: Cloud) -> str:
 
 
 def test_custom_python_package_training_job_runs(google, script) -> None:
-    packager = _TrainingScriptPythonPackager(str(script))
+    packager = TrainingScriptPythonPackager(str(script))
     uri = packager.package_and_copy_to_gcs("gs://mine", project="podlift", credentials=AnonymousCredentials())
     job = aiplatform.CustomPythonPackageTrainingJob("digits", uri, packager.module_name, RETIRED)
     job.run(**GIVEN, replica_count=2)

@@ -34,10 +34,9 @@ def gcloud(tmp_path) -> Iterator:
     own = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO) as emulator:
         lines = [emulator.stdout.readline()]
-        lines += iter(
-            emulator.stderr.readline,
-            "#                 api_endpoint=os.environ['PODLIFT_EMULATOR'], api_transport='rest')\n",
-        )
+        while not lines[-1].endswith("api_transport='rest')\n"):
+            lines.append(emulator.stderr.readline())
+            assert lines[-1], f"the emulator has ended: {lines}"
         source = tmp_path / "settings.sh"
         source.write_text("".join(lines))
         own |= {
