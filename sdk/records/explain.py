@@ -236,7 +236,8 @@ class _Story:
 
     def _waiting(self) -> str:
         """What the service says that the run waits for now, or ""."""
-        return next((" ".join(each.causes) for each in self._context.service if each.time == timeline.NOW), "")
+        said = [" ".join(each.causes) for each in self._context.service if each.time == timeline.NOW]
+        return next(filter(None, said), "")
 
     def _saved(self) -> str:
         """How far the training came, and what of it is saved."""

@@ -233,6 +233,6 @@ def query(
             ) from error
         problem = f"{response.status_code} {response.text[:300]}"
         if response.status_code in (401, 403):
-            raise AccessError(f"The logs cannot be read: {problem}. This requires roles/logging.viewer on the project.")
+            raise AccessError(f"The logs cannot be read without roles/logging.viewer on the project: {problem}")
         again = response.status_code in _BUSY and tries.again(retry_after_s(response.headers))
     raise StoreError(f"The logs cannot be read: {problem}. Next: try again.")

@@ -18,7 +18,7 @@ from ...clock import Clock
 from ...errors import PodliftError, StoreError
 from ...records.events import Event, source_of
 from ...records.recorder import has_ended, read_events
-from ...records.timeline import Moment
+from ...records.timeline import NOW, Moment
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...status import Progress, Reason, State, Status
@@ -106,13 +106,16 @@ class VertexRun(CopiedRun):
         return self._copy.progress
 
     def history(self) -> Sequence[Moment]:
-        """Return what Vertex AI did with its jobs. Its log is read for it, once, if the job is not older than the log."""
+        """Return what Vertex AI did with its jobs, by its own log as far as that can be read."""
         job, log = self._job.vendor, list[logs.LogEntry]()
-        if job is not None:
-            # The times and the state of the job explain a lot without it.
-            with suppress(PodliftError):
+        unread: list[Moment] = []
+        try:
+            if job is not None:
                 log = logs.of_service(str(self._options.project), job.id, self._clock)
-        found = history.moments(
+        except PodliftError as error:
+            # The times and the state of the job explain a lot without it.
+            unread = [Moment(time=NOW, source=logs.SERVICE, text=str(error))]
+        found = unread + history.moments(
             read_events(self._plan.paths, ("final",)),
             job,
             self._job.notes(),

@@ -254,6 +254,19 @@ def test_a_stockout_names_what_may_be_had_instead(podlift_vertex: Cloud, start: 
     assert why.endswith(f"Next: podlift resume {again}"), "without a machine there are no logs"
 
 
+def test_without_access_to_the_log_of_the_service_the_rest_is_explained_and_the_role_is_named(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    hold = {"api": "vertex", "kind": "hold"}
+    podlift_vertex.faults(hold, {"api": "vertex", "kind": "status_before", "operation": "entries.list", "status": 403})
+    run = start()
+    why = " ".join(run.why().split())
+    assert "use the quota that it needs" in why
+    assert "service created job" in why
+    assert "now service The logs cannot be read without roles/logging.viewer on the project: 403" in why
+    run.cancel(grace_s=0)
+
+
 def test_a_submit_says_on_stderr_that_it_searches_for_a_lost_job(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
