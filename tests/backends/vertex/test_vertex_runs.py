@@ -312,7 +312,7 @@ def test_a_job_that_was_removed_before_a_client_saw_its_end_is_lost_and_its_reco
     status = run.status()
     assert (status.state, status.reason, status.exit_code) == (State.LOST, Reason.JOB_LOST, 3)
     why = run.why()
-    assert f"Vertex AI no longer has the job {name}" in why
+    assert f"no longer has the job {name}" in why
     assert "supervisor" not in why
     assert "chief-0    done" in why
     assert why.endswith(f"podlift resume {run.url}")
