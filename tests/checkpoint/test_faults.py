@@ -35,6 +35,7 @@ from sdk.errors import (
 from sdk.spec.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
 
+from . import parts
 from .parts import CLOCK, Attempt, check, contents, files, restored
 
 
@@ -118,7 +119,7 @@ def test_a_save_that_fails_in_a_way_that_nothing_expects_is_not_taken_for_saved(
 ) -> None:
     saved(store, 1)
     attempt = Attempt(FaultyStore(store, StoreFault("put_new", "data/", error=UnprintableError("?"))), 1)
-    monkeypatch.setattr("tests.checkpoint.parts.CLOCK", BrokenClock())
+    monkeypatch.setattr(parts, "CLOCK", BrokenClock())
     for saver in (*attempt.savers, *Attempt(store, 2).savers):
         ticket = saver.save(contents(2), step=2)
         assert ticket is not None
@@ -349,10 +350,10 @@ def test_28_nothing_depends_on_what_time_it_is(
     store: PosixStore, hours: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(store, 1, 2)
-    monkeypatch.setattr("tests.checkpoint.parts.CLOCK", Skewed(hours))
+    monkeypatch.setattr(parts, "CLOCK", Skewed(hours))
     saved(store, 3, 4, 5, 6, number=1)
     assert restored(store) == 6
-    monkeypatch.setattr("tests.checkpoint.parts.CLOCK", Skewed(-hours))
+    monkeypatch.setattr(parts, "CLOCK", Skewed(-hours))
     saved(store, 7, number=2)
     assert restored(store) == 7
 
