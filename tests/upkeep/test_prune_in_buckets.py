@@ -14,7 +14,9 @@ import pytest
 from support import GOLDEN_FILES, LIMIT_S
 
 import sdk
+from sdk.clock import SystemClock
 from sdk.planning import remote
+from sdk.records.recorder import Recorder
 from sdk.records.sync import push
 from sdk.storage.gcs.files import BucketFiles
 from sdk.upkeep import prune
@@ -176,7 +178,7 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
 def test_a_run_that_is_being_removed_is_not_resumed(gcs, make, tmp_path) -> None:
     run = make("a")
     plan, record = sdk.attach(f"{ROOT}/runs/{run}").plan, "0000.client-1.000001.resumed.json"
-    Path(plan.paths.events, record).write_text("{}")
+    Recorder(plan.paths, "client-1", 0, SystemClock()).record("resumed")
     gcs.client().bucket("mine").blob(f"podlift/runs/{run}/plan.json").delete()
     with pytest.raises(sdk.errors.RunNotFoundError, match="is being removed"):
         remote.adopt(plan, 1, record)
