@@ -40,7 +40,7 @@ def trained(folder, cases, **environment):
     for mode in ("whole", "resumed"):
         env = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"} | environment
         command = [sys.executable, str(SCRIPT), mode, str(folder), *cases]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1200)
         assert done.returncode == 0, done.stderr[-5000:]
 
 
