@@ -170,10 +170,11 @@ def _info(url: str, *, whole: bool = False) -> RunInfo | None:
     try:
         summary = summaries.read(RunPaths(url)) if whole else None
         if summary is not None:
-            return RunInfo(id=name, url=url, status=summary.status, **vars(summary.shown))
+            return RunInfo(id=name, url=url, status=summary.status, place=summary.shown.backend, **vars(summary.shown))
         run = attach(url)
-        shown = vars(summaries.shown(run.plan.paths))
-        return RunInfo(id=name, url=url, status=run.status(), emulator=run.plan.emulator or "", **shown)
+        shown = dict(vars(summaries.shown(run.plan.paths)))
+        shown |= {"emulator": run.plan.emulator or "", "place": run.plan.place}
+        return RunInfo(id=name, url=url, status=run.status(), **shown)
     except Exception as error:  # one broken directory must not hide the others
         if not in_bucket(url) and not os.path.lexists(url):
             return None

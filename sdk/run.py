@@ -33,7 +33,7 @@ from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Progress, State, Status
 from .storage import trees
-from .text import emulator_at, place
+from .text import emulator_at
 
 _POLL_S = 0.1
 # The minimum time between two requests to a bucket for the last checkpoint.
@@ -78,6 +78,7 @@ class RunInfo:
         metrics: the last value of every metric, by name.
         metric: the main metric: the one of `Checkpoints(best)`, else val_loss, else loss, else the first; "" for none.
         emulator: the address of the emulator that stands in for the cloud, such as "127.0.0.1:8123"; "" for none.
+        place: the backend and the emulator, if any, in one line: "vertex, emulator at 127.0.0.1:8123"; "" if unknown.
     """
 
     id: str
@@ -88,11 +89,7 @@ class RunInfo:
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     metric: str = ""
     emulator: str = ""
-
-    @property
-    def place(self) -> str:
-        """Its backend, and the emulator that stands in for the cloud: "vertex, emulator at 127.0.0.1:8123"."""
-        return place(self.backend, self.emulator)
+    place: str = ""
 
     def duration_s(self, now: float) -> float | None:
         """Return the seconds from submit to the end, or to `now` (unix time) for a run that is still going; None if unknown."""

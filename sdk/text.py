@@ -64,11 +64,6 @@ def emulator_at(address: str) -> str:
     return f"emulator at {address}"
 
 
-def place(backend: str, emulator: str | None) -> str:
-    """Return where a run is, in one line: "vertex", or "vertex, emulator at 127.0.0.1:8123"."""
-    return f"{backend}, {emulator_at(emulator)}" if emulator else backend
-
-
 def money(usd: float | None) -> str:
     """Return an amount: "1.38 USD", "0.0012 USD", "unknown"."""
     if usd is None:

@@ -14,7 +14,7 @@ from ..planning.roots import configured_root
 from ..records.explain import MEANINGS, next_command
 from ..run import RunInfo
 from ..status import EXIT_CANCELLED, EXIT_DONE, Reason, State, Status
-from ..text import duration, place
+from ..text import duration
 from ..tracebacks import one_line
 from . import parameters as p
 from .lines import Printer, is_whole, since_then, too_many
@@ -41,7 +41,10 @@ def runs(
     if json_output:
         as_json([_line(info, now) for info in found])
         return
-    rows = [(info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place) for info in found]
+    rows = [
+        (info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place or info.backend)
+        for info in found
+    ]
     table(("run", "state", "age", "took", "metric", "backend"), rows, whole=("run", "age"))
 
 
@@ -74,7 +77,7 @@ def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None
     lines += [("error", one_line(now.failure.message))] if now.failure else []
     lines += [("why", MEANINGS[now.reason])] if MEANINGS[now.reason] and not now.failure else []
     lines += [("finding", text) for text in now.findings]
-    lines += [("backend", place(run.plan.backend, run.plan.emulator)), ("directory", run.url)]
+    lines += [("backend", run.plan.place), ("directory", run.url)]
     if (position := None if now.state.terminal else run.progress()) is not None:
         lines += [("progress", f"{position}" + (f", step {position.step} in total" if position.epoch else ""))]
     lines += [("attempts", str(now.attempts)), ("tasks", ", ".join(run.plan.tasks))]

@@ -78,7 +78,9 @@ def _chosen(data: Mapping[str, object], names: Sequence[str]) -> dict[str, objec
 
 def _target(plan: Plan, options: Mapping[str, object]) -> dict[str, object]:
     name = plan.run_id.rpartition("-")[0]
-    return {"backend": plan.backend, "root": plan.root, "name": name, **options}
+    # The port of an emulator changes with each start.
+    where = {"backend": plan.backend, "emulated": bool(plan.emulator), "root": plan.root}
+    return {**where, "name": name, **options}
 
 
 def _price(plan: Plan) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from .. import ids
 from ..errors import CorruptRunError
 from ..hardware import accelerators
+from ..text import emulator_at
 from . import cluster
 from .capabilities import LOCAL, OF_FIRST_PLANS, Capabilities
 from .code import PackedCode, PackedFile
@@ -79,6 +80,13 @@ class Plan:
     def url(self) -> str:
         """The run's directory: a folder, or a gs:// URL."""
         return RootPaths(self.root).run(self.run_id).url
+
+    @property
+    def place(self) -> str:
+        """Who runs it, and the emulator that is asked instead of a cloud: "vertex, emulator at 127.0.0.1:8123"."""
+        if not self.emulator:
+            return self.backend
+        return f"{self.backend}, {'bucket on the ' if self.capabilities.runs_here else ''}{emulator_at(self.emulator)}"
 
     @property
     def bundle(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..hardware import pricing
-from ..text import and_more, counted, duration, place, size
+from ..text import and_more, counted, duration, size
 from .policies import Checkpoints
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def short(plan: Plan) -> list[tuple[str, str]]:
     found = [
         ("run", plan.run_id),
         ("directory", plan.url),
-        *([("backend", place(plan.backend, plan.emulator))] if plan.emulator else []),
+        *([("backend", plan.place)] if plan.emulator else []),
         ("tasks", f"{_hardware(plan)}: {and_more(plan.tasks, _TASKS)}, {plan.backend}"),
         ("entry", _entry(plan)),
         ("bundle", _bundle(plan)),
@@ -64,7 +64,7 @@ def _run(plan: Plan) -> list[tuple[str, str]]:
     return [
         ("run", plan.run_id),
         ("directory", plan.url),
-        ("backend", place(plan.backend, plan.emulator)),
+        ("backend", plan.place),
         ("tasks", f"{_hardware(plan)}: {', '.join(plan.tasks)}"),
         ("entry", f"{plan.code.kind} {_entry(plan)}, started in {plan.code.cwd or 'the top folder'} of the bundle"),
     ]

@@ -160,7 +160,9 @@ class VertexRun(CopiedRun):
                 )
                 following = follow and number == self._job.number
                 found = reader.follow(replica, self._has_ended) if following else reader.read(replica)
-                yield from logs.lines(found, names, self._attempt_at, attempt)
+                for line in logs.lines(found, names, self._attempt_at, attempt):
+                    own = line.task == logs.SERVICE
+                    yield replace(line, text=self._quoted(line.text)) if own else line
             if number >= self._job.number:
                 return
             number += 1

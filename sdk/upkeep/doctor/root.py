@@ -10,8 +10,9 @@ from pathlib import Path
 
 from ...checks import buckets
 from ...errors import StoreError
-from ...storage import file_systems, posix
+from ...storage import emulator, file_systems, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles
+from ...text import emulator_at
 from .check import Check, bad, fine
 
 _ELSEWHERE = "use another root (--root or PODLIFT_ROOT)"
@@ -102,6 +103,8 @@ def bucket(url: str) -> list[Check]:
     if about.get("locationType") == "zone":
         said = f"{url} is in a zonal bucket, where objects are visible before they are complete"
         return [bad("root", "error", said, "gcloud storage buckets create gs://NAME --location=REGION")]
+    if address := emulator.asked():
+        return [fine("root", f"{url} can be listed, on the {emulator_at(address)}")]
     return [
         fine("root", f"{url} can be listed"),
         _paid("soft-delete", name, buckets.soft_delete(about), buckets.NO_SOFT_DELETE),

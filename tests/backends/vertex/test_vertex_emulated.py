@@ -86,16 +86,19 @@ def test_a_plan_names_the_emulator_and_no_price_and_a_real_one_the_price(
 def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google_for_it(
     project: Path, place: str, leave: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("train.py").write_text("import os\nos._exit(3)\n")
     started = told(capsys, "submit", "train.py", "--detach")
     assert f"backend      vertex, {place}\n" in started and f"started on the {place}. Next: " in started
     run = sdk.attach("latest")
-    assert "is done after" in told(capsys, "wait", run.id) and place in told(capsys, "wait", run.id)
+    assert f"The {place} reports JOB_STATE_FAILED." in told(capsys, "wait", run.id, code=1)
     status = told(capsys, "status", run.id)
-    assert f"backend    vertex, {place}\n" in status and "vendor     JOB_STATE_SUCCEEDED\n" in status
+    assert f"backend    vertex, {place}\n" in status and "vendor     JOB_STATE_FAILED\n" in status
     assert f"\tvertex, {place}\n" in told(capsys, "runs")
     why = told(capsys, "why", run.id)
-    assert f"The {place} reports JOB_STATE_SUCCEEDED." in why
-    assert not [text for text in (started, status, why) if "console.cloud" in text or "USD" in text]
+    assert f"The {place} reports JOB_STATE_FAILED." in why
+    service = told(capsys, "logs", run.id, "--task", "service")
+    assert "please check the logs\n" in service
+    assert not [text for text in (started, status, why, service) if "console.cloud" in text or "USD" in text]
     assert place in repr(run) and run.status().service == f"the {place}" and run.status().console == ""
     (listed,) = api.runs()
     assert listed.place == f"vertex, {place}" and listed.emulator == place.removeprefix("emulator at ")
@@ -113,6 +116,7 @@ def test_a_real_run_is_not_looked_up_at_an_emulator_and_one_of_an_earlier_podlif
 ) -> None:
     run = sdk.submit("train.py")
     run.wait(LIMIT_S)
+    assert f"Its directory is {run.url}, on the {place}\n" in told(capsys, "wait", run.id)
     plan = json.loads(Path(run.plan.paths.plan).read_text())
     asked = place.removeprefix("emulator at ")
     Path(run.plan.paths.plan).write_text(json.dumps({**plan, "emulator": ""}))
@@ -132,6 +136,15 @@ def test_a_plan_for_an_emulator_starts_nothing_in_the_cloud(
     leave()
     refused = told(capsys, "submit", "emulated.json", code=2)
     assert f"belongs to the {place}, but no emulator is configured here. Google Cloud was not asked." in refused
+
+
+def test_a_run_of_this_machine_names_the_emulator_that_has_its_bucket(
+    project: Path, place: str, podlift_vertex: Cloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = f"gs://{podlift_vertex.bucket}/local"
+    assert sdk.plan("train.py", backend="local", root=root).place == f"local, bucket on the {place}"
+    assert sdk.plan("train.py", backend="local", root="here").place == "local"
+    assert f"{root} can be listed, on the {place}" in told(capsys, "doctor", "--root", root)
 
 
 def test_a_bucket_of_an_emulator_alone_is_no_place_for_a_real_job(
