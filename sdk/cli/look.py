@@ -41,10 +41,7 @@ def runs(
     if json_output:
         as_json([_line(info, now) for info in found])
         return
-    rows = [
-        (info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place or info.backend)
-        for info in found
-    ]
+    rows = [(info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place) for info in found]
     table(("run", "state", "age", "took", "metric", "backend"), rows, whole=("run", "age"))
 
 
