@@ -41,8 +41,8 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
         run = Run(launch.execute(made, exact=command.is_plan))
     if detach:
         ref = reference(run)
-        emulated = run.plan.emulator and not run.plan.capabilities.runs_here
-        where = f" on the {emulator_at(run.plan.emulator)}" if emulated else ""
+        address = "" if run.plan.capabilities.runs_here else run.plan.emulator
+        where = f" on the {emulator_at(address)}" if address else ""
         say(f"started{where}. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
         code = EXIT_DONE
     else:
