@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -44,7 +42,7 @@ class Admin:
             self._vertex.scheduler.release_held()
         elif endpoint == "POST /_reset":
             self._faults.replace([])
-            await asyncio.to_thread(self._vertex.clear)
+            await self._vertex.clear()
             self._storage.clear()
             self._journal.clear()
         elif endpoint == "DELETE /_requests":

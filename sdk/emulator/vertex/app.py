@@ -27,7 +27,7 @@ from .errors import VertexApiError, invalid, not_emulated, unknown_name
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
 from .pipelines import TrainingPipelines
-from .scheduler import JobScheduler, JobTable
+from .scheduler import JobScheduler, JobTable, join_all
 from .timing import EmulatorClock
 
 _METADATA = "/computeMetadata/v1/"
@@ -164,12 +164,14 @@ class VertexApp:
         self.pipelines = TrainingPipelines(folder / "pipelines.sqlite", self.jobs, self._create_job)
         self._allow_retired_images = allow_retired_images
 
-    def clear(self) -> None:
-        """End and remove all jobs, pipelines and log entries, and reset the clock."""
+    async def clear(self) -> None:
+        """Remove all jobs, pipelines and log entries, reset the clock, and wait until all containers have ended."""
+        # No request is answered before the await: none makes a pipeline whose job is removed.
+        runners = self.jobs.clear()
         self.pipelines.clear()
-        self.jobs.clear()
-        self._entries.clear()
         self.clock.reset()
+        await asyncio.to_thread(join_all, runners)
+        await asyncio.to_thread(self._entries.clear)
 
     def close(self) -> None:
         self.scheduler.close()
@@ -267,12 +269,14 @@ class VertexApp:
         answer = bodies.to_response(kind, resource, enum_numbers=enum_numbers)
         return dict(answer)
 
-    def _create_job(self, project: str, region: str, job: dict[str, Any]) -> dict[str, Any]:
+    def _create_job(
+        self, project: str, region: str, job: dict[str, Any], spec: str = "custom_job.job_spec"
+    ) -> dict[str, Any]:
+        """Create a custom job; `spec` is the field of the request that holds its specification."""
         bucket = bodies.output_bucket(job)
         if bucket is not None and not self._storage.has_bucket(bucket):
-            field = "custom_job.job_spec.base_output_directory.output_uri_prefix"
             text = f"The Cloud Storage bucket {bucket!r} of the output directory does not exist."
-            raise invalid([(field, text)])
+            raise invalid([(f"{spec}.base_output_directory.output_uri_prefix", text)])
         images = retired.retired_images(job)
         if images and not self._allow_retired_images:
             raise retired.refusal(images)

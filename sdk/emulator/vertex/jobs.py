@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from ..faults import FaultRules
 from . import bodies, listing, machines
 from .environment import project_number, replicas
 from .errors import VertexApiError, invalid, not_found
+from .launcher import JobRunner
 from .lifecycle import QUEUED, JobStatus, JobTimings
 from .scheduler import JobRow, JobScheduler, JobTable
 from .timing import EmulatorClock, format_time
@@ -52,10 +53,11 @@ class CustomJobs:
                 job=bodies.with_defaults(job),
                 status=JobStatus(state=QUEUED, phase="queued", created=now, updated=now),
             )
+            row = self._scheduler.add(row)
             if (late := self._faults.for_job("late_list", name)) is not None:
                 lists = math.inf if late.lists is None and late.seconds is None else late.lists or 0
                 self._hidden[row.id] = _Unlisted(lists=lists, until=now + (late.seconds or 0.0))
-            return self._resource(self._scheduler.add(row))
+            return self._resource(row)
 
     def get(self, project: str, region: str, job: str) -> dict[str, Any]:
         with self._scheduler.lock:
@@ -125,11 +127,12 @@ class CustomJobs:
     def preempted(self, job: str, replica: str) -> bool:
         return is_number(job) and self._scheduler.preempted(int(job), replica)
 
-    def clear(self) -> None:
-        self._scheduler.stop_all()
+    def clear(self) -> Sequence[JobRunner]:
+        """Remove all jobs, and return the runners of their containers, which are ending."""
         with self._scheduler.lock:
             self._table.clear()
             self._hidden.clear()
+            return self._scheduler.drop_all()
 
     def log(self, job: int, text: str, severity: str) -> None:
         """Write a line of the service into the log of a job."""

@@ -19,8 +19,8 @@ from .environment import project_number
 from .errors import VertexApiError, invalid, not_found
 from .jobs import CustomJobs, is_number
 
-# What creates a custom job from its project, region and body, and returns its resource.
-CreateJob = Callable[[str, str, dict[str, Any]], dict[str, Any]]
+# What creates a custom job from its project, region, body, and the field that its specification is in; returns its resource.
+CreateJob = Callable[[str, str, dict[str, Any], str], dict[str, Any]]
 
 _DEFINITIONS = "gs://google-cloud-aiplatform/schema/trainingjob/definition/"
 CUSTOM_TASK = f"{_DEFINITIONS}custom_task_1.0.0.yaml"
@@ -68,7 +68,7 @@ class TrainingPipelines:
 
     def create(self, project: str, region: str, pipeline: dict[str, Any]) -> dict[str, Any]:
         job = custom_job(pipeline, region)
-        made = self._create_job(project, region, job)
+        made = self._create_job(project, region, job, _INPUTS)
         number, job_id = project_number(project), int(made["name"].rpartition("/")[2])
         with self._lock:
             last = self._db.execute("SELECT coalesce(max(id), 0) FROM pipelines").fetchone()[0]
@@ -88,7 +88,11 @@ class TrainingPipelines:
             where = "project = ? AND region = ? AND id < ? ORDER BY id DESC"
             values = (project_number(project), region, 2**63 - 1 if before is None else before)
             for row in self._rows(where, values):
-                yield row.id, self._resource(row)
+                try:
+                    resource = self._resource(row)
+                except VertexApiError:
+                    continue  # its job is gone: a reset was killed when it had removed only the jobs
+                yield row.id, resource
 
         shown, token = listing.read_page(newest, query, "TrainingPipeline")
         answer: dict[str, Any] = {"trainingPipelines": shown} if shown else {}
@@ -118,9 +122,10 @@ class TrainingPipelines:
         """Delete a custom job, whose pipeline, if it has one, continues to show its end; return the operation."""
         with self._lock:
             last = self._jobs.get(project, region, job)
-            operation = self._jobs.delete(project, region, job)
-            self._db.execute("UPDATE pipelines SET deleted = ? WHERE job = ?", (json.dumps(last), int(job)))
-            return operation
+            if last["state"] in lifecycle.TERMINAL:
+                # First: a kill between the two must not leave a pipeline without the end of its job.
+                self._db.execute("UPDATE pipelines SET deleted = ? WHERE job = ?", (json.dumps(last), int(job)))
+            return self._jobs.delete(project, region, job)
 
     def display_name(self, pipeline: str) -> str:
         """Return the display name of a pipeline, "" for an unknown one: faults are matched against it."""

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -126,6 +126,11 @@ class _TimedFault(NamedTuple):
     fault: Fault
 
 
+def join_all(runners: Sequence[JobRunner]) -> None:
+    for runner in runners:
+        runner.join(_CLOSE_S)
+
+
 class JobScheduler:
     """All jobs that have not ended. Safe to use from any thread; nothing in it waits for a container.
 
@@ -162,10 +167,12 @@ class JobScheduler:
     def add(self, row: JobRow) -> JobRow:
         """Store a new job and return it as it is in the queue."""
         with self.lock:
-            active = self._active[row.id] = self._make(row)
+            active = self._make(row)
             active.life.enqueue()
             row = replace(row, status=active.life.status)
+            # First: a job that could not be stored does not exist, and its client sends it again.
             self._table.add(row)
+            self._active[row.id] = active
             hold = self._faults.for_job("hold", active.name)
             if hold is not None:
                 active.held_until = math.inf if hold.seconds is None else row.status.created + hold.seconds
@@ -212,23 +219,22 @@ class JobScheduler:
                 active.held_until = 0.0
             self._recheck_queue()
 
-    def stop_all(self) -> None:
-        """End the containers of all jobs and drop the jobs, without recording it in the table."""
+    def drop_all(self) -> list[JobRunner]:
+        """Drop all jobs, without recording it in the table; return the runners of their containers, which are ending."""
         with self.lock:
             runners = [active.runner for active in self._active.values() if active.runner is not None]
             self._active.clear()
             self._timed_faults.clear()
         for runner in runners:
             runner.send("close")
-        for runner in runners:
-            runner.join(_CLOSE_S)
+        return runners
 
     def close(self) -> None:
         """End all containers; running jobs will have failed when the folder is served again."""
         with self.lock:
             self._closed = True
             self._wake.notify_all()
-        self.stop_all()
+        join_all(self.drop_all())
         with self.lock:
             launcher, self._launcher = self._launcher, None
         if launcher is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +77,7 @@ class Served:
     """A running emulator."""
 
     def __init__(self, folder: Path, launcher: FakeLauncher, **options: Any) -> None:
-        self.launcher = launcher
+        self.launcher, self.folder = launcher, folder
         self._ready = threading.Event()
         self._listener = bind(0)
         self._thread = threading.Thread(target=self._run, args=(folder, options))
@@ -100,6 +102,11 @@ class Served:
 
     def ask(self, method: str, path: str, body: Any = None, **more: Any) -> requests.Response:
         return requests.request(method, self.url + path, json=body, timeout=WAIT_S, **more)
+
+    def store(self, database: str, statement: str) -> None:
+        """Change what is stored behind the emulator's back, as a kill or a full disk would."""
+        with closing(sqlite3.connect(self.folder / "vertex" / f"{database}.sqlite")) as db, db:
+            db.execute(statement)
 
     def faults(self, *rules: dict[str, Any]) -> None:
         answer = self.ask("POST", "/_faults", [{"api": "vertex", **rule} for rule in rules])
@@ -141,6 +148,11 @@ class Served:
         answer = self.ask("POST", "/v2/entries:list", asked)
         assert answer.status_code == 200, answer.text
         return answer.json().get("entries", [])
+
+
+def full(what: str) -> str:
+    """The statement that makes the disk too full for a change, such as INSERT ON jobs, until the trigger is dropped."""
+    return f"CREATE TRIGGER disk BEFORE {what} BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
 
 
 def body(workers: int = 0, **spec: Any) -> dict[str, Any]:

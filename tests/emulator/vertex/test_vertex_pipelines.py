@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from google.api_core import exceptions
@@ -12,7 +14,7 @@ from google.cloud.aiplatform_v1.types import PipelineState, TrainingPipeline
 from google.protobuf import json_format, struct_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import PARENT, TERMINAL, WAIT_S, body, pool
+from served import PARENT, TERMINAL, WAIT_S, body, full, pool
 
 from sdk.emulator.vertex.errors import VertexApiError
 from sdk.emulator.vertex.pipelines import CUSTOM_TASK, custom_job
@@ -131,20 +133,15 @@ def test_lists_have_filters_pages_and_masks_and_hold_nothing_of_jobs(vertex, cli
     made = [create(client, name).name for name in ("one", "two", "three")]
     end(vertex, get(client, TrainingPipeline(name=made[0])))
 
-    def names(**more) -> list[str]:
-        return [
-            each.name for each in client.list_training_pipelines(request={"parent": PARENT, **more}, timeout=WAIT_S)
-        ]
-
-    assert names() == names(page_size=2) == made[::-1]
-    assert names(filter='display_name:"t*" AND state!="PIPELINE_STATE_FAILED"') == [made[2], made[1]]
-    assert names(filter='state="PIPELINE_STATE_SUCCEEDED"') == [made[0]]
-    assert len(names(filter=f'training_task_definition="{CUSTOM_TASK}"')) == 3
+    assert names(client) == names(client, page_size=2) == made[::-1]
+    assert names(client, filter='display_name:"t*" AND state!="PIPELINE_STATE_FAILED"') == [made[2], made[1]]
+    assert names(client, filter='state="PIPELINE_STATE_SUCCEEDED"') == [made[0]]
+    assert len(names(client, filter=f'training_task_definition="{CUSTOM_TASK}"')) == 3
     masked = vertex.ask("GET", f"/v1/{PARENT}/trainingPipelines?readMask=display_name&pageSize=1").json()
     assert masked["trainingPipelines"] == [{"displayName": "three"}] and masked["nextPageToken"]
     for wrong in ('state="JOB_STATE_RUNNING"', "nothing=1"):
         with pytest.raises(exceptions.BadRequest):
-            names(filter=wrong)
+            names(client, filter=wrong)
     assert vertex.ask("GET", f"/v1/{PARENT}/customJobs?filter=training_task_definition=1").status_code == 400
 
 
@@ -170,6 +167,53 @@ def test_a_pipeline_still_shows_its_end_when_its_job_was_deleted(vertex, client)
     assert get(client, made) == before
     client.cancel_training_pipeline(name=made.name, timeout=WAIT_S)
     client.delete_training_pipeline(name=made.name, timeout=WAIT_S)
+
+
+def names(client: PipelineServiceClient, **more) -> list[str]:
+    return [each.name for each in client.list_training_pipelines(request={"parent": PARENT, **more}, timeout=WAIT_S)]
+
+
+def test_the_end_of_a_job_is_stored_before_the_job_is_deleted(serve, connect) -> None:
+    server = serve()
+    client = connect(server)
+    made = create(client)
+    end(server, made, code=3)
+    before = get(client, made)
+    server.store("pipelines", full("UPDATE ON pipelines"))
+    job = made.training_task_metadata["backingCustomJob"]
+    assert server.ask("DELETE", f"/v1/{job}").status_code == 500
+    assert names(client) == [made.name] and get(client, made) == before
+
+
+def test_a_pipeline_whose_job_is_gone_is_not_listed(vertex, client) -> None:
+    gone = create(client)
+    end(vertex, gone)
+    vertex.store("jobs", "DELETE FROM jobs")
+    made = create(client)
+    assert names(client) == [made.name]
+    with pytest.raises(exceptions.NotFound):
+        get(client, gone)
+
+
+def test_a_pipeline_that_is_created_while_a_reset_waits_for_containers_runs(vertex, client) -> None:
+    closing, release = threading.Event(), threading.Event()
+
+    def ends_late(group) -> None:
+        group.close = lambda: (closing.set(), release.wait(WAIT_S))
+
+    vertex.launcher.script = ends_late
+    old = create(client)
+    vertex.until(job_of(vertex, old), "JOB_STATE_RUNNING")
+    vertex.launcher.script = lambda group: None
+    with ThreadPoolExecutor(1) as pool:
+        reset = pool.submit(vertex.ask, "POST", "/_reset")
+        assert closing.wait(WAIT_S)
+        made = create(client)
+        release.set()
+        assert reset.result(WAIT_S).status_code == 200
+    assert names(client) == [made.name]
+    end(vertex, made)
+    assert get(client, made).state == PipelineState.PIPELINE_STATE_SUCCEEDED
 
 
 def test_pipelines_survive_the_server_and_a_reset_removes_them(serve, connect) -> None:
@@ -216,6 +260,11 @@ def test_all_mistakes_of_a_pipeline_are_named_by_its_own_fields(client) -> None:
     fields = {each["field"] for each in caught.value.details[0]["fieldViolations"]}
     where = "training_pipeline.training_task_inputs.worker_pool_specs[0].replica_count"
     assert fields == {"training_pipeline.display_name", "training_pipeline.labels", where}
+    output = inputs(base_output_directory={"output_uri_prefix": "gs://none/x"})
+    with pytest.raises(exceptions.BadRequest, match="does not exist") as caught:
+        create(client, inputs=output)
+    (violation,) = caught.value.details[0]["fieldViolations"]
+    assert violation["field"] == "training_pipeline.training_task_inputs.base_output_directory.output_uri_prefix"
     with pytest.raises(exceptions.BadRequest, match="input_data_config cannot be set"):
         create(client, input_data_config={"dataset_id": "1"})
 
