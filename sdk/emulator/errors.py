@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 
 def words(text: str) -> frozenset[str]:
@@ -33,7 +34,8 @@ class ApiError(Exception):
     def response(self) -> Response:
         if self.code == 304:
             return Response(status_code=304, headers=self.headers)
-        return JSONResponse(self.body(), self.code, self.headers)
+        # In ASCII: what a client sent may hold half of a surrogate pair, which no encoding can write.
+        return Response(json.dumps(self.body()), self.code, self.headers, "application/json")
 
 
 # Makes the error of a service from a code and a message.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -79,7 +80,7 @@ class Fault:
     # any case; or "after" it. Corrupt an upload: on the "wire", so that a declared checksum is rejected; "stored", so
     # that the answer shows another checksum; on the "disk", so that only a later read shows it.
     at: str = ""
-    # Of custom jobs
+    # Of custom jobs and training pipelines
     display_name: str = ""  # A regular expression that is searched in the job's display name
     lists: int | None = None  # The number of lists that do not show a new job
     replica: str = "workerpool0-0"  # To which it happens
@@ -127,7 +128,9 @@ class FaultRules:
 
     def replace(self, faults: Sequence[Fault]) -> None:
         with self._lock:
-            self._rules = [_CountedFault(fault, index) for index, fault in enumerate(faults)]
+            # Of its service: a rule for the other one does not change what a seed draws.
+            numbers = {"gcs": itertools.count(), "vertex": itertools.count()}
+            self._rules = [_CountedFault(fault, next(numbers[fault.api])) for fault in faults]
 
     def for_storage(self, operation: str, method: str, path: str, name: str) -> list[Fault]:
         """Return what happens to a request of Cloud Storage about the object of that name."""
@@ -196,7 +199,8 @@ def _fault(rule: Mapping[str, Any]) -> Fault:
 def _problems(title: str, rule: Any) -> list[str]:
     if not isinstance(rule, dict):
         return [f"{title} is not an object. Received: {rule!r}."]
-    is_vertex = rule.get("api") == "vertex"
+    rule = {"api": "gcs", **rule}
+    is_vertex = rule["api"] == "vertex"
     known = [each.name for each in fields(Fault) if each.name not in (_STORAGE_FIELDS if is_vertex else _VERTEX_FIELDS)]
     choices = {
         "api": ["gcs", "vertex"],
@@ -210,7 +214,7 @@ def _problems(title: str, rule: Any) -> list[str]:
             problems.append(f"{title}: {name} is {expected}. Received: {rule[name]!r}.")
     for name, allowed in choices.items():
         word = rule.get(name)
-        if name in known and (word is not None or name == "kind") and word not in allowed:
+        if name in known and (word is not None or name in ("api", "kind")) and word not in allowed:
             problems.append(f"{title}: unknown {name}. Received: {word!r}. {nearest(str(word), allowed)}")
     return problems
 

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..clock import SystemClock
-from ..errors import InputError
+from ..errors import InputError, nearest
 from ..process.redirect import tokens
 from ..storage import posix
 from .access import AccessMiddleware
@@ -45,20 +45,20 @@ class Options(TypedDict, total=False):
     Args:
         faults: the first rules.
         buckets: made unless they exist, see `make_buckets`.
-        timings: the durations of a job's phases.
+        timings: the durations of a job's phases; None for the defaults of `JobTimings`.
         capacity: the number of replicas that run at the same time; further jobs stay in the queue.
         frozen: whether the clock of jobs moves only by a request.
         allow_retired_images: whether to run jobs on Google's TensorFlow images, which Vertex AI no longer offers.
-        launcher: opens what runs the containers of jobs: processes of this machine by default.
+        launcher: opens what runs the containers of jobs; None for processes of this machine.
     """
 
     faults: Sequence[Fault]
     buckets: Sequence[str]
-    timings: JobTimings
+    timings: JobTimings | None
     capacity: int
     frozen: bool
     allow_retired_images: bool
-    launcher: OpenLauncher
+    launcher: OpenLauncher | None
 
 
 class EmulatorApp:
@@ -66,12 +66,12 @@ class EmulatorApp:
         faults = FaultRules()
         faults.replace(options.get("faults", ()))
         clock = EmulatorClock(SystemClock(), frozen=options.get("frozen", False))
-        timings, capacity = options.get("timings", JobTimings()), options.get("capacity", 64)
+        timings, capacity = options.get("timings") or JobTimings(), options.get("capacity", 64)
         self._storage = StorageApp(state, faults, journal)
         retired = options.get("allow_retired_images", False)
         self._vertex = VertexApp(folder, state, clock, timings, capacity, faults, journal, allow_retired_images=retired)
         self._admin = Admin(self._storage, self._vertex, faults, journal)
-        launcher: OpenLauncher = options.get("launcher", partial(ProcessLauncher, folder))
+        launcher: OpenLauncher = options.get("launcher") or partial(ProcessLauncher, folder)
         self._open_launcher: Callable[[], ReplicaLauncher] = lambda: launcher(state, asyncio.get_running_loop(), url)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,6 +124,10 @@ def serve(folder: Path, *, port: int, announce: Callable[[str], None], **options
 @contextmanager
 def prepared(folder: Path, port: int, **options: Unpack[Options]) -> Iterator[tuple[uvicorn.Server, str]]:
     """Yield a server that is not started yet, and its URL. Its state belongs to the thread that runs the block."""
+    # Python does not check the keywords of an unpacked `TypedDict`.
+    known = sorted(Options.__optional_keys__)
+    if unknown := sorted(options.keys() - known):
+        raise TypeError(f"Unknown option of the emulator: {unknown[0]!r}. {nearest(unknown[0], known)}")
     with closing(StorageState(folder, SystemClock())) as state:
         posix.mark(folder, posix.EMULATED)
         (folder / posix.MARKER).chmod(0o600)

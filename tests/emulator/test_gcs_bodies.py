@@ -8,6 +8,7 @@ import random
 
 import pytest
 import requests
+import urllib3
 from google.api_core import exceptions
 from google.cloud.storage import transfer_manager
 
@@ -78,6 +79,15 @@ def test_a_chunk_behind_a_gap_is_refused_and_the_upload_goes_on_where_it_was(buc
         answer = requests.put(url, chunks[number], headers={"Content-Range": places[number]})
     assert answer.status_code == 200, answer.text
     assert bucket.blob("x").download_as_bytes() == b"".join(chunks)
+
+
+def test_each_of_several_headers_with_hashes_counts(bucket, gcs) -> None:
+    url = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=media&name=x"
+    md5, crc32c = "md5=ndTkYSaMgDT1yFZOFVxnpg==", "crc32c=qTxfkw=="
+    wrong = f"crc32c={WRONG['crc32c']}"
+    for hashes, status in (((md5, wrong), 400), ((wrong, md5), 400), ((md5, crc32c), 200)):
+        headers = urllib3.HTTPHeaderDict([("x-goog-hash", each) for each in hashes])
+        assert urllib3.request("POST", url, body=b"x", headers=headers).status == status, hashes
 
 
 def test_a_hash_that_is_none_is_refused(bucket, gcs) -> None:

@@ -194,6 +194,14 @@ def test_an_answer_may_say_when_to_come_again(bucket, gcs) -> None:
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "7")
 
 
+def test_an_injected_error_carries_the_reason_of_its_code(gcs) -> None:
+    reasons = {401: "authError", 410: "gone", 412: "conditionNotMet", 429: "rateLimitExceeded", 503: "backendError"}
+    for status, reason in reasons.items():
+        gcs.faults({"kind": "status_before", "status": status})
+        answer = requests.get(f"{gcs.url}/storage/v1/b/bucket")
+        assert (answer.status_code, answer.json()["error"]["errors"][0]["reason"]) == (status, reason)
+
+
 def test_latency_is_added_to_every_request(bucket, gcs) -> None:
     gcs.faults({"kind": "latency", "seconds": 0.05})
     put(bucket)
@@ -217,6 +225,8 @@ def test_a_probability_draws_the_same_from_the_same_seed(bucket, gcs) -> None:
         drawn.append(statuses(gcs))
     assert drawn[0] == drawn[1] != drawn[2]
     assert 3 <= drawn[0].count(503) <= 25
+    gcs.faults({"kind": "latency", "api": "vertex"}, rule)
+    assert statuses(gcs) == drawn[0], "a rule for the other service changes nothing"
 
 
 def test_rules_match_by_operation_method_path_and_object_and_are_counted(bucket, gcs) -> None:
@@ -245,9 +255,13 @@ def test_rules_match_by_operation_method_path_and_object_and_are_counted(bucket,
 def test_all_mistakes_of_a_script_are_said_at_once_and_nothing_is_changed(bucket, gcs) -> None:
     gcs.faults({"kind": "status_before", "operation": "objects.list"})
     with pytest.raises(sdk.InputError) as failed:
-        gcs.faults({"kind": "drop_afer", "operaton": "x"}, {"kind": "stall", "seconds": -1, "path": "("}, {"nth": 0})
+        gcs.faults(
+            {"kind": "drop_afer", "operaton": "x"},
+            {"kind": "stall", "seconds": -1, "path": "("},
+            {"nth": 0, "api": None},
+        )
     text = str(failed.value)
-    assert len(failed.value.problems) == 6, text
+    assert len(failed.value.problems) == 7, text
     for part in (
         "'drop_after'",
         "'operation'",
@@ -255,6 +269,7 @@ def test_all_mistakes_of_a_script_are_said_at_once_and_nothing_is_changed(bucket
         "path is a regular expression",
         "nth",
         "unknown kind. Received: None",
+        "unknown api. Received: None",
     ):
         assert part in text
     with pytest.raises(exceptions.ServiceUnavailable):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from urllib.parse import quote
 
 import pytest
@@ -110,6 +112,25 @@ def test_globs(bucket, glob, expected) -> None:
     assert [each.name for each in bucket.list_blobs(match_glob=glob)] == expected
 
 
-@pytest.mark.parametrize("asked", ["pageToken=x", "maxResults=x", "versions=maybe", "prefx=a", "matchGlob=[z-a]"])
+def token(value: object) -> str:
+    return "pageToken=" + base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "pageToken=x",
+        *(token(value) for value in ([], ["a"], ["a", 1], ["a", 1, "", ""], ["a", "1", ""], ["a", 2**63, ""], {}, 1)),
+        "maxResults=x",
+        "versions=maybe",
+        "prefx=a",
+        "matchGlob=[z-a]",
+    ],
+)
 def test_nonsense_is_refused(bucket, gcs, asked) -> None:
     assert requests.get(f"{gcs.url}/storage/v1/b/bucket/o?{asked}").status_code == 400
+
+
+def test_a_wrong_parameter_is_a_mistake_also_where_there_is_no_bucket(gcs) -> None:
+    assert requests.get(f"{gcs.url}/storage/v1/b/none/o?versions=maybe").status_code == 400
+    assert requests.get(f"{gcs.url}/storage/v1/b/none/o?versions=true").status_code == 404

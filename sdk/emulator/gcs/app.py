@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from email.message import Message as MailMessage
 from email.parser import BytesParser
 from http import HTTPStatus
@@ -44,7 +44,7 @@ class StorageApp:
             method=request.method,
             raw_path=scope["raw_path"],
             raw_query=scope["query_string"],
-            headers=request.headers,
+            headers=_joined(request.headers.items()),
             base_url=access.base_url(scope),
             body=request.stream(),
             is_closed=lambda: connections.is_closed(scope),
@@ -155,6 +155,14 @@ def _handlers(resumable: ResumableUploads) -> dict[str, Handler]:
     }
 
 
+def _joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return headers with those of one name as one list, as HTTP reads them: every declared hash counts."""
+    headers: dict[str, str] = {}
+    for name, text in pairs:
+        headers[name] = f"{headers[name]},{text}" if name in headers else text
+    return headers
+
+
 def _part(number: str, answer: Response) -> bytes:
     lines = [
         "Content-Type: application/http",
@@ -178,7 +186,7 @@ def _request(part: MailMessage) -> tuple[str, bytes, dict[str, str], bytes]:
     if len(words) != 3:
         raise invalid(f"A part of the batch does not begin with a request: {line[:100]!r}.")
     pairs = (each.partition(":") for each in rest.decode("latin-1").split("\n") if each)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    headers = _joined((name.strip().lower(), value.strip()) for name, _, value in pairs)
     target = words[1]
     if target.startswith((b"http://", b"https://")):
         target = b"/" + target.split(b"/", 3)[-1]

@@ -9,13 +9,16 @@ from ..errors import ApiError
 _REASONS = {
     304: "conditionNotMet",
     400: "invalid",
+    401: "authError",
     403: "forbidden",
     404: "notFound",
     405: "methodNotAllowed",
     409: "conflict",
+    410: "gone",
     412: "conditionNotMet",
     413: "uploadTooLarge",
     416: "requestedRangeNotSatisfiable",
+    429: "rateLimitExceeded",
     500: "internalError",
     501: "notImplemented",
 }

@@ -111,11 +111,11 @@ def _successor(prefix: str) -> str:
 
 def read_token(text: str) -> Cursor:
     try:
-        cursor = Cursor(*json.loads(base64.urlsafe_b64decode(text.encode("ascii"))))
+        name, generation, group = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
     except (ValueError, TypeError, RecursionError):
-        cursor = None
-    if cursor is not None and [type(each) for each in cursor] == [str, int, str]:
-        return cursor
+        name = generation = group = None
+    if isinstance(name, str) and type(generation) is int and abs(generation) < 2**63 and isinstance(group, str):
+        return Cursor(name, generation, group)
     raise invalid(f"Invalid page token. Received: {text!r}.")
 
 

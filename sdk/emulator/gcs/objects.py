@@ -25,7 +25,7 @@ async def get(call: Call) -> Response:
 
 async def list_objects(call: Call) -> Response:
     await call.apply_faults("")
-    query, bucket = call.query, call.route.bucket
+    query, bucket, versions = call.query, call.route.bucket, flag(call, "versions")
     if flag(call, "softDeleted"):
         raise not_emulated("softDeleted of a listing")
     call.state.bucket(bucket)
@@ -39,7 +39,7 @@ async def list_objects(call: Call) -> Response:
         limit=max_results(call),
         after=read_token(query["pageToken"]) if query.get("pageToken") else Cursor(),
     )
-    page = list_page(partial(call.state.scan, bucket, versions=flag(call, "versions")), list_query)
+    page = list_page(partial(call.state.scan, bucket, versions=versions), list_query)
     items = [object_resource(Object.from_json(item.record), call.base_url) for item in page.items]
     answer = {"items": items, "prefixes": page.prefixes, "nextPageToken": page.token}
     return JSONResponse({"kind": "storage#objects", **{name: value for name, value in answer.items() if value}})

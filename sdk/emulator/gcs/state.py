@@ -140,8 +140,8 @@ class StorageState:
 
     def find(self, bucket: str, name: str, generation: int | None = None) -> Object | None:
         """Return the live object, or one generation of it; None if it does not exist."""
-        query = "SELECT record FROM objects WHERE bucket = ?1 AND name = ?2 AND "
-        query += "live" if generation is None else "generation = ?3"
+        query = "SELECT record FROM objects WHERE bucket = ? AND name = ? AND "
+        query += "live" if generation is None else "generation = ?"
         row = self._run(query, bucket, name, *([] if generation is None else [generation])).fetchone()
         return None if row is None else Object.from_json(row[0])
 

@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -159,15 +160,18 @@ class StateThread:
             is_here = False  # this thread has no loop
         if is_here:
             raise RuntimeError("What waits for the emulator's state was called in the thread that owns it.")
+        future: Future[T] = Future()
 
-        async def step() -> T:
-            return work()
+        # A callback and no task: the end of the loop cancels tasks.
+        def step() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # raised in the caller's thread
+                future.set_exception(error)
 
-        coroutine = step()
         try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            self._loop.call_soon_threadsafe(step)
         except RuntimeError:
-            coroutine.close()
             raise PodliftError("The emulator has ended.") from None
         while True:
             try:

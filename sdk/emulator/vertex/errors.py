@@ -55,9 +55,9 @@ def invalid(problems: Sequence[tuple[str, str]]) -> VertexApiError:
     return VertexApiError(400, "\n".join(text for _, text in problems), details=[detail])
 
 
-def unknown_name(name: object) -> VertexApiError:
+def unknown_name(name: str) -> VertexApiError:
     text = f"Invalid JSON payload received. Unknown name {json.dumps(name)[:100]}: Cannot find field."
-    return invalid([(name if isinstance(name, str) else "", text)])
+    return invalid([(name[:100], text)])
 
 
 def not_found(name: str) -> VertexApiError:

@@ -1,4 +1,4 @@
-"""Filter, page and mask of a list of jobs. Pure."""
+"""Filter, page and mask of a list of custom jobs or training pipelines. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .timing import parse_time_ns
 _STRING = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 _WORD = r"""[^\s()"'=!<>:~]+"""
 _PART = re.compile(rf"""{_STRING}|[^\s()"'=!<>:~.]+""", re.DOTALL)
-# A word before a space, a parenthesis or the end is an operator; a word or strings before a comparison name a field.
+# A word before a space, a parenthesis, a quote or the end is an operator; a word or strings before a comparison name a field.
 _TOKEN = re.compile(
-    rf"""\s*(?:(?P<open>\()|(?P<close>\))|(?P<word>AND|OR|NOT)(?=[\s()]|$)|(?P<minus>-)"""
+    rf"""\s*(?:(?P<open>\()|(?P<close>\))|(?P<word>AND|OR|NOT)(?=[\s()"']|$)|(?P<minus>-)"""
     rf"""|(?P<path>(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*)\s*"""
     # A time contains colons.
     rf"""(?:(?P<op>!=|<=|>=|=~|!~|=|<|>|:)\s*(?P<value>{_STRING}|{_WORD}(?::(?:{_WORD})?)*)?)?)""",
@@ -148,15 +148,15 @@ class _FilterParser:
 
     def _comparison(self) -> Filter:
         match = self.next
-        if match is None or not match["path"]:
+        path = [_unquoted(part) for part in _PART.findall(match["path"] or "")] if match else []
+        if match is None or not path or not all(path):
             raise self._expected("the name of a field")
         self._advance()
         if not match["op"]:
             raise self._expected("a comparison such as '='")
         if not match["value"]:
             raise self._expected("a value")
-        path = tuple(_unquoted(part) for part in _PART.findall(match["path"]))
-        return Comparison(path=path, op=match["op"], value=_unquoted(match["value"]))
+        return Comparison(path=tuple(path), op=match["op"], value=_unquoted(match["value"]))
 
     def _take(self, kind: str, text: str) -> bool:
         found = self.next is not None and self.next[kind] == text
@@ -178,7 +178,7 @@ _OPERATORS = {
 _PAGE, _MAX_PAGE = 100, 1000
 
 
-def read_filter(text: str, kind: str = "CustomJob") -> Filter:
+def read_filter(text: str, kind: str) -> Filter:
     """Return the parsed filter of a list call; every field and operator is one that the service compares."""
     found = parse(text)
     for each in comparisons(found):

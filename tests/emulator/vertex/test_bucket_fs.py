@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from stored import Stored, serving
-from support import until
+from support import LIMIT_S, until
+
+from sdk.emulator.vertex.bucket_fs import StateThread
 
 
 @pytest.fixture
@@ -177,6 +182,19 @@ def test_a_bucket_that_is_made_later_is_there(stored, gcs) -> None:
     stored.thread.run(lambda: stored.state.delete_bucket("later"))
     stored.view.sync()
     assert not (stored.view.folder / "later").exists()
+
+
+def test_what_waits_for_a_server_that_ends_is_not_cancelled() -> None:
+    async def serve() -> Future[int]:
+        loop, queued = asyncio.get_running_loop(), threading.Event()
+        queue = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *given, **more: (queue(*given, **more), queued.set())[0]
+        answer = pool.submit(StateThread(loop).run, lambda: 5)
+        assert queued.wait(LIMIT_S)  # The loop ends without waiting for what was queued.
+        return answer
+
+    with ThreadPoolExecutor(1) as pool:
+        assert asyncio.run(serve()).result(LIMIT_S) == 5
 
 
 def test_whoever_would_wait_for_himself_is_told(stored) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from google.api_core import exceptions
@@ -71,6 +72,9 @@ def test_filters(vertex) -> None:
         ('state="JOB_STATE_SUCCEEDED" OR labels.n="other"', ["other", "digits-a"]),
         ('display_name="x" OR display_name:"d*" AND NOT (labels.n="digits-b")', ["digits-a"]),
         ('display_name:"d*" labels.n="digits-b"', ["digits-b"]),
+        ('state=4 AND"display_name"="digits-a"', ["digits-a"]),
+        ("labels.n=other OR'display_name'=x", ["other"]),
+        ('NOT"labels"."n"=other', ["digits-b", "digits-a"]),
     ):
         assert names(vertex, text) == expected, text
 
@@ -84,6 +88,8 @@ def test_filters(vertex) -> None:
         ({"filter": "create_time>'yesterday'"}, "RFC 3339"),
         ({"filter": "labels='x'"}, "unknown field 'labels'"),
         ({"filter": "display_name='x' AND"}, "expected the name of a field"),
+        ({"filter": 'labels.""=x'}, "expected the name of a field"),
+        ({"filter": "''=x"}, "expected the name of a field"),
         ({"filter": "(display_name='x'"}, r"expected '\)'"),
         ({"filter": "display_name"}, "expected a comparison"),
         ({"filter": "("}, "Invalid filter"),
@@ -134,7 +140,7 @@ def test_a_parameter_that_nobody_knows_is_refused(vertex) -> None:
     ).map("".join)
 )
 def test_no_filter_is_a_crash(text) -> None:
-    for read in (listing.parse, listing.read_filter):
+    for read in (listing.parse, partial(listing.read_filter, kind="CustomJob")):
         try:
             found = read(text)
         except VertexApiError as error:

@@ -11,8 +11,9 @@ import pytest
 import requests
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1.types import JobState
-from served import PARENT, TERMINAL, WAIT_S, body
+from served import PARENT, TERMINAL, WAIT_S, body, full
 
+from sdk.emulator.server import prepared
 from sdk.emulator.vertex.lifecycle import JobTimings
 from sdk.process.redirect import tokens
 
@@ -50,6 +51,9 @@ def test_what_it_does_not_know_has_an_answer_of_its_own(vertex) -> None:
         answer = vertex.ask(method, path)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, status), path
     assert vertex.ask("POST", f"/v1/{PARENT}/customJobs/1:cancel", {"force": True}).status_code == 400
+    for path in (f"/v1/{PARENT}/customJobs/1:cancel", "/v2/entries:list"):
+        refused = vertex.ask("POST", path, {"\ud800": 1})
+        assert refused.status_code == 400 and r'Unknown name "\ud800"' in refused.json()["error"]["message"]
 
 
 def test_cloud_storage_is_on_the_same_port_and_output_buckets_have_to_exist(vertex) -> None:
@@ -84,6 +88,25 @@ def test_answers_on_the_wire(vertex) -> None:
     gone = vertex.ask("GET", path).json()["error"]
     assert (gone["code"], gone["status"]) == (404, "NOT_FOUND")
     assert vertex.ask("GET", f"/v1/{PARENT}/customJobs").json() == {}
+
+
+def test_a_job_that_could_not_be_stored_does_not_run(serve) -> None:
+    server = serve(capacity=1)
+    server.store("jobs", full("INSERT ON jobs"))
+    refused = server.ask("POST", f"/v1/{PARENT}/customJobs", body())
+    assert refused.status_code == 500 and "disk is full" in refused.json()["error"]["message"]
+    server.store("jobs", "DROP TRIGGER disk")
+    again = server.create()
+    server.running(again, 1)  # The first one would have its machine.
+    assert [each.job_id for each in server.launcher.made] == [again.name.rpartition("/")[2]]
+
+
+def test_an_option_that_does_not_exist_is_refused_and_none_is_the_default(serve, tmp_path) -> None:
+    with pytest.raises(TypeError, match=r"'capcity'.*'capacity'"), prepared(tmp_path / "other", 0, capcity=2):
+        pass
+    assert not (tmp_path / "other").exists()
+    server = serve(timings=None)
+    server.running(server.create(), 1)
 
 
 def test_jobs_survive_the_server_and_what_ran_has_failed(serve) -> None:
