@@ -1,4 +1,5 @@
-"""Google Cloud on this machine: Cloud Storage, Vertex AI custom jobs, Cloud Logging and the metadata server on one port.
+"""Google Cloud on this machine, on one port.
 
+Cloud Storage, custom jobs and training pipelines of Vertex AI, Cloud Logging and the metadata server.
 See README.md for what is emulated and how the packages are divided.
 """

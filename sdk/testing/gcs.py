@@ -44,7 +44,7 @@ class GcsServer:
         folder: its data; a second server on the same folder continues with it.
     """
 
-    # Of `sdk.emulator.server.serve`, as JSON.
+    # `sdk.emulator.server.Options`, as JSON.
     _options = "{}"
 
     def __init__(self, folder: Path) -> None:

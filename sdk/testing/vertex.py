@@ -1,4 +1,4 @@
-"""A Vertex AI for tests: an emulator of Cloud Storage, custom jobs, their logs and the metadata server on one port.
+"""A Vertex AI for tests: an emulator of Cloud Storage, custom jobs and training pipelines, their logs and the metadata server.
 
 Tests import it on demand; it imports nothing slow.
 """
@@ -28,7 +28,7 @@ class Cloud(GcsServer):
         folder: its data; a second server on the same folder continues with it.
         project: the project of `parent`.
         region: the region of `parent`.
-        options: of `sdk.emulator.server.serve`, `timings` as a dict of the fields of `JobTimings`.
+        options: those of `sdk.emulator.server.Options`, `timings` as a dict of the fields of `JobTimings`.
     """
 
     def __init__(self, folder: Path, *, project: str = "podlift", region: str = "us-central1", **options: Any) -> None:

@@ -1,1 +1,1 @@
-"""Vertex AI: custom jobs over its REST API, run as real processes, with Cloud Logging, quotas and the metadata server."""
+"""Vertex AI: custom jobs and training pipelines, run as real processes, with Cloud Logging, quotas and the metadata server."""

@@ -1,5 +1,6 @@
-"""The state machine of a custom job. Pure: each method of `Lifecycle` is an event, and changes its `status` and `actions`.
+"""The state machine of a custom job, without clock, threads or I/O.
 
+Each public method of `Lifecycle` is an event that changes `status` and appends to `actions`.
 Documented numbers are Google's: five restarts of a worker, three retries of a job, six after a spot preemption, three
 attempts after a stockout or an internal error. The durations of phases are `JobTimings`, because waiting teaches nothing.
 """
@@ -191,7 +192,7 @@ class Lifecycle:
         elif gone:
             self._replace_machine(gone[0])
         else:
-            # A crash that is not transient decides, whichever comes first.
+            # An exit that restarts nothing decides, wherever it is in the order.
             bad.sort(key=lambda name: terms.retries and codes[name] in TRANSIENT and name not in status.out_of_memory)
             for name in bad:
                 if self.status.phase == "running":
