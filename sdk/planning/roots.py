@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path, PurePath
 
 from .. import backends
@@ -86,7 +85,7 @@ def on_emulator(environ: Mapping[str, str]) -> str:
 
 def asked_here(plan: Plan, what: str, environ: Mapping[str, str]) -> Plan:
     """Return a plan with the emulator that is asked here; InputError, before any request, if it belongs elsewhere."""
-    return replace(plan, emulator=emulator.require(plan.emulator, f"The {what} {plan.run_id}", environ))
+    return plan.asked_at(emulator.require(plan.emulator, f"The {what} {plan.run_id}", environ))
 
 
 def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: bool) -> str:

@@ -103,6 +103,10 @@ class Plan:
         facts = replace(self.facts, executable=executable) if executable else self.facts
         return replace(self, root=root, local=local, facts=facts)
 
+    def asked_at(self, emulator: str) -> Plan:
+        """Return the plan with the emulator that this machine asks, "" for none."""
+        return replace(self, emulator=emulator)
+
     def repacked(self, digest: str, files: tuple[PackedFile, ...], left_out: Sequence[str], note: Finding) -> Plan:
         """Return the plan of the same program with later content of its files."""
         code = replace(self.code, digest=digest, files=files, left_out=[*self.code.left_out, *left_out])

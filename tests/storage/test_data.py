@@ -363,7 +363,7 @@ def test_objects_folders_and_patterns_of_a_bucket_are_found(google: None, place:
             "--member=user:me@example.com --role=roles/storage.objectViewer.",
         ),
         ("gs://private/x", "the credentials are not accepted (401)"),
-        ("gs://sick/x", "Google Cloud Storage has failed (503): Try again later."),
+        ("gs://sick/x", " has failed (503): Try again later."),
         ("gs://owner-pays/x", "rejects the request (400): Bucket is a requester pays bucket"),
     ],
 )

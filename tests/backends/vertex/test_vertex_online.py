@@ -105,12 +105,10 @@ def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
 
 
 def test_a_submit_into_a_bucket_elsewhere_is_refused_before_anything_is_written(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
+    made = plan(online=None, bucket="in-europe")
     create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
-    with monkeypatch.context() as nothing_known:
-        nothing_known.delenv("PODLIFT_EMULATOR")
-        made = plan(online=None, bucket="in-europe")
     with pytest.raises(InputError, match=r"is in europe-west4, but Vertex AI needs it in the job's region"):
         sdk.submit(made)
     assert not Path(made.bundle).exists()
