@@ -139,7 +139,8 @@ class _Story:
         status = self._status
         if not status.vendor:
             return ""
-        said = f"{status.service[:1].upper()}{status.service[1:]} reports {status.vendor}"
+        who = status.service or "the service"
+        said = f"{who[:1].upper()}{who[1:]} reports {status.vendor}"
         return f"{said}: {status.console}" if status.console else f"{said}."
 
     def pending(self) -> Iterator[str]:
