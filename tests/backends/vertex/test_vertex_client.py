@@ -199,10 +199,16 @@ def test_a_silent_server_is_not_waited_for_for_ever(
     server: Server, jobs: JobClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_WRITE_S", 0.3)
+    monkeypatch.setattr(client, "_READ_S", 0.2)
     server.script = [(0, None)]
-    with pytest.raises(OutcomeUnknownError, match="Timeout"):
+    with pytest.raises(OutcomeUnknownError, match=r"Timeout.*read timeout=0\.3"):
         jobs.create("us-central1", BODY)
     assert len(server.asked) == 1
+    # The clock does not run while a request waits: one try only.
+    monkeypatch.setattr(client, "_RETRY_S", 0.0)
+    with pytest.raises(OutcomeUnknownError, match=r"Timeout.*read timeout=0\.2"):
+        jobs.get(NAME)
+    assert len(server.asked) == 2
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
