@@ -62,6 +62,9 @@ class Server(ThreadingHTTPServer):
         self.connections = 0
         self.let_go = threading.Event()
 
+    def handle_error(self, *_: object) -> None:
+        """A client may leave before the end of an answer."""
+
 
 class Handler(BaseHTTPRequestHandler):
     """Answers one request."""
