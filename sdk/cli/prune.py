@@ -23,6 +23,8 @@ _OLDER_THAN = "30d"
 _PLURALS = {
     "run": "runs",
     "bundle": "bundles",
+    "runtime": "runtimes",
+    "entrypoint": "entrypoints",
     "copy": "copies on this machine",
     "cache": "caches",
     "environment": "environments",
@@ -40,7 +42,7 @@ def prune(
 ) -> None:
     """Remove old runs and unused caches.
 
-    Bundles and copies that are not used are removed too. Without --yes, they are only listed.
+    Archives and copies that are not used are removed too. Without --yes, they are only listed.
     """
     plan = pruning.find(
         resolve_root(root, os.environ),
@@ -75,7 +77,7 @@ def prune(
 def _show(items: tuple[pruning.Candidate, ...]) -> None:
     rows = []
     for item in items:
-        name = clipped(item.name, _DIGEST_SHOWN) if on_terminal() and item.kind == "bundle" else item.name
+        name = clipped(item.name, _DIGEST_SHOWN) if on_terminal() and item.kind in pruning.ARCHIVES else item.name
         rows.append((item.kind, name, item.state or "-", duration(item.age_s, units=1), size(item.size_bytes)))
     if rows:
         table(("what", "name", "state", "unchanged for", "size"), rows)

@@ -1,18 +1,16 @@
 """podlift and the few packages that it needs in a training image, as one archive.
 
-It is pure Python, except crc32c: its compiled part works if the image has the same Python and platform as this machine. The
-same packages give the same bytes on any machine, so that the archive is uploaded to a bucket once.
+It is pure Python, except crc32c: the C library in it works with every Python of this machine's platform. The same packages
+give the same bytes on any machine, so that the archive is uploaded to a bucket once.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import io
 import json
 import os
 import platform
-import sys
 import tarfile
 import uuid
 from collections.abc import Iterator
@@ -34,12 +32,12 @@ _MACHINE_CODE = (".so", ".pyd", ".dylib", ".dll")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuntimeArchive:
+class RuntimeFile:
     digest: str  # sha256
     path: Path
 
 
-def runtime_archive(cache: Path) -> RuntimeArchive:
+def runtime_archive(cache: Path) -> RuntimeFile:
     """Return the archive in the cache folder. It is made each time, in a tenth of a second, and kept if it is new."""
     folder = cache / "runtime"
     folder.mkdir(parents=True, exist_ok=True)
@@ -50,9 +48,11 @@ def runtime_archive(cache: Path) -> RuntimeArchive:
         # A container would refuse a damaged one.
         if not path.is_file() or sha256(path) != digest:
             part.replace(path)
+        # Prune removes one that was not used for long.
+        os.utime(path)
     finally:
         part.unlink(missing_ok=True)
-    return RuntimeArchive(digest=digest, path=path)
+    return RuntimeFile(digest=digest, path=path)
 
 
 def loader() -> str:
@@ -60,10 +60,9 @@ def loader() -> str:
     return (_PACKAGE / _LOADER).read_text()
 
 
-def entrypoint_file() -> tuple[str, bytes]:
-    """Return the sha256 and the bytes of the file that the loader runs."""
-    data = (_PACKAGE / _ENTRYPOINT).read_bytes()
-    return hashlib.sha256(data).hexdigest(), data
+def entrypoint_file() -> RuntimeFile:
+    """Return the file that the loader runs."""
+    return RuntimeFile(digest=sha256(_PACKAGE / _ENTRYPOINT), path=_PACKAGE / _ENTRYPOINT)
 
 
 def _distributions() -> dict[str, importlib.metadata.Distribution]:
@@ -79,10 +78,10 @@ def _distributions() -> dict[str, importlib.metadata.Distribution]:
     return found
 
 
-def _about() -> dict[str, str]:
-    """Return the Python and the platform of the compiled part."""
+def _about(distributions: dict[str, importlib.metadata.Distribution]) -> dict[str, str]:
+    """Return the version and the platform of the compiled part."""
     return {
-        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        **{name: distributions[name].version for name in _COMPILED},
         "platform": f"{platform.system()} {platform.machine()}",
     }
 
@@ -94,7 +93,7 @@ def _own_files() -> Iterator[str]:
 
 
 def _members(distributions: dict[str, importlib.metadata.Distribution]) -> Iterator[tuple[str, bytes]]:
-    yield "about.json", json.dumps(_about(), sort_keys=True).encode()
+    yield "about.json", json.dumps(_about(distributions), sort_keys=True).encode()
     for path in _own_files():
         if not path.endswith((".pyc", ".part")):
             yield f"podlift/sdk/{path}", (_PACKAGE / path).read_bytes()

@@ -19,7 +19,7 @@ from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage import cache, posix
 from ..storage.checksums import sha256
-from ..storage.gcs.files import INTERACTIVE, BucketFiles
+from ..storage.gcs.files import BucketFiles
 from .roots import asked_here, in_bucket, on_emulator
 
 
@@ -40,7 +40,7 @@ def _folder(root: str, environ: Mapping[str, str]) -> str:
 def publish(plan: Plan) -> None:
     """Upload the plan and the bundle of a new run. If that fails, the run is removed here too."""
     try:
-        push.upload_bundle(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
+        push.upload_archive(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
         # The plan comes last: its existence creates the run.
         SyncedRun(plan.paths, plan.url, SystemClock()).create(KEYS.plan)
     except StoreError:
@@ -80,7 +80,7 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
     """Make this machine the supervisor of a run that is resumed here, with this record. False if another process was faster."""
     copy = SyncedRun(plan.paths, plan.url, SystemClock())
     if Path(plan.bundle).exists():
-        push.upload_bundle(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
+        push.upload_archive(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
     for name in posix.list_names(os.path.dirname(plan.paths.revision(""))):
         copy.upload(f"plans/{name}")
     here = plan.capabilities.supervised_here
@@ -108,10 +108,3 @@ def fetch_code(plan: Plan) -> None:
             return
     with suppress(MissingError):
         BucketFiles(folder, retry=FILES_RETRY).download(name, plan.bundle)
-
-
-def runs(root: str, limit: int | None) -> list[str]:
-    """Return the URLs of the newest runs below a root in a bucket, newest first."""
-    made = BucketFiles(root, retry=INTERACTIVE).matching("runs/*/plan.json")
-    newest = sorted(made, key=lambda name: made[name], reverse=True)[:limit]
-    return [f"{root}/{name.rpartition('/')[0]}" for name in newest]

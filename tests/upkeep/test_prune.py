@@ -19,6 +19,7 @@ from support import GOLDEN_FILES, LIMIT_S, REPO, full_only
 import sdk
 from sdk.cli import prune as verb
 from sdk.clock import SystemClock
+from sdk.packaging.runtime_archive import runtime_archive
 from sdk.process import venv as environments
 from sdk.records.recorder import read_events
 from sdk.upkeep import prune
@@ -117,6 +118,46 @@ def test_sizes_and_ages_are_those_of_the_files(make, find) -> None:
     assert find().size_bytes == wanted + 1000
 
 
+def test_a_copied_root_of_cloud_runs_and_what_other_folders_name_are_understood_too(make, find, root: Path) -> None:
+    runs = {name: make(name, days=40 if name == "a" else 50) for name in "abc"}
+    spec = runs["a"] / "jobs" / "0001.launch_spec.json"
+    spec.parent.mkdir()
+    spec.write_text(json.dumps({"runtime": {"sha256": "1" * 64}}))
+    age(runs["a"], 40)
+    files = [*(root / "runtime" / f"{digit * 64}.tar" for digit in "12"), root / "entrypoints" / f"{'3' * 64}.py"]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"x" * 100)
+        age(file, 1.5)
+    assert (names(find(keep=1), "runtime"), names(find(keep=1), "entrypoint")) == (["2" * 64], ["3" * 64])
+    age(files[1], 0.9)
+    assert names(find(keep=1), "runtime") == [], "it is younger than a day"
+    age(files[1], 1.5)
+    (root / "schedules").mkdir()
+    (root / "schedules" / "nightly.json").write_text(json.dumps({"run": "b-aaaaaa", "entrypoint": "3" * 64}))
+    (root / ".cache").mkdir()
+    (root / ".cache" / "x.json").write_text("c-aaaaaa")
+    found = find(keep=1)
+    assert (names(found), names(found, "entrypoint")) == (["c-aaaaaa"], [])
+    assert why(found) == {"b-aaaaaa": f"{str(root / 'schedules' / 'nightly.json')!r} names it"}
+    assert names(prune.remove(found), "runtime") == ["2" * 64]
+    assert [file.exists() for file in files] == [True, False, True]
+
+
+def test_a_copy_of_podlift_for_containers_goes_from_the_cache_when_it_was_not_used_for_long(
+    find, tmp_path: Path
+) -> None:
+    archive = runtime_archive(tmp_path / "cache").path
+    age(archive, 40)
+    assert names(find(cache=tmp_path / "cache"), "cache") == [archive.name]
+    old = find(cache=tmp_path / "cache")
+    assert runtime_archive(tmp_path / "cache").path == archive
+    assert why(prune.remove(old)) == {archive.name: "it was used again"}
+    age(archive, 40)
+    assert names(prune.remove(find(cache=tmp_path / "cache")), "cache") == [archive.name]
+    assert not archive.exists()
+
+
 def test_a_run_is_as_old_as_the_last_change_of_anything_in_it(make, find) -> None:
     run = make("a", days=40)
     (run / "notes.txt").write_text("looked at it today")
@@ -173,7 +214,7 @@ def test_what_changed_since_it_was_found_stays_with_a_sentence(make, find, root:
     assert names(removed) == []
     assert names(removed, "bundle") == ["c" * 64], "the runs that stay need theirs"
     said = {"a-aaaaaa": "it has changed", "b-aaaaaa": "the run is RUNNING"}
-    bundles = {f"{name * 64}.tar": "a run needs it" for name in "ab"}
+    bundles = {f"{name * 64}.tar": "a run or a record needs it" for name in "ab"}
     assert why(removed) == {**said, **bundles}, "what somebody else has removed is not worth a word"
     assert removed.problems == ()
 
@@ -199,7 +240,7 @@ def test_a_bundle_that_a_submit_takes_up_is_put_back(make, find, root: Path) -> 
     found = find()
     make("b", digest="a" * 64)
     age(bundle, 40)
-    assert why(prune.remove(found)) == {bundle.name: "a run needs it"}
+    assert why(prune.remove(found)) == {bundle.name: "a run or a record needs it"}
 
 
 @pytest.mark.parametrize("times", [2, full_only(8)])
@@ -233,7 +274,7 @@ def test_no_bundle_goes_while_a_plan_does_not_tell_which_one_it_needs(make, find
     plan.write_text(damage)
     found = find()
     assert (names(found), names(found, "bundle")) == (["a-aaaaaa"], [])
-    assert why(found)["bundles"].startswith(f"it is unknown which bundle {str(plan)!r} needs")
+    assert why(found)["bundles"].startswith(f"it is unknown what {str(plan)!r} needs")
     assert "b-aaaaaa" in why(found), "and the damaged run is reported"
     prune.remove(found)
     assert len(list((root / "bundles").iterdir())) == 2
@@ -450,7 +491,7 @@ def test_a_run_that_may_not_be_read_is_reported_and_the_others_go(make, root: Pa
     assert (shown.returncode, [line.split("\t")[1] for line in shown.stdout.splitlines()]) == (0, ["c-aaaaaa"])
     for name in ("a-aaaaaa", "b-aaaaaa"):
         assert f"{name}: " in shown.stderr
-    assert "it is unknown which bundle" in shown.stderr
+    assert "it is unknown what" in shown.stderr
     assert len(list((root / "bundles").iterdir())) == 3
 
 

@@ -20,7 +20,7 @@ from sdk.records.recorder import Recorder
 from sdk.records.sync import push
 from sdk.storage.gcs.files import BucketFiles
 from sdk.upkeep import prune
-from sdk.upkeep.prune import bucket, local
+from sdk.upkeep.prune import archives, bucket, local
 
 GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 ROOT = "gs://mine/podlift"
@@ -66,9 +66,10 @@ def make(put) -> Callable[..., str]:
 
 @pytest.fixture
 def settled(monkeypatch) -> None:
-    """Let an hour be over with everything that is there: the emulator's objects are as old as they are."""
+    """Let a day be over with everything that is there: the emulator's objects are as old as they are."""
     for module in (bucket, local):
         monkeypatch.setattr(module, "SETTLED_S", 0.0)
+    monkeypatch.setattr(archives, "JOB_SETTLED_S", 0.0)
 
 
 def find(*, keep: int = 0, older_than_s: float = 0.0, **more: object) -> prune.PrunePlan:
@@ -149,7 +150,7 @@ def test_what_is_damaged_or_strange_stays_with_a_sentence_and_a_bundle_that_may_
     assert names(found, "bundle") == ["b" * 64]
     put("runs/a-aaaaaa/plan.json", b"{}")
     assert names(find(), "bundle") == []
-    assert why(find())["bundles"].startswith(f"it is unknown which bundle '{ROOT}/runs/a-aaaaaa/plan.json' needs")
+    assert why(find())["bundles"].startswith(f"it is unknown what '{ROOT}/runs/a-aaaaaa/plan.json' needs")
 
 
 def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, settled, monkeypatch) -> None:
@@ -169,7 +170,7 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
     monkeypatch.setattr(BucketFiles, "delete", resume_behind)
     done = prune.remove(found)
     assert why(done)[run] == "it has changed"
-    assert why(done)["a" * 64 + ".tar"] == "a run needs it"
+    assert why(done)["a" * 64 + ".tar"] == "a run or a record needs it"
     assert {*objects(gcs)} == {*before, f"runs/{run}/events/{record}"}
     monkeypatch.setattr(bucket, "SETTLED_S", 3600.0)
     assert names(find()) == [], "it may be starting now"
@@ -188,7 +189,7 @@ def test_a_bundle_in_a_bucket_or_here_that_has_other_bytes_is_brought_anew(gcs, 
     bundle, bucket = tmp_path / "bundle.tar", gcs.client().bucket("mine")
     bundle.write_bytes(b"x" * 1000)
     bucket.blob("podlift/bundles/x.tar").upload_from_string(b"x" * 999 + b"y")
-    push.upload_bundle(str(bundle), f"{ROOT}/bundles/x.tar")
+    push.upload_archive(str(bundle), f"{ROOT}/bundles/x.tar")
     assert bucket.blob("podlift/bundles/x.tar").download_as_bytes() == b"x" * 1000
     plan = sdk.attach(make("a")).plan
     Path(plan.bundle).parent.mkdir(parents=True)
@@ -203,16 +204,82 @@ def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, 
     monkeypatch.setattr(push, "_FRESH_S", -2.0)
     bundle = tmp_path / "bundle.tar"
     bundle.write_bytes(b"x" * 1000)
-    known = bucket.BundleUse(ROOT, [f"{ROOT}/runs/a-aaaaaa"])
-    push.upload_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
+    known = bucket.ArchiveUse(ROOT, [f"{ROOT}/runs/a-aaaaaa"], archives.OtherRecords())
+    push.upload_archive(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
     (item,) = [item for item in find().items if item.kind == "bundle"]
     with pytest.raises(prune.local.ChangedError, match="a submit uses it"):
         known.remove(item)
     there = gcs.client().bucket("mine").blob(f"podlift/bundles/{'a' * 64}.tar")
     assert there.download_as_bytes() == b"x" * 1000
     there.delete()
-    push.upload_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
+    push.upload_archive(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
     assert f"bundles/{'a' * 64}.tar" in objects(gcs)
+
+
+def test_what_containers_download_goes_once_no_job_of_a_run_that_stays_names_it(
+    gcs, make, put, settled, monkeypatch
+) -> None:
+    runs = {name: make(name) for name in "abc"}
+    put("runs/c-aaaaaa/jobs/0001.launch_spec.json", json.dumps({"runtime": {"sha256": "1" * 64}}).encode())
+    put("runs/c-aaaaaa/jobs/0001.intent.json", json.dumps({"body": {"args": [f"entrypoints/{'2' * 64}.py"]}}).encode())
+    put("runs/b-aaaaaa/jobs/0001.launch_spec.json", json.dumps({"runtime": {"sha256": "3" * 64}}).encode())
+    for digit in "134":
+        put(f"runtime/{digit * 64}.tar", b"x" * 2000)
+    for digit in "25":
+        put(f"entrypoints/{digit * 64}.py", b"x" * 300)
+    put("runtime/mine.tar", b"mine")
+    found = find(keep=1)
+    assert names(found) == [runs["a"], runs["b"]]
+    assert (names(found, "runtime"), names(found, "entrypoint")) == (["3" * 64, "4" * 64], ["5" * 64])
+    assert {item.size_bytes for item in found.items if item.kind in ("runtime", "entrypoint")} == {2000, 300}
+    assert why(found) == {"mine.tar": "it is not podlift's"}
+    monkeypatch.setattr(archives, "JOB_SETTLED_S", 60.0)
+    assert names(find(keep=1), "runtime") == names(find(keep=1), "entrypoint") == [], (
+        "another client may be about to use it"
+    )
+    monkeypatch.setattr(archives, "JOB_SETTLED_S", 0.0)
+    put("runs/c-aaaaaa/jobs/0002.launch_spec.json", b"{}")
+    assert "c-aaaaaa/jobs/0002.launch_spec.json' needs" in why(find(keep=1))["runtime"]
+    put("runs/c-aaaaaa/jobs/0002.launch_spec.json", json.dumps({"runtime": {"sha256": "4" * 64}}).encode())
+    done = prune.remove(found)
+    assert why(done) == {f"{'4' * 64}.tar": "a run or a record needs it"}, "a job was created since it was found"
+    left = {name for name in objects(gcs) if name.startswith(("runtime/", "entrypoints/"))}
+    assert left == {"runtime/mine.tar", *(f"runtime/{digit * 64}.tar" for digit in "14"), f"entrypoints/{'2' * 64}.py"}
+
+
+def test_what_another_folder_of_the_root_names_stays(gcs, make, put, settled, monkeypatch) -> None:
+    for name in "abc":
+        make(name)
+    put(f"runtime/{'1' * 64}.tar", b"x")
+    put("schedules/nightly.json", json.dumps({"bundle": "d" * 64, "runtime": f"runtime/{'1' * 64}.tar"}).encode())
+    put("models/digits/versions/3.json", json.dumps({"run": f"{ROOT}/runs/a-aaaaaa"}).encode())
+    put("models/digits/champion", b"b-aaaaaa is not named by a JSON file")
+    put(f"bundles/{'d' * 64}.tar", b"x")
+    found = find()
+    assert (names(found), names(found, "runtime")) == (["b-aaaaaa", "c-aaaaaa"], [])
+    assert names(found, "bundle") == ["b" * 64, "c" * 64]
+    assert why(found) == {"a-aaaaaa": f"'{ROOT}/models/digits/versions/3.json' names it"}
+    put("schedules/weekly.json", json.dumps({"run": "b-aaaaaa"}).encode())
+    done = prune.remove(found)
+    assert why(done)["b-aaaaaa"] == f"'{ROOT}/schedules/weekly.json' names it", "it was written since the run was found"
+    assert why(done)["b" * 64 + ".tar"] == "a run or a record needs it"
+    assert (names(done), names(done, "bundle")) == (["c-aaaaaa"], ["c" * 64])
+
+
+def test_a_folder_of_the_root_that_cannot_be_searched_keeps_everything_that_it_may_need(
+    gcs, make, put, settled, monkeypatch
+) -> None:
+    make("a")
+    put("data/1.json", b"{}"), put("data/2.json", b"{}"), put("data/3.png", b"{}")
+    assert names(find()) == ["a-aaaaaa"]
+    monkeypatch.setattr(bucket, "MAX_RECORDS", 1)
+    found = find()
+    assert found.items == ()
+    assert why(found)["a-aaaaaa"].startswith(f"'{ROOT}/data' may need it and has too many JSON files to search. Next: ")
+    monkeypatch.setattr(bucket, "MAX_RECORDS", 2)
+    gcs.faults({"kind": "status_before", "object": "data", "status": 403})
+    assert find().items == ()
+    assert "cannot be read" in why(find())["a-aaaaaa"] and "403" in why(find())["a-aaaaaa"]
 
 
 def test_a_removal_that_was_cut_short_is_finished_the_next_time(gcs, make, settled) -> None:

@@ -79,8 +79,7 @@ def _upload(plan: Plan, number: int, store: GcsStore, clock: Clock) -> tuple[str
     """Upload records, archives and the launch spec. Return the sha256 of the entrypoint and of the launch spec."""
     root = RootPaths(plan.root)
     archive = runtime_archive(cache.cache_folder(os.environ))
-    entrypoint, text = entrypoint_file()
-    folder, _, entrypoint_key = root.entrypoint(entrypoint).partition("://")[2].rpartition("/")
+    entrypoint = entrypoint_file()
     copy = SyncedRun(plan.paths, plan.url, clock)
     records = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
     spec = json.dumps(job_request.launch_spec(plan, number, archive.digest), sort_keys=True).encode()
@@ -88,14 +87,14 @@ def _upload(plan: Plan, number: int, store: GcsStore, clock: Clock) -> tuple[str
     with ThreadPoolExecutor(4) as pool:
         ours = pool.submit(create, store, key, spec)
         others: list[Future[Any]] = [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]
-        others.append(pool.submit(push.upload_bundle, str(archive.path), root.runtime(archive.digest)))
-        # Named by its digest: an existing object has the same content.
-        others.append(pool.submit(create, GcsStore(folder, retry=SYNC_RETRY, clock=clock), entrypoint_key, text))
+        # Before the job is created: a removal by prune that runs now keeps them, or has removed them before.
+        others.append(pool.submit(push.upload_archive, str(archive.path), root.runtime(archive.digest)))
+        others.append(pool.submit(push.upload_archive, str(entrypoint.path), root.entrypoint(entrypoint.digest)))
         for each in others:
             each.result()
     # Another process may have written it before, and containers read that one.
     spec = spec if ours.result() else bytes(store.get(key))
-    return entrypoint, hashlib.sha256(spec).hexdigest()
+    return entrypoint.digest, hashlib.sha256(spec).hexdigest()
 
 
 def _job_request(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> JobRequest:

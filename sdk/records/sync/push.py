@@ -44,7 +44,7 @@ _NOT_IN_NAMES = re.compile("[\r\n\ud800-\udfff]")
 _THREADS = 8
 _POLL_S, _LOG_AGAIN_S = 0.25, 600.0
 _TASK_UPLOAD_S, _TASK_HEARTBEAT_S = 1.0, 10.0
-# Pruning leaves a bundle alone for twice as long (`SETTLED_S`). An object can be touched only once a second.
+# Pruning leaves an archive alone for at least twice as long (`SETTLED_S`). An object can be touched only once a second.
 _FRESH_S = 1800.0
 
 
@@ -129,17 +129,17 @@ def is_uploading(paths: RunPaths) -> bool:
         return not alone
 
 
-def upload_bundle(bundle: str, bundle_url: str) -> None:
-    """Upload an archive unless the bucket has it undamaged, and protect it from pruning until its plan exists too."""
-    folder, _, name = bundle_url.rpartition("/")
+def upload_archive(archive: str, url: str) -> None:
+    """Upload a file named by its digest unless the bucket has it, and protect it from pruning until what needs it exists."""
+    folder, _, name = url.rpartition("/")
     files = BucketFiles(folder, retry=FILES_RETRY)
     found, now = files.versions(name)
-    crc = crc32c([Path(bundle).read_bytes()])
+    crc = crc32c([Path(archive).read_bytes()])
     same = [each for each in found if each.name == name and each.crc32c == crc]
     if any(now - each.changed < _FRESH_S for each in same):
         return
     if not same or not files.touch(name):
-        files.upload(name, bundle, None)
+        files.upload(name, archive, None)
 
 
 # --- In a thread, on a machine and in a container ---------------------------------------------------------------------

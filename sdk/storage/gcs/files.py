@@ -45,9 +45,10 @@ class BucketFiles:
     def set_deadline(self, within_s: float) -> None:
         self._store.set_deadline(within_s)
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Yield each file whose name starts with the prefix."""
-        for page in self._pages({"prefix": self._prefix + prefix}):
+    def list(self, prefix: str, *, suffix: str = "") -> Iterator[ObjectInfo]:
+        """Yield each file whose name starts with the prefix, and ends with the suffix."""
+        pattern = {"matchGlob": f"**{suffix}"} if suffix else {}
+        for page in self._pages({"prefix": self._prefix + prefix, **pattern}):
             yield from page.objects
 
     def upload(self, name: str, path: str, known: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:

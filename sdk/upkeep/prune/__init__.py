@@ -1,7 +1,7 @@
-"""Removes what is no longer needed: old runs, bundles that no run refers to, stale caches. `find` searches, `remove` acts.
+"""Removes what is no longer needed: old runs, archives that nothing refers to, stale caches. `find` searches, `remove` acts.
 
-Each candidate is checked twice, when it is found and right before its removal. Runs and bundles are first renamed to hidden
-names: a partly removed run never looks like a damaged one, and a bundle that a submit uses at that moment is put back.
+Each candidate is checked twice, when it is found and right before its removal. Runs and archives are first renamed to hidden
+names: a partly removed run never looks like a damaged one, and an archive that a submit uses at that moment is put back.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from ...errors import MissingError, Problems, StoreError
 from ...planning.roots import in_bucket, resolve_root
 from ...spec.layout import RootPaths
 from ...storage.cache import bucket_folder
-from . import bucket, local
+from . import archives, bucket, local
+from .archives import OtherRecords
 from .local import Candidate, ChangedError, PrunePlan, PruneResult, PruneScan, Skipped
 
-__all__ = ["KEEP", "OLDER_THAN_S", "Candidate", "PrunePlan", "PruneResult", "Skipped", "find", "remove"]
+__all__ = ["ARCHIVES", "KEEP", "OLDER_THAN_S", "Candidate", "PrunePlan", "PruneResult", "Skipped", "find", "remove"]
 
+ARCHIVES = archives.KINDS
 OLDER_THAN_S = 30 * 86400.0
 KEEP = 20
 
@@ -55,12 +57,14 @@ def find(
     existing: set[str] = set()
     if in_bucket(paths.root):
         scan = replace(scan, local="" if cache is None else bucket_folder(Path(cache), paths.root))
+        scan = replace(scan, others=bucket.other_records(paths.root))
         items, existing = bucket.old_runs(scan)
         scan = replace(scan, removed_runs=frozenset(item.name for item in items if item.kind == "run"))
-        items += bucket.unused_bundles(scan, {item.path for item in items})
+        items += bucket.unused_archives(scan, {item.path for item in items})
     else:
+        scan = replace(scan, others=local.other_records(Path(paths.root)))
         items = local.old_runs(scan)
-        items += local.unused_bundles(scan, {item.path for item in items})
+        items += local.unused_archives(scan, {item.path for item in items})
     if cache is not None:
         items += local.old_copies(scan, Path(cache), existing) + local.old_caches(scan, Path(cache))
     return PrunePlan(
@@ -76,17 +80,20 @@ def find(
 def remove(plan: PrunePlan) -> PruneResult:
     """Remove the candidates that have not changed; a failure does not stop the others."""
     removed, skipped, problems = [], [], []
-    # The plans of each root are read once, after the removal of its runs.
-    in_bucket_use = functools.cache(lambda: bucket.BundleUse(plan.root, ()))
-    in_folder_use = functools.cache(lambda root: local.used_digests(RootPaths(root), ()))
-    # Bundles come last: a run that cannot be removed still needs its own.
-    for item in sorted(plan.items, key=lambda item: item.kind == "bundle"):
+    others = functools.cache(lambda: _other_records(plan.root))
+    # The files of each root are read once, after the removal of its runs.
+    in_bucket_use = functools.cache(lambda: bucket.ArchiveUse(plan.root, (), _other_records(plan.root)))
+    in_folder_use = functools.cache(lambda root: _in_folder_use(root, plan))
+    # Archives come last: a run that cannot be removed still needs its own.
+    for item in sorted(plan.items, key=lambda item: item.kind in archives.KINDS):
         try:
-            if item.kind == "bundle" and in_bucket(item.path):
+            if item.kind in archives.KINDS and in_bucket(item.path):
                 in_bucket_use().remove(item)
-            elif item.kind == "bundle":
-                local.remove_bundle(item, plan, *in_folder_use(str(Path(item.path).parent.parent)))
+            elif item.kind in archives.KINDS:
+                local.remove_archive(item, plan, *in_folder_use(str(Path(item.path).parent.parent)))
             else:
+                if item.kind == "run" and (why := others().why(item.name)):
+                    raise ChangedError(why)
                 (_IN_BUCKETS if in_bucket(item.path) else _IN_FOLDERS)[item.kind](item, plan)
             removed.append(item)
         except (FileNotFoundError, MissingError):
@@ -98,6 +105,15 @@ def remove(plan: PrunePlan) -> PruneResult:
         except OSError as error:
             problems.append(_failure(item, error))
     return PruneResult(items=tuple(removed), skipped=tuple(skipped), problems=tuple(problems))
+
+
+def _in_folder_use(root: str, plan: PrunePlan) -> tuple[set[str], str]:
+    others = _other_records(root) if root == plan.root else OtherRecords()
+    return local.used_digests(RootPaths(root), (), others)
+
+
+def _other_records(root: str) -> OtherRecords:
+    return bucket.other_records(root) if in_bucket(root) else local.other_records(Path(root))
 
 
 def _failure(item: Candidate, error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""Old runs and unused bundles of a root in a bucket. Ages are measured by the service's clock.
+"""Old runs and unused archives of a root in a bucket. Ages are measured by the service's clock.
 
 Every object is removed only in the version that was checked. A run's plan is removed first: what remains without a plan is
 not a run. A resume writes a record and then reads the plan; a removal deletes the plan and then looks for new records.
@@ -6,15 +6,22 @@ not a run. A resume writes a record and then reads the plan; a removal deletes t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from ... import ids
-from ...errors import AlreadyExistsError, ConflictError, CorruptObjectError, CorruptRunError, MissingError
+from ...errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptObjectError,
+    CorruptRunError,
+    MissingError,
+    StoreError,
+)
 from ...records.events import fold, parse, status_records
 from ...records.sync.index import SYNC_RETRY
 from ...spec.layout import RootPaths, RunPaths
@@ -22,14 +29,14 @@ from ...spec.plan import Plan
 from ...status import State, Status
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
+from . import archives
+from .archives import MAX_RECORD_BYTES, MAX_RECORDS, ArchiveKind, OtherRecords
 from .local import NOT_OURS, SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan, needs_upload
 
 if TYPE_CHECKING:
     from ...storage.gcs.requests import ObjectInfo
 
 _THREADS = 16
-_BUNDLE = re.compile(r"bundles/([0-9a-f]{64})\.tar")
-_DIGEST = re.compile(rb"[0-9a-f]{64}")
 _KEYS = RunPaths("")
 # Errors that damaged or foreign records cause.
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -73,8 +80,9 @@ def old_runs(scan: PruneScan) -> tuple[list[Candidate], set[str]]:
         url = scan.paths.run(run).url
         readable += listing.status is not None
         old = readable > scan.keep and listing.age_s >= scan.older_than_s
-        if listing.why and (old or listing.status is None):
-            scan.skip(url, listing.why)
+        why = listing.why or scan.others.why(run)
+        if why and (old or listing.status is None):
+            scan.skip(url, why)
         elif listing.status is not None and old:
             found.append(listing.item("run", url))
     for folder in folders:
@@ -180,60 +188,112 @@ def _delete_all(files: BucketFiles, run: str, listing: _RunListing) -> None:
         _each(files.delete, [each for each in listing.objects if each.name.startswith(_last(run)) is last])
 
 
-def unused_bundles(scan: PruneScan, runs: Collection[str]) -> list[Candidate]:
-    """Return the bundles that are unused once `runs` (URLs) are removed."""
-    use = BundleUse(scan.paths.root, runs)
-    found = []
-    for each in use.objects.values():
-        age_s, match = max(0.0, use.now - each.changed), _BUNDLE.fullmatch(each.name)
-        url = f"{scan.paths.root}/{each.name}"
-        if match is None and not each.name.endswith("/"):
-            scan.skip(url, NOT_OURS)
-        elif match and age_s >= SETTLED_S and match[1] not in use.digests:
-            found.append(Candidate(kind="bundle", name=match[1], path=url, size_bytes=each.size, age_s=age_s))
+def unused_archives(scan: PruneScan, runs: Collection[str]) -> list[Candidate]:
+    """Return the bundles, runtimes and entrypoints that are unused once `runs` (URLs) are removed."""
+    use = ArchiveUse(scan.paths.root, runs, scan.others)
+    for name in use.strange:
+        scan.skip(f"{scan.paths.root}/{name}", NOT_OURS)
+    found = [item for item in use.old() if item.name not in use.digests]
     if use.unknown and found:
-        scan.skip(RootPaths(scan.paths.root).bundle("").rpartition("/")[0], use.unknown)
+        for folder in sorted({item.path.rpartition("/")[0] for item in found}):
+            scan.skip(folder, use.unknown)
         return []
     return found
 
 
-class BundleUse:
-    """The bundles of a root, and the digests that plans need, read in this order.
+class ArchiveUse:
+    """The archives of a root, and the digests that its other files name, read in this order.
 
-    A submit touches its bundle before it writes its plan: either the plan is read here, or the bundle has another version.
-    Plans of the runs in `removed_runs` (URLs) do not count.
+    A submit touches what it needs before it writes its plan, or creates its job: either that is read here, or the archive has
+    another version. Files of the runs in `removed_runs` (URLs) do not count.
     """
 
-    def __init__(self, root: str, removed_runs: Collection[str]) -> None:
-        self._files = _files(root)
-        objects, self.now = self._files.versions("bundles/")
-        self.objects = {each.name: each for each in objects}
-        self.digests: set[str] = set()
-        self.unknown = ""  # why no bundle may be removed
-        plans = [*self._files.matching("runs/*/plan.json"), *self._files.matching("runs/*/plans/*.json")]
-        wanted = [name for name in plans if f"{root}/{'/'.join(name.split('/')[:2])}" not in removed_runs]
+    def __init__(self, root: str, removed_runs: Collection[str], others: OtherRecords) -> None:
+        self._root, self._files = root, _files(root)
+        self._objects: dict[str, tuple[ArchiveKind, ObjectInfo]] = {}
+        self.strange: list[str] = []
+        for folder, kind in archives.FOLDERS.items():
+            objects, self._now = self._files.versions(f"{folder}/")
+            for each in objects:
+                digest = kind.digest(each.name.removeprefix(f"{folder}/"))
+                if digest:
+                    self._objects[f"{root}/{each.name}"] = kind, each
+                elif not each.name.endswith("/"):
+                    self.strange.append(each.name)
+        self.digests = {*others.names}
+        self.unknown = others.unknown  # why no archive may be removed
+        self._read(removed_runs)
+
+    def old(self) -> list[Candidate]:
+        """Return the archives that no submit may be about to need."""
+        found = []
+        for url, (kind, each) in self._objects.items():
+            age_s = max(0.0, self._now - each.changed)
+            if age_s >= _settled_s(kind):
+                name = kind.digest(url.rpartition("/")[2])
+                found.append(Candidate(kind=kind.kind, name=name, path=url, size_bytes=each.size, age_s=age_s))
+        return found
+
+    def _read(self, removed_runs: Collection[str]) -> None:
+        patterns = ["runs/*/plan.json", "runs/*/plans/*.json"]
+        if any(item.kind != "bundle" for item in self.old()):
+            patterns.append("runs/*/jobs/*.json")
+        names = [name for pattern in patterns for name in self._files.matching(pattern)]
+        wanted = [name for name in names if f"{self._root}/{'/'.join(name.split('/')[:2])}" not in removed_runs]
         for name, found in zip(wanted, _each(self._digests_in, wanted), strict=True):
             self.digests |= found or set()
-            if found is not None and not found:
-                self.unknown = f"it is unknown which bundle '{root}/{name}' needs. Repair or remove it first"
+            must = "/jobs/" not in name or name.endswith(".launch_spec.json")
+            if found is not None and not found and must:
+                self.unknown = f"it is unknown what '{self._root}/{name}' needs. Repair or remove it first"
 
-    def _digests_in(self, plan: str) -> set[str] | None:
+    def _digests_in(self, name: str) -> set[str] | None:
         try:
-            return {digest.decode() for digest in _DIGEST.findall(bytes(self._files.read(plan)))}
+            return archives.digests(bytes(self._files.read(name)))
         except MissingError:
             return None
 
     def remove(self, item: Candidate) -> None:
-        found = self.objects.get(f"bundles/{item.name}.tar")
-        if found is None:
+        if item.path not in self._objects:
             raise MissingError(item.path)
+        kind, found = self._objects[item.path]
         if self.unknown or item.name in self.digests:
-            raise ChangedError(self.unknown or "a run needs it")
-        if max(0.0, self.now - found.changed) >= SETTLED_S:
+            raise ChangedError(self.unknown or "a run or a record needs it")
+        if max(0.0, self._now - found.changed) >= _settled_s(kind):
             with suppress(ConflictError):  # touched since the listing
                 self._files.delete(found)
                 return
         raise ChangedError("a submit uses it")
+
+
+def _settled_s(kind: ArchiveKind) -> float:
+    return archives.JOB_SETTLED_S if kind.of_jobs else SETTLED_S
+
+
+def other_records(root: str) -> OtherRecords:
+    """Return what the JSON files in other folders of a root name."""
+    files = _files(root)
+    names: list[str] = []
+    for folder in files.folder("")[0]:
+        if folder in archives.KNOWN:
+            continue
+        try:
+            records = (each.name for each in files.list(f"{folder}/", suffix=".json") if each.size <= MAX_RECORD_BYTES)
+            names += islice(records, MAX_RECORDS - len(names) + 1)
+        except StoreError as error:
+            return archives.unreadable(f"{root}/{folder}", error)
+        if len(names) > MAX_RECORDS:
+            return archives.too_many(f"{root}/{folder}")
+
+    def read(name: str) -> set[str]:
+        with suppress(MissingError):
+            return archives.named(bytes(files.read(name)))
+        return set()
+
+    try:
+        found = _each(read, names)
+    except StoreError as error:
+        return archives.unreadable(root, error)
+    return OtherRecords({word: f"{root}/{name}" for name, words in zip(names, found, strict=True) for word in words})
 
 
 def _files(root: str) -> BucketFiles:

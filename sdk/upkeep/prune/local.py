@@ -1,4 +1,4 @@
-"""What can be pruned on this machine: old runs, unused bundles, stale caches, and its folders for roots in buckets.
+"""What can be pruned on this machine: old runs, unused archives, stale caches, and its folders for roots in buckets.
 
 Such a folder holds this machine's own runs before their upload, and copies of others. It is removed only if everything in it
 is in the bucket too.
@@ -10,8 +10,9 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from ... import api, ids
@@ -24,15 +25,14 @@ from ...records.sync import push
 from ...spec.layout import RootPaths, RunPaths
 from ...status import Status
 from ...storage import file_systems, folders
+from . import archives
+from .archives import ArchiveKind, OtherRecords
 
 # A submit writes or touches its bundle before the plan that refers to it: younger bundles may be needed soon.
 SETTLED_S = 3600.0
 NOT_OURS = "it is not podlift's"
 # States of a copy: its run is not in the bucket any more, or is removed from there at the same time.
 GONE, GOING = "gone", "going"
-_BUNDLE = re.compile(r"([0-9a-f]{64})\.tar")
-_DIGEST = re.compile(rb"[0-9a-f]{64}")
-_HIDDEN_BUNDLE = re.compile(r"\.[0-9a-f]{64}\.[0-9a-f]{8}\.pruned\.tar")
 _HIDDEN_RUN = re.compile(r"\..+\.[0-9a-f]{8}\.pruned")
 
 
@@ -40,8 +40,10 @@ _HIDDEN_RUN = re.compile(r"\..+\.[0-9a-f]{8}\.pruned")
 class Candidate:
     """A thing to remove; the names of the fields are keys of `podlift prune --json`."""
 
-    kind: str  # "run", "bundle", "copy" (of a run in a bucket), "cache", "environment", "remains" (of an interrupted removal)
-    name: str  # the run's id, the bundle's digest, or the file's name
+    # "run", "bundle", "runtime", "entrypoint", "copy" (of a run in a bucket), "cache", "environment", or "remains" (of an
+    # interrupted removal)
+    kind: str
+    name: str  # the run's id, the archive's digest, or the file's name
     path: str  # or a gs:// URL
     size_bytes: int
     age_s: float  # since the last change; for an environment, since its last use
@@ -92,6 +94,7 @@ class PruneScan:
     now: float
     local: str = ""
     removed_runs: frozenset[str] = frozenset()  # ids of the candidates in the bucket
+    others: OtherRecords = field(default_factory=OtherRecords)
     skipped: list[Skipped] = field(default_factory=list)
 
     def skip(self, path: Path | str, why: str) -> None:
@@ -123,6 +126,7 @@ def old_runs(scan: PruneScan) -> list[Candidate]:
         item = replace(_item("run", path, scan), state=status.state.value)
         if item.age_s < scan.older_than_s:
             continue
+        why = why or scan.others.why(path.name)
         if why:
             scan.skip(path, why)
         else:
@@ -214,65 +218,105 @@ def remove_remains(item: Candidate, plan: PrunePlan) -> None:
     folders.remove(Path(item.path))
 
 
-def unused_bundles(scan: PruneScan, runs: Collection[str]) -> list[Candidate]:
-    """Return the bundles that are unused once `runs` (paths) are removed, and the remains of interrupted removals."""
-    found, remains, folder = [], [], Path(scan.paths.bundle("")).parent
-    for path, info in scan.entries(folder):
-        match, is_file = _BUNDLE.fullmatch(path.name), stat.S_ISREG(info.st_mode)
-        item = _item("bundle", path, scan, info)
-        if _HIDDEN_BUNDLE.fullmatch(path.name) and is_file:
-            # It was renamed when its ctime changed, and may be put back soon after that.
-            hidden_s = scan.now - info.st_ctime
-            if hidden_s >= SETTLED_S:
-                remains.append(replace(item, kind="remains", age_s=hidden_s))
-        elif item.age_s < SETTLED_S:
-            continue
-        elif match and is_file:
-            found.append(replace(item, name=match[1]))
-        else:
-            scan.skip(path, "an interrupted submit left it" if path.name.endswith(".part") else NOT_OURS)
-    # Read after the bundles: a concurrent submit has touched its bundle by now, or its plan is readable.
-    used, unknown = used_digests(scan.paths, runs)
+def unused_archives(scan: PruneScan, runs: Collection[str]) -> list[Candidate]:
+    """Return the archives that are unused once `runs` (paths) are removed, and the remains of interrupted removals."""
+    found, remains = [], []
+    for name, kind in archives.FOLDERS.items():
+        for path, info in scan.entries(Path(scan.paths.root, name)):
+            is_file = stat.S_ISREG(info.st_mode)
+            item = _item(kind.kind, path, scan, info)
+            if kind.is_hidden(path.name) and is_file:
+                # It was renamed when its ctime changed, and may be put back soon after that.
+                hidden_s = scan.now - info.st_ctime
+                if hidden_s >= SETTLED_S:
+                    remains.append(replace(item, kind="remains", age_s=hidden_s))
+            elif item.age_s < _settled_s(kind):
+                continue
+            elif (digest := kind.digest(path.name)) and is_file:
+                found.append(replace(item, name=digest))
+            else:
+                scan.skip(path, "an interrupted submit left it" if path.name.endswith(".part") else NOT_OURS)
+    # Read after the archives: a concurrent submit has touched its bundle by now, or its plan is readable.
+    used, unknown = used_digests(scan.paths, runs, scan.others)
     if unknown and found:
-        scan.skip(folder, unknown)
+        for folder in sorted({str(Path(item.path).parent) for item in found}):
+            scan.skip(folder, unknown)
         found = []
     return [item for item in found if item.name not in used] + remains
 
 
-def used_digests(paths: RootPaths, removed_runs: Collection[str]) -> tuple[set[str], str]:
-    """Return the digests in the plans of all runs but some, and why no bundle may be removed ("" if some may)."""
-    used: set[str] = set()
+def _settled_s(kind: ArchiveKind) -> float:
+    return archives.JOB_SETTLED_S if kind.of_jobs else SETTLED_S
+
+
+def used_digests(paths: RootPaths, removed_runs: Collection[str], others: OtherRecords) -> tuple[set[str], str]:
+    """Return the digests that records and all runs but some need, and why no archive may be removed ("" if some may)."""
+    used = {*others.names}
     where = paths.runs
     try:
-        # Damaged and hidden runs and links count too: reading is harmless, and an unused bundle costs little.
+        # Damaged and hidden runs and links count too: reading is harmless, and an unused archive costs little.
         for path, _ in folders.entries(Path(paths.runs)):
             plan = Path(RunPaths(str(path)).plan)
             where = str(plan)
             if str(path) in removed_runs or not plan.exists():
                 continue
             # Digests of single files match as well, but are not those of bundles. A resume with other code has its own plan.
-            plans = [plan, *plan.with_name("plans").glob("*.json")]
-            digests = [found for one in plans if one.is_file() for found in _DIGEST.findall(one.read_bytes())]
-            if not digests:
+            plans = _digests_in([plan, *plan.with_name("plans").glob("*.json")])
+            if not plans:
                 raise OSError("it has no digest")
-            used |= {digest.decode() for digest in digests}
+            used |= plans | _digests_in(plan.with_name("jobs").glob("*.json"))
     except FileNotFoundError:
-        return used_digests(paths, removed_runs)  # a run was removed meanwhile
+        return used_digests(paths, removed_runs, others)  # a run was removed meanwhile
     except OSError as error:
         why = error.strerror or error
-        return used, f"it is unknown which bundle {where!r} needs ({why}). Repair or remove it first"
-    return used, ""
+        return used, f"it is unknown what {where!r} needs ({why}). Repair or remove it first"
+    return used, others.unknown
 
 
-def remove_bundle(item: Candidate, plan: PrunePlan, used: Collection[str], unknown: str) -> None:
+def _digests_in(files: Iterable[Path]) -> set[str]:
+    return set().union(*(archives.digests(one.read_bytes()) for one in files if one.is_file()))
+
+
+def other_records(root: Path) -> OtherRecords:
+    """Return what the JSON files in other folders of a root name. Links and hidden folders are not podlift's."""
+    names: dict[str, str] = {}
+    try:
+        others = [path for path, info in folders.entries(root) if stat.S_ISDIR(info.st_mode)]
+        for folder in others:
+            if folder.name in archives.KNOWN or folder.name.startswith("."):
+                continue
+            records = list(islice(_records(folder), archives.MAX_RECORDS + 1))
+            if len(records) > archives.MAX_RECORDS:
+                return archives.too_many(str(folder))
+            for record in records:
+                names.update(dict.fromkeys(archives.named(record.read_bytes()), str(record)))
+    except OSError as error:
+        return archives.unreadable(str(error.filename or root), error.strerror or error)
+    return OtherRecords(names)
+
+
+def _records(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for here, inside, files in os.walk(folder, onerror=refuse):
+        inside[:] = [name for name in inside if not name.startswith(".")]
+        for path in (Path(here, name) for name in files if name.endswith(".json")):
+            info = path.lstat()
+            if stat.S_ISREG(info.st_mode) and info.st_size <= archives.MAX_RECORD_BYTES:
+                yield path
+
+
+def remove_archive(item: Candidate, plan: PrunePlan, used: Collection[str], unknown: str) -> None:
     if unknown or item.name in used:
-        raise ChangedError(unknown or "a run needs it")
-    bundle = Path(item.path)
-    hidden = bundle.with_name(f".{item.name}.{uuid.uuid4().hex[:8]}.pruned.tar")
-    bundle.rename(hidden)
+        raise ChangedError(unknown or "a run or a record needs it")
+    file = Path(item.path)
+    kind = archives.FOLDERS[file.parent.name]
+    hidden = file.with_name(f".{item.name}.{uuid.uuid4().hex[:8]}.pruned{kind.suffix}")
+    file.rename(hidden)
     # A submit that touched it before the rename relies on it; a later one writes it again.
-    if plan.now - hidden.lstat().st_mtime < SETTLED_S:
-        hidden.replace(bundle)
+    if plan.now - hidden.lstat().st_mtime < _settled_s(kind):
+        hidden.replace(file)
         raise ChangedError("a submit uses it")
     hidden.unlink()
 
@@ -280,9 +324,9 @@ def remove_bundle(item: Candidate, plan: PrunePlan, used: Collection[str], unkno
 def old_caches(scan: PruneScan, cache: Path) -> list[Candidate]:
     """Return the cached files and environments that were not used for long."""
     found = []
-    for path, info in scan.entries(cache / "files"):
+    for path, info in [*scan.entries(cache / "files"), *scan.entries(cache / "runtime")]:
         item = _item("cache", path, scan, info)
-        if path.suffix == ".json" and stat.S_ISREG(info.st_mode) and item.age_s >= scan.older_than_s:
+        if path.suffix in (".json", ".tar", ".part") and stat.S_ISREG(info.st_mode) and item.age_s >= scan.older_than_s:
             found.append(item)
     try:
         environments = venv.unused(cache, unused_for_s=scan.older_than_s, now=scan.now)
@@ -311,16 +355,16 @@ def remove_environment(item: Candidate, plan: PrunePlan) -> None:
 
 
 def old_copies(scan: PruneScan, cache: Path, existing: Collection[str]) -> list[Candidate]:
-    """Return the old copies of every root in a bucket, and the bundles that only they need.
+    """Return the old copies of every root in a bucket, and the archives that only they need.
 
     `existing` are the ids of the runs in the bucket of the searched root; those of other roots are unknown.
     """
     found = []
     for root in _roots(scan, cache / "gs"):
         known = existing if str(root) == scan.local else None
-        inside = replace(scan, paths=RootPaths(str(root)))
+        inside = replace(scan, paths=RootPaths(str(root)), others=OtherRecords())
         mine = [item for path, info in scan.entries(root / "runs") for item in _candidates(inside, path, info, known)]
-        found += mine + unused_bundles(inside, {item.path for item in mine})
+        found += mine + unused_archives(inside, {item.path for item in mine})
     return found
 
 

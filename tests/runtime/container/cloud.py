@@ -82,10 +82,9 @@ class Cloud:
         place = RootPaths("podlift")
         files.upload(f"bundles/{plan.code.digest}.tar", str(archive), None, new=True)
         files.upload(f"runtime/{podlift.digest}.tar", str(podlift.path), None, new=True)
-        digest, text = entrypoint_file()
-        stage = f"entrypoints/{digest}.py"
-        if not list(files.list(stage)):
-            GcsStore(f"{BUCKET}/podlift").put_new(stage, [text])
+        entrypoint = entrypoint_file()
+        stage = f"entrypoints/{entrypoint.digest}.py"
+        files.upload(stage, str(entrypoint.path), None, new=True)
         payload = dataclasses.replace(plan.payload(0), run_url="", bundle="", store=RunPaths(plan.url).store)
         order = {
             "version": 1,
@@ -103,7 +102,7 @@ class Cloud:
         data = json.dumps(order).encode()
         key = RunPaths(f"podlift/runs/{plan.run_id}").launch_spec(job)
         GcsStore(BUCKET).put_new(key, [data])
-        return [BUCKET, f"podlift/{stage}", digest, key, hashlib.sha256(data).hexdigest()]
+        return [BUCKET, f"podlift/{stage}", entrypoint.digest, key, hashlib.sha256(data).hexdigest()]
 
     def environment(self, plan: Plan, task: cluster.Task) -> dict[str, str]:
         """Return the variables that Vertex AI sets in a container; here each one has its own port."""

@@ -1,0 +1,47 @@
+"""A submit to Vertex AI while another process prunes the same root."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support import LIMIT_S
+
+import sdk
+from sdk.records.sync import push
+from sdk.status import State
+from sdk.storage.gcs.files import BucketFiles
+from sdk.testing.vertex import Cloud
+from sdk.upkeep import prune
+from sdk.upkeep.prune import archives, bucket
+
+
+def test_a_job_submitted_while_prune_removes_what_its_containers_download_finds_it(
+    podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The submit comes between two removals: what is gone by then is uploaded again, and the rest stays."""
+    write("program.py", "print('here')")
+    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
+    first = sdk.submit("program.py", backend=podlift_vertex.backend())
+    first.cancel(grace_s=0)
+    assert first.wait(LIMIT_S).state is State.CANCELLED
+    podlift_vertex.faults()
+    for module, name in ((bucket, "SETTLED_S"), (archives, "JOB_SETTLED_S"), (push, "_FRESH_S")):
+        monkeypatch.setattr(module, name, -2.0)
+    root = f"gs://{podlift_vertex.bucket}/podlift"
+    found = prune.find(root, older_than_s=0.0, keep=0, now=time.time())
+    assert {item.kind for item in found.items} == {"run", "bundle", "runtime", "entrypoint"}
+    runs: list[sdk.Run] = []
+
+    def delete(files: BucketFiles, version, original=BucketFiles.delete) -> bool:
+        done = original(files, version)
+        if version.name.startswith("runtime/"):
+            runs.append(sdk.submit("program.py", backend=podlift_vertex.backend()))
+        return done
+
+    monkeypatch.setattr(BucketFiles, "delete", delete)
+    done = prune.remove(found)
+    assert [each.path.split("/")[-2] for each in done.skipped] == ["entrypoints"], done
+    (run,) = runs
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert [line.text for line in run.logs()] == ["here"]
