@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import importlib
+import sys
+import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
+from glob import escape, glob
 from os import PathLike
 from typing import cast
 
@@ -15,6 +21,8 @@ from .store import Buffer
 # hashing alone, and holds the interpreter lock for about 30 microseconds.
 _PIECE = 256 << 10
 _READ_BYTES = 1 << 20
+# The check value of CRC-32C.
+_KNOWN = (b"123456789", 0xE3069283)
 
 
 def sha256(path: str | PathLike[str]) -> str:
@@ -27,7 +35,7 @@ def sha256(path: str | PathLike[str]) -> str:
 
 def crc32c(parts: Iterable[Buffer], crc: int = 0) -> int:
     """Return the crc32c of several buffers in a row; `crc` is that of the bytes before them."""
-    extend = _extend()
+    extend = _function().extend
     for part in parts:
         if isinstance(part, bytes) and len(part) <= _PIECE:
             crc = extend(crc, part)
@@ -47,13 +55,56 @@ def flat(part: Buffer) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-@lru_cache(maxsize=1)
-def _extend() -> Callable[[int, bytes], int]:
+@dataclass(frozen=True)
+class _Crc32c:
+    extend: Callable[[int, bytes], int]
+    compiled: bool
+
+
+def is_compiled() -> bool:
+    """True if crc32c is machine code; in pure Python it would take longer than a training."""
     try:
-        import google_crc32c
-    except ImportError:
-        raise StoreError(
-            "Checkpoints need the package google-crc32c, which google-cloud-storage installs; this environment has neither. "
-            "Next: add google-cloud-storage to the requirements."
-        ) from None
-    return cast("Callable[[int, bytes], int]", google_crc32c.extend)
+        return _function().compiled
+    except StoreError:
+        return False
+
+
+def search_again() -> None:
+    """Forget what was found, because a package was installed since."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "google_crc32c"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    _function.cache_clear()
+
+
+@lru_cache(maxsize=1)
+def _function() -> _Crc32c:
+    with warnings.catch_warnings():
+        # Its warning about pure Python.
+        warnings.simplefilter("ignore")
+        try:
+            import google_crc32c
+        except ImportError:
+            raise StoreError(
+                "Checkpoints need the package google-crc32c, which google-cloud-storage installs; this environment has "
+                "neither. Next: add google-cloud-storage to the requirements."
+            ) from None
+    extend = cast("Callable[[int, bytes], int]", google_crc32c.extend)
+    if google_crc32c.implementation == "c":
+        return _Crc32c(extend, compiled=True)
+    library = _library()
+    return _Crc32c(library or extend, compiled=library is not None)
+
+
+def _library() -> Callable[[int, bytes], int] | None:
+    """Return the function of the C library in a wheel of google-crc32c, which works with any Python of the same platform."""
+    for folder in sys.path:
+        for path in glob(f"{escape(folder)}/google_crc32c.libs/libcrc32c*.so*"):
+            try:
+                extend = ctypes.CDLL(path).crc32c_extend
+            except (OSError, AttributeError):
+                continue  # of another platform
+            extend.restype, extend.argtypes = ctypes.c_uint32, (ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t)
+            if extend(0, _KNOWN[0], len(_KNOWN[0])) == _KNOWN[1]:
+                return lambda crc, data: int(extend(crc, data, len(data)))
+    return None

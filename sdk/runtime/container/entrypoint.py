@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import warnings
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Callable, TextIO  # noqa: UP035
 
@@ -61,7 +60,7 @@ def main(fetch: Fetch, key: str, digest: str) -> int:
         installed = install(spec["requirements"], home)
         set_path(runtime, installed)
         check_tensorflow(spec)
-        check_checksums(runtime)
+        installed = with_checksums(runtime, spec["requirements"], home, installed)
         agent = importlib.import_module("sdk.runtime.container.agent")
         # The program must not import from this folder before its own.
         sys.path.remove(str(runtime / "podlift"))
@@ -224,19 +223,34 @@ def set_path(runtime: Path, installed: str) -> None:
     importlib.invalidate_caches()
 
 
-def check_checksums(runtime: Path) -> None:
-    """Refuse to train with checksums in pure Python, which would take longer than the training."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            implementation = importlib.import_module("google_crc32c").implementation
-        except ImportError:
-            implementation = ""
-    if implementation != "c":
-        about = json.loads((runtime / "about.json").read_bytes())
-        here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
-        raise EntrypointError(
-            f"This image has no compiled crc32c, which checkpoints need: it has {here}, and the google-crc32c in the runtime "
-            f"archive is for Python {about['python']} on {about['platform']}. Next: pip install google-crc32c in the image, "
-            "or add it to the requirements."
+def with_checksums(runtime: Path, requirements: Any, home: Path, installed: str) -> str:
+    """Install a compiled crc32c if there is none, and return the folder of installed packages.
+
+    In pure Python, checksums would take longer than the training. The image's package is used, else the C library in the
+    runtime archive, which fits every Python of its platform; pip is the last resort.
+    """
+    checksums = importlib.import_module("sdk.storage.checksums")
+    if checksums.is_compiled():
+        return installed
+    about = json.loads((runtime / "about.json").read_bytes())
+    target, pin = installed or str(home / "installed"), f"google-crc32c=={about['google-crc32c']}"
+    (home / "checksums.txt").write_text("\n".join([*requirements.get("options", ()), pin, ""]))
+    why = ""
+    try:
+        _pip(["--no-deps", "--only-binary=:all:", "--upgrade", "--target", target, "-r", "checksums.txt"], home, [pin])
+    except EntrypointError as error:
+        why = f"\n{error}"
+    if not installed:
+        sys.path.insert(1, target)
+    checksums.search_again()
+    if checksums.is_compiled():
+        say(
+            f"installed {pin}: this image has no compiled crc32c, and that of the runtime archive is for another platform"
         )
+        return target
+    raise EntrypointError(
+        f"This image has no compiled crc32c, which checkpoints need: it has Python {platform.python_version()} on "
+        f"{platform.system()} {platform.machine()}, the google-crc32c in the runtime archive is for {about['platform']}, and "
+        f"pip found none for this image.{why}\nNext: pip install google-crc32c in the image, or submit from a machine of "
+        "its platform."
+    )

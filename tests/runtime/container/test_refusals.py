@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from support import heard
 
+from sdk.packaging import runtime_archive
 from sdk.spec.layout import RunPaths
 from sdk.storage.gcs.store import GcsStore
 
@@ -45,17 +49,86 @@ def test_an_image_with_nothing_but_python_runs_a_program_and_keeps_its_records(c
     assert [event.kind for event in cloud.events(plan, "done", "exited")] == ["done", "exited"]
 
 
-def test_an_image_without_a_compiled_crc32c_is_refused(cloud: Cloud, write, bare, tmp_path) -> None:
+CHECKSUMS = """
+import sdk
+from sdk.storage import checksums
+print("crc32c", hex(checksums.crc32c([b"123456789"])), checksums.is_compiled())
+"""
+# Slow, but it claims to be compiled.
+CRC32C = """
+implementation = "c"
+def row(number):
+    for _ in range(8):
+        number = (number >> 1) ^ (0x82F63B78 if number & 1 else 0)
+    return number
+ROWS = [row(number) for number in range(256)]
+def extend(crc, data):
+    crc ^= 0xFFFFFFFF
+    for byte in data:
+        crc = (crc >> 8) ^ ROWS[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+"""
+FIRST, *OTHERS = [f"3.{minor}" for minor in range(10, 14) if minor != sys.version_info.minor]
+
+
+@pytest.mark.parametrize("version", [FIRST, *(pytest.param(each, marks=pytest.mark.full) for each in OTHERS)])
+def test_an_image_with_another_python_uses_the_c_library_that_came_along(cloud: Cloud, write, version: str) -> None:
+    # First, because the commands of pyenv refuse versions that are not selected.
+    found = [*map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")), shutil.which(f"python{version}")]
+    python = next(filter(None, found), None)
+    if python is None:
+        pytest.skip(f"there is no Python {version} on this machine")
+    write("train.py", CHECKSUMS)
+    plan = cloud.plan("train.py")
+    container = cloud.start(plan, cloud.order(plan), python=python, PIP_NO_INDEX="1", PYTHONNOUSERSITE="1")
+    assert container.code() == 0, container.said
+    assert "crc32c 0xe3069283 True" in container.said
+    assert "pip" not in container.said and "Warning" not in container.said
+    assert [event.kind for event in cloud.events(plan, "done", "exited")] == ["done", "exited"]
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Submit from a machine of another platform: the compiled code that comes along cannot be loaded."""
+    members = runtime_archive._members
+
+    def foreign(distributions) -> Iterator[tuple[str, bytes]]:
+        for name, data in members(distributions):
+            yield name, b"Mach-O" if ".so" in name else data
+
+    monkeypatch.setattr(runtime_archive, "_members", foreign)
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+
+
+@pytest.mark.full
+def test_an_image_of_another_platform_installs_crc32c_before_the_program_begins(
+    cloud: Cloud, write, elsewhere, tmp_path: Path
+) -> None:
+    wheels, version = tmp_path / "wheels", metadata.version("google-crc32c")
+    wheels.mkdir()
+    wheel(wheels, "google_crc32c", version, CRC32C)
+    write("train.py", CHECKSUMS)
+    plan = cloud.plan("train.py")
+    venv.create(tmp_path / "image", symlinks=True, with_pip=True)
+    options = ["--no-index", f"--find-links {wheels}"]
+    words = cloud.order(plan, requirements={"lines": [], "options": options, "constraints": []})
+    container = cloud.start(plan, words, python=str(tmp_path / "image" / "bin" / "python"))
+    assert container.code() == 0, container.said
+    assert f"podlift: installed google-crc32c=={version}" in container.said
+    assert "crc32c 0xe3069283 True" in container.said
+
+
+def test_an_image_of_another_platform_without_crc32c_and_an_index_is_refused_with_both_named(
+    cloud: Cloud, write, bare, elsewhere
+) -> None:
     write("train.py", HELLO)
     plan = cloud.plan("train.py")
-    # Found before the one that came along, as if the image had it.
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "google_crc32c.py").write_text("implementation = 'python'")
-    said = refused(cloud, plan, cloud.order(plan), python=bare, PYTHONPATH=str(tmp_path / "own"))
+    said = refused(cloud, plan, cloud.order(plan), python=bare)
     assert "no compiled crc32c" in said
-    assert f"it has Python {sys.version.split()[0]} on" in said
-    assert f"is for Python {sys.version_info.major}.{sys.version_info.minor} on" in said
-    assert "pip install google-crc32c" in said
+    assert f"it has Python {sys.version.split()[0]} on Linux" in said
+    assert "is for Linux arm64" in said
+    assert "No module named pip" in said
+    assert "Next: pip install google-crc32c in the image" in said
 
 
 @pytest.mark.parametrize(
