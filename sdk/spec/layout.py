@@ -116,6 +116,8 @@ class RunPaths:
     decided = _OfAttempt("decided.json")
 
     log = _OfTask("logs/{}.log")
+    # The last output of a task whose logs a service keeps, as parts of a growing file without its beginning.
+    tail = _OfTask("tails/{}.log")
     metrics = _OfTask("metrics/{}.jsonl")
     # Calls for random numbers without a seed that a drill has seen in a task. Missing if there were none.
     unseeded = _OfTask("unseeded/{}.jsonl")

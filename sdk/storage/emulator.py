@@ -73,12 +73,15 @@ def checked_address() -> str:
     return _checked(EMULATOR, found) if found else ""
 
 
+def tokens(environ: Mapping[str, str]) -> list[str]:
+    """Return the tokens in these variables."""
+    return [token for name in (EMULATOR, STORAGE_EMULATOR) for token in _TOKEN.findall(environ.get(name, ""))]
+
+
 def mask_token(text: str, environ: Mapping[str, str] | None = None) -> str:
     """Return a text without the emulator's token: clients quote URLs in errors, which are stored and shown."""
-    for name in (EMULATOR, STORAGE_EMULATOR):
-        given = (os.environ if environ is None else environ).get(name, "")
-        for token in _TOKEN.findall(given):
-            text = text.replace(token, _MASK)
+    for token in tokens(os.environ if environ is None else environ):
+        text = text.replace(token, _MASK)
     return text
 
 

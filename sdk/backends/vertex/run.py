@@ -13,23 +13,29 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ...clock import Clock
-from ...errors import PodliftError, StoreError
+from ...errors import AccessError, PodliftError, StoreError
+from ...logs import logger
 from ...records.events import Event, source_of
 from ...records.recorder import has_ended, read_events
 from ...records.timeline import NOW, Moment
+from ...runtime.container.tail import TAIL_BYTES
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...status import Progress, Reason, State, Status
 from ...storage import emulator, trees
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
+from ...text import size
 from ..base import LogLine
 from ..folder import CopiedRun
-from . import history, logs, service, states
+from . import history, logs, service, states, tails
 from .create_job import KEYS, CreatedJob
 from .latest_job import LatestJob
+
+_log = logger("backends.vertex")
 
 _PROGRESS_S = 5.0
 # The job is cancelled this long after the end of the requested grace.
@@ -160,12 +166,20 @@ class VertexRun(CopiedRun):
                 )
                 following = follow and number == self._job.number
                 found = reader.follow(replica, self._has_ended) if following else reader.read(replica)
-                for line in logs.lines(found, names, self._attempt_at, attempt):
+                tasks = [name for key, name in names.items() if name != logs.SERVICE and replica in (None, key)]
+                shown = logs.lines(found, names, self._attempt_at, attempt)
+                for line in _or_kept(shown, self._kept(number, attempt, tasks)):
                     own = line.task == logs.SERVICE
                     yield replace(line, text=self._quoted(line.text)) if own else line
             if number >= self._job.number:
                 return
             number += 1
+
+    def _kept(self, job: int, attempt: int | None, tasks: list[str]) -> Iterator[LogLine]:
+        """Yield the lines in the run's directory of those attempts of a job that have started by then."""
+        begun = {event.attempt for event in self._started() if event.data.get("job") == job}
+        wanted = sorted(number for number in begun if attempt in (None, number))
+        yield from tails.lines(self._plan.url, wanted if tasks else [], tasks)
 
     def _wait_for_job(self, number: int, follow: bool) -> CreatedJob | None:
         while True:
@@ -178,12 +192,15 @@ class VertexRun(CopiedRun):
 
     def _attempt_at(self, time: float) -> int:
         begun: dict[int, float] = {}
-        for event in read_events(self._plan.paths, ("attempt_started",)):
+        for event in self._started():
             begun[event.attempt] = min(event.time, begun.get(event.attempt, event.time))
         numbers = sorted(begun)
         # Output before the start of an attempt belongs to the previous one, and to the first attempt at the beginning.
         place = bisect_right([begun[number] for number in numbers], time)
         return numbers[max(place - 1, 0)] if numbers else 1
+
+    def _started(self) -> list[Event]:
+        return read_events(self._plan.paths, ("attempt_started",))
 
     def _has_ended(self) -> tuple[bool, float]:
         self.refresh()
@@ -234,6 +251,29 @@ class VertexRun(CopiedRun):
             ended = replace(ended, last_output=output)
         write_verdict(self._store, self._job.number, job.ended or self._clock.now(), states.verdict(ended))
         self._copy.refresh(self._plan.tasks, logs=True)
+
+
+def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:
+    """Yield the service's lines, or if it has none (any more) or refuses them, those in the run's directory."""
+    why = "The log service has no lines of this job"
+    first = None
+    try:
+        first = next(found, None)
+    except AccessError as error:
+        other = next(kept, None)
+        if other is None:
+            raise
+        why, kept = str(error), chain([other], kept)
+    if first is not None:
+        yield first
+        yield from found
+        return
+    for number, line in enumerate(kept):
+        if number == 0:
+            _log.warning(
+                f"{why.rstrip('.')}. These lines are the last {size(TAIL_BYTES)} of each task, from the run's directory."
+            )
+        yield line
 
 
 def write_verdict(store: GcsStore, number: int, time: float, data: Mapping[str, object]) -> None:

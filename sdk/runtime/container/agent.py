@@ -13,7 +13,7 @@ import posixpath
 import tarfile
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from ...storage import posix
 from ...storage.registry import open_store
 from ...storage.store import Store
 from .. import task_main, unpack
-from . import exit_codes, identity, records
+from . import exit_codes, identity, records, tail
 from .membership import Membership, MembershipRendezvous
 from .task_process import TaskProcess
 
@@ -73,7 +73,8 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
             vendor=posixpath.join(home, "runtime", "vendor"),
         )
         dirs = ContainerDirs(home=home, installed=installed, paths=paths)
-        return Agent(payload, task, dirs, store, rendezvous, membership, decode(Retry, launch_spec["retry"])).run()
+        retry, secrets = decode(Retry, launch_spec["retry"]), tail.secrets(os.environ, launch_spec["env_copied"])
+        return Agent(payload, task, dirs, store, rendezvous, membership, retry, secrets).run()
     except AccessError as error:
         _log.error(str(error))
         return EXIT_INFRASTRUCTURE
@@ -98,7 +99,7 @@ class ContainerDirs:
 
 @dataclass
 class Agent:
-    """Runs one task of one attempt. `retry` says how many restarts the job allows."""
+    """Runs one task of one attempt. `retry` says how many restarts the job allows; `secrets` are never stored."""
 
     payload: Payload
     task: str
@@ -107,6 +108,7 @@ class Agent:
     rendezvous: MembershipRendezvous
     membership: Membership
     retry: Retry
+    secrets: Sequence[str] = ()
     clock: Clock = field(default_factory=SystemClock)
 
     def __post_init__(self) -> None:
@@ -115,6 +117,8 @@ class Agent:
         source = records.agent_of(self.task, self.payload.tasks)
         self._recorder = Recorder(self._paths, source, self.membership.attempt, self.clock)
         self._ended = threading.Event()
+        key = _KEYS.tail(self.membership.attempt, self.task)
+        self._tail = tail.TailUploader(open_store(self.payload.bucket_url), key, self.clock, self.secrets)
 
     def run(self) -> int:
         process = TaskProcess()
@@ -131,11 +135,16 @@ class Agent:
             known = identity.addresses(os.environ, self.payload.tasks)
             self._recorder.record("attempt_started", addresses=known, job=self.membership.job)
         cwd = posixpath.dirname(self._paths.work(attempt, self.task))
-        process.start(str(Path(task_main.__file__)), self._paths.payload(attempt), self.task, env=env, cwd=cwd)
+        output = tail.CopiedOutput(self._tail.buffer.add)
+        payload = self._paths.payload(attempt)
+        process.start(str(Path(task_main.__file__)), payload, self.task, env=env, cwd=cwd, output=output.ends)
+        output.start()
         uploader.start()
+        self._tail.start()
         if self._is_first and len(self.payload.tasks) > 1:
             threading.Thread(target=self._watch, args=(process,), name="podlift-watch", daemon=True).start()
         code = process.wait()
+        output.finish()
         self._ended.set()
         return self._exit(code, process, uploader)
 
@@ -192,13 +201,24 @@ class Agent:
             self._recorder.record("restarting", reason=reason.value, failure=details, why=why, delay_s=0.0)
         if self._is_first and not stop_requested and not denied:
             outputs.collect(self._paths, attempt, self.task, self._bundled, self._recorder, model=False)
-        try:
-            uploader.flush(within_s, last=True)
-        except PodliftError as error:
-            denied = _upload_failed(error) or denied
+        denied = self._upload_rest(uploader, within_s) or denied
         suffix = f": {why}" if why else ""
         _log.info(f"{self.task} ended with {code}; this container exits with {exit_code}{suffix}")
         return EXIT_INFRASTRUCTURE if denied else exit_code
+
+    def _upload_rest(self, uploader: ContainerUploader, within_s: float) -> bool:
+        """Upload what remains, and return whether access was denied."""
+        denied = False
+        try:
+            uploader.flush(within_s, last=True)
+        except PodliftError as error:
+            denied = _upload_failed(error)
+        try:
+            self._tail.finish(within_s)
+        except PodliftError as error:
+            # The service has it too: the run ends as it has ended.
+            _log.info(f"the last output of this task could not be uploaded: {error}")
+        return denied
 
     def _decide(self, code: int, reason: Reason, step: int | None, *, collateral: bool) -> tuple[bool, str]:
         """Return whether this task's end restarts the run, and why."""

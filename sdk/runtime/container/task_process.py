@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -36,8 +36,10 @@ class TaskProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._forward)
 
-    def start(self, task_main: str, payload: str, task: str, *, env: Mapping[str, str], cwd: str) -> None:
-        """Start the task; its output is the container's."""
+    def start(
+        self, task_main: str, payload: str, task: str, *, env: Mapping[str, str], cwd: str, output: Sequence[int]
+    ) -> None:
+        """Start the task; `output` are the descriptors of its stdout and stderr."""
         # The kernel ends the task when this process is gone: the task compares the number with its parent's.
         env = {**env, "PODLIFT_PARENT": str(os.getpid())}
         process = subprocess.Popen(
@@ -45,6 +47,8 @@ class TaskProcess:
             env=env,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
+            stdout=output[0],
+            stderr=output[1],
             start_new_session=True,
         )
         # A signal that came during the start was not forwarded.

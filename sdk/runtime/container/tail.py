@@ -1,0 +1,191 @@
+"""Keeps the last output of a task in the run's directory, for when the service has deleted its logs.
+
+The output goes through the agent, which copies it to the container's own. From time to time it uploads what is new as one
+part, named by the number of bytes before it, and removes the oldest parts. A container that is killed without a warning
+therefore leaves its output up to the last upload.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+
+from ...clock import Clock
+from ...errors import AlreadyExistsError, MissingError
+from ...records.sync.push import PeriodicAction, PeriodicThread
+from ...spec.layout import RunPaths
+from ...storage import emulator
+from ...storage.store import Store
+from ...text import size
+
+TAIL_BYTES = 10_000_000
+# Large output is uploaded in several parts, so that the oldest ones can be removed.
+_PART_BYTES = 2_000_000
+# At most one upload in this time, and no more than this rate on average.
+_FIRST_S, _PERIOD_S, _BYTES_PER_S = 5.0, 30.0, 64 << 10
+# A line that is longer is cut.
+_LINE_BYTES = 1 << 20
+# Shorter values would be found in ordinary words.
+_SECRET_CHARACTERS = 6
+_READ_BYTES = 64 << 10
+_CHECK_S = 1.0
+_DRAIN_S = 5.0
+
+
+class TailBuffer:
+    """The output that is not uploaded yet, of which only the last `TAIL_BYTES` are kept."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._chunks: deque[bytes] = deque()
+        self._begin = self._end = 0  # positions of the kept bytes in the whole output
+        self._dropped = 0
+
+    def add(self, data: bytes) -> None:
+        with self._lock:
+            self._chunks.append(data)
+            self._end += len(data)
+            while self._end - self._begin - len(self._chunks[0]) >= TAIL_BYTES:
+                gone = len(self._chunks.popleft())
+                self._begin, self._dropped = self._begin + gone, self._dropped + gone
+
+    def take(self, *, last: bool) -> tuple[int, bytes, int]:
+        """Return the position and the bytes of all complete lines, and how many bytes before them were dropped."""
+        with self._lock:
+            data, begin, dropped = b"".join(self._chunks), self._begin, self._dropped
+            if dropped:
+                # The first line is incomplete. A piece of a line is still better than nothing.
+                cut = data.find(b"\n") + 1
+                data, begin, dropped = data[cut:], begin + cut, dropped + cut
+            end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+            if last or (not end and len(data) > _LINE_BYTES):
+                end = len(data)
+            if not end:
+                return begin, b"", 0
+            self._chunks = deque([data[end:]] if data[end:] else [])
+            self._begin, self._dropped = begin + end, 0
+            return begin, data[:end], dropped
+
+
+class TailUploader:
+    """Uploads the tail of one task of one attempt; `secrets` are never uploaded."""
+
+    def __init__(self, store: Store, key: str, clock: Clock, secrets: Collection[str]) -> None:
+        self.buffer = TailBuffer()
+        self._store, self._key, self._clock = store, key, clock
+        # A longer one may contain a shorter one.
+        lines = {line for secret in secrets for line in (secret, *secret.splitlines())}
+        self._secrets = sorted(
+            (line.encode() for line in lines if len(line) >= _SECRET_CHARACTERS), key=len, reverse=True
+        )
+        self._parts: deque[tuple[str, int]] = deque()
+        # Not uploaded yet, because the bucket could not be reached.
+        self._waiting: deque[tuple[str, bytes]] = deque()
+        self._due = clock.monotonic() + _FIRST_S
+        self._lock = threading.Lock()
+        # Not the thread that uploads records, which must not wait for this.
+        self._thread = PeriodicThread([PeriodicAction(_CHECK_S, "upload of the last output", self.push_if_due)], clock)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def push_if_due(self) -> None:
+        if self._clock.monotonic() >= self._due:
+            self.push()
+
+    def finish(self, within_s: float) -> None:
+        """Upload the rest, at most for so long; StoreError if that fails."""
+        self._store.set_deadline(within_s)
+        if self._thread.is_alive():
+            self._thread.stop(within_s)
+        self.push(last=True)
+
+    def push(self, *, last: bool = False) -> None:
+        """Upload all complete lines; `last`: no more output follows."""
+        with self._lock:
+            # First, so that a bucket which refuses removals does not fill up.
+            self._trim()
+            begin, data, dropped = self.buffer.take(last=last)
+            note = f"podlift: {size(dropped)} of output before this line are not kept\n" if dropped else ""
+            self._due = self._clock.monotonic() + max(_PERIOD_S, len(data) / _BYTES_PER_S)
+            for piece in _pieces(data):
+                self._waiting.append((RunPaths.part(self._key, begin), note.encode() + self._redacted(piece)))
+                begin, note = begin + len(piece), ""
+            while sum(len(data) for _, data in self._waiting) > TAIL_BYTES + _PART_BYTES:
+                self._waiting.popleft()
+            while self._waiting:
+                key, data = self._waiting[0]
+                # A repeated request whose first answer was lost.
+                with suppress(AlreadyExistsError):
+                    self._store.put_new(key, [data])
+                self._parts.append((key, len(data)))
+                self._waiting.popleft()
+            self._trim()
+
+    def _redacted(self, data: bytes) -> bytes:
+        for secret in self._secrets:
+            data = data.replace(secret, b"***")
+        return data
+
+    def _trim(self) -> None:
+        while self._parts and sum(size for _, size in self._parts) - self._parts[0][1] >= TAIL_BYTES:
+            with suppress(MissingError):
+                self._store.delete(self._parts[0][0])
+            self._parts.popleft()
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    """Split at ends of lines, into parts of about equal size."""
+    pieces = []
+    while len(data) > _PART_BYTES:
+        end = data.rfind(b"\n", 0, _PART_BYTES) + 1 or _PART_BYTES
+        pieces.append(data[:end])
+        data = data[end:]
+    return [*pieces, data] if data else pieces
+
+
+def secrets(environ: Mapping[str, str], copied: Collection[str]) -> list[str]:
+    """Return the values that are stored nowhere: those copied from the caller's environment, and the emulator's token."""
+    return [environ[name] for name in copied if name in environ] + emulator.tokens(environ)
+
+
+class CopiedOutput:
+    """Pipes whose content is copied to this process's stdout and stderr, and to `add`."""
+
+    def __init__(self, add: Callable[[bytes], None]) -> None:
+        self._add = add
+        self._threads: list[threading.Thread] = []
+        self.ends: list[int] = []  # for the task's stdout and stderr
+        for target in (1, 2):
+            source, end = os.pipe()
+            self.ends.append(end)
+            thread = threading.Thread(target=self._copy, args=(source, target), name="podlift-output", daemon=True)
+            self._threads.append(thread)
+
+    def start(self) -> None:
+        """Begin to copy, once the task has inherited its ends."""
+        for end in self.ends:
+            os.close(end)
+        for thread in self._threads:
+            thread.start()
+
+    def finish(self) -> None:
+        """Copy the rest. All processes of the task have ended."""
+        for thread in self._threads:
+            thread.join(_DRAIN_S)
+
+    def _copy(self, source: int, target: int) -> None:
+        alive = True
+        while data := os.read(source, _READ_BYTES):
+            self._add(data)
+            view = memoryview(data)
+            while alive and view:
+                try:
+                    view = view[os.write(target, view) :]
+                except OSError:
+                    # The container's output has no reader any more; the task must not notice.
+                    alive = False
+        os.close(source)

@@ -1,0 +1,200 @@
+"""The last output of a task in the bucket: how much, how often, and never a secret."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sdk.errors import AccessError, AlreadyExistsError, StoreError
+from sdk.runtime.container import tail
+from sdk.runtime.container.tail import TAIL_BYTES, TailUploader
+from sdk.spec.layout import RunPaths
+from sdk.storage.posix_store import PosixStore
+
+from .cloud import BUCKET, Cloud
+
+KEY = RunPaths("").tail(1, "chief-0")
+LINE = b"%07d " + b"x" * 91 + b"\n"
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PosixStore:
+    return PosixStore(str(tmp_path / "run"))
+
+
+def stored(store: PosixStore) -> list[bytes]:
+    return [bytes(store.get(each.key)) for each in store.list(f"{KEY}/")]
+
+
+def test_what_is_new_is_uploaded_after_five_seconds_and_then_every_thirty_up_to_the_last_complete_line(
+    store: PosixStore, clock: Clock
+) -> None:
+    kept = TailUploader(store, KEY, clock, ())
+    for second in range(130):
+        kept.buffer.add(f"line {second}\npart of ".encode())
+        kept.push_if_due()
+        clock.at += 1
+    found = stored(store)
+    assert len(found) == 5, "after 5, 35, 65, 95 and 125 s"
+    assert found[0] == b"line 0\n" + b"".join(b"part of line %d\n" % number for number in range(1, 6))
+    assert all(part.endswith(b"\n") for part in found)
+    kept.finish(1.0)
+    assert (
+        b"".join(stored(store)) == b"line 0\n" + b"".join(b"part of line %d\n" % n for n in range(1, 130)) + b"part of "
+    )
+    offsets = [int(each.key.rpartition("/")[2].partition(".")[0]) for each in store.list(f"{KEY}/")]
+    assert offsets == [sum(map(len, stored(store)[:number])) for number in range(6)]
+
+
+def test_of_much_output_the_end_is_kept_and_the_rate_of_uploads_falls(store: PosixStore, clock: Clock) -> None:
+    kept, written, uploaded, uploads = TailUploader(store, KEY, clock, ()), 0, 0, 0
+    for _ in range(600):
+        kept.buffer.add(b"".join(LINE % number for number in range(written, written + 1000)))
+        written += 1000
+        before = {each.key for each in store.list(f"{KEY}/")}
+        kept.push_if_due()
+        new = [each for each in store.list(f"{KEY}/") if each.key not in before]
+        uploads, uploaded = uploads + bool(new), uploaded + sum(each.size for each in new)
+        clock.at += 1
+    assert uploads == 7, "60 MB in ten minutes: every 30 s at first, then every 10 MB / 64 KiB/s = 153 s"
+    assert uploaded < 600 * 64 * 1024 + TAIL_BYTES
+    notes = [line for part in stored(store) for line in part.splitlines() if line.startswith(b"podlift: ")]
+    assert notes[-1].endswith(b" MB of output before this line are not kept"), notes
+    kept.finish(1.0)
+    found = stored(store)
+    assert TAIL_BYTES - 200 <= sum(map(len, found)) <= TAIL_BYTES + 2_000_000
+    assert found[-1].endswith(LINE % (written - 1))
+    lines = b"".join(found).splitlines(keepends=True)
+    first = next(line for line in lines if not line.startswith(b"podlift: "))
+    assert first in (LINE % number for number in range(written)), "it begins with a whole line"
+
+
+def test_a_bucket_in_which_nothing_can_be_removed_does_not_fill_up(
+    store: PosixStore, clock: Clock, monkeypatch
+) -> None:
+    def refuse(key: str, **more: object) -> None:
+        raise AccessError("403")
+
+    kept = TailUploader(store, KEY, clock, ())
+    monkeypatch.setattr(store, "delete", refuse)
+    for _ in range(10):
+        kept.buffer.add(LINE % 1 * 90_000)
+        try:
+            kept.push()
+        except AccessError:
+            pass
+    assert sum(map(len, stored(store))) <= 2 * TAIL_BYTES
+
+
+def test_an_upload_whose_answer_was_lost_is_not_another_one(store: PosixStore, clock: Clock, monkeypatch) -> None:
+    kept, put_new = TailUploader(store, KEY, clock, ()), store.put_new
+
+    def lose(key: str, data: list[bytes]) -> None:
+        put_new(key, data)
+        raise AlreadyExistsError(key)
+
+    monkeypatch.setattr(store, "put_new", lose)
+    kept.buffer.add(b"one\n")
+    kept.push()
+    assert stored(store) == [b"one\n"]
+
+
+def test_what_could_not_be_uploaded_is_uploaded_the_next_time(store: PosixStore, clock: Clock, monkeypatch) -> None:
+    kept, put_new, failures = TailUploader(store, KEY, clock, ()), store.put_new, 15
+
+    def fail(key: str, data: list[bytes]) -> None:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise StoreError("no network")
+        put_new(key, data)
+
+    monkeypatch.setattr(store, "put_new", fail)
+    for number in range(20):
+        kept.buffer.add(LINE % number * 10_000)
+        with suppress(StoreError):
+            kept.push()
+    lines = b"".join(stored(store)).splitlines(keepends=True)
+    assert lines == [LINE % number for number in range(20 - len(lines) // 10_000, 20) for _ in range(10_000)]
+    assert len(lines) >= TAIL_BYTES // 100
+
+
+def test_values_that_are_stored_nowhere_are_not_stored_here_either(store: PosixStore, clock: Clock) -> None:
+    token = "0123456789abcdef" * 2
+    environ = {
+        "KEY": "s3cr3t-value",
+        "LONG": "s3cr3t-value-2",
+        "TWO": "first half\nother half",
+        "N": "1",
+        "MINE": "visible",
+    }
+    environ["PODLIFT_EMULATOR"] = f"http://127.0.0.1:1/{token}"
+    kept = TailUploader(store, KEY, clock, tail.secrets(environ, ["KEY", "LONG", "TWO", "N", "ABSENT"]))
+    for piece in ("s3cr", "3t-value and s3cr3t-value-2; first half\n", f"other half, 1, visible, {token}"):
+        kept.buffer.add(piece.encode())
+        kept.push()
+    kept.finish(1.0)
+    assert b"".join(stored(store)) == b"*** and ***; ***\n***, 1, visible, ***"
+
+
+def test_a_line_without_an_end_is_cut_at_a_mebibyte_and_a_progress_bar_ends_its_lines(
+    store: PosixStore, clock: Clock
+) -> None:
+    kept = TailUploader(store, KEY, clock, ())
+    kept.buffer.add(b"x" * 1_000_000)
+    kept.push()
+    assert stored(store) == []
+    kept.buffer.add(b"x" * 100_000)
+    kept.push()
+    assert list(map(len, stored(store))) == [1_100_000]
+    kept.buffer.add(b"1/10\r2/10")
+    kept.push()
+    assert stored(store)[-1] == b"1/10\r"
+
+
+def test_a_container_that_is_killed_leaves_what_its_task_wrote_until_then(cloud: Cloud, write) -> None:
+    write(
+        "train.py",
+        """
+        import os, time
+        print("before")
+        os.write(2, b"an error\\n")
+        time.sleep(600)
+        """,
+    )
+    plan = cloud.plan("train.py")
+    container = cloud.start(plan, cloud.order(plan))
+    prefix, until = f"podlift/runs/{plan.run_id}/attempts/0001/tails/chief-0.log/", time.monotonic() + 60
+    parts = []
+    while not parts and time.monotonic() < until:
+        parts = list(cloud.gcs.client().list_blobs(BUCKET, prefix=prefix))
+        time.sleep(0.1)
+    container.process.send_signal(signal.SIGKILL)
+    container.code()
+    assert sorted(parts[0].download_as_bytes().splitlines()) == [b"an error", b"before"]
+    assert "before\n" in container.said and "an error\n" in container.said
