@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from . import backends, ids, launch
 from .errors import CorruptRunError, InputError, RunNotFoundError, nearest
+from .logs import logger
 from .packaging.paths import usable
 from .planning import references, remote
 from .planning.prepare import make_plan, refuse_inside_task, refuse_keywords
-from .planning.roots import configured_root, in_bucket
+from .planning.roots import configured_root, configured_roots, in_bucket
 from .planning.settings.merge import from_keywords
 from .records import summaries
 from .records.plans import read_plan
 from .records.sync.index import in_parallel
 from .run import Run, RunInfo
 from .spec.job import Job
-from .spec.layout import RootPaths, RunPaths
+from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import State
 from .storage import posix
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .planning.settings.keywords import Keywords
+
+_log = logger("api")
 
 
 def plan(what: str | Path | Callable[..., Any] | Job, **settings: Unpack[Keywords]) -> Plan:
@@ -113,13 +116,13 @@ def runs(
     state: str | Sequence[str] = (),
     name: str | None = None,
 ) -> list[RunInfo]:
-    """Return the runs below a root, newest first; damaged ones are included, with the problem.
+    """Return the runs of every configured backend, newest first; damaged ones are included, with the problem.
 
     Usage: `sdk.runs(state="FAILED", name="digits*")`. Ended runs are read from their summaries if they have one;
-    `Run.status` always reads the records.
+    `Run.status` always reads the records. A root that cannot be listed is a warning if there are others.
 
     Args:
-        root: as for `plan`.
+        root: only runs below this root, which is given as for `plan`.
         limit: the maximum number of runs; None for all.
         backend: only runs of this backend, in its usual root.
         state: only runs in this state, or in one of several, such as "RUNNING".
@@ -128,6 +131,16 @@ def runs(
     Raises:
         InputError: the state or the backend is unknown, or the root cannot be listed.
     """
+    found, problems = list_runs(root, limit, backend, state, name)
+    for problem in problems:
+        _log.warning(problem)
+    return found
+
+
+def list_runs(
+    root: str | Path | None, limit: int | None, backend: str | None, state: str | Sequence[str], name: str | None
+) -> tuple[list[RunInfo], list[str]]:
+    """Return what `runs` does, and a sentence for each root that cannot be listed. If none can, the first failure is raised."""
     names, known = [state] if isinstance(state, str) else state, [each.value for each in State]
     unknown = [one for one in names if one.upper() not in known]
     if unknown:
@@ -145,30 +158,30 @@ def runs(
             and (not wanted or (info.status is not None and info.status.state in wanted))
         )
 
-    place = configured_root(root, os.environ, backend)
-    if in_bucket(place):
-        every = limit if backend is None and not wanted and name is None else None
-        urls = [url for url in remote.runs(place, every) if _is_named(url.rpartition("/")[2], name)]
-        # Read several at a time, but not more than needed.
-        size = limit or len(urls) or 1
-        chunks = (urls[at : at + size] for at in range(0, len(urls), size))
-        found = (info for chunk in chunks for info in in_parallel(_info, chunk))
-        return list(itertools.islice(filter(fits, found), limit))
-    folder = RootPaths(place).runs
-    newest_first = sorted(references.candidates(folder), reverse=True)
-    infos = (_info(f"{folder}/{run}", whole=whole) for _, run, whole in newest_first if _is_named(run, name))
-    return list(itertools.islice(filter(fits, infos), limit))
+    if root is None and backend is None:
+        roots, problems = configured_roots(os.environ)
+    else:
+        roots, problems = [configured_root(root, os.environ, backend)], []
+    at_most = limit if backend is None and not wanted and name is None else None
+    listed, failures = references.newest_first(roots, at_most, os.environ)
+    named = [each for each in listed if _is_named(each.id, name)]
+    # In a bucket, several are read at a time, but not more than needed.
+    far = any(in_bucket(each) for each in roots)
+    size = (limit if far else None) or len(named) or 1
+    chunks = (named[at : at + size] for at in range(0, len(named), size))
+    found = (info for chunk in chunks for info in (in_parallel(_info, chunk) if far else map(_info, chunk)))
+    return list(itertools.islice(filter(fits, found), limit)), problems + failures
 
 
 def _is_named(run: str, pattern: str | None) -> bool:
     return pattern is None or any(fnmatch.fnmatchcase(each, pattern) for each in (run, ids.name_of(run)))
 
 
-def _info(url: str, *, whole: bool = False) -> RunInfo | None:
-    """Return the run in a directory; None for a folder that was removed meanwhile. A `whole` one may have a summary."""
-    name = url.rpartition("/")[2]
+def _info(listed: references.ListedRun) -> RunInfo | None:
+    """Return the run in a directory; None for a folder that was removed meanwhile."""
+    url, name = listed.url, listed.id
     try:
-        summary = summaries.read(RunPaths(url)) if whole else None
+        summary = summaries.read(RunPaths(url)) if listed.whole else None
         if summary is not None:
             return RunInfo(id=name, url=url, status=summary.status, place=summary.shown.backend, **vars(summary.shown))
         run = attach(url)

@@ -13,7 +13,7 @@ from ..errors import WaitTimeoutError
 from ..planning.roots import configured_root
 from ..records.explain import MEANINGS, next_command
 from ..run import RunInfo
-from ..status import EXIT_CANCELLED, EXIT_DONE, Reason, State, Status
+from ..status import EXIT_CANCELLED, EXIT_DONE, EXIT_INFRASTRUCTURE, Reason, State, Status
 from ..text import duration
 from ..tracebacks import one_line
 from . import parameters as p
@@ -35,14 +35,23 @@ def runs(
     backend: p.Backend = None,
     json_output: p.Json = False,
 ) -> None:
-    """List the newest runs with state, age, duration, metric and backend."""
-    found = api.runs(root=root, limit=limit, backend=backend, state=state or (), name=name)
+    """List the newest runs of every configured backend, with state, age, duration, metric and backend.
+
+    If one of several roots cannot be listed, the others are, and the exit code is 3.
+    """
+    found, problems = api.list_runs(root, limit, backend, state or (), name)
     now = SystemClock().now()
     if json_output:
         as_json([_line(info, now) for info in found])
-        return
-    rows = [(info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place) for info in found]
-    table(("run", "state", "age", "took", "metric", "backend"), rows, whole=("run", "age"))
+    else:
+        rows = [
+            (info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place) for info in found
+        ]
+        table(("run", "state", "age", "took", "metric", "backend"), rows, whole=("run", "age"))
+    for problem in problems:
+        say(f"podlift: {' '.join(problem.split())}")
+    if problems:
+        raise typer.Exit(EXIT_INFRASTRUCTURE)
 
 
 def _line(info: RunInfo, now: float) -> dict[str, object]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from .. import ids
-from ..errors import InputError, RunNotFoundError, nearest
+from ..errors import InputError, PodliftError, RunNotFoundError, StoreError, nearest
 from ..packaging.paths import usable
+from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths, RunPaths
+from ..storage.gcs.files import INTERACTIVE, BucketFiles
+from ..storage.retry import RetryPolicy
 from ..text import and_more
-from . import remote
-from .roots import configured_root, in_bucket, resolve_root
+from .roots import configured_roots, in_bucket, on_emulator, resolve_root
 
 LATEST = "latest"
+# For a bucket among several roots: the others must not wait long for it.
+_BRIEF = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=6.0, first_s=5.0)
 _SHOWN = 6
 
 
@@ -30,8 +35,26 @@ def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> st
         return resolve_root(text, environ)
     with usable("The run", text):
         if text and "/" not in text and not text.startswith((".", "~")):
-            return _named(text, configured_root(root, environ))
+            return _named(text, resolve_root(root, environ)) if root is not None else _in_some_root(text, environ)
         return str(Path(text).expanduser().resolve())
+
+
+def _in_some_root(word: str, environ: Mapping[str, str]) -> str:
+    """Search the configured root, and those of other backends for what it does not have."""
+    (first, *others), _ = configured_roots(environ)
+    local = [root for root in others if not in_bucket(root)]
+    if in_bucket(first) and ids.is_run_id(word):
+        # A folder can be looked up without a request.
+        here = next((root for root in local if Path(RootPaths(root).run(word).url).is_dir()), first)
+        return RootPaths(here).run(word).url
+    try:
+        return _named(word, first)
+    except RunNotFoundError:
+        for root in others:
+            with suppress(RunNotFoundError, StoreError):
+                if not (in_bucket(root) and ids.is_run_id(word)) or _exists(root, word):
+                    return _named(word, root)
+        raise
 
 
 def _named(word: str, root: str) -> str:
@@ -65,8 +88,55 @@ def _named(word: str, root: str) -> str:
 
 def _newest(root: str) -> list[str]:
     if in_bucket(root):
-        return [url.rpartition("/")[2] for url in remote.runs(root, None)]
+        return [name for _, name in _runs(root, None)]
     return [name for _, name, whole in sorted(candidates(RootPaths(root).runs), reverse=True) if whole]
+
+
+def _runs(root: str, limit: int | None, *, retry: RetryPolicy = INTERACTIVE) -> list[tuple[float, str]]:
+    """Return the unix times and the ids of the newest runs below a root in a bucket, newest first."""
+    made = BucketFiles(root, retry=retry).matching("runs/*/plan.json")
+    return sorted(((time, name.split("/")[1]) for name, time in made.items()), reverse=True)[:limit]
+
+
+def _exists(root: str, run_id: str) -> bool:
+    return BucketFiles(root, retry=_BRIEF).exists(RootPaths("").run(run_id).plan)
+
+
+class ListedRun(NamedTuple):
+    """A directory that may be a run. They are sorted by the time of their submit."""
+
+    submitted: float  # unix time, of a run in a bucket by the service's clock
+    id: str
+    url: str
+    whole: bool = False  # its plan is a file here that is not empty: it may have a summary
+
+
+def newest_first(
+    roots: Sequence[str], limit: int | None, environ: Mapping[str, str]
+) -> tuple[list[ListedRun], list[str]]:
+    """Return the runs below several roots, at most `limit` of each bucket, and a sentence for each root that cannot be listed.
+
+    If no root can be listed, the first failure is raised.
+    """
+    retry = _BRIEF if len(roots) > 1 else INTERACTIVE
+
+    def listed(root: str) -> list[ListedRun] | PodliftError:
+        paths = RootPaths(root)
+        try:
+            if in_bucket(root):
+                return [ListedRun(time, run, paths.run(run).url) for time, run in _runs(root, limit, retry=retry)]
+            return [ListedRun(time, run, f"{paths.runs}/{run}", whole) for time, run, whole in candidates(paths.runs)]
+        except (StoreError, InputError) as error:
+            return error
+
+    answers = in_parallel(listed, roots) if len(roots) > 1 else [*map(listed, roots)]
+    failures = {root: answer for root, answer in zip(roots, answers, strict=True) if isinstance(answer, PodliftError)}
+    if len(failures) == len(roots):
+        raise next(iter(failures.values()))
+    found = [run for answer in answers if not isinstance(answer, PodliftError) for run in answer]
+    where = {root: f"{root}{on_emulator(environ) if in_bucket(root) else ''}" for root in failures}
+    problems = [f"The runs below {where[root]} are not listed: {error}" for root, error in failures.items()]
+    return sorted(found, reverse=True), problems
 
 
 def candidates(folder: str) -> list[tuple[float, str, bool]]:

@@ -56,21 +56,44 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str], backend
         return resolve_root(root, environ)
     file = _file()
     used = backend or environ.get("PODLIFT_BACKEND") or file.values.get("backend") or "local"
+    found = _cloud_root_of(str(used), environ, file)
+    if found == NO_BUCKET and backend:
+        raise InputError(
+            f"Runs of {backend} live in a bucket, but none is set. Next: --root gs://BUCKET/PREFIX, or {backend}_bucket in "
+            "the project's file."
+        )
+    return resolve_root(None, environ) if found in ("", NO_BUCKET) else found
+
+
+def configured_roots(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return the roots of all configured backends, beginning with `configured_root`, and what is wrong with others."""
+    found, problems, file = [configured_root(None, environ)], [], _file()
+    # Others use the root of this machine. They are not loaded, which would take longer than a list.
+    named = [
+        name for name in backends.names() if environ.get(_bucket_variable(name)) or file.values.get(f"{name}_bucket")
+    ]
+    for name in ("", *named):
+        try:
+            found.append(_cloud_root_of(name, environ, file) if name else resolve_root(None, environ))
+        except InputError as error:
+            problems.append(f"The runs of {name or 'this machine'} are not listed: {error}")
+    return [root for root in dict.fromkeys(found) if root and root != NO_BUCKET], problems
+
+
+def _bucket_variable(backend: str) -> str:
+    return f"PODLIFT_{backend.upper()}_BUCKET"
+
+
+def _cloud_root_of(backend: str, environ: Mapping[str, str], file: configfile.FileSettings) -> str:
+    """Return the configured bucket of a backend, `NO_BUCKET` if it needs one and none is set, "" if it needs none."""
+    if backend not in backends.names() or not backends.load(backend).capabilities.needs_bucket:
+        return ""
+    variable = _bucket_variable(backend)
+    bucket = environ.get(variable) or file.values.get(f"{backend}_bucket")
     configured = environ.get("PODLIFT_ROOT") or file.values.get("root")
-    if used in backends.names() and backends.load(used).capabilities.needs_bucket:
-        variable = f"PODLIFT_{used.upper()}_BUCKET"
-        bucket = environ.get(variable) or file.values.get(f"{used}_bucket")
-        sources = [name for name in (variable, "PODLIFT_ROOT") if environ.get(name)] + [file.place]
-        with _sourced(", ".join(filter(None, sources))):
-            found = cloud_root(used, bucket, None if configured is None else str(configured), explicit=False)
-        if found != NO_BUCKET:
-            return found
-        if backend:
-            raise InputError(
-                f"Runs of {backend} live in a bucket, but none is set. Next: --root gs://BUCKET/PREFIX, or {backend}_bucket in "
-                "the project's file."
-            )
-    return resolve_root(None, environ)
+    sources = [name for name in (variable, "PODLIFT_ROOT") if environ.get(name)] + [file.place]
+    with _sourced(", ".join(filter(None, sources))):
+        return cloud_root(backend, bucket, None if configured is None else str(configured), explicit=False)
 
 
 def in_bucket(root: str) -> bool:

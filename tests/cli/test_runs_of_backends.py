@@ -1,0 +1,103 @@
+"""The list of runs where several roots are configured, and references to runs in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from support import GOLDEN_FILES, heard
+
+import sdk
+
+GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
+
+
+@pytest.fixture
+def cloud(podlift_gcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """A bucket for runs of Vertex AI, beside the local root: `cloud("digits-bbbbbb")` puts a run there."""
+    bucket = podlift_gcs.client().create_bucket("mine")
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "mine")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+    def put(run: str) -> None:
+        for path in (path for path in GOLDEN.rglob("*") if path.is_file()):
+            name, data = path.relative_to(GOLDEN).as_posix(), path.read_bytes()
+            if name == "plan.json":
+                data = json.dumps({**json.loads(data), "run_id": run, "root": "gs://mine/podlift"}).encode()
+            bucket.blob(f"podlift/runs/{run}/{name}").upload_from_string(data)
+
+    return put
+
+
+@pytest.fixture
+def local(root: Path) -> Callable[[str, float], None]:
+    """Put a run into the local root that was submitted so long ago: `local("digits-aaaaaa", 60)`."""
+
+    def put(run: str, age_s: float) -> None:
+        shutil.copytree(GOLDEN, root / "runs" / run)
+        plan = root / "runs" / run / "plan.json"
+        plan.write_text(json.dumps({**json.loads(plan.read_text()), "run_id": run, "root": str(root)}))
+        os.utime(plan, (time.time() - age_s,) * 2)
+
+    return put
+
+
+def test_runs_of_all_configured_backends_are_one_list_and_each_is_found_by_its_id(cloud, local, here, root) -> None:
+    local("digits-aaaaaa", 3600)
+    cloud("digits-bbbbbb")
+    local("mnist-cccccc", -3600)
+    urls = [f"{root}/runs/mnist-cccccc", "gs://mine/podlift/runs/digits-bbbbbb", f"{root}/runs/digits-aaaaaa"]
+    assert [info.url for info in sdk.runs()] == urls
+    assert [info.url for info in sdk.runs(limit=2)] == urls[:2]
+    assert [info.url for info in sdk.runs(name="digits", limit=1)] == urls[1:2]
+    assert [info.url for info in sdk.runs(backend="local")] == [urls[0], urls[2]]
+    assert [info.url for info in sdk.runs(root=root)] == [urls[0], urls[2]]
+    assert [info.url for info in sdk.runs(root="gs://mine/podlift")] == urls[1:2]
+    shown = here("runs", "--json")
+    assert (shown.code, [each["url"] for each in json.loads(shown.stdout)]) == (0, urls)
+    for reference in ("digits-bbbbbb", "digits-b"):
+        assert sdk.attach(reference).url == urls[1]
+    assert sdk.attach("latest").url == urls[0], "of the configured root"
+    with pytest.raises(sdk.RunNotFoundError, match="Looked below"):
+        sdk.attach("digits-zzzzzz")
+
+
+def test_with_the_cloud_configured_a_local_run_is_found_by_its_id_too(cloud, local, monkeypatch) -> None:
+    monkeypatch.setenv("PODLIFT_BACKEND", "vertex")
+    local("digits-aaaaaa", 60)
+    cloud("digits-bbbbbb")
+    assert [info.id for info in sdk.runs()] == ["digits-bbbbbb", "digits-aaaaaa"]
+    assert [sdk.attach(run).id for run in ("digits-aaaaaa", "digits-a", "digits-b", "latest")] == [
+        "digits-aaaaaa", "digits-aaaaaa", "digits-bbbbbb", "digits-bbbbbb",
+    ]  # fmt: skip
+
+
+def test_a_root_that_cannot_be_reached_is_one_line_and_the_others_are_listed(
+    cloud, local, here, podlift_gcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local("digits-aaaaaa", 60)
+    podlift_gcs.faults({"kind": "status_before", "status": 403, "operation": "objects.list"})
+    shown = here("runs")
+    assert shown.code == 3
+    assert shown.stdout.startswith("digits-aaaaaa\t") and len(shown.stdout.splitlines()) == 1
+    (line,) = shown.stderr.splitlines()
+    where = f"gs://mine/podlift on the emulator at {urlsplit(podlift_gcs.url).netloc}"
+    assert line.startswith(f"podlift: The runs below {where} are not listed: ") and "403" in line
+    lines = heard()
+    assert [info.id for info in sdk.runs()] == ["digits-aaaaaa"]
+    assert len(lines) == 1 and lines[0].startswith(f"The runs below {where} are not listed: ")
+    assert here("runs", "--backend", "vertex").code == here("runs", "--root", "gs://mine/podlift").code == 3
+    assert here("runs", "--backend", "local").code == 0
+    assert sdk.attach("digits-a").id == "digits-aaaaaa"
+    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "Not A Bucket")
+    shown = here("runs", "--json")
+    assert (shown.code, [each["id"] for each in json.loads(shown.stdout)]) == (3, ["digits-aaaaaa"])
+    assert "The runs of vertex are not listed: " in shown.stderr and "PODLIFT_VERTEX_BUCKET" in shown.stderr
