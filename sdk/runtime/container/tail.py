@@ -60,9 +60,7 @@ class TailBuffer:
                 # The first line is incomplete. A piece of a line is still better than nothing.
                 cut = data.find(b"\n") + 1
                 data, begin, dropped = data[cut:], begin + cut, dropped + cut
-            end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-            if last or (not end and len(data) > _LINE_BYTES):
-                end = len(data)
+            end = len(data) if last else _end_of_lines(data)
             if not end:
                 return begin, b"", 0
             self._chunks = deque([data[end:]] if data[end:] else [])
@@ -137,6 +135,12 @@ class TailUploader:
             self._parts.popleft()
 
 
+def _end_of_lines(data: bytes) -> int:
+    """Return the length of all complete lines."""
+    end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+    return end if end or len(data) <= _LINE_BYTES else len(data)
+
+
 def _pieces(data: bytes) -> list[bytes]:
     """Split at ends of lines, into parts of about equal size."""
     pieces = []
@@ -153,7 +157,10 @@ def secrets(environ: Mapping[str, str], copied: Collection[str]) -> list[str]:
 
 
 class CopiedOutput:
-    """Pipes whose content is copied to this process's stdout and stderr, and to `add`."""
+    """Pipes whose content is copied to this process's stdout and stderr, and line by line to `add`.
+
+    Unbuffered Python writes a line in several pieces, between which the other stream may write.
+    """
 
     def __init__(self, add: Callable[[bytes], None]) -> None:
         self._add = add
@@ -178,9 +185,12 @@ class CopiedOutput:
             thread.join(_DRAIN_S)
 
     def _copy(self, source: int, target: int) -> None:
-        alive = True
+        alive, line = True, b""
         while data := os.read(source, _READ_BYTES):
-            self._add(data)
+            line += data
+            if end := _end_of_lines(line):
+                self._add(line[:end])
+                line = line[end:]
             view = memoryview(data)
             while alive and view:
                 try:
@@ -188,4 +198,6 @@ class CopiedOutput:
                 except OSError:
                     # The container's output has no reader any more; the task must not notice.
                     alive = False
+        if line:
+            self._add(line)
         os.close(source)
