@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,7 +183,8 @@ print("histories", history.history, history.epoch, flush=True)
     assert (killed.status().state, killed.status().attempts) == (sdk.State.SUCCEEDED, 2), killed.why()
     assert sums(killed) == sums(undisturbed)
     assert said(killed, "histories") == said(undisturbed, "histories")
-    assert "restored step 16 of phase 1" in "\n".join(line.text for line in killed.logs())
+    # On a busy machine, step 16 may not have been saved when the task is killed.
+    assert re.search("restored step (8|16) of phase 1", "\n".join(line.text for line in killed.logs()))
     assert "tf_keras restarts an epoch" in killed.checkpoints()[-1].downgrades[0]
 
 
