@@ -239,8 +239,8 @@ class Vertex(Target):
         provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
             "flex": waits until machines are free.
         labels: Labels of the jobs, in addition to podlift's.
-        raw: JSON to merge into the request last, such as `{"jobSpec": {"workerPoolSpecs": {"0": {...}}}}`. For fields that
-            podlift does not know. A list is replaced as a whole, or one of its items by its number; None removes.
+        raw: JSON to merge into the request last, such as `{"jobSpec": {"scheduling": {"disableRetries": true}}}`. For fields
+            that podlift does not know. A list is replaced as a whole, or one of its items by its number; None removes.
     """
 
     project: Name | None = None

@@ -20,6 +20,8 @@ GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 KEYS = {
     "version",
     "progress",
+    "backend",
+    "emulator",
     "url",
     "id",
     "state",

@@ -12,7 +12,7 @@ from sdk.cli import app, look, start
 
 KEYS = {
     "url", "id", "state", "reason", "exit_code", "attempts", "saved_step", "saved_at", "metrics", "run_dir", "timings",
-    "continued_step", "vendor", "console", "findings", "problems", "version", "progress",
+    "continued_step", "vendor", "console", "findings", "problems", "version", "progress", "backend", "emulator",
 }  # fmt: skip
 
 
@@ -136,10 +136,10 @@ def test_an_entry_that_is_named_leaves_all_words_to_the_program(write, here, mon
 
 
 def test_what_nobody_expected_is_an_internal_error_with_code_3(here, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(**_: object) -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(look.api, "runs", broken)
+    monkeypatch.setattr(look.api, "list_runs", broken)
     shown = here("runs", "--json")
     assert shown.code == 3
     assert "Traceback" in shown.stderr
@@ -148,15 +148,15 @@ def test_what_nobody_expected_is_an_internal_error_with_code_3(here, monkeypatch
 
 
 def test_a_machine_that_refuses_is_one_line_with_code_3(here, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(**_: object) -> None:
+    def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "/somewhere")
 
-    monkeypatch.setattr(look.api, "runs", refused)
+    monkeypatch.setattr(look.api, "list_runs", refused)
     assert here("runs") == (3, "", "podlift: PermissionError: [Errno 13] Permission denied: '/somewhere'\n")
 
 
 @pytest.mark.parametrize(
-    ("module", "function", "words"), [(look.api, "runs", ("runs",)), (start.launch, "execute", ("submit", "t.py"))]
+    ("module", "function", "words"), [(look.api, "list_runs", ("runs",)), (start.launch, "execute", ("submit", "t.py"))]
 )
 def test_ctrl_c_in_any_verb_is_a_short_line_with_code_130(write, here, monkeypatch, module, function, words) -> None:
     def pressed(*_: object, **__: object) -> None:
