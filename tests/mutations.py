@@ -282,13 +282,6 @@ MUTATIONS = (
         (FAULTS, PARSING),
     ),
     Mutation(
-        "a lease of epoch 0 counts",
-        "sdk/checkpoint/opening.py",
-        "    if lease.epoch < 1:\n",
-        "    if lease.epoch < 0:\n",
-        (FAULTS, PARSING, "tests/checkpoint/test_mutated_objects.py"),
-    ),
-    Mutation(
         "the newest epoch ignores data without a commit",
         "sdk/checkpoint/opening.py",
         "    return max([0, *commits, *data])\n",
