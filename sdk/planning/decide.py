@@ -25,8 +25,7 @@ def decide(
     job, target, preload = wanted.job, wanted.target, packed.preload
     run_id = resumed.run_id if resumed else ids.new_run_id(wanted.name or ids.default_name(packed.title, packed.home))
     root, local = (resumed.root, resumed.local) if resumed else (wanted.root, wanted.local)
-    asked = _emulator(root, environ, resumed)
-    fresh = _why_fresh(wanted, facts, preload)
+    asked, fresh = _emulator(root, environ, resumed), _why_fresh(wanted, facts, preload)
     draft = Draft(
         job=job,
         target=target,

@@ -137,8 +137,7 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
         async_safe = True
         _step = _begun = _in_epoch = 0
         _steps: int | None = None
-        # The steps before this fit, or before its first epoch here if it continues from a checkpoint.
-        _before: int | None = None
+        _before: int | None = None  # the steps before this fit, or before its first epoch here if it was resumed
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             if self._before is None:
