@@ -15,6 +15,7 @@ import tarfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -38,21 +39,38 @@ class RuntimeFile:
 
 
 def runtime_archive(cache: Path) -> RuntimeFile:
-    """Return the archive in the cache folder. It is made each time, in a tenth of a second, and kept if it is new."""
+    """Return the archive in the cache folder, which is made in a tenth of a second, once in a process for the same files."""
     folder = cache / "runtime"
+    digest = _made(folder, frozenset(_own_stats()))
+    path = folder / f"{digest}.tar"
+    # A container would refuse a damaged one.
+    if not path.is_file() or sha256(path) != digest:
+        _made.cache_clear()
+        path = folder / f"{(digest := _made(folder, frozenset(_own_stats())))}.tar"
+    # Prune removes one that was not used for long.
+    os.utime(path)
+    return RuntimeFile(digest=digest, path=path)
+
+
+@lru_cache(maxsize=1)
+def _made(folder: Path, _: frozenset[tuple[str, int, int]]) -> str:
+    """Write the archive of these own files, and return its sha256. Other packages stay as this process found them."""
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{uuid.uuid4().hex}.part"
     try:
         digest = _write(part, dict(_members(_distributions())))
         path = folder / f"{digest}.tar"
-        # A container would refuse a damaged one.
         if not path.is_file() or sha256(path) != digest:
             part.replace(path)
-        # Prune removes one that was not used for long.
-        os.utime(path)
     finally:
         part.unlink(missing_ok=True)
-    return RuntimeFile(digest=digest, path=path)
+    return digest
+
+
+def _own_stats() -> Iterator[tuple[str, int, int]]:
+    for path in _own_files():
+        info = (_PACKAGE / path).stat()
+        yield path, info.st_size, info.st_mtime_ns
 
 
 def loader() -> str:
@@ -89,14 +107,14 @@ def _about(distributions: dict[str, importlib.metadata.Distribution]) -> dict[st
 def _own_files() -> Iterator[str]:
     for folder, folders, files in os.walk(_PACKAGE):
         folders[:] = [name for name in folders if name != "__pycache__"]
-        yield from (os.path.relpath(os.path.join(folder, name), _PACKAGE) for name in files)
+        names = (os.path.join(folder, name) for name in files if not name.endswith((".pyc", ".part")))
+        yield from (name[len(str(_PACKAGE)) + 1 :] for name in names)
 
 
 def _members(distributions: dict[str, importlib.metadata.Distribution]) -> Iterator[tuple[str, bytes]]:
     yield "about.json", json.dumps(_about(distributions), sort_keys=True).encode()
     for path in _own_files():
-        if not path.endswith((".pyc", ".part")):
-            yield f"podlift/sdk/{path}", (_PACKAGE / path).read_bytes()
+        yield f"podlift/sdk/{path}", (_PACKAGE / path).read_bytes()
     yield "podlift/podlift/__init__.py", (_PACKAGE / "published" / "podlift" / "__init__.py").read_bytes()
     for name, distribution in distributions.items():
         if not distribution.files:

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -44,6 +45,18 @@ def test_a_damaged_archive_is_made_again(tmp_path: Path) -> None:
     one.path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     assert runtime_archive(tmp_path) == one
     assert one.path.read_bytes() == whole
+
+
+def test_a_file_that_changes_while_the_process_runs_is_in_the_next_archive(tmp_path: Path, monkeypatch) -> None:
+    copy = tmp_path / "sdk"
+    shutil.copytree(HOME, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr("sdk.packaging.runtime_archive._PACKAGE", copy)
+    before = runtime_archive(tmp_path)
+    (copy / "ids.py").write_text("changed = True\n")
+    after = runtime_archive(tmp_path)
+    assert after.digest != before.digest
+    with tarfile.open(after.path) as tar:
+        assert tar.extractfile("podlift/sdk/ids.py").read() == b"changed = True\n"  # type: ignore[union-attr]
 
 
 def test_it_holds_podlift_as_it_is_and_compiled_code_of_checksums_only(tmp_path: Path) -> None:
