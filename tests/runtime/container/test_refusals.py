@@ -9,6 +9,7 @@ import sys
 import venv
 import zipfile
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
@@ -97,6 +98,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
             yield name, b"Mach-O" if ".so" in name else data
 
     monkeypatch.setattr(runtime_archive, "_members", foreign)
+    # A process makes the archive once: this test has one of its own.
+    monkeypatch.setattr(runtime_archive, "_made", lru_cache(runtime_archive._made.__wrapped__))
     monkeypatch.setattr("platform.machine", lambda: "arm64")
 
 
