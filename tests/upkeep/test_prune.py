@@ -264,7 +264,9 @@ def test_a_submit_finds_its_bundle_whatever_is_removed_at_that_moment(
         (tmp_path / "go").touch()
         status = run.wait(LIMIT_S)
         assert status.state is sdk.State.SUCCEEDED, status.failure
-    assert [info.id for info in sdk.runs()] == [run.id], "each one went while the next one began"
+    # Whether the last removal saw the end of the run before is a matter of moments.
+    prune.remove(prune.find(root, older_than_s=0, keep=1, now=time.time() + 60))
+    assert [info.id for info in sdk.runs()] == [run.id]
 
 
 @pytest.mark.parametrize("damage", ["no JSON", "", "[" * 100_000])
