@@ -61,6 +61,22 @@ def until(condition: Callable[[], object], what: Callable[[], object] = lambda: 
         time.sleep(0.02)
 
 
+class FakeClock:
+    """A clock that moves when somebody sleeps, or sets its `time`."""
+
+    def __init__(self, time: float = 1000.0) -> None:
+        self.time = time
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
 listeners = ExitStack()
 
 

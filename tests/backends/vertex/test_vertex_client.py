@@ -15,6 +15,7 @@ import requests
 from google.auth.credentials import Credentials, CredentialsWithQuotaProject
 from google.auth.exceptions import RefreshError, TransportError
 from google.cloud.aiplatform_v1 import CustomJob, JobServiceClient
+from support import FakeClock
 
 from sdk import InputError
 from sdk.backends.vertex import client, logs
@@ -33,21 +34,6 @@ POOL = {
     "containerSpec": {"imageUri": "i", "env": [{"name": "A", "value": "b"}]},
 }
 BODY = {"displayName": "d", "labels": {"podlift-run": "d-aaaaaa"}, "jobSpec": {"workerPoolSpecs": [POOL]}}
-
-
-class Clock:
-    """Time that passes when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    monotonic = now
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 class Server(ThreadingHTTPServer):
@@ -122,7 +108,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.fixture
 def jobs() -> JobClient:
-    return JobClient("p", clock=Clock())
+    return JobClient("p", clock=FakeClock(0.0))
 
 
 def test_a_job_is_created_by_one_request(server: Server, jobs: JobClient) -> None:
@@ -183,7 +169,7 @@ def test_after_a_foreign_answer_the_job_is_found_and_no_second_one_is_made(
     mine = {**JOB, "labels": {"podlift-run": "d-aaaaaa", "podlift-job": "1"}}
     server.script = [(200, b"<html>"), (200, {"customJobs": [mine]})]
     asked = JobRequest(run_id="d-aaaaaa", number=1, regions=["us-central1"], redacted_body={}, body=BODY)
-    made = JobCreation(asked, PosixStore(str(tmp_path / "run")), jobs, Clock()).ensure()
+    made = JobCreation(asked, PosixStore(str(tmp_path / "run")), jobs, FakeClock(0.0)).ensure()
     assert (made.name, made.unsure) == (NAME, True)
     assert [method for method, *_ in server.asked] == ["POST", "GET"]
 
@@ -344,7 +330,7 @@ def test_a_server_that_is_not_there_leaves_it_open(monkeypatch: pytest.MonkeyPat
     # As in a process that has found it before.
     monkeypatch.setattr(emulator, "_check_skipped", True)
     with pytest.raises(OutcomeUnknownError, match="cannot be reached") as caught:
-        JobClient("p", clock=Clock()).create("us-central1", BODY)
+        JobClient("p", clock=FakeClock(0.0)).create("us-central1", BODY)
     assert TOKEN not in str(caught.value)
 
 
@@ -378,7 +364,7 @@ def test_requests_share_a_connection_and_a_forked_process_has_one_of_its_own(ser
 
 def test_a_request_for_log_lines_is_sent_again_with_waits(server: Server) -> None:
     server.script = [(503, "busy"), (429, "busy"), (200, b"<html>"), (200, {"entries": []})]
-    clock = Clock()
+    clock = FakeClock(0.0)
     assert logs.query({"filter": ""}, clock) == {"entries": []}
     assert len(server.asked) == 4
     assert 0 < clock.now() <= 14.0
@@ -390,7 +376,7 @@ def test_a_request_for_log_lines_is_sent_again_with_waits(server: Server) -> Non
 
 def test_a_request_for_log_lines_ends_in_time_and_is_not_sent_again_if_it_was_rejected(server: Server) -> None:
     server.script = [(503, "busy")]
-    clock = Clock()
+    clock = FakeClock(0.0)
     with pytest.raises(StoreError, match="503"):
         logs.query({"filter": ""}, clock)
     assert 50 < clock.now() <= 60
@@ -506,5 +492,5 @@ def test_credentials_that_cannot_be_renewed_send_nothing(
 ) -> None:
     sent = google(Token(error))
     with pytest.raises(kind, match=text):
-        JobClient("p", clock=Clock()).create("us-central1", BODY)
+        JobClient("p", clock=FakeClock(0.0)).create("us-central1", BODY)
     assert sent == []

@@ -5,6 +5,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from support import FakeClock
 
 from sdk import InputError
 from sdk.backends.vertex import logs, states
@@ -14,26 +15,10 @@ START = 1_700_000_000.0
 NAMES = states.replica_names(["chief-0", "worker-0"])
 
 
-class Clock:
-    """Time that passes when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.time = START
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
 class Logging:
     """Cloud Logging with a page of two entries; an entry is there from the time at which it arrives."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.kept: list[tuple[float, dict[str, Any]]] = []
         self.filters: list[str] = []
@@ -72,7 +57,7 @@ class Logging:
 class Job:
     """A job that ends at a time."""
 
-    def __init__(self, clock: Clock, ends: float) -> None:
+    def __init__(self, clock: FakeClock, ends: float) -> None:
         self.clock, self.ends, self.asked = clock, START + ends, 0
 
     def has_ended(self) -> tuple[bool, float]:
@@ -81,12 +66,12 @@ class Job:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock(START)
 
 
 @pytest.fixture
-def logging(clock: Clock) -> Logging:
+def logging(clock: FakeClock) -> Logging:
     return Logging(clock)
 
 
@@ -126,7 +111,7 @@ def test_an_unknown_task_is_refused_with_the_nearest_name() -> None:
     assert replica_of(None, ["chief-0"], NAMES) is None
 
 
-def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Logging, clock: Clock) -> None:
+def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Logging, clock: FakeClock) -> None:
     for number in range(40):
         logging.add(number, str(number))
     job = Job(clock, ends=40)
@@ -135,7 +120,7 @@ def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Loggin
     assert job.asked <= 1 + (40 + Polling().settle_s) / Polling().poll_s + 2, "nobody asks more often than is polite"
 
 
-def test_following_ends_where_the_services_clock_is_hours_ahead(logging: Logging, clock: Clock) -> None:
+def test_following_ends_where_the_services_clock_is_hours_ahead(logging: Logging, clock: FakeClock) -> None:
     logging.add(1, "a")
 
     class Ahead(Job):
@@ -147,7 +132,7 @@ def test_following_ends_where_the_services_clock_is_hours_ahead(logging: Logging
     assert clock.now() < START + 40 + 2 * Polling().settle_s
 
 
-def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: Clock) -> None:
+def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: FakeClock) -> None:
     logging.add(1, "early")
     logging.add(2, "late", late_s=9.0)
     logging.add(8, "younger")
@@ -157,13 +142,13 @@ def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: 
     )
 
 
-def test_lines_of_one_instant_are_told_apart_by_their_ids(logging: Logging, clock: Clock) -> None:
+def test_lines_of_one_instant_are_told_apart_by_their_ids(logging: Logging, clock: FakeClock) -> None:
     for text in "abc":
         logging.add(1, text)
     assert texts(reader(logging).follow(None, Job(clock, ends=3).has_ended)) == ["a", "b", "c"]
 
 
-def test_what_is_young_is_left_for_the_next_look_while_the_job_runs(logging: Logging, clock: Clock) -> None:
+def test_what_is_young_is_left_for_the_next_look_while_the_job_runs(logging: Logging, clock: FakeClock) -> None:
     logging.add(-1, "young")
     one = reader(logging)
     assert texts(one.read(None, whole=False)) == []
@@ -172,7 +157,7 @@ def test_what_is_young_is_left_for_the_next_look_while_the_job_runs(logging: Log
     assert texts(one.read(None)) == []
 
 
-def test_an_emulator_is_asked_without_waiting(logging: Logging, clock: Clock) -> None:
+def test_an_emulator_is_asked_without_waiting(logging: Logging, clock: FakeClock) -> None:
     logging.add(0, "a")
     assert texts(reader(logging, logs.EMULATOR_POLLING).follow(None, Job(clock, ends=0.3).has_ended)) == ["a"]
     assert clock.now() < START + 2
@@ -182,7 +167,7 @@ def attempt_at(time: float) -> int:
     return 1 if time < START + 100 else 2
 
 
-def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: Clock) -> None:
+def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: FakeClock) -> None:
     logging.add(1, "one\ntwo\n")
     logging.add(2, "10%\r20%\rdone")
     logging.add(3, "said by the service", "service")
@@ -203,7 +188,7 @@ def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: Clock)
 
 
 def test_what_podlift_says_in_a_container_is_no_line_of_the_program_unless_it_is_an_error(
-    logging: Logging, clock: Clock
+    logging: Logging, clock: FakeClock
 ) -> None:
     logging.add(0, "podlift: waiting for worker-0")
     logging.add(0, "the program's")
@@ -216,7 +201,7 @@ def test_what_podlift_says_in_a_container_is_no_line_of_the_program_unless_it_is
     assert service == ["podlift: waiting for worker-0", "Job is running."]
 
 
-def test_lines_of_json_keep_their_message_or_all_they_have(logging: Logging, clock: Clock) -> None:
+def test_lines_of_json_keep_their_message_or_all_they_have(logging: Logging, clock: FakeClock) -> None:
     logging.add(0, "", jsonPayload={"message": "said", "step": 3})
     logging.add(0, "", jsonPayload={"step": 4})
     assert texts(reader(logging).read(None)) == ["said", '{"step": 4}']

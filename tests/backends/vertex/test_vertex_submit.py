@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import FakeClock
 
 from sdk import Reason, logs
 from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
@@ -31,22 +32,6 @@ DENIED = VertexRejectedError("Permission 'aiplatform.customJobs.create' denied o
 LOST = OutcomeUnknownError("No answer came.")
 
 
-class Clock:
-    """Time that passes when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
 class Service:
     """A job service that does what a script says: "made", or an error, with "+" before it if the job is made all the same.
 
@@ -56,7 +41,7 @@ class Service:
         late_s: so long after its creation the list does not show a job.
     """
 
-    def __init__(self, clock: Clock, *script: object, late_s: float = 0.0) -> None:
+    def __init__(self, clock: FakeClock, *script: object, late_s: float = 0.0) -> None:
         self.clock = clock
         self.script = list(script)
         self.late_s = late_s
@@ -89,8 +74,8 @@ class Service:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
@@ -98,7 +83,7 @@ def store(tmp_path: Path) -> PosixStore:
     return PosixStore(str(tmp_path / "run"))
 
 
-def creation(store: PosixStore, service: Service, clock: Clock, **more: Any) -> JobCreation:
+def creation(store: PosixStore, service: Service, clock: FakeClock, **more: Any) -> JobCreation:
     given = {
         "run_id": "r-aaaaaa",
         "number": 1,
@@ -109,7 +94,7 @@ def creation(store: PosixStore, service: Service, clock: Clock, **more: Any) -> 
     return JobCreation(JobRequest(**{**given, **more}), store, service, clock)
 
 
-def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock: Clock) -> None:
+def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock)
 
     def look() -> None:
@@ -125,14 +110,14 @@ def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock
     assert service.creates == ["us-central1"]
 
 
-def test_asked_a_second_time_nothing_is_made(store: PosixStore, clock: Clock) -> None:
+def test_asked_a_second_time_nothing_is_made(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock)
     first = creation(store, service, clock).ensure()
     assert creation(store, service, clock).ensure() == first
     assert len(service.creates) == 1
 
 
-def test_a_lost_reply_is_looked_up_before_a_second_job_is_made(store: PosixStore, clock: Clock) -> None:
+def test_a_lost_reply_is_looked_up_before_a_second_job_is_made(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock, "lost")
     made = creation(store, service, clock).ensure()
     assert len(service.creates) == 1
@@ -140,7 +125,9 @@ def test_a_lost_reply_is_looked_up_before_a_second_job_is_made(store: PosixStore
     assert made.unsure
 
 
-def test_the_search_for_a_lost_job_says_what_it_does_as_it_happens_and_is_kept(store: PosixStore, clock: Clock) -> None:
+def test_the_search_for_a_lost_job_says_what_it_does_as_it_happens_and_is_kept(
+    store: PosixStore, clock: FakeClock
+) -> None:
     service = Service(clock, "lost", late_s=5.0)
     said: list[tuple[float, str]] = []
     with logs.heard(lambda text: said.append((clock.now(), text)), "backends"):
@@ -157,7 +144,7 @@ def test_the_search_for_a_lost_job_says_what_it_does_as_it_happens_and_is_kept(s
     assert read_notes(store, 2) == ()
 
 
-def test_a_search_after_a_cancellation_is_announced_too(store: PosixStore, clock: Clock) -> None:
+def test_a_search_after_a_cancellation_is_announced_too(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock, "lost", late_s=3.0)
     service.before = lambda: write_tombstone(store, 1)
     said: list[str] = []
@@ -166,7 +153,9 @@ def test_a_search_after_a_cancellation_is_announced_too(store: PosixStore, clock
     assert said[-1].startswith("The run was cancelled. Searching the list of jobs")
 
 
-def test_what_each_region_answered_is_kept_with_the_job_and_with_its_refusal(store: PosixStore, clock: Clock) -> None:
+def test_what_each_region_answered_is_kept_with_the_job_and_with_its_refusal(
+    store: PosixStore, clock: FakeClock
+) -> None:
     creation(store, Service(clock, QUOTA), clock).ensure()
     assert [note["text"] for note in read_notes(store, 1)] == [
         "us-central1 rejected the job (quota). The job exceeds the project's quota."
@@ -179,7 +168,7 @@ def test_what_each_region_answered_is_kept_with_the_job_and_with_its_refusal(sto
     ]
 
 
-def test_a_rejection_in_words_that_are_not_known_is_no_end_of_a_job(store: PosixStore, clock: Clock) -> None:
+def test_a_rejection_in_words_that_are_not_known_is_no_end_of_a_job(store: PosixStore, clock: FakeClock) -> None:
     unknown = VertexRejectedError("The flux capacitor is overheated.", 400)
     with pytest.raises(JobNotCreatedError) as caught:
         creation(store, Service(clock, unknown), clock).ensure()
@@ -188,14 +177,14 @@ def test_a_rejection_in_words_that_are_not_known_is_no_end_of_a_job(store: Posix
     assert str(caught.value) == text
 
 
-def test_a_list_that_is_late_is_waited_for(store: PosixStore, clock: Clock) -> None:
+def test_a_list_that_is_late_is_waited_for(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock, "lost", late_s=20.0)
     made = creation(store, service, clock).ensure()
     assert (len(service.creates), made.name) == (1, service.jobs[0].name)
 
 
 def test_a_request_that_never_arrived_is_sent_again_after_the_list_was_searched(
-    store: PosixStore, clock: Clock
+    store: PosixStore, clock: FakeClock
 ) -> None:
     service = Service(clock, LOST)
     made = creation(store, service, clock).ensure()
@@ -204,7 +193,7 @@ def test_a_request_that_never_arrived_is_sent_again_after_the_list_was_searched(
     assert made.unsure
 
 
-def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store: PosixStore, clock: Clock) -> None:
+def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock, "lost", late_s=100.0)
     made = creation(store, service, clock).ensure()
     assert len(service.jobs) == 2
@@ -215,14 +204,16 @@ def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store: Posi
     assert service.cancelled == [service.jobs[0].name]
 
 
-def test_jobs_of_another_number_are_no_strays(store: PosixStore, clock: Clock) -> None:
+def test_jobs_of_another_number_are_no_strays(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock)
     made = creation(store, service, clock).ensure()
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 2, CreatedJob(name="projects/p/locations/l/customJobs/9")) == []
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == []
 
 
-def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(store: PosixStore, clock: Clock) -> None:
+def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(
+    store: PosixStore, clock: FakeClock
+) -> None:
     service = Service(clock, LOST, LOST, LOST)
     with pytest.raises(OutcomeUnknownError, match=r"sent 3 times.*find it by its label"):
         creation(store, service, clock).ensure()
@@ -237,7 +228,7 @@ def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(s
 
 
 def test_a_client_that_was_killed_between_create_and_note_has_made_the_only_job(
-    store: PosixStore, clock: Clock
+    store: PosixStore, clock: FakeClock
 ) -> None:
     service = Service(clock)
 
@@ -254,7 +245,7 @@ def test_a_client_that_was_killed_between_create_and_note_has_made_the_only_job(
 
 
 def test_a_client_that_was_killed_before_it_asked_is_taken_over_after_the_list_was_searched(
-    store: PosixStore, clock: Clock
+    store: PosixStore, clock: FakeClock
 ) -> None:
     store.put_new("jobs/0001.intent.json", [b"{}"])
     service = Service(clock)
@@ -263,7 +254,7 @@ def test_a_client_that_was_killed_before_it_asked_is_taken_over_after_the_list_w
     assert (len(service.creates), made.unsure) == (1, True)
 
 
-def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: Clock) -> None:
+def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: FakeClock) -> None:
     store.put_new("jobs/0001.intent.json", [b"{}"])
     other = Service(clock)
 
@@ -273,7 +264,7 @@ def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: Clock)
         def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]:
             if not other.creates:
                 other.creates.append("...")
-                creation(store, other, Clock()).ensure()
+                creation(store, other, FakeClock()).ensure()
                 bytes(store.get("jobs/0001.created.json"))
                 store.delete("jobs/0001.created.json")  # this one does not see it yet
             return []
@@ -285,7 +276,7 @@ def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: Clock)
     assert looking.creates == []
 
 
-def test_of_two_jobs_the_one_that_was_noted_first_stays(store: PosixStore, clock: Clock) -> None:
+def test_of_two_jobs_the_one_that_was_noted_first_stays(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock)
     first = record_created(store, service, 1, CreatedJob(name="projects/p/locations/us-central1/customJobs/1"))
     assert record_created(store, service, 1, CreatedJob(name="projects/p/locations/us-central1/customJobs/2")) == first
@@ -293,14 +284,14 @@ def test_of_two_jobs_the_one_that_was_noted_first_stays(store: PosixStore, clock
 
 
 @pytest.mark.parametrize("refusal", [STOCKOUT, QUOTA])
-def test_where_there_is_none_the_next_region_is_asked(store: PosixStore, clock: Clock, refusal: Exception) -> None:
+def test_where_there_is_none_the_next_region_is_asked(store: PosixStore, clock: FakeClock, refusal: Exception) -> None:
     service = Service(clock, refusal)
     assert creation(store, service, clock).ensure().region == "europe-west4"
     assert service.creates == list(REGIONS)
 
 
 def test_a_region_in_which_the_bucket_does_not_lie_is_not_asked_and_that_is_said(
-    store: PosixStore, clock: Clock
+    store: PosixStore, clock: FakeClock
 ) -> None:
     service = Service(clock, STOCKOUT)
     asked = creation(store, service, clock, excluded=lambda region: "the bucket is in us-central1")
@@ -310,34 +301,34 @@ def test_a_region_in_which_the_bucket_does_not_lie_is_not_asked_and_that_is_said
     assert service.creates == ["us-central1"]
 
 
-def test_every_region_that_has_refused_is_named(store: PosixStore, clock: Clock) -> None:
+def test_every_region_that_has_refused_is_named(store: PosixStore, clock: FakeClock) -> None:
     with pytest.raises(JobNotCreatedError, match=r"the job in europe-west4.*us-central1: The job exceeds") as caught:
         creation(store, Service(clock, QUOTA, STOCKOUT), clock).ensure()
     assert caught.value.reason is Reason.STOCKOUT
 
 
-def test_what_no_region_would_take_is_asked_once(store: PosixStore, clock: Clock) -> None:
+def test_what_no_region_would_take_is_asked_once(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock, DENIED)
     with pytest.raises(JobNotCreatedError, match=r"roles/aiplatform\.user") as caught:
         creation(store, service, clock).ensure()
     assert (caught.value.reason, service.creates) == (Reason.PERMISSION, ["us-central1"])
 
 
-def test_too_many_requests_in_a_minute_are_waited_for(store: PosixStore, clock: Clock) -> None:
+def test_too_many_requests_in_a_minute_are_waited_for(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock, BUSY, BUSY)
     creation(store, service, clock).ensure()
     assert service.creates == ["us-central1"] * 3
     assert clock.now() >= 1040.0
 
 
-def test_a_refusal_after_a_lost_reply_may_be_the_first_jobs_own_doing(store: PosixStore, clock: Clock) -> None:
+def test_a_refusal_after_a_lost_reply_may_be_the_first_jobs_own_doing(store: PosixStore, clock: FakeClock) -> None:
     # The job that was made, and that the list shows late, has used the quota up.
     service = Service(clock, "lost", QUOTA, late_s=31.0)
     made = creation(store, service, clock).ensure()
     assert (made.name, len(service.jobs)) == (service.jobs[0].name, 1)
 
 
-def test_who_cancels_before_there_is_a_job_has_nobody_make_one(store: PosixStore, clock: Clock) -> None:
+def test_who_cancels_before_there_is_a_job_has_nobody_make_one(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock)
     assert write_tombstone(store, 1) == CreatedJob(name="")
     with pytest.raises(JobNotCreatedError, match="cancelled before") as caught:
@@ -347,7 +338,7 @@ def test_who_cancels_before_there_is_a_job_has_nobody_make_one(store: PosixStore
 
 @pytest.mark.parametrize("answer", ["made", "lost"])
 def test_a_job_that_is_made_while_somebody_cancels_is_cancelled_by_who_made_it(
-    store: PosixStore, clock: Clock, answer: str
+    store: PosixStore, clock: FakeClock, answer: str
 ) -> None:
     service = Service(clock, answer, late_s=3.0)
     service.before = lambda: write_tombstone(store, 1)
@@ -356,6 +347,6 @@ def test_a_job_that_is_made_while_somebody_cancels_is_cancelled_by_who_made_it(
     assert set(service.cancelled) == {"projects/p/locations/us-central1/customJobs/1"}
 
 
-def test_who_cancels_behind_the_creation_is_told_which_job_it_is(store: PosixStore, clock: Clock) -> None:
+def test_who_cancels_behind_the_creation_is_told_which_job_it_is(store: PosixStore, clock: FakeClock) -> None:
     made = creation(store, Service(clock), clock).ensure()
     assert write_tombstone(store, 1) == made

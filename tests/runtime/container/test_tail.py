@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support import FakeClock
 
 from sdk.errors import AccessError, AlreadyExistsError, StoreError
 from sdk.runtime.container import tail
@@ -21,25 +22,9 @@ KEY = RunPaths("").tail(1, "chief-0")
 LINE = b"%07d " + b"x" * 91 + b"\n"
 
 
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def now(self) -> float:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at
-
-    def sleep(self, seconds: float) -> None:
-        self.at += seconds
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
@@ -52,13 +37,13 @@ def stored(store: PosixStore) -> list[bytes]:
 
 
 def test_what_is_new_is_uploaded_after_five_seconds_and_then_every_thirty_up_to_the_last_complete_line(
-    store: PosixStore, clock: Clock
+    store: PosixStore, clock: FakeClock
 ) -> None:
     kept = TailUploader(store, KEY, clock, ())
     for second in range(130):
         kept.buffer.add(f"line {second}\npart of ".encode())
         kept.push_if_due()
-        clock.at += 1
+        clock.time += 1
     found = stored(store)
     assert len(found) == 5, "after 5, 35, 65, 95 and 125 s"
     assert found[0] == b"line 0\n" + b"".join(b"part of line %d\n" % number for number in range(1, 6))
@@ -71,7 +56,7 @@ def test_what_is_new_is_uploaded_after_five_seconds_and_then_every_thirty_up_to_
     assert offsets == [sum(map(len, stored(store)[:number])) for number in range(6)]
 
 
-def test_of_much_output_the_end_is_kept_and_the_rate_of_uploads_falls(store: PosixStore, clock: Clock) -> None:
+def test_of_much_output_the_end_is_kept_and_the_rate_of_uploads_falls(store: PosixStore, clock: FakeClock) -> None:
     kept, written, uploaded, uploads = TailUploader(store, KEY, clock, ()), 0, 0, 0
     for _ in range(600):
         kept.buffer.add(b"".join(LINE % number for number in range(written, written + 1000)))
@@ -80,7 +65,7 @@ def test_of_much_output_the_end_is_kept_and_the_rate_of_uploads_falls(store: Pos
         kept.push_if_due()
         new = [each for each in store.list(f"{KEY}/") if each.key not in before]
         uploads, uploaded = uploads + bool(new), uploaded + sum(each.size for each in new)
-        clock.at += 1
+        clock.time += 1
     assert uploads == 7, "60 MB in ten minutes: every 30 s at first, then every 10 MB / 64 KiB/s = 153 s"
     assert uploaded < 600 * 64 * 1024 + TAIL_BYTES
     notes = [line for part in stored(store) for line in part.splitlines() if line.startswith(b"podlift: ")]
@@ -95,7 +80,7 @@ def test_of_much_output_the_end_is_kept_and_the_rate_of_uploads_falls(store: Pos
 
 
 def test_a_bucket_in_which_nothing_can_be_removed_does_not_fill_up(
-    store: PosixStore, clock: Clock, monkeypatch
+    store: PosixStore, clock: FakeClock, monkeypatch
 ) -> None:
     def refuse(key: str, **more: object) -> None:
         raise AccessError("403")
@@ -111,7 +96,7 @@ def test_a_bucket_in_which_nothing_can_be_removed_does_not_fill_up(
     assert sum(map(len, stored(store))) <= 2 * TAIL_BYTES
 
 
-def test_an_upload_whose_answer_was_lost_is_not_another_one(store: PosixStore, clock: Clock, monkeypatch) -> None:
+def test_an_upload_whose_answer_was_lost_is_not_another_one(store: PosixStore, clock: FakeClock, monkeypatch) -> None:
     kept, put_new = TailUploader(store, KEY, clock, ()), store.put_new
 
     def lose(key: str, data: list[bytes]) -> None:
@@ -124,7 +109,7 @@ def test_an_upload_whose_answer_was_lost_is_not_another_one(store: PosixStore, c
     assert stored(store) == [b"one\n"]
 
 
-def test_what_could_not_be_uploaded_is_uploaded_the_next_time(store: PosixStore, clock: Clock, monkeypatch) -> None:
+def test_what_could_not_be_uploaded_is_uploaded_the_next_time(store: PosixStore, clock: FakeClock, monkeypatch) -> None:
     kept, put_new, failures = TailUploader(store, KEY, clock, ()), store.put_new, 15
 
     def fail(key: str, data: list[bytes]) -> None:
@@ -144,7 +129,7 @@ def test_what_could_not_be_uploaded_is_uploaded_the_next_time(store: PosixStore,
     assert len(lines) >= TAIL_BYTES // 100
 
 
-def test_values_that_are_stored_nowhere_are_not_stored_here_either(store: PosixStore, clock: Clock) -> None:
+def test_values_that_are_stored_nowhere_are_not_stored_here_either(store: PosixStore, clock: FakeClock) -> None:
     token = "0123456789abcdef" * 2
     environ = {
         "KEY": "s3cr3t-value",
@@ -163,7 +148,7 @@ def test_values_that_are_stored_nowhere_are_not_stored_here_either(store: PosixS
 
 
 def test_a_line_without_an_end_is_cut_at_a_mebibyte_and_a_progress_bar_ends_its_lines(
-    store: PosixStore, clock: Clock
+    store: PosixStore, clock: FakeClock
 ) -> None:
     kept = TailUploader(store, KEY, clock, ())
     kept.buffer.add(b"x" * 1_000_000)
