@@ -122,6 +122,7 @@ def type_text(annotation: Any) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"\bOptional\[(.*)\]$", r"\1 | None", re.sub(r"\btyping\.", "", text))
     text = re.sub(r"\b(?:typing|collections\.abc|pathlib|podlift(?:\.\w+)*|sdk(?:\.\w+)*)\.", "", text)
     while True:
         plain = re.sub(r"Annotated\[((?:[^\[\],]|\[[^\[\]]*\])+)(?:, (?:[^\[\]]|\[[^\[\]]*\])*)?\]", r"\1", text)

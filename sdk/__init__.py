@@ -26,7 +26,7 @@ _MODULES = {
     "api": "plan submit attach runs",
     "spec.plan": "Plan",
     "spec.job": "Job FromCaller",
-    "spec.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
+    "spec.policies": "Resources Code Limits Retry Checkpoints Local Vertex Place",
     "run": "Run RunInfo Result",
     "status": "State Reason Status",
     "runtime.context": "context Context",
@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .spec.policies import Code as Code
     from .spec.policies import Limits as Limits
     from .spec.policies import Local as Local
+    from .spec.policies import Place as Place
     from .spec.policies import Resources as Resources
     from .spec.policies import Retry as Retry
     from .spec.policies import Vertex as Vertex

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding
 from ..spec.job import Job
 from ..spec.policies import Local, Vertex
-from . import local, vertex_hardware, vertex_limits, vertex_online, vertex_target
+from . import local, vertex_hardware, vertex_limits, vertex_online, vertex_places, vertex_target
 from .strategies import strategies_in
 
 __all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "of_local", "of_vertex", "strategies_in"]
@@ -52,7 +52,8 @@ def of_vertex(
     `root` and `run_id` are "" if not decided yet; `strategies` are the names that `strategies_in` found in the program.
     `emulator` is the address of one that stands in for Google Cloud, which bills nothing; "" for none.
     """
-    found = [finding for check in _VERTEX for finding in check(job, target)]
+    found = vertex_places.each(job, target, _VERTEX)
+    found += vertex_places.contradictions(target)
     found += vertex_limits.cost(job, target, emulator=emulator)
     found += vertex_hardware.tensorflow(job, target, facts)
     found += vertex_limits.roles(job, strategies)

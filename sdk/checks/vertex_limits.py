@@ -89,8 +89,8 @@ def cost(job: Job, target: Vertex, *, emulator: str = "") -> Iterator[Finding]:
         return
     if most is None or accelerators.lookup(job.resources.accelerator).refused:
         return
-    rented = target.rental(job.resources, job.limits)
-    prices = [pricing.price(rented, region) for region in target.regions]
+    places = target.places_for(job.resources)
+    prices = [pricing.price(target.rental(job.resources, job.limits, place)) for place in places]
     unknown = next((found for found in prices if found.cap is None), None)
     if unknown and not job.limits.allow_unknown_price:
         where = "as flex-start" if target.provisioning == "flex" else f"in {unknown.region}"
@@ -112,7 +112,12 @@ def _too_much(job: Job, target: Vertex, price: pricing.Price, at_most: float, mo
     )
     if target.provisioning == "standard" and price.spot is not None:
         spot = price.spot * price.timeout_s / 3600
-        if spot <= most and len(target.regions) <= 1 and accelerators.lookup(job.resources.accelerator).hosts == 1:
+        if (
+            spot <= most
+            and len(target.place_regions) <= 1
+            and not target.places
+            and accelerators.lookup(job.resources.accelerator).hosts == 1
+        ):
             return error(f"{message}. Spot machines cost {money(spot)}", {"vertex.provisioning": "spot"})
     if fits_s >= _LEAST_S:
         return error(f"{message}. The limit pays for {duration(fits_s)}", {"limits.timeout_s": fits_s})

@@ -22,7 +22,9 @@ def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = ""
         yield from _bucket(known["bucket"], target, emulator)
     elif root.startswith("gs://") and not root.startswith("gs://<"):
         name = root.split("/")[2]
-        message = f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.regions)})"
+        message = (
+            f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.place_regions)})"
+        )
         yield note(f"{message}. Next: podlift plan --online")
     if "image" in known:
         yield _image(known["image"], str(target.image))
@@ -42,7 +44,7 @@ def _bucket(known: Mapping[str, Any], target: Vertex, emulator: str) -> Iterator
     elif not known["exists"]:
         # The default location is multi-regional, which training does not accept.
         listed = "" if emulator else ", or gcloud storage ls"
-        missing = f"There is no bucket gs://{name}. Next: {_create(name, target.regions[0], emulator)}{listed}."
+        missing = f"There is no bucket gs://{name}. Next: {_create(name, target.place_regions[0], emulator)}{listed}."
         yield Finding("error", missing if known["status"] == 404 else str(known["error"]))
     elif not about:
         describe = f"gcloud storage buckets describe gs://{name}"
@@ -70,7 +72,7 @@ def _create(name: str, region: str, emulator: str) -> str:
 
 
 def _place(name: str, about: Mapping[str, Any], target: Vertex, emulator: str) -> Iterator[Finding]:
-    place, kind, regions = str(about.get("location", "")).lower(), about.get("locationType"), list(target.regions)
+    place, kind, regions = str(about.get("location", "")).lower(), about.get("locationType"), list(target.place_regions)
     create = f"Next: {_create('NAME', regions[0], emulator)}"
     if kind == "zone":
         yield error(f"gs://{name} is a zonal bucket, where objects are visible before they are complete. {create}")
@@ -109,7 +111,7 @@ def _quotas(known: Mapping[str, Any], job: Job, target: Vertex, emulator: str) -
             unknown.setdefault(of_metric["error"], []).append(str(needed.metric))
             continue
         by_limit: dict[int | None, list[str]] = {}
-        for region in target.regions:
+        for region in target.place_regions:
             by_limit.setdefault(of_metric["limits"].get(region), []).append(region)
         for limit, regions in by_limit.items():
             yield _quota(needed, limit, ", ".join(regions), str(target.project), emulator)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from ..hardware import Accelerator
@@ -40,7 +39,7 @@ _GONE = {
 def regions(job: Job, target: Vertex) -> Iterator[Finding]:
     """Regions that are malformed, repeated or do not exist. The list is that of Google's own SDK, which rejects others too."""
     requested = list(target.regions)
-    mended = {"vertex.regions": list(dict.fromkeys(_region(name) for name in requested))}
+    mended = {"vertex.regions": list(dict.fromkeys(known_regions.meant(name) for name in requested))}
     bad = [name for name in requested if not known_regions.is_region(name)]
     if bad:
         message = f"Not a region: {', '.join(map(repr, bad))}. A job runs in a region, not in a zone or a continent"
@@ -51,22 +50,6 @@ def regions(job: Job, target: Vertex) -> Iterator[Finding]:
     unknown = [name for name in dict.fromkeys(requested) if name not in (*known_regions.KNOWN, *bad)]
     if unknown:
         yield error(f"Vertex AI has no region {', '.join(map(repr, unknown))}", mended)
-
-
-def _region(name: str) -> str:
-    """Return the region that was probably meant: that of a zone, or one on a continent."""
-    text = name.strip().lower().replace("_", "-")
-    text = re.sub(r"(\d)-[a-z]$", r"\1", text)
-    if text in known_regions.KNOWN:
-        return text
-    near = get_close_matches(text, known_regions.KNOWN, n=1)
-    if near and known_regions.is_region(text):
-        return near[0]
-    if text in ("us", "eu", "europe", "asia", "global", "") or known_regions.is_region(text):
-        return known_regions.nearby(
-            {"eu": "europe"}.get(text, text or "us"), (known_regions.DEFAULT, *known_regions.KNOWN)
-        )
-    return near[0] if near else known_regions.DEFAULT
 
 
 def names(job: Job, target: Vertex) -> Iterator[Finding]:

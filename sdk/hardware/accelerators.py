@@ -5,6 +5,7 @@ Adding hardware is adding a row. Nothing else in the package may branch on an ac
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,6 +35,8 @@ _ALIASES = {alias: row.name for row in ROWS for alias in row.aliases}
 # Vertex AI's own names: NVIDIA_L4, NVIDIA_TESLA_T4.
 _TYPES = {row.type.lower().replace("_", "-"): row.name.partition(":")[0] for row in gpus.ROWS if row.type}
 
+_TIMES = re.compile(r"([a-z0-9-]+)x(\d+)")
+
 
 def names(backend: str | None = None) -> list[str]:
     """Return the names of all available rows, of one backend or of any."""
@@ -61,7 +64,7 @@ def replicas(tpu: Accelerator, wanted: str) -> int:
 
 
 def lookup(name: str) -> Accelerator:
-    """Return the row for a name in any spelling: "l4:4", "A100", "tpu-v5e-4", "v5litepod-4", "NVIDIA_TESLA_T4:2"."""
+    """Return the row for a name in any spelling: "l4:4", "A100", "tpu-v5e-4", "v5litepod-4", "NVIDIA_TESLA_T4:2", "l4x4"."""
     text = _normalized(name)
     found = _TABLE.get(_ALIASES.get(text, text))
     if found is None:
@@ -70,7 +73,9 @@ def lookup(name: str) -> Accelerator:
 
 
 def _normalized(name: str) -> str:
-    base, colon, count = name.strip().lower().replace("_", "-").partition(":")
+    text = name.strip().lower().replace("_", "-")
+    times = _TIMES.fullmatch(text)
+    base, colon, count = (times[1], ":", times[2]) if times and times[1] in _TABLE else text.partition(":")
     base = _TYPES.get(base, base.removeprefix("nvidia-"))
     return f"{base}{colon}{count}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 KNOWN = (
     "africa-south1", "asia-east1", "asia-east2", "asia-northeast1", "asia-northeast2", "asia-northeast3", "asia-south1",
@@ -26,3 +27,17 @@ def nearby(region: str, known: tuple[str, ...]) -> str:
     """Return a region of `known` on the same continent, else the first one."""
     continent = region.partition("-")[0]
     return next((name for name in known if name.partition("-")[0] == continent), known[0])
+
+
+def meant(name: str) -> str:
+    """Return the region that was probably meant: that of a zone, or one on a continent."""
+    text = name.strip().lower().replace("_", "-")
+    text = re.sub(r"(\d)-[a-z]$", r"\1", text)
+    if text in KNOWN:
+        return text
+    near = get_close_matches(text, KNOWN, n=1)
+    if near and is_region(text):
+        return near[0]
+    if text in ("us", "eu", "europe", "asia", "global", "") or is_region(text):
+        return nearby({"eu": "europe"}.get(text, text or "us"), (DEFAULT, *KNOWN))
+    return near[0] if near else DEFAULT

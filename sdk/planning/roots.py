@@ -12,15 +12,15 @@ from .. import backends
 from ..errors import InputError, Problems
 from ..packaging.paths import usable
 from ..spec.plan import Plan
+from ..spec.policies import PREFIX
 from ..spec.values import is_utf8
 from ..storage import emulator
 from ..text import emulator_at
 from .settings import file as configfile
 
 _DEFAULT_ROOT = "~/.podlift"
-_PREFIX = "podlift"
 # The placeholder that a plan shows while no bucket is set; nothing can start there.
-NO_BUCKET = f"gs://<bucket>/{_PREFIX}"
+NO_BUCKET = f"gs://<bucket>/{PREFIX}"
 # No wildcards of a listing, and no path segments that start with a dot, which stores reserve.
 _IN_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^/.*?\[\]{}\\][^/*?\[\]{}\\]*)*")
 
@@ -119,7 +119,7 @@ def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: 
     """
     named = _in_bucket(f"gs://{bucket.removeprefix('gs://').rstrip('/')}") if bucket else ""
     if named and "/" not in named.removeprefix("gs://"):
-        named += f"/{_PREFIX}"
+        named += f"/{PREFIX}"
     if root is not None and "://" in root:
         found = _in_bucket(root)
         if named and found.split("/")[2] != named.split("/")[2]:

@@ -19,7 +19,8 @@ from .findings import Facts, Finding
 from .job import Job
 from .layout import RootPaths, RunPaths
 from .payload import Drill, Payload
-from .policies import BACKENDS, Local, Target
+from .policies import BACKENDS, Local, Resources, Target
+from .values import changed
 from .wire import decode
 
 VERSION = 2
@@ -106,6 +107,10 @@ class Plan:
     def asked_at(self, emulator: str) -> Plan:
         """Return the plan with the emulator that this machine asks, "" for none."""
         return replace(self, emulator=emulator)
+
+    def in_place(self, target: Target, resources: Resources) -> Plan:
+        """Return the plan as a job in one place of its target has it: with what it asks for there."""
+        return replace(self, target=target, job=changed(self.job, resources=resources))
 
     def repacked(self, digest: str, files: tuple[PackedFile, ...], left_out: Sequence[str], note: Finding) -> Plan:
         """Return the plan of the same program with later content of its files."""

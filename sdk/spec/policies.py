@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from ..hardware import Provisioning, accelerators, pricing
-from .values import Accepts, Bounds, Name, PathText, Seconds, Texts, Validator, Value, default, text_or_texts
+from ..errors import InputError, nearest
+from ..hardware import Provisioning, accelerators, pricing, regions
+from .values import (
+    Accepts,
+    Bounds,
+    Name,
+    PathText,
+    Seconds,
+    Texts,
+    Validator,
+    Value,
+    changed,
+    default,
+    text_or_texts,
+    unchecked,
+)
+
+# The folder of a bucket that is given without one.
+PREFIX = "podlift"
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,12 +39,59 @@ def _metric(value: str) -> str:
 
 
 def _regions(value: object) -> object:
-    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else text_or_texts(value)
+    return _words(value) if isinstance(value, str) else text_or_texts(value)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _places(value: object) -> object:
+    """Return the places of a list, or of one text; every mistake in them at once."""
+    items = _words(value) if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)):
+        raise ValueError("must be a list of places, such as us-central1:spot")
+    found, problems = list[Place](), list[str]()
+    for item in items:
+        try:
+            found.append(_place(item))
+        except InputError as error:
+            problems += [f"places: {item!s}: {problem}" for problem in error.problems]
+    if problems:
+        raise InputError(problems)
+    return tuple(found)
+
+
+def _place(item: object) -> Place:
+    if isinstance(item, Place):
+        return item
+    if isinstance(item, str):
+        return Place.parse(item)
+    if isinstance(item, Mapping):
+        return Place(**item)
+    raise InputError(f"Not a place, such as us-central1:spot. Received: {item!r}.")
+
+
+def _region(value: str) -> str:
+    if value not in regions.KNOWN:
+        raise ValueError(f"Vertex AI has no such region. Nearest: {regions.meant(value)!r}")
+    return value
 
 
 def _some(value: Sequence[str]) -> Sequence[str]:
     if not value:
         raise ValueError("must name one at least, such as us-central1")
+    return value
+
+
+def _by_region(value: Mapping[str, str]) -> Mapping[str, str]:
+    problems = [
+        f"{name!r} is no region of Vertex AI, nearest {regions.meant(name)!r}"
+        for name in sorted({*value} - {*regions.KNOWN})
+    ]
+    problems += [f"{name} has no bucket" for name, bucket in value.items() if not bucket]
+    if problems:
+        raise ValueError("; ".join(problems))
     return value
 
 
@@ -224,6 +288,45 @@ class Local(Target):
         return self.network == "isolated"
 
 
+@dataclass(frozen=True)
+class Place(Value):
+    """One place where a job may run: `Place("us-central1", "spot", "l4:2")`, or as text `"us-central1:spot:l4:2"`.
+
+    Args:
+        region: Region of the machines.
+        provisioning: On-demand, spot or flex-start machines. None for that of the target.
+        accelerator: Hardware of each task. None for that of the job.
+    """
+
+    region: Annotated[str, Validator(_region)]
+    provisioning: Provisioning | None = None
+    accelerator: Annotated[str, Validator(_accelerator)] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Return the place of `REGION[:PROVISIONING[:ACCELERATOR]]`; InputError with every mistake."""
+        region, *others = (part.strip() for part in text.split(":", 2))
+        provisioning, accelerator = [*others, "", ""][:2]
+        known = get_args(Provisioning)
+        problems = []
+        if provisioning and provisioning not in known:
+            problems.append(f"unknown provisioning. Received: {provisioning!r}. {nearest(provisioning, known)}")
+        # As text and JSON have them; the constructor checks the rest.
+        given: dict[str, Any] = {"region": region}
+        given |= {"provisioning": provisioning} if provisioning in known else {}
+        given |= {"accelerator": accelerator} if accelerator else {}
+        try:
+            made = cls(**given)
+        except InputError as error:
+            problems = [*error.problems, *problems]
+        if problems:
+            raise InputError(problems)
+        return made
+
+    def __str__(self) -> str:
+        return ":".join([self.region, self.provisioning or "", self.accelerator or ""]).rstrip(":")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Vertex(Target):
     """Where and how a run uses Vertex AI: `sdk.submit("train.py", backend=Vertex(project="my-project", bucket="my-bucket"))`.
@@ -231,10 +334,15 @@ class Vertex(Target):
     Args:
         project: Id of the Google Cloud project.
         regions: Regions to run in, in this order.
+        places: Places to run in, in this order, instead of `regions`. Each is REGION[:PROVISIONING[:ACCELERATOR]], such as
+            "us-central1:spot" or "europe-west4:standard:l4:2". When one has no machines or no quota, or takes them away more
+            often than Vertex AI retries, the run goes on in the next one.
         bucket: Bucket for runs: BUCKET or BUCKET/PREFIX. `root` overrides it; the prefix is "podlift" by default.
+        staging_buckets: Bucket for Vertex AI's own output directory in a region other than that of the run's bucket, by region:
+            BUCKET or BUCKET/PREFIX. Nothing of the run is stored there; without one, a job there has no such directory.
         service_account: Service account of the program. By default Vertex AI's own agent.
         image: Container image. Any image with Python and TensorFlow.
-        machine: Machine type. By default the one of the accelerator.
+        machine: Machine type. By default the one of the accelerator. A place with an accelerator of its own has its default.
         disk_gb: Size of each boot disk, in GB.
         provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
             "flex": waits until machines are free.
@@ -246,8 +354,12 @@ class Vertex(Target):
     project: Name | None = None
     regions: Accepts[
         Annotated[tuple[Name, ...], Validator(_regions, before=True), Validator(_some)], str | Sequence[str]
-    ] = default(("us-central1",))
+    ] = default((regions.DEFAULT,))
+    places: Accepts[Annotated[tuple[Place, ...], Validator(_places, before=True)], str | Sequence[str | Place]] = (
+        default(())
+    )
     bucket: Name | None = None
+    staging_buckets: Annotated[dict[str, str], Validator(_by_region)] = field(default_factory=dict)
     service_account: Name | None = None
     image: Name | None = None
     machine: Name | None = None
@@ -260,18 +372,54 @@ class Vertex(Target):
         if not self.regions:
             raise ValueError("regions is empty")
 
-    def pools(self, resources: Resources) -> tuple[accelerators.Pool, ...]:
-        """Return the machines of a job."""
-        return accelerators.pools(
-            resources.accelerator, resources.workers, resources.ps, resources.evaluator, machine=self.machine
+    @property
+    def place_regions(self) -> tuple[str, ...]:
+        """The regions of all places, each once."""
+        return tuple(dict.fromkeys(place.region for place in self.places)) or self.regions
+
+    def staging_root(self, region: str) -> str:
+        """Return the folder of a region's staging bucket, "" if it has none."""
+        bucket = self.staging_buckets.get(region, "").removeprefix("gs://").rstrip("/")
+        return bucket and f"gs://{bucket}{'' if '/' in bucket else f'/{PREFIX}'}"
+
+    def places_for(self, resources: Resources) -> tuple[Place, ...]:
+        """Return the places of a job in their order, each with its provisioning and its accelerator."""
+        wanted = self.places or [unchecked(Place, {"region": region}) for region in self.regions]
+        return tuple(
+            changed(
+                place,
+                provisioning=place.provisioning or self.provisioning,
+                accelerator=place.accelerator or resources.accelerator,
+            )
+            for place in wanted
         )
 
-    def rental(self, resources: Resources, limits: Limits) -> pricing.Rental:
-        """Return what a job rents."""
+    def at(self, place: Place, resources: Resources) -> tuple[Vertex, Resources]:
+        """Return the target and the resources of a job that knows this place only."""
+        other = place.accelerator not in (None, resources.accelerator)
+        target = changed(
+            self,
+            regions=(place.region,),
+            places=(),
+            provisioning=place.provisioning or self.provisioning,
+            machine=None if other else self.machine,
+        )
+        return target, changed(resources, accelerator=place.accelerator) if other else resources
+
+    def pools(self, resources: Resources, place: Place | None = None) -> tuple[accelerators.Pool, ...]:
+        """Return the machines of a job in a place, by default in its first one."""
+        target, wanted = self.at(place or self.places_for(resources)[0], resources)
+        return accelerators.pools(
+            wanted.accelerator, wanted.workers, wanted.ps, wanted.evaluator, machine=target.machine
+        )
+
+    def rental(self, resources: Resources, limits: Limits, place: Place | None = None) -> pricing.Rental:
+        """Return what a job rents in a place, by default in its first one."""
+        place = place or self.places_for(resources)[0]
         return pricing.Rental(
-            pools=self.pools(resources),
-            regions=self.regions,
-            provisioning=self.provisioning,
+            pools=self.pools(resources, place),
+            regions=(place.region,),
+            provisioning=place.provisioning or self.provisioning,
             disk_gb=self.disk_gb,
             timeout_s=limits.timeout_s,
         )

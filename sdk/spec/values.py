@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
@@ -61,11 +61,19 @@ class Value(metaclass=_Checked):
         return schema(cls, handler, unchecked)
 
 
+_V = TypeVar("_V", bound=Value)
+
+
 def unchecked(kind: type[_T], known: Mapping[str, object]) -> _T:
     """Return a value with fields that need no check."""
     made: _T = type.__call__(kind, **known)
     object.__setattr__(made, "_given", tuple(known))
     return made
+
+
+def changed(value: _V, **changes: object) -> _V:
+    """Return a value with some other fields, which need no check."""
+    return unchecked(type(value), {**{each.name: getattr(value, each.name) for each in fields(value)}, **changes})
 
 
 def given(value: Value) -> dict[str, Any]:

@@ -35,6 +35,10 @@ def in_raw(index: int, **pool: Any) -> dict[str, Any]:
     return {"jobSpec": {"workerPoolSpecs": {str(index): pool}}}
 
 
+def place(region: str, provisioning: str | None = None, accelerator: str | None = None) -> dict[str, Any]:
+    return {"region": region, "provisioning": provisioning, "accelerator": accelerator}
+
+
 class Asked:
     """A plan as the checks see it, with some of its settings changed by their dotted names."""
 
@@ -403,6 +407,48 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "allow_unknown_price=True",
     ),
     (
+        "places in other regions than those that are named",
+        {T + "places": [place("us-east1"), place("us-west1")], T + "regions": ["us-east1"]},
+        "vertex_regions and vertex_places name different regions",
+        "vertex_regions=['us-east1', 'us-west1']",
+    ),
+    (
+        "a provisioning that no place uses",
+        {T + "places": [place("us-east1", "standard")], T + "provisioning": "spot"},
+        "Every place has a provisioning of its own. Received: vertex_provisioning='spot'",
+        "vertex_provisioning='standard'",
+    ),
+    (
+        "the same place twice",
+        {T + "places": [place("us-east1", "spot"), place("us-east1", "spot")]},
+        "names a place twice",
+        "vertex_places=['us-east1:spot']",
+    ),
+    (
+        "a provisioning that one place's accelerator cannot have",
+        {T + "places": [place("us-central1", "spot"), place("us-central1", "flex", "v5e-8")]},
+        "us-central1:flex:v5e-8: Flex-start is for GPUs, not for TPUs",
+        "vertex_places=['us-central1:spot', 'us-central1:standard:v5e-8']",
+    ),
+    (
+        "an accelerator that one place's region does not have",
+        {R + "accelerator": "v5e-8", T + "places": [place("us-central1"), place("europe-west4", "spot")]},
+        "europe-west4:spot: v5e-8 is available in",
+        "vertex_places=['us-central1', 'us-central1:spot']",
+    ),
+    (
+        "an accelerator of one place that is refused",
+        {T + "places": [place("us-central1"), place("us-central1", None, "v6e-8")]},
+        "us-central1::v6e-8: accelerator='v6e-8' is not available",
+        "vertex_places=['us-central1', 'us-central1::v5e-8']",
+    ),
+    (
+        "several tasks in a place with TPUs",
+        {R + "workers": 2, T + "places": [place("us-central1"), place("us-central1", None, "v5e-8")]},
+        "us-central1::v5e-8: A job with TPUs has exactly one task",
+        "workers=1",
+    ),
+    (
         "known parts that are too dear",
         {R + "accelerator": "l4:8", L + "timeout_s": DAY, L + "max_cost_usd": 100.0, L + "allow_unknown_price": True},
         "may cost at least 123.65 USD",
@@ -466,6 +512,8 @@ def test_there_are_sixty_refusals_and_each_is_another() -> None:
         {T + "raw": {"jobSpec": {"workerPoolSpecs": [{"replicaCount": 1}], "persistentResourceId": "warm"}}},
         {T + "raw": {"jobSpec": {"network": "projects/1/global/networks/mine"}, "encryptionSpec": None}},
         {L + "max_cost_usd": 0.22},
+        {T + "places": [place("us-east1", "spot"), place("us-central1")], T + "regions": ["us-central1", "us-east1"]},
+        {T + "places": [place("us-east1"), place("us-east1", "standard")], T + "provisioning": "spot"},
         {R + "accelerator": "l4", L + "max_cost_usd": 9.0, L + "allow_unknown_price": True},
         {"run_id": "r" * 128},
     ],
@@ -496,6 +544,10 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
         ),
         ({L + "timeout_s": 8 * DAY}, "Vertex AI documents no jobs of more than 7 days"),
         ({L + "timeout_s": 30.0}, "limit_exit_wait='1m' is not below the limit of the whole job: timeout='30s'"),
+        (
+            {R + "accelerator": "l4", T + "places": [place("us-central1"), place("us-east4")]},
+            "us-east4: It is unknown whether us-east4 has l4",
+        ),
         ({T + "provisioning": "spot", L + "grace_s": 60.0}, "more than the notice of a spot machine: 15 s at best"),
         ({R + "ps": 1}, "Parameter servers without workers"),
         (

@@ -33,7 +33,7 @@ class LatestJob:
         self.lost = ""
         self.client = JobClient(str(Vertex.of(plan.target).project), clock=clock)
         self._plan = plan
-        self._regions = Vertex.of(plan.target).regions
+        self._regions = Vertex.of(plan.target).place_regions
         self._store = store
         self._files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
         self._clock = clock

@@ -60,7 +60,7 @@ def probe_online(job: Job, target: Vertex, root: str) -> OnlineFacts:
     needed = pricing.quotas(target.rental(job.resources, job.limits))
     wanted = [each.metric for each in needed if each.metric and each.amount]
     with ThreadPoolExecutor(_WORKERS) as pool:
-        limits = {each: pool.submit(quota, project, each, target.regions) for each in wanted} if project else {}
+        limits = {each: pool.submit(quota, project, each, target.place_regions) for each in wanted} if project else {}
         found: dict[str, OnlineFacts] = {
             name: each.result() for name, each in {n: pool.submit(c) for n, c in queries.items()}.items()
         }

@@ -14,12 +14,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ... import checks, ids
-from ...checks import Finding
+from ...checks import Facts, Finding
 from ...hardware import accelerators
 from ...packaging.runtime_archive import loader
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
-from ...spec.policies import Vertex
+from ...spec.policies import Place, Vertex
 
 NO_PROJECT, NO_IMAGE = "<project>", "<image>"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"
@@ -37,15 +37,18 @@ _WITH_SCRIPT = (
 )
 
 
-def parent(plan: Plan, region: str | None = None) -> str:
-    """Return the parent resource of the job, by default in the plan's first region."""
-    options = Vertex.of(plan.target)
-    return f"projects/{options.project or NO_PROJECT}/locations/{region or options.regions[0]}"
+def at(plan: Plan, place: Place | None = None) -> Plan:
+    """Return the plan as the job in one place has it, by default in the first one: with that region and hardware only."""
+    options, resources = Vertex.of(plan.target), plan.job.resources
+    return plan.in_place(*options.at(place or options.places_for(resources)[0], resources))
 
 
-def url(plan: Plan) -> str:
-    google = f"https://{Vertex.of(plan.target).regions[0]}-aiplatform.googleapis.com"
-    return f"{f'http://{plan.emulator}/TOKEN' if plan.emulator else google}/v1/{parent(plan)}/customJobs"
+def url(plan: Plan, place: Place | None = None) -> str:
+    """Return where the job is created, by default in the plan's first place."""
+    options = Vertex.of(at(plan, place).target)
+    region = options.regions[0]
+    service = f"http://{plan.emulator}/TOKEN" if plan.emulator else f"https://{region}-aiplatform.googleapis.com"
+    return f"{service}/v1/projects/{options.project or NO_PROJECT}/locations/{region}/customJobs"
 
 
 def missing(options: Vertex, root: str) -> list[str]:
@@ -73,11 +76,18 @@ def render(
     plan: Plan,
     *,
     number: int = 1,
+    place: Place | None = None,
+    bucket_region: str = "",
     entrypoint: str = ENTRYPOINT_UNKNOWN,
     spec_digest: str = SPEC_UNKNOWN,
     copied: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the body of the request: a CustomJob as JSON. Values of `copied` variables that are missing here are "***"."""
+    """Return the body of the request: a CustomJob as JSON, for a place of the plan, by default the first one.
+
+    `bucket_region` is where the root's bucket is, "" if only the plan may know. Values of `copied` variables that are missing
+    here are "***".
+    """
+    plan = at(plan, place)
     root = RootPaths(plan.root)
     loader_arguments = [root.root.split("/")[2], _key(root.entrypoint(entrypoint)), entrypoint]
     arguments = [*loader_arguments, _key(root.run(plan.run_id).launch_spec(number)), spec_digest]
@@ -89,7 +99,7 @@ def render(
     spec = {
         "workerPoolSpecs": _pools(plan, container),
         **_scheduling(plan),
-        "baseOutputDirectory": {"outputUriPrefix": plan.url},
+        **_output(plan, bucket_region or region_of_bucket(plan.facts)),
     }
     if Vertex.of(plan.target).service_account:
         spec["serviceAccount"] = Vertex.of(plan.target).service_account
@@ -98,8 +108,9 @@ def render(
     return patched
 
 
-def launch_spec(plan: Plan, number: int, runtime: str) -> dict[str, object]:
+def launch_spec(plan: Plan, number: int, runtime: str, place: Place | None = None) -> dict[str, object]:
     """Return the launch spec, which the containers of a job read. `runtime` is the sha256 of the runtime archive."""
+    plan = at(plan, place)
     root = RootPaths(plan.root)
     payload = replace(plan.payload(0), bundle="", run_url="", store="")
     return {
@@ -115,6 +126,21 @@ def launch_spec(plan: Plan, number: int, runtime: str) -> dict[str, object]:
         "retry": asdict(plan.job.retry),
         "env_copied": plan.job.copied,
     }
+
+
+def region_of_bucket(facts: Facts) -> str:
+    """Return the region of the root's bucket, "" if it is unknown or the bucket is in several."""
+    about = facts.online.get("bucket", {}).get("about", {})
+    return str(about.get("location", "")).lower() if about.get("locationType") == "region" else ""
+
+
+def _output(plan: Plan, bucket_region: str) -> dict[str, object]:
+    """Return Vertex AI's output directory, which must be in the job's region; tasks use the run's own directory."""
+    options = Vertex.of(plan.target)
+    region = options.regions[0]
+    if staging := options.staging_root(region):
+        return {"baseOutputDirectory": {"outputUriPrefix": RootPaths(staging).run(plan.run_id).url}}
+    return {"baseOutputDirectory": {"outputUriPrefix": plan.url}} if bucket_region in ("", region) else {}
 
 
 def _pools(plan: Plan, container: Mapping[str, object]) -> list[dict[str, object]]:

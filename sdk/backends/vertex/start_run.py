@@ -18,6 +18,7 @@ from ...records.sync.index import SYNC_RETRY, SyncedRun
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
+from ...spec.values import changed
 from ...status import Reason, State
 from ...storage import cache, emulator, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
@@ -99,16 +100,19 @@ def _upload(plan: Plan, number: int, store: GcsStore, clock: Clock) -> tuple[str
 
 def _job_request(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> JobRequest:
     options = Vertex.of(plan.target)
+    places = options.places_for(plan.job.resources)
+    # One request fits every region with the same machines.
+    alike = [place.region for place in places if changed(place, region="") == changed(places[0], region="")]
     # Values copied from the caller's environment are part of the request, but are never stored.
     values = {name: os.environ[name] for name in plan.job.copied if name in os.environ}
     return JobRequest(
         run_id=plan.run_id,
         number=number,
-        regions=options.regions,
+        regions=alike,
         redacted_body=job_request.render(plan, number=number, entrypoint=entrypoint, spec_digest=spec_digest),
         body=job_request.render(plan, number=number, entrypoint=entrypoint, spec_digest=spec_digest, copied=values),
         excluded=lambda region: _why_excluded(plan, region),
-        provisioning=options.provisioning,
+        provisioning=str(places[0].provisioning),
     )
 
 

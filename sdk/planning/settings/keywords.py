@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from ...spec.job import FromCaller, JsonArgs
-from ...spec.policies import Local, Vertex
+from ...spec.policies import Local, Place, Vertex
 
 Texts = Sequence[str | Path]
 Inputs = Mapping[str, str | Path]
@@ -57,7 +57,9 @@ class Keywords(JobKeywords, total=False):
 
     vertex_project: str | None
     vertex_regions: str | Path | Texts | None
+    vertex_places: str | Sequence[str | Place] | None
     vertex_bucket: str | None
+    vertex_staging_buckets: dict[str, str] | None
     vertex_service_account: str | None
     vertex_image: str | None
     vertex_machine: str | None

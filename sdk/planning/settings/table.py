@@ -29,7 +29,7 @@ _INTERNAL = {
     "PODLIFT_EMULATOR", "PODLIFT_TPU_REPLICAS",
 }  # fmt: skip
 # Several values that may be written as one text: "us-central1,us-east1".
-_AS_TEXT = ("vertex_regions",)
+_AS_TEXT = ("vertex_regions", "vertex_places")
 _STEPS = re.compile(r"(\d+)\s*steps?")
 _EVERY = "must be a duration, a number of steps or both, such as 5m, 500steps or 500steps,5m; or none"
 _EVERY_DOC = (

@@ -8,6 +8,7 @@ from sdk import InsideTaskError as InsideTaskError
 from sdk import Job as Job
 from sdk import Limits as Limits
 from sdk import Local as Local
+from sdk import Place as Place
 from sdk import Plan as Plan
 from sdk import PodliftError as PodliftError
 from sdk import Reason as Reason

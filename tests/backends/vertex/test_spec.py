@@ -102,6 +102,42 @@ def bodies(base: Plan) -> dict[str, dict[str, Any]]:
     }
 
 
+def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_spec(base: Plan) -> None:
+    wanted = "us-central1:spot,us-west1:standard:v5e-8"
+    plan = planned(base, {"resources": {"accelerator": "l4:2"}}, {"places": wanted})
+    first, second = sdk.Vertex.of(plan.target).places_for(plan.job.resources)
+    plain = planned(base, {"resources": {"accelerator": "l4:2"}}, {"provisioning": "spot"})
+    assert request.render(plan) == request.render(plan, place=first) == request.render(plain)
+    assert request.url(plan, second).startswith("https://us-west1-aiplatform.googleapis.com/v1/projects/my-project/")
+    tpu = planned(base, {"resources": {"accelerator": "v5e-8"}}, {"regions": "us-west1"})
+    assert request.render(plan, number=2, place=second) == request.render(tpu, number=2)
+    specs = [request.launch_spec(plan, 1, "a" * 64, place) for place in (first, second)]
+    assert [spec["payload"]["tpu"] for spec in specs] == ["", "v5e-8"]  # type: ignore[index]
+    assert specs[1]["tensorflow"] == request.launch_spec(tpu, 1, "a" * 64)["tensorflow"] != specs[0]["tensorflow"]
+
+
+@pytest.mark.parametrize(
+    ("place", "bucket_region", "expected"),
+    [
+        ("us-central1", "", "gs://my-bucket/podlift"),  # unknown: Vertex AI tells
+        ("us-central1", "us-central1", "gs://my-bucket/podlift"),
+        ("us-east1", "us-central1", None),
+        ("europe-west4", "us-central1", "gs://my-eu-bucket/podlift"),
+        ("europe-west4", "", "gs://my-eu-bucket/podlift"),
+    ],
+)
+def test_the_output_directory_is_in_the_region_of_the_place_or_left_out(
+    base: Plan, place: str, bucket_region: str, expected: str | None
+) -> None:
+    options = {"places": "us-central1,us-east1,europe-west4", "staging_buckets": {"europe-west4": "my-eu-bucket"}}
+    plan = planned(base, {}, options)
+    spec = request.render(plan, place=sdk.Place(place), bucket_region=bucket_region)["jobSpec"]
+    prefix = {"outputUriPrefix": f"{expected}/runs/{plan.run_id}"}
+    assert spec.get("baseOutputDirectory") == (prefix if expected else None)
+    variables = {each["name"]: each["value"] for each in spec["workerPoolSpecs"][0]["containerSpec"]["env"]}
+    assert variables["PODLIFT_RUN"] == plan.url
+
+
 @pytest.fixture(scope="module")
 def custom_job() -> Any:
     """Google's own message; importing it takes a second."""
