@@ -253,11 +253,11 @@ def environment(own: Mapping[str, str], payload: Payload, task: str, scratch: st
     hosts = [address.rpartition(":")[0] for address in identity.addresses(own, payload.tasks).values()]
     no_proxy = [own.get("no_grpc_proxy", ""), "localhost", *hosts]
     found = {
-        # Vertex AI sets these itself if the job names an output directory.
+        **own,
+        # Those of Vertex AI are in the job's own output directory, which may be in another bucket than the run.
         "AIP_MODEL_DIR": f"{bucket.model}/",
         "AIP_CHECKPOINT_DIR": f"{bucket.checkpoints}/",
         "AIP_TENSORBOARD_LOG_DIR": f"{bucket.tensorboard}/",
-        **own,
         "PODLIFT_RUN": payload.run_url,
         "PODLIFT_TASK": task,
         "PODLIFT_ATTEMPT": str(payload.attempt),
