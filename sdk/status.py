@@ -60,6 +60,7 @@ class Reason(str, Enum):
     PERMISSION = "permission"
     IMAGE = "image"
     REFUSED = "refused"
+    BUDGET = "budget"
 
 
 _EXIT_CODES = {
@@ -70,7 +71,7 @@ _EXIT_CODES = {
     State.CHECKPOINTED: EXIT_CHECKPOINTED,
     State.LOST: EXIT_INFRASTRUCTURE,
 }
-_USER_FAULTS = (Reason.USER_ERROR, Reason.IMPORT_ERROR, Reason.WRONG_ENTRY, Reason.TIMEOUT)
+_USER_FAULTS = (Reason.USER_ERROR, Reason.IMPORT_ERROR, Reason.WRONG_ENTRY, Reason.TIMEOUT, Reason.BUDGET)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +136,9 @@ class Status:
         vendor: the cloud's own state of its job, such as "JOB_STATE_QUEUED"; "" for none.
         service: who runs the job: "Vertex AI", or "the emulator at 127.0.0.1:8123"; "" for this machine.
         console: URL of the job's page in the cloud's console; "" for none, and on an emulator.
+        spent_s: time in seconds for which the machines of its jobs have run so far; None for a run on this machine.
+        spent_usd: its price so far, in US dollars, without boot disks; None if nothing is billed or no price is known.
+        spent_at_least: True if a part of the price is unknown, which `spent_usd` does not hold.
         findings: remarks about the last attempt that do not fail it, such as tasks that do not communicate.
     """
 
@@ -152,6 +156,9 @@ class Status:
     vendor: str = ""
     service: str = ""
     console: str = ""
+    spent_s: float | None = None
+    spent_usd: float | None = None
+    spent_at_least: bool = False
     findings: tuple[str, ...] = ()
 
     @property

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..status import Failure, Reason, State, Status
 from ..tracebacks import one_line
+from . import spending
 
 VERSION = 1
 _NAME = re.compile(r"(\d{4})\.([a-z]+(?:-\d+)?)\.(\d{6})\.([a-z_]+)\.json")
@@ -107,6 +108,9 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
             str(e.data.get("text", "")) for e in ordered if e.kind == "finding" and e.attempt == attempts
         ),
     }
+    used = spending.total(event.data for event in ordered if event.kind == "final")
+    if used is not None:
+        common |= {"spent_s": used.seconds, "spent_usd": used.usd, "spent_at_least": used.at_least}
     current, resumed = since_resumed(ordered)
     final = next((event for event in current if event.kind == "final"), None)
     if final is not None:

@@ -54,6 +54,7 @@ MEANINGS: dict[Reason, str] = {
     Reason.PERMISSION: "It will end the same way until that permission is granted.",
     Reason.IMAGE: "Its containers were never started.",
     Reason.REFUSED: "The same request would be rejected again.",
+    Reason.BUDGET: "Another job was not made, because it could exceed the limit on the cost: max_cost_usd (--max-cost-usd).",
 }
 
 
@@ -106,7 +107,7 @@ def next_command(status: Status, ref: str, *, generated: bool = False) -> str:
     refused = status.reason in (_NO_MACHINE if status.vendor else _REJECTIONS)
     logs = "" if refused and not status.attempts else f"podlift logs {ref}{task}"
     resume = f"podlift resume {ref}"
-    if status.user_fault and status.reason is not Reason.TIMEOUT:
+    if status.user_fault and status.reason not in (Reason.TIMEOUT, Reason.BUDGET):
         # An error in the program has to be fixed first.
         resume = "" if generated else f"{resume} --code current"
     return " · ".join(command for command in (logs, resume) if command)

@@ -38,6 +38,7 @@ BUDGETS: dict[Reason, Budget | None] = {
     Reason.PERMISSION: None,
     Reason.IMAGE: None,
     Reason.REFUSED: None,
+    Reason.BUDGET: None,
     Reason.TIMEOUT: None,
     Reason.CANCELLED: None,
 }

@@ -1,0 +1,136 @@
+"""What the jobs of a run have used, in time and money, and what its limits leave for another job. Pure.
+
+The final record of each job holds its own part (`booked`), so that the records tell what a run has spent, on every machine and
+after the cloud has forgotten its jobs. The limits of a run hold for all of its jobs together, those before a resume included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ..hardware.pricing import DEFAULT_TIMEOUT_S, Price
+from ..spec.policies import Limits
+from ..status import Reason, Status
+from ..text import compact_duration, duration, money
+
+FIELD = "spent"
+# Less than this is rounding.
+_CENT = 0.005
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """The running time of jobs, and its price.
+
+    Args:
+        seconds: time for which their machines ran.
+        usd: US dollars; None where nothing is billed, as on an emulator, or if nothing is known.
+        at_least: True if a part of the price is unknown, which `usd` does not hold.
+    """
+
+    seconds: float = 0.0
+    usd: float | None = None
+    at_least: bool = False
+
+    def __add__(self, other: Spent) -> Spent:
+        known = [each.usd for each in (self, other) if each.usd is not None]
+        return Spent(
+            seconds=self.seconds + other.seconds,
+            usd=sum(known) if known else None,
+            at_least=self.at_least or other.at_least,
+        )
+
+    def merged(self, status: Status) -> Status:
+        """Return a status with this part in addition to what it holds."""
+        before = Spent(seconds=status.spent_s or 0.0, usd=status.spent_usd, at_least=status.spent_at_least)
+        now = before + self
+        return replace(status, spent_s=now.seconds, spent_usd=now.usd, spent_at_least=now.at_least)
+
+    def __str__(self) -> str:
+        if self.usd is None:
+            return f"{duration(self.seconds)}{', at an unknown price' if self.at_least else ''}"
+        return f"{'at least ' if self.at_least else ''}{money(self.usd)} in {duration(self.seconds)}"
+
+
+def spent(started: float | None, until: float | None, price: Price | None) -> Spent:
+    """Return what one job has used from its start, None if it never ran, until its end or now, in Unix time.
+
+    `price` is None where nothing is billed.
+    """
+    seconds = 0.0 if started is None or until is None else max(0.0, until - started)
+    if price is None:
+        return Spent(seconds=seconds)
+    usd = price.at_least * seconds / 3600 if price.at_least or price.own is not None else None
+    return Spent(seconds=seconds, usd=usd, at_least=price.own is None and seconds > 0)
+
+
+def booked(used: Spent) -> dict[str, object]:
+    """Return what the final record of a job holds in addition: {"spent": {...}}."""
+    return {FIELD: {"seconds": used.seconds, "usd": used.usd, "at_least": used.at_least}}
+
+
+def total(finals: Iterable[Mapping[str, object]]) -> Spent | None:
+    """Return what ended jobs have used together, by the data of their final records; None if nothing is booked there."""
+    found: Spent | None = None
+    for data in finals:
+        own = data.get(FIELD)
+        if isinstance(own, Mapping):
+            usd = None if own["usd"] is None else float(own["usd"])
+            part = Spent(seconds=float(own["seconds"]), usd=usd, at_least=bool(own["at_least"]))
+            found = part if found is None else found + part
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextJob:
+    """Whether another job may be made, and its limit.
+
+    Args:
+        timeout_s: how long it may run; None for no limit.
+        cap_usd: the most it can cost; None if that is unknown or nothing is billed.
+        refused: why it is not made, `timeout` or `budget`; None if it may be.
+        why: the same as a sentence, with what was spent.
+    """
+
+    timeout_s: float | None
+    cap_usd: float | None = None
+    refused: Reason | None = None
+    why: str = ""
+
+
+def next_job(limits: Limits, used: Spent, price: Price | None, where: str) -> NextJob:
+    """Return what the limits of a run leave for its next job in a place (`where`, in words).
+
+    `price` is that of the next job; None where nothing is billed.
+    """
+    most = None if price is None else limits.max_cost_usd
+    # A limit on the cost needs an end: Vertex AI's own would begin again with each job.
+    whole_s = limits.timeout_s if limits.timeout_s is not None or most is None else DEFAULT_TIMEOUT_S
+    left_s = None if whole_s is None else whole_s - used.seconds
+    if left_s is not None and whole_s is not None and left_s <= 0:
+        limit = f"The time limit of the run is used up: its jobs ran for {duration(used.seconds)}"
+        why = f"{limit}, and timeout={compact_duration(whole_s)!r} holds for all of them together."
+        return NextJob(timeout_s=0.0, refused=Reason.TIMEOUT, why=why)
+    if price is None:
+        return NextJob(timeout_s=left_s)
+    longest_s = DEFAULT_TIMEOUT_S if left_s is None else left_s
+    at_most = price.at_least * longest_s / 3600
+    cap = None if price.own is None else at_most
+    why = "" if most is None else _too_much(limits, most, used, price, at_most, longest_s, where)
+    return NextJob(timeout_s=left_s, cap_usd=cap, refused=Reason.BUDGET if why else None, why=why)
+
+
+def _too_much(
+    limits: Limits, most: float, used: Spent, price: Price, at_most: float, longest_s: float, where: str
+) -> str:
+    """Return why another job would break the limit on the cost, "" if it would not."""
+    before = f"The run has spent {used}" if used.seconds else "The run has spent nothing yet"
+    if price.own is None and not limits.allow_unknown_price:
+        return f"{before}, and no source gives the price of a job in {where}: max_cost_usd={most:g} cannot be enforced."
+    left = most - (used.usd or 0.0)
+    if at_most <= left + _CENT:
+        return ""
+    least = "at least " if price.own is None else ""
+    job = f"another job in {where} may cost {least}{money(at_most)}: {money(price.at_least)} an hour for {duration(longest_s)}"
+    return f"{before}, and {job}. That is more than the {money(max(left, 0.0))} left of max_cost_usd={most:g}."

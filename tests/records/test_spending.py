@@ -1,0 +1,147 @@
+"""What jobs of a run have spent, and whether its limits allow another one: by tables, and by chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sdk
+from sdk import Reason, State, Status
+from sdk.hardware import accelerators, pricing
+from sdk.records import spending
+from sdk.records.events import Event, fold
+from sdk.records.spending import Spent, next_job
+
+HOUR = 3600.0
+KNOWN = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8"), provisioning="spot"))
+DEAR = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8")))
+PARTLY = pricing.price(pricing.Rental(pools=accelerators.pools("l4:8")))
+UNKNOWN = pricing.price(pricing.Rental(pools=accelerators.pools("v5e-8"), regions=("us-west1",)))
+RATE = DEAR.at_least
+
+
+def limits(timeout_s: float | None = None, usd: float | None = None, **more: bool) -> sdk.Limits:
+    return sdk.Limits(timeout_s=timeout_s, max_cost_usd=usd, **more)
+
+
+@pytest.mark.parametrize(
+    ("started", "until", "price", "expected"),
+    [
+        (100.0, 100.0 + HOUR, DEAR, Spent(seconds=HOUR, usd=RATE)),
+        (None, 200.0, DEAR, Spent(usd=0.0)),  # it never got machines
+        (100.0, None, DEAR, Spent(usd=0.0)),
+        (200.0, 100.0, DEAR, Spent(usd=0.0)),  # two clocks
+        (100.0, 100.0 + HOUR, None, Spent(seconds=HOUR)),  # an emulator
+        (0.0, HOUR, PARTLY, Spent(seconds=HOUR, usd=PARTLY.at_least, at_least=True)),
+        (0.0, HOUR, UNKNOWN, Spent(seconds=HOUR, at_least=True)),
+    ],
+)
+def test_a_job_costs_its_running_time(started, until, price, expected: Spent) -> None:
+    assert spending.spent(started, until, price) == expected
+
+
+@pytest.mark.parametrize(
+    ("used", "text"),
+    [
+        (Spent(seconds=HOUR, usd=2.254), "2.25 USD in 1 h"),
+        (Spent(seconds=HOUR, usd=2.254, at_least=True), "at least 2.25 USD in 1 h"),
+        (Spent(seconds=90), "1 min 30 s"),
+        (Spent(seconds=90, at_least=True), "1 min 30 s, at an unknown price"),
+    ],
+)
+def test_what_was_spent_in_words(used: Spent, text: str) -> None:
+    assert str(used) == text
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "price", "timeout_s", "refused", "said"),
+    [
+        (limits(), Spent(seconds=HOUR, usd=RATE), DEAR, None, None, ""),
+        (limits(3 * HOUR), Spent(seconds=HOUR, usd=RATE), DEAR, 2 * HOUR, None, ""),
+        (limits(3 * HOUR), Spent(seconds=HOUR), None, 2 * HOUR, None, ""),
+        (
+            limits(HOUR),
+            Spent(seconds=HOUR),
+            None,
+            0.0,
+            Reason.TIMEOUT,
+            "its jobs ran for 1 h, and timeout='1h' holds for all of them together.",
+        ),
+        (limits(2 * HOUR, 2 * RATE), Spent(seconds=HOUR, usd=RATE), DEAR, HOUR, None, ""),
+        (limits(2 * HOUR, 2 * RATE), Spent(seconds=HOUR, usd=KNOWN.at_least), DEAR, HOUR, None, ""),
+        (
+            limits(4 * HOUR, 30.0),
+            Spent(seconds=HOUR, usd=2.254),
+            DEAR,
+            3 * HOUR,
+            Reason.BUDGET,
+            "The run has spent 2.25 USD in 1 h, and another job in us-central1:standard may cost 33.12 USD: 11.04 USD an hour "
+            "for 3 h. That is more than the 27.75 USD left of max_cost_usd=30.",
+        ),
+        # Without a timeout, a limit on the cost counts 7 days for all jobs together.
+        (limits(None, 7 * 24 * RATE), Spent(seconds=24 * HOUR, usd=24 * RATE), DEAR, 6 * 24 * HOUR, None, ""),
+        (limits(None, 100.0), Spent(), DEAR, 7 * 24 * HOUR, Reason.BUDGET, "The run has spent nothing yet, and"),
+        (
+            limits(2 * HOUR, 1e6),
+            Spent(seconds=HOUR, usd=RATE),
+            UNKNOWN,
+            HOUR,
+            Reason.BUDGET,
+            "no source gives the price of a job in us-central1:standard: max_cost_usd=1e+06 cannot be enforced.",
+        ),
+        (limits(2 * HOUR, 1e6, allow_unknown_price=True), Spent(), UNKNOWN, 2 * HOUR, None, ""),
+        (limits(2 * HOUR, 1.0, allow_unknown_price=True), Spent(), PARTLY, 2 * HOUR, Reason.BUDGET, "at least 10.30 USD"),
+        (limits(2 * HOUR, 1e-9), Spent(seconds=HOUR), None, HOUR, None, ""),  # nothing is billed
+    ],
+)
+def test_another_job_is_made_if_the_limits_of_the_run_allow_it(limit, used, price, timeout_s, refused, said) -> None:
+    found = next_job(limit, used, price, "us-central1:standard")
+    assert (found.timeout_s, found.refused) == (timeout_s, refused)
+    assert said in found.why and bool(found.why) == bool(refused)
+
+
+@given(
+    st.floats(60, 1e6),
+    st.floats(0.01, 1e4),
+    st.lists(st.tuples(st.floats(0.0, 50.0), st.floats(0, 1)), max_size=12),
+)
+def test_no_chain_of_allowed_jobs_takes_or_costs_more_than_the_run_may(timeout_s, most, jobs) -> None:
+    limit, used = limits(timeout_s, most), Spent(usd=0.0)
+    for rate, part in jobs:
+        price = replace(DEAR, own=rate, at_least=rate)
+        found = next_job(limit, used, price, "there")
+        if found.refused is None:
+            assert found.timeout_s is not None and found.cap_usd == pytest.approx(rate * found.timeout_s / HOUR)
+            used += spending.spent(0.0, part * found.timeout_s, price)
+        assert used.seconds <= timeout_s * 1.000001 and (used.usd or 0.0) <= most + 0.01
+
+
+@given(st.lists(st.builds(Spent, seconds=st.floats(0, 1e6), usd=st.none() | st.floats(0, 1e6), at_least=st.booleans())))
+def test_what_is_booked_is_read_back(parts: list[Spent]) -> None:
+    found = spending.total([*({"state": "FAILED", **spending.booked(part)} for part in parts), {"state": "FAILED"}])
+    expected = sum(parts[1:], parts[0]) if parts else None
+    assert found == expected
+
+
+def test_a_status_adds_what_every_job_of_the_run_has_spent_also_before_a_resume() -> None:
+    part = spending.booked(Spent(seconds=HOUR, usd=2.0))
+    end = {"state": "FAILED", "reason": "preempted", "failure": None}
+    events = [
+        Event(attempt=0, source="client", sequence=1, kind="submitted", time=1.0, data={}),
+        Event(attempt=0, source="supervisor", sequence=1, kind="final", time=2.0, data={**end, **part}),
+        Event(attempt=0, source="client-1", sequence=1, kind="resumed", time=3.0, data={"attempts": 0}),
+        Event(attempt=0, source="supervisor-1", sequence=1, kind="final", time=4.0, data={**end, **part}),
+    ]
+    status = fold(events, supervisor_alive=True)
+    assert (status.spent_s, status.spent_usd, status.spent_at_least) == (2 * HOUR, 4.0, False)
+    now = Spent(seconds=60.0, usd=1.0, at_least=True).merged(status)
+    assert (now.spent_s, now.spent_usd, now.spent_at_least) == (2 * HOUR + 60, 5.0, True)
+    assert fold(events[:1], supervisor_alive=True).spent_s is None
+
+
+def test_a_run_that_may_not_cost_more_has_ended_because_of_its_limits() -> None:
+    status = Status(state=State.FAILED, reason=Reason.BUDGET)
+    assert status.user_fault and status.exit_code == 1
