@@ -93,7 +93,14 @@ def test_what_was_spent_in_words(used: Spent, text: str) -> None:
             "no source gives the price of a job in us-central1:standard: max_cost_usd=1e+06 cannot be enforced.",
         ),
         (limits(2 * HOUR, 1e6, allow_unknown_price=True), Spent(), UNKNOWN, 2 * HOUR, None, ""),
-        (limits(2 * HOUR, 1.0, allow_unknown_price=True), Spent(), PARTLY, 2 * HOUR, Reason.BUDGET, "at least 10.30 USD"),
+        (
+            limits(2 * HOUR, 1.0, allow_unknown_price=True),
+            Spent(),
+            PARTLY,
+            2 * HOUR,
+            Reason.BUDGET,
+            "at least 10.30 USD",
+        ),
         (limits(2 * HOUR, 1e-9), Spent(seconds=HOUR), None, HOUR, None, ""),  # nothing is billed
     ],
 )
