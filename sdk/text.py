@@ -92,6 +92,11 @@ def clipped(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
+def visible(text: str) -> str:
+    """Return a text with its control characters escaped: a terminal would obey them."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def shown(value: object) -> str:
     """Return a value's repr, clipped to the length of a message; its type if it has no repr."""
     try:

@@ -12,11 +12,13 @@ from typing import NamedTuple
 from .. import ids
 from ..errors import InputError, PodliftError, RunNotFoundError, StoreError, nearest
 from ..packaging.paths import usable
+from ..records.plans import read_plan
 from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths, RunPaths
+from ..storage import cache, emulator
 from ..storage.gcs.files import INTERACTIVE, BucketFiles
 from ..storage.retry import RetryPolicy
-from ..text import and_more
+from ..text import and_more, emulator_at
 from .roots import configured_roots, in_bucket, on_emulator, resolve_root
 
 LATEST = "latest"
@@ -94,8 +96,26 @@ def _newest(root: str) -> list[str]:
 
 def _runs(root: str, limit: int | None, *, retry: RetryPolicy = INTERACTIVE) -> list[tuple[float, str]]:
     """Return the unix times and the ids of the newest runs below a root in a bucket, newest first."""
-    made = BucketFiles(root, retry=retry).matching("runs/*/plan.json")
+    try:
+        made = BucketFiles(root, retry=retry).matching("runs/*/plan.json")
+    except StoreError as error:
+        raise type(error)(f"{error}{_hint(root)}") from error
     return sorted(((time, name.split("/")[1]) for name, time in made.items()), reverse=True)[:limit]
+
+
+def _hint(root: str) -> str:
+    """Return the next step if Google was asked for the bucket of an emulator, as this machine's copies of runs tell."""
+    if emulator.asked():
+        return ""
+    with suppress(OSError, RuntimeError, InputError):
+        here = RootPaths(cache.bucket_folder(cache.cache_folder(os.environ), root))
+        known = [name for _, name, whole in sorted(candidates(here.runs), reverse=True) if whole]
+        if known and (address := read_plan(here.run(known[0]), root).emulator):
+            return (
+                f" If you mean the bucket of the {emulator_at(address)}, where the latest run that is known here belongs, use "
+                f"the line `export {emulator.EMULATOR}=...` that `podlift emulator --data DIR` prints."
+            )
+    return ""
 
 
 def _exists(root: str, run_id: str) -> bool:

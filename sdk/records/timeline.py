@@ -237,7 +237,8 @@ def _shortened(found: list[Moment], reasons: dict[int, str]) -> list[Moment]:
     if len(left_out) > 1:
         ends = Counter(reasons[number] or "unknown" for number in left_out).most_common()
         text = f"{len(left_out)} attempts left out: {', '.join(f'{count} {reason}' for reason, count in ends)}"
-        place = next(at for at, moment in enumerate(found) if moment.attempt in left_out)
+        # Attempts without a moment, of which few records arrived, leave no place of their own.
+        place = next((at for at, moment in enumerate(found) if moment.attempt >= min(left_out)), len(found))
         found = [each for each in found if each.attempt not in left_out or each.source in _KEPT]
         found.insert(place, Moment(time=None, source="...", text=text))
     middle = len(found) - _FIRST_MOMENTS - _LAST_MOMENTS

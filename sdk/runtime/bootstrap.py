@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,7 +29,7 @@ from ..spec.payload import Payload
 from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import mask_token
 from ..storage.reserve import Reserve
-from . import cells, context, import_guard, reporting, return_value
+from . import cells, context, import_guard, reporting, return_value, secret_values
 from .hooks import auto_checkpoint, limits, rescue, seeds
 from .hooks.disconnected import DisconnectedTasks
 from .hooks.fit import FitHooks
@@ -50,6 +51,8 @@ def main(payload_path: str, task: str, home: str) -> int:
     # The supervisor sends this signal if the task makes no progress: all Python stacks go to the task's log.
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
     payload = Payload.from_json(Path(payload_path).read_bytes())
+    # Now: the program may remove them from its environment.
+    secrets = secret_values.words(os.environ, payload.copied)
     paths = RunPaths(payload.run_url)
     reserve = Reserve(paths.reserve(payload.attempt, task))
     recorder = Recorder(paths, task, payload.attempt, SystemClock(), reserve)
@@ -59,7 +62,7 @@ def main(payload_path: str, task: str, home: str) -> int:
         (work / payload.cwd).mkdir(parents=True, exist_ok=True)
     except Exception as error:
         _print_error(error)
-        recorder.record("failed", reason="infrastructure", **_describe(error))
+        recorder.record("failed", reason="infrastructure", **_describe(error, secrets))
         return 1
     os.chdir(work / payload.cwd)
     _set_path(payload, work, home)
@@ -74,7 +77,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     if os.getpid() != pid:
         return code  # a child that the program forked: it must not report for the task
     if failure is not None:
-        _fail(failure, checkpoint, recorder, payload.limits.grace_s)
+        _fail(failure, _describe(failure, secrets), checkpoint, recorder, payload.limits.grace_s)
     elif code == 0:
         _record_value(recorder, returned)
         recorder.record("done")
@@ -165,7 +168,11 @@ def _finish(code: int, checkpoint: auto_checkpoint.AutoCheckpoint, grace_s: floa
 
 
 def _fail(
-    failure: BaseException, checkpoint: auto_checkpoint.AutoCheckpoint, recorder: Recorder, grace_s: float
+    failure: BaseException,
+    details: dict[str, object],
+    checkpoint: auto_checkpoint.AutoCheckpoint,
+    recorder: Recorder,
+    grace_s: float,
 ) -> None:
     """Record a failure, then save the state of the training that it left; both within `grace_s`."""
     until = time.monotonic() + grace_s
@@ -173,7 +180,6 @@ def _fail(
     infrastructure = isinstance(failure, (StoreError, CheckpointError))
     state = None if infrastructure else checkpoint.unsaved_state()
     within_s = max(until - time.monotonic(), 0.0)
-    details = _describe(failure)
     if infrastructure:
         details["reason"] = "infrastructure"
     if checkpoint.manager.phases:
@@ -250,15 +256,20 @@ def _report_finding(recorder: Recorder, text: str) -> None:
     recorder.record("finding", text=text)
 
 
-def _describe(error: BaseException) -> dict[str, object]:
+def _describe(error: BaseException, secrets: Sequence[str]) -> dict[str, object]:
+    """Return the error for its record, without what must not be stored."""
     try:
         message = str(error)
     except Exception as broken:
         message = f"(its message raised {type(broken).__name__})"
     # Shortened here; the task's log has the whole traceback.
-    text = tracebacks.clip(tracebacks.fold(mask_token("".join(_lines(error)))), _MAX_TRACEBACK)
-    message = tracebacks.clip(tracebacks.fold(mask_token(message)), _MAX_MESSAGE)
+    text = tracebacks.clip(tracebacks.fold(_stored("".join(_lines(error)), secrets)), _MAX_TRACEBACK)
+    message = tracebacks.clip(tracebacks.fold(_stored(message, secrets)), _MAX_MESSAGE)
     return {"type": type(error).__name__, "message": message, "traceback": text}
+
+
+def _stored(text: str, secrets: Sequence[str]) -> str:
+    return secret_values.hidden(mask_token(text), secrets)
 
 
 def _lines(error: BaseException) -> list[str]:

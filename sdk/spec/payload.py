@@ -68,6 +68,9 @@ class Payload:
     vendor: str = ""  # folder of packages that come last on sys.path; "" for none
     tpu: str = ""  # row of the accelerator table, if the task runs on a TPU; "" for none
     tpu_stand_in: bool = False  # True if CPUs stand in for the TPU
+    copied: list[str] = field(
+        default_factory=list
+    )  # variables from the caller's environment: their values are not stored
     own_names: list[str] = field(default_factory=list)  # import names of podlift that the project has modules of
 
     def to_json(self) -> str:

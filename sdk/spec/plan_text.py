@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..hardware import pricing
-from ..text import and_more, counted, duration, size
+from ..text import and_more, counted, duration, size, visible
 from .policies import Checkpoints
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def short(plan: Plan) -> list[tuple[str, str]]:
 
 def text(lines: Sequence[tuple[str, str]], width: int | None = None) -> str:
     """Join pairs to lines; longer ones than `width` are wrapped and indented."""
+    # Names of files and arguments may contain anything.
+    lines = [(label, visible(value)) for label, value in lines]
     if width is None:
         return "\n".join(f"{label:<12} {value}" for label, value in lines)
     wrapper = textwrap.TextWrapper(width, subsequent_indent=" " * 13, break_on_hyphens=False, break_long_words=False)

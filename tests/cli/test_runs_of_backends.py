@@ -14,6 +14,8 @@ import pytest
 from support import GOLDEN_FILES, heard
 
 import sdk
+from sdk.errors import AccessError
+from sdk.planning import references
 
 GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 
@@ -78,6 +80,32 @@ def test_with_the_cloud_configured_a_local_run_is_found_by_its_id_too(cloud, loc
     assert [sdk.attach(run).id for run in ("digits-aaaaaa", "digits-a", "digits-b", "latest")] == [
         "digits-aaaaaa", "digits-aaaaaa", "digits-bbbbbb", "digits-bbbbbb",
     ]  # fmt: skip
+
+
+def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lacks(
+    cloud, here, podlift_gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> None:
+        raise AccessError("Cannot list gs://mine/podlift: permission denied (403).")
+
+    cloud("digits-bbbbbb")
+    sdk.attach("digits-b")
+    monkeypatch.setattr(references.BucketFiles, "matching", refuse)
+    lacks = (
+        "If you mean the bucket of the emulator at 127.0.0.1:8123, where the latest run that is known here belongs, use"
+    )
+    copied = next(tmp_path.glob("cache/**/digits-bbbbbb/plan.json"))
+    for address, asked, told in (
+        ("127.0.0.1:8123", "", True),
+        ("", "", False),
+        ("127.0.0.1:8123", podlift_gcs.url, False),
+    ):
+        copied.write_text(json.dumps({**json.loads(copied.read_text()), "emulator": address}))
+        monkeypatch.setenv("PODLIFT_EMULATOR", asked)
+        for words in (("runs",), ("why", "latest"), ("logs", "digits-b", "--root", "gs://mine/podlift")):
+            shown = here(*words)
+            assert (shown.code, lacks in shown.stderr) == (3, told), shown.stderr
+            assert "permission denied (403)" in shown.stderr
 
 
 def test_a_root_that_cannot_be_reached_is_one_line_and_the_others_are_listed(

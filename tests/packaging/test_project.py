@@ -287,6 +287,15 @@ def test_the_five_largest_files_are_named(write) -> None:
     )
 
 
+def test_a_plan_shows_control_characters_in_names_as_escapes(write) -> None:
+    write("train.py", "print(1)")
+    write("a\nb\x1b[2J.bin", "x" * 1000)
+    lines = str(sdk.plan("train.py")).splitlines()
+    assert [line for line in lines if line.startswith("largest")] == [
+        r"largest      a\nb\x1b[2J.bin (1.0 kB), train.py (8 bytes)"
+    ]
+
+
 def test_too_many_files_are_refused_with_the_fullest_folders(write, monkeypatch) -> None:
     from sdk.packaging import tree
 

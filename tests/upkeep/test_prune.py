@@ -283,6 +283,17 @@ def test_no_bundle_goes_while_a_plan_does_not_tell_which_one_it_needs(make, find
     assert plan.read_text() == damage
 
 
+@pytest.mark.parametrize("folder", ["plans", "jobs"])
+def test_no_bundle_goes_while_a_folder_of_a_run_that_may_need_it_cannot_be_listed(
+    make, find, root: Path, folder: str
+) -> None:
+    make("a", days=40)
+    (make("b") / folder).symlink_to(folder)
+    found = find()
+    assert (names(found), names(found, "bundle")) == (["a-aaaaaa"], [])
+    assert why(found)["bundles"].startswith("it is unknown what ")
+
+
 def test_a_damaged_run_stays_and_its_bundle_too(make, find) -> None:
     shutil.rmtree(make("a", days=40) / "events")
     found = find()

@@ -93,7 +93,9 @@ def _credentials() -> Any:
     try:
         return default(scopes=[_SCOPE])[0]
     except GoogleAuthError as error:
-        raise VertexRejectedError(f"There are no credentials for Google Cloud: {error}. {_LOGIN}", 0) from error
+        raise VertexRejectedError(
+            f"There are no credentials for Google Cloud: {_reason(error)}. {_LOGIN}", 0
+        ) from error
 
 
 def check_body(body: Mapping[str, object]) -> None:
@@ -104,9 +106,9 @@ def check_body(body: Mapping[str, object]) -> None:
     try:
         CustomJob.from_json(json.dumps(body))
     except (ParseError, ValueError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
         raise InputError(
-            f"This is not a valid custom job of Vertex AI: {reason} Next: check raw=; podlift plan --json shows the request."
+            f"This is not a valid custom job of Vertex AI: {_reason(error)}. Next: check raw=; podlift plan --json shows the "
+            "request."
         ) from None
 
 
@@ -198,13 +200,18 @@ def _request(
     try:
         return convert(json.loads(data))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
+        reason = _reason(error)
         what = f"the response of {service_name()} is not valid"
         raise OutcomeUnknownError(sentence(f"{what}: {reason}. {_INTERCEPTED}")) from error
 
 
+def _reason(error: Exception) -> str:
+    """Return the first line of an error's text without its full stop, since the sentence around it continues."""
+    return str(error).partition("\n")[0].rstrip(". ")
+
+
 def _unreachable(error: Exception) -> str:
-    reason = f"{type(error).__name__}: {emulator.mask_token(str(error))}"
+    reason = f"{type(error).__name__}: {emulator.mask_token(_reason(error))}"
     step = "start it again: podlift emulator --data DIR --port PORT" if emulator.asked() else "check the network"
     return sentence(f"{service_name()} cannot be reached: {reason}. Next: {step}.")
 
@@ -233,10 +240,10 @@ def _translated(error: Exception) -> PodliftError | None:
     auth: Any = sys.modules.get("google.auth.exceptions")
     if auth is not None and isinstance(error, auth.TransportError):
         return OutcomeUnknownError(
-            f"Google's servers for credentials cannot be reached: {error}. Next: check the network."
+            f"Google's servers for credentials cannot be reached: {_reason(error)}. Next: check the network."
         )
     if auth is not None and isinstance(error, auth.GoogleAuthError):
-        return VertexRejectedError(f"The credentials are not accepted: {error}. {_LOGIN}", 401)
+        return VertexRejectedError(f"The credentials are not accepted: {_reason(error)}. {_LOGIN}", 401)
     if isinstance(error, (requests.RequestException, OSError)):
         return OutcomeUnknownError(_unreachable(error))
     return None

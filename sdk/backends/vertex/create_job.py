@@ -36,7 +36,8 @@ RUN, JOB = "podlift-run", "podlift-job"
 # Delays before each search of the list, in seconds. It shows a new job within a few.
 SEARCH_DELAYS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 _TRIES = 3
-_BUSY_S = 20.0
+# How long to wait for a busy service, at least and at most.
+_BUSY_S, _LONGEST_BUSY_S = 20.0, 120.0
 # Another region may succeed.
 _REGIONAL = (Reason.STOCKOUT, Reason.QUOTA)
 
@@ -170,8 +171,9 @@ class JobCreation:
                 diagnosis = diagnose.diagnose(str(error), error.status, provisioning=self._request.provisioning)
                 if not diagnosis.busy or sent == _TRIES:
                     return diagnosis
-                self._note(f"{region} is busy. {diagnosis.sentence} The next request follows in {_BUSY_S:.0f} s.")
-                self._clock.sleep(_BUSY_S)
+                wait_s = min(max(error.wait_s or 0.0, _BUSY_S), _LONGEST_BUSY_S)
+                self._note(f"{region} is busy. {diagnosis.sentence} The next request follows in {wait_s:.0f} s.")
+                self._clock.sleep(wait_s)
             except OutcomeUnknownError as error:
                 self._unsure = True
                 problem = str(error).partition(" Next:")[0]
@@ -196,12 +198,25 @@ class JobCreation:
             created = read_created(self._store, self._request.number)
             if created is not None:
                 return created
-            found = find_labelled(self._jobs, self._request.regions, self._request.run_id, self._request.number)
+            found = self._labelled()
             if found:
                 self._note(f"The job exists all the same: {found[0].id} in {found[0].region}.")
                 return self._record(found[0])
         self._note("The job does not exist: no request created it.")
         return None
+
+    def _labelled(self) -> list[VendorJob]:
+        run = self._request.run_id
+        try:
+            return find_labelled(self._jobs, self._request.regions, run, self._request.number)
+        except (OutcomeUnknownError, VertexRejectedError) as error:
+            # Not "was not started": the lost request may have created it.
+            problem = str(error).partition(" Next:")[0]
+            raise OutcomeUnknownError(
+                f"It is unknown whether the run {run} was started: the response to a request for its job was lost, and the "
+                f"list of jobs cannot be read. {problem} If there is a job, podlift will find it by its label. Next: podlift "
+                f"status {run}."
+            ) from error
 
     def _note(self, text: str) -> None:
         """Say what went wrong or was found, and keep it for the run's history."""

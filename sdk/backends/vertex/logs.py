@@ -213,7 +213,7 @@ def query(
 ) -> Mapping[str, Any]:
     """Send one request, and repeat it for `within_s` seconds while the service is busy."""
     import requests
-    from google.auth.exceptions import GoogleAuthError
+    from google.auth.exceptions import GoogleAuthError, TransportError
 
     tries = Retries.within(within_s, clock or SystemClock(), _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
     again = True
@@ -221,17 +221,17 @@ def query(
         try:
             url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
             response = session(url).post(url, json=body, timeout=timeout_s)
-            if response.ok:
-                return dict(response.json())
-        except requests.RequestException as error:
-            problem = emulator.mask_token(f"{type(error).__name__}: {error}")
+            if response.ok and isinstance(found := response.json(), dict):
+                return found
+        except (requests.RequestException, TransportError) as error:
+            problem = emulator.mask_token(f"{type(error).__name__}: {error}".rstrip("."))
             again = tries.again()
             continue
         except GoogleAuthError as error:
             raise AccessError(
-                f"The logs cannot be read: {error}. Next: gcloud auth application-default login."
+                f"The logs cannot be read: {str(error).rstrip('.')}. Next: gcloud auth application-default login."
             ) from error
-        problem = f"{response.status_code} {response.text[:300]}"
+        problem = emulator.mask_token(f"{response.status_code} {response.text[:300]}".rstrip(". \n"))
         if response.status_code in (401, 403):
             raise AccessError(f"The logs cannot be read without roles/logging.viewer on the project: {problem}")
         again = response.status_code in _BUSY and tries.again(retry_after_s(response.headers))

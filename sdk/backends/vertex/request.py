@@ -124,7 +124,6 @@ def launch_spec(plan: Plan, number: int, runtime: str, place: Place | None = Non
         "tensorflow": _tensorflow(plan),
         "python": list(PYTHON_RANGE),
         "retry": asdict(plan.job.retry),
-        "env_copied": plan.job.copied,
     }
 
 

@@ -35,7 +35,7 @@ from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import posix
 from ...storage.registry import open_store
 from ...storage.store import Store
-from .. import task_main, unpack
+from .. import secret_values, task_main, unpack
 from . import exit_codes, identity, records, tail
 from .membership import Membership, MembershipRendezvous
 from .task_process import TaskProcess
@@ -73,7 +73,7 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
             vendor=posixpath.join(home, "runtime", "vendor"),
         )
         dirs = ContainerDirs(home=home, installed=installed, paths=paths)
-        retry, secrets = decode(Retry, launch_spec["retry"]), tail.secrets(os.environ, launch_spec["env_copied"])
+        retry, secrets = decode(Retry, launch_spec["retry"]), secret_values.words(os.environ, payload.copied)
         return Agent(payload, task, dirs, store, rendezvous, membership, retry, secrets).run()
     except AccessError as error:
         _log.error(str(error))

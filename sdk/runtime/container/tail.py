@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, MissingError
 from ...records.sync.push import PeriodicAction, PeriodicThread
 from ...spec.layout import RunPaths
-from ...storage import emulator
 from ...storage.store import Store
 from ...text import size
+from ..secret_values import HIDDEN
 
 TAIL_BYTES = 10_000_000
 # Large output is uploaded in several parts, so that the oldest ones can be removed.
@@ -28,8 +28,6 @@ _PART_BYTES = 2_000_000
 _FIRST_S, _PERIOD_S, _BYTES_PER_S = 5.0, 30.0, 64 << 10
 # A line that is longer is cut.
 _LINE_BYTES = 1 << 20
-# Shorter values would be found in ordinary words.
-_SECRET_CHARACTERS = 6
 _READ_BYTES = 64 << 10
 _CHECK_S = 1.0
 _DRAIN_S = 5.0
@@ -69,16 +67,13 @@ class TailBuffer:
 
 
 class TailUploader:
-    """Uploads the tail of one task of one attempt; `secrets` are never uploaded."""
+    """Uploads the tail of one task of one attempt, without `secrets`, which are words of `secret_values`."""
 
-    def __init__(self, store: Store, key: str, clock: Clock, secrets: Collection[str]) -> None:
+    def __init__(self, store: Store, key: str, clock: Clock, secrets: Sequence[str]) -> None:
         self.buffer = TailBuffer()
         self._store, self._key, self._clock = store, key, clock
-        # A longer one may contain a shorter one.
-        lines = {line for secret in secrets for line in (secret, *secret.splitlines())}
-        self._secrets = sorted(
-            (line.encode() for line in lines if len(line) >= _SECRET_CHARACTERS), key=len, reverse=True
-        )
+        # As the program prints them: they need not be UTF-8.
+        self._secrets = [os.fsencode(word) for word in secrets]
         self._parts: deque[tuple[str, int]] = deque()
         # Not uploaded yet, because the bucket could not be reached.
         self._waiting: deque[tuple[str, bytes]] = deque()
@@ -125,7 +120,7 @@ class TailUploader:
 
     def _redacted(self, data: bytes) -> bytes:
         for secret in self._secrets:
-            data = data.replace(secret, b"***")
+            data = data.replace(secret, HIDDEN.encode())
         return data
 
     def _trim(self) -> None:
@@ -149,11 +144,6 @@ def _pieces(data: bytes) -> list[bytes]:
         pieces.append(data[:end])
         data = data[end:]
     return [*pieces, data] if data else pieces
-
-
-def secrets(environ: Mapping[str, str], copied: Collection[str]) -> list[str]:
-    """Return the values that are stored nowhere: those copied from the caller's environment, and the emulator's token."""
-    return [environ[name] for name in copied if name in environ] + emulator.tokens(environ)
 
 
 class CopiedOutput:

@@ -261,16 +261,21 @@ def used_digests(paths: RootPaths, removed_runs: Collection[str], others: OtherR
             if str(path) in removed_runs or not plan.exists():
                 continue
             # Digests of single files match as well, but are not those of bundles. A resume with other code has its own plan.
-            plans = _digests_in([plan, *plan.with_name("plans").glob("*.json")])
+            plans = _digests_in([plan, *_json_files(plan.with_name("plans"))])
             if not plans:
                 raise OSError("it has no digest")
-            used |= plans | _digests_in(plan.with_name("jobs").glob("*.json"))
+            used |= plans | _digests_in(_json_files(plan.with_name("jobs")))
     except FileNotFoundError:
         return used_digests(paths, removed_runs, others)  # a run was removed meanwhile
     except OSError as error:
         why = error.strerror or error
         return used, f"it is unknown what {where!r} needs ({why}). Repair or remove it first"
     return used, others.unknown
+
+
+def _json_files(folder: Path) -> list[Path]:
+    """Return the JSON files in a folder; OSError if it cannot be listed, where a glob would find none."""
+    return [path for path, _ in folders.entries(folder) if path.suffix == ".json"]
 
 
 def _digests_in(files: Iterable[Path]) -> set[str]:

@@ -350,8 +350,8 @@ def test_the_order_names_everything_by_key_and_digest_and_holds_no_secret(base: 
     assert found["runtime"] == {"key": f"podlift/runtime/{'c' * 64}.tar", "sha256": "c" * 64}
     assert found["tensorflow"] == ["2.16", "2.20"], "tensorflow-tpu stops there"
     assert found["run"] == base.url
-    assert found["env_copied"] == ["TOKEN"]
     payload = found["payload"]
+    assert payload["copied"] == ["TOKEN"]
     assert (payload["attempt"], payload["bundle"], payload["run_url"], payload["store"]) == (0, "", "", "")
     assert (payload["tasks"], payload["limits"]["max_steps"]) == (["chief-0", "worker-0"], 7)
 

@@ -20,8 +20,8 @@ from support import FakeClock
 from sdk import InputError
 from sdk.backends.vertex import client, logs
 from sdk.backends.vertex.client import JobClient, OutcomeUnknownError, VertexRejectedError, check_body
-from sdk.backends.vertex.create_job import JobCreation, JobRequest
-from sdk.errors import MissingError, StoreError
+from sdk.backends.vertex.create_job import CreatedJob, JobCreation, JobRequest
+from sdk.errors import AccessError, MissingError, StoreError
 from sdk.storage import emulator
 from sdk.storage.posix_store import PosixStore
 
@@ -168,10 +168,37 @@ def test_after_a_foreign_answer_the_job_is_found_and_no_second_one_is_made(
 ) -> None:
     mine = {**JOB, "labels": {"podlift-run": "d-aaaaaa", "podlift-job": "1"}}
     server.script = [(200, b"<html>"), (200, {"customJobs": [mine]})]
-    asked = JobRequest(run_id="d-aaaaaa", number=1, regions=["us-central1"], redacted_body={}, body=BODY)
-    made = JobCreation(asked, PosixStore(str(tmp_path / "run")), jobs, FakeClock(0.0)).ensure()
+    made = created(jobs, tmp_path, FakeClock(0.0))
     assert (made.name, made.unsure) == (NAME, True)
     assert [method for method, *_ in server.asked] == ["POST", "GET"]
+
+
+def created(jobs: JobClient, folder: Path, clock: FakeClock) -> CreatedJob:
+    asked = JobRequest(run_id="d-aaaaaa", number=1, regions=["us-central1"], redacted_body={}, body=BODY)
+    return JobCreation(asked, PosixStore(str(folder / "run")), jobs, clock).ensure()
+
+
+def test_a_busy_service_is_asked_again_when_it_wants_to_be_but_not_in_an_hour(
+    server: Server, jobs: JobClient, tmp_path: Path
+) -> None:
+    busy = (429, "Quota exceeded for quota metric 'Jobs' and limit 'Jobs per minute'")
+    server.script = [(*busy, {"Retry-After": "45"}), (*busy, {"Retry-After": "3600"}), (200, JOB)]
+    clock = FakeClock(0.0)
+    assert created(jobs, tmp_path, clock).name == NAME
+    assert clock.now() == 45 + 120
+
+
+@pytest.mark.parametrize("status", [403, 503])
+def test_if_the_list_cannot_be_read_after_a_lost_response_it_stays_open_whether_the_run_was_started(
+    server: Server, jobs: JobClient, tmp_path: Path, status: int
+) -> None:
+    server.script = [(500, "lost"), (status, "The words of the service.")]
+    with pytest.raises(OutcomeUnknownError) as caught:
+        created(jobs, tmp_path, FakeClock(0.0))
+    assert str(caught.value).startswith("It is unknown whether the run d-aaaaaa was started: ")
+    assert "The words of the service." in str(caught.value)
+    assert str(caught.value).endswith("find it by its label. Next: podlift status d-aaaaaa.")
+    assert [method for method, *_ in server.asked].count("POST") == 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429])
@@ -380,11 +407,12 @@ def test_a_request_for_log_lines_ends_in_time_and_is_not_sent_again_if_it_was_re
     with pytest.raises(StoreError, match="503"):
         logs.query({"filter": ""}, clock)
     assert 50 < clock.now() <= 60
-    server.asked.clear()
-    server.script = [(400, "wrong")]
-    with pytest.raises(StoreError, match="400"):
-        logs.query({"filter": ""}, clock)
-    assert len(server.asked) == 1
+    for status, said, told in ((400, f"wrong: /{TOKEN}/v2", "400.*wrong: /TOKEN/v2"), (200, [], r"200 \[\]")):
+        server.asked.clear()
+        server.script = [(status, said)]
+        with pytest.raises(StoreError, match=told):
+            logs.query({"filter": ""}, clock)
+        assert len(server.asked) == 1
 
 
 class Token(CredentialsWithQuotaProject):  # type: ignore[misc]
@@ -477,20 +505,30 @@ def test_google_gets_what_its_own_client_would_send(
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "text"),
+    ("error", "kinds", "text"),
     [
         (
-            RefreshError("invalid_grant: it was revoked"),
-            VertexRejectedError,
-            "are not accepted: invalid_grant.*Next: gcloud auth",
+            RefreshError("invalid_grant: it was revoked."),
+            (VertexRejectedError, AccessError),
+            r"(are not accepted|cannot be read): invalid_grant: it was revoked\. Next: gcloud auth",
         ),
-        (TransportError("no route to host"), OutcomeUnknownError, "servers for credentials cannot be reached"),
+        (
+            TransportError("no route to host."),
+            (OutcomeUnknownError, StoreError),
+            r"cannot be (reached|read): (TransportError: )?no route to host\. Next: (check the network|try again)",
+        ),
     ],
 )
 def test_credentials_that_cannot_be_renewed_send_nothing(
-    google: Callable[..., list[requests.PreparedRequest]], error: Exception, kind: type[Exception], text: str
+    google: Callable[..., list[requests.PreparedRequest]],
+    error: Exception,
+    kinds: tuple[type[Exception], type[Exception]],
+    text: str,
 ) -> None:
-    sent = google(Token(error))
-    with pytest.raises(kind, match=text):
-        JobClient("p", clock=FakeClock(0.0)).create("us-central1", BODY)
+    sent, clock = google(Token(error)), FakeClock(0.0)
+    with pytest.raises(kinds[0], match=text):
+        JobClient("p", clock=clock).create("us-central1", BODY)
+    with pytest.raises(kinds[1], match=text) as caught:
+        logs.query({"filter": ""}, clock)
+    assert type(caught.value) is kinds[1], "a network that does not respond is not a lack of access"
     assert sent == []

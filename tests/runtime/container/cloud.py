@@ -95,7 +95,6 @@ class Cloud:
             "runtime": {"key": f"podlift/runtime/{podlift.digest}.tar", "sha256": podlift.digest},
             "requirements": {"lines": [], "options": [], "constraints": []},
             "retry": dataclasses.asdict(plan.job.retry),
-            "env_copied": [],
             **RANGES,
             **changes,
         }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import sdk
 from sdk.spec.layout import RunPaths
 
 from .cloud import BUCKET, Cloud
@@ -109,14 +110,16 @@ def test_a_cancel_request_stops_all_tasks_after_the_same_step_and_nothing_starts
     assert places == [places[0]] * 2
 
 
-def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(cloud: Cloud, write) -> None:
-    write("train.py", "raise ValueError('no such data')")
-    plan = cloud.plan("train.py")
-    container = cloud.start(plan, cloud.order(plan))
+def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(cloud: Cloud, write, monkeypatch) -> None:
+    write("train.py", "import os; raise ValueError('no such data ' + os.environ.pop('KEY'))")
+    monkeypatch.setenv("KEY", "s3cr3t-value")
+    plan = cloud.plan("train.py", env={"KEY": sdk.FromCaller()})
+    container = cloud.start(plan, cloud.order(plan), KEY="s3cr3t-value")
     assert container.code() == 1
-    assert "ValueError: no such data" in container.said
+    assert "ValueError: no such data s3cr3t-value" in container.said
     [failed] = cloud.events(plan, "failed")
-    assert failed.data["message"] == "no such data"
+    assert failed.data["message"] == "no such data ***", "as in the last output, values of the caller are not stored"
+    assert "s3cr3t-value" not in failed.data["traceback"]
     again = cloud.plan("train.py", retry={"user_errors": 1})
     words = cloud.order(again)
     assert [cloud.start(again, words).code() for _ in range(2)] == [134, 1]

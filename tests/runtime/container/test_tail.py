@@ -11,7 +11,7 @@ import pytest
 from support import FakeClock
 
 from sdk.errors import AccessError, AlreadyExistsError, StoreError
-from sdk.runtime.container import tail
+from sdk.runtime import secret_values
 from sdk.runtime.container.tail import TAIL_BYTES, TailUploader
 from sdk.spec.layout import RunPaths
 from sdk.storage.posix_store import PosixStore
@@ -135,16 +135,23 @@ def test_values_that_are_stored_nowhere_are_not_stored_here_either(store: PosixS
         "KEY": "s3cr3t-value",
         "LONG": "s3cr3t-value-2",
         "TWO": "first half\nother half",
+        "BYTES": "not UTF-8 \udcff",
         "N": "1",
         "MINE": "visible",
     }
     environ["PODLIFT_EMULATOR"] = f"http://127.0.0.1:1/{token}"
-    kept = TailUploader(store, KEY, clock, tail.secrets(environ, ["KEY", "LONG", "TWO", "N", "ABSENT"]))
-    for piece in ("s3cr", "3t-value and s3cr3t-value-2; first half\n", f"other half, 1, visible, {token}"):
-        kept.buffer.add(piece.encode())
+    copied = ["KEY", "LONG", "TWO", "BYTES", "N", "ABSENT"]
+    kept = TailUploader(store, KEY, clock, secret_values.words(environ, copied))
+    for piece in (
+        b"s3cr",
+        b"3t-value and s3cr3t-value-2; first half\n",
+        b"other half, 1, not UTF-8 \xff, visible, ",
+        token.encode(),
+    ):
+        kept.buffer.add(piece)
         kept.push()
     kept.finish(1.0)
-    assert b"".join(stored(store)) == b"*** and ***; ***\n***, 1, visible, ***"
+    assert b"".join(stored(store)) == b"*** and ***; ***\n***, 1, ***, visible, ***"
 
 
 def test_a_line_without_an_end_is_cut_at_a_mebibyte_and_a_progress_bar_ends_its_lines(

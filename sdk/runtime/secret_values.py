@@ -1,0 +1,25 @@
+"""Values that are stored nowhere: those copied from the caller's environment, and the emulator's token."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ..storage import emulator
+
+HIDDEN = "***"
+# Shorter values would be found in ordinary words.
+_CHARACTERS = 6
+
+
+def words(environ: Mapping[str, str], copied: Collection[str]) -> list[str]:
+    """Return the values and each of their lines, the longest first, since one may contain another."""
+    values = [environ[name] for name in copied if name in environ] + emulator.tokens(environ)
+    found = {word for value in values for word in (value, *value.splitlines()) if len(word) >= _CHARACTERS}
+    return sorted(found, key=lambda word: (-len(word), word))
+
+
+def hidden(text: str, secrets: Sequence[str]) -> str:
+    """Return a text without these words."""
+    for word in secrets:
+        text = text.replace(word, HIDDEN)
+    return text
