@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from ..clock import SystemClock
-from ..planning.roots import in_bucket, resolve_root
+from ..planning.roots import configured_roots, in_bucket, resolve_root
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.cache import cache_folder
 from ..text import clipped, duration, size
@@ -67,10 +67,10 @@ def prune(
         say(f"Removed {_total(items)}" if items else "Nothing was removed.")
     elif items:
         say(f"Would remove {_total(items)} Nothing was removed. Next: {_again(older_than, keep, root)} --yes")
-    elif not in_bucket(plan.root) and not Path(plan.root).is_dir():
-        say(f"There is nothing to remove: the root {plan.root!r} does not exist.")
     else:
-        say(f"There is nothing to remove below {plan.root!r}.")
+        say(_nothing_in(plan.root))
+    for other in _other_roots(plan.root) if root is None else ():
+        say(f"The runs below {other!r} were not checked. Next: {_again(older_than, keep, other)}")
     raise typer.Exit(EXIT_INFRASTRUCTURE if result.problems else EXIT_DONE)
 
 
@@ -91,6 +91,16 @@ def _total(items: tuple[pruning.Candidate, ...]) -> str:
         if counts[kind]
     ]
     return f"{', '.join(parts)}: {size(sum(item.size_bytes for item in items))}."
+
+
+def _nothing_in(root: str) -> str:
+    if not in_bucket(root) and not Path(root).is_dir():
+        return f"There is nothing to remove: the root {root!r} does not exist."
+    return f"There is nothing to remove below {root!r}."
+
+
+def _other_roots(root: str) -> list[str]:
+    return [each for each in configured_roots(os.environ)[0] if each != root]
 
 
 def _again(older_than: str, keep: int, root: str | None) -> str:

@@ -82,6 +82,13 @@ def test_with_the_cloud_configured_a_local_run_is_found_by_its_id_too(cloud, loc
     ]  # fmt: skip
 
 
+def test_prune_names_the_roots_that_runs_lists_and_it_did_not_check(cloud, local, here) -> None:
+    local("digits-aaaaaa", 60)
+    told = "The runs below 'gs://mine/podlift' were not checked. Next: podlift prune --keep 3 --root gs://mine/podlift"
+    assert here("prune", "--keep", "3").stderr.splitlines()[-1] == told
+    assert "were not checked" not in here("prune", "--root", "gs://mine/podlift").stderr
+
+
 def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lacks(
     cloud, here, podlift_gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
