@@ -72,6 +72,10 @@ def test_a_job_that_finds_no_machine_says_so_while_it_waits() -> None:
     now = told(job("PENDING"), "Waiting for job to be provisioned.", STOCKOUT)[-1]
     assert now.time == NOW
     assert now.causes[0].startswith("stockout: No such machine was available")
+    later = told(
+        job("PENDING"), STOCKOUT, "The following quota metrics exceed quota limits: aiplatform.googleapis.com/x"
+    )[-1]
+    assert [cause.partition(":")[0] for cause in later.causes] == ["quota"], "the last reason that was reported"
     silent = told(job("PENDING"), "Waiting for job to be provisioned.")
     assert texts(silent)[1] == "Waiting for job to be provisioned.", "since when it waits"
     assert silent[-1].causes == ()

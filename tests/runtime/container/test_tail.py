@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from contextlib import suppress
@@ -12,7 +13,8 @@ from support import FakeClock
 
 from sdk.errors import AccessError, AlreadyExistsError, StoreError
 from sdk.runtime import secret_values
-from sdk.runtime.container.tail import TAIL_BYTES, TailUploader
+from sdk.runtime.container import tail
+from sdk.runtime.container.tail import TAIL_BYTES, CopiedOutput, TailUploader
 from sdk.spec.layout import RunPaths
 from sdk.storage.posix_store import PosixStore
 
@@ -167,6 +169,73 @@ def test_a_line_without_an_end_is_cut_at_a_mebibyte_and_a_progress_bar_ends_its_
     kept.buffer.add(b"1/10\r2/10")
     kept.push()
     assert stored(store)[-1] == b"1/10\r"
+
+
+def test_while_the_bucket_is_not_reachable_no_more_is_waiting_than_is_kept(
+    store: PosixStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, put_new, uploaded, reachable = TailUploader(store, KEY, clock, ()), store.put_new, 0, False
+
+    def put(key: str, data: list[bytes]) -> None:
+        nonlocal uploaded
+        if not reachable:
+            raise StoreError("no network")
+        uploaded += sum(map(len, data))
+        put_new(key, data)
+
+    monkeypatch.setattr(store, "put_new", put)
+    for number in range(20):
+        kept.buffer.add(LINE % number * 20_000)
+        with suppress(StoreError):
+            kept.push()
+    reachable = True
+    kept.finish(1.0)
+    assert TAIL_BYTES <= uploaded <= TAIL_BYTES + 2 * 2_000_000, "of 40 MB"
+
+
+def test_what_was_dropped_before_an_upload_is_told_by_its_size(store: PosixStore, clock: FakeClock) -> None:
+    kept = TailUploader(store, KEY, clock, ())
+    for number in range(13):
+        kept.buffer.add(b"%x" % number * 450_000 + b"\n" + b"%x" % number * 450_000)
+    kept.push()
+    first = stored(store)[0].splitlines()[0]
+    assert first == b"podlift: 1.4 MB of output before this line are not kept", "one piece, and half of the next"
+
+
+def test_the_last_upload_ends_in_time(store: PosixStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr(store, "set_deadline", limits.append)
+    TailUploader(store, KEY, clock, ()).finish(8.0)
+    assert limits == [8.0]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_task_is_copied_to_its_last_byte_and_does_not_notice_a_container_without_a_reader(
+    monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    added: list[bytes] = []
+    shown: list[bytes] = []
+
+    def write(target: int, data: bytes) -> int:
+        if broken:
+            raise BrokenPipeError
+        # A pipe takes what fits into it.
+        shown.append(bytes(data[:3]))
+        return len(shown[-1])
+
+    output = CopiedOutput(added.append)
+    task = [os.dup(end) for end in output.ends]
+    output.start()
+    with monkeypatch.context() as patch:
+        task_writes = os.write
+        patch.setattr(tail.os, "write", write)
+        for piece in (b"one\ntw", b"o\n", b"the rest"):
+            task_writes(task[0], piece)
+        for end in task:
+            os.close(end)
+        output.finish()
+    assert b"".join(added) == b"one\ntwo\nthe rest"
+    assert b"".join(shown) == (b"" if broken else b"one\ntwo\nthe rest")
 
 
 def test_a_container_that_is_killed_leaves_what_its_task_wrote_until_then(cloud: Cloud, write) -> None:
