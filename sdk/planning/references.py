@@ -51,12 +51,17 @@ def _in_some_root(word: str, environ: Mapping[str, str]) -> str:
         return RootPaths(here).run(word).url
     try:
         return _named(word, first)
-    except RunNotFoundError:
-        for root in others:
-            with suppress(RunNotFoundError, StoreError):
-                if not (in_bucket(root) and ids.is_run_id(word)) or _exists(root, word):
-                    return _named(word, root)
-        raise
+    except RunNotFoundError as error:
+        problems = list(error.problems)
+    for root in others:
+        try:
+            if not (in_bucket(root) and ids.is_run_id(word)) or _exists(root, word):
+                return _named(word, root)
+        except RunNotFoundError:
+            continue
+        except StoreError as error:
+            problems.append(f"The runs below {root!r} are not known: {error}")
+    raise RunNotFoundError(problems)
 
 
 def _named(word: str, root: str) -> str:

@@ -101,6 +101,7 @@ def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lac
     lacks = (
         "If you mean the bucket of the emulator at 127.0.0.1:8123, where the latest run that is known here belongs, use"
     )
+    there = ("--root", "gs://mine/podlift")
     copied = next(tmp_path.glob("cache/**/digits-bbbbbb/plan.json"))
     for address, asked, told in (
         ("127.0.0.1:8123", "", True),
@@ -109,7 +110,7 @@ def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lac
     ):
         copied.write_text(json.dumps({**json.loads(copied.read_text()), "emulator": address}))
         monkeypatch.setenv("PODLIFT_EMULATOR", asked)
-        for words in (("runs",), ("why", "latest"), ("logs", "digits-b", "--root", "gs://mine/podlift")):
+        for words in (("runs",), ("why", "latest", *there), ("logs", "digits-b", *there)):
             shown = here(*words)
             assert (shown.code, lacks in shown.stderr) == (3, told), shown.stderr
             assert "permission denied (403)" in shown.stderr
@@ -132,6 +133,12 @@ def test_a_root_that_cannot_be_reached_is_one_line_and_the_others_are_listed(
     assert here("runs", "--backend", "vertex").code == here("runs", "--root", "gs://mine/podlift").code == 3
     assert here("runs", "--backend", "local").code == 0
     assert sdk.attach("digits-a").id == "digits-aaaaaa"
+    with pytest.raises(sdk.RunNotFoundError) as caught:
+        sdk.attach("digits-b")
+    looked, unknown = caught.value.problems
+    assert looked.startswith("No such run. Received: 'digits-b'. Looked below ") and unknown.startswith(
+        "The runs below 'gs://mine/podlift' are not known: "
+    )
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "Not A Bucket")
     shown = here("runs", "--json")
     assert (shown.code, [each["id"] for each in json.loads(shown.stdout)]) == (3, ["digits-aaaaaa"])
