@@ -351,6 +351,8 @@ def command() -> str:
     lines = ["# Command line", "", COMMAND]
     for name, verb in group.commands.items():  # type: ignore[attr-defined]
         lines += about_verb(name, verb)
+        for inner, each in getattr(verb, "commands", {}).items():
+            lines += about_verb(f"{name} {inner}", each)
     return finished(lines)
 
 

@@ -19,7 +19,7 @@ from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from . import shells
 from .help import RootHelp, VerbHelp
 from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
-from .verbs import MODULES, unknown
+from .verbs import MODULES, unknown, unknown_in_group
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
 _USAGE: Any = typer.BadParameter.__mro__[1]
@@ -27,8 +27,8 @@ _USAGE: Any = typer.BadParameter.__mro__[1]
 _TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "config", "doctor"}
 
 
-def load(words: Sequence[str]) -> list[Callable[..., None]]:
-    """Return the verb that the words begin with, and nothing else is imported; all of them where it is none."""
+def load(words: Sequence[str]) -> list[Callable[..., None] | typer.Typer]:
+    """Return the verb, or group of verbs, that the words begin with, and nothing else is imported; all if it is none."""
     names = [words[0]] if words and words[0] in MODULES else list(MODULES)
     return [getattr(importlib.import_module(f".{MODULES[name]}", __package__), name) for name in names]
 
@@ -72,7 +72,10 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         """
 
     for verb in load(words):
-        app.command(cls=VerbHelp)(verb)
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb)
+        else:
+            app.command(cls=VerbHelp)(verb)
     return app
 
 
@@ -82,6 +85,8 @@ def run(words: list[str]) -> int:
     try:
         if words and not words[0].startswith("-") and words[0] not in MODULES:
             raise InputError(unknown(words[0]))
+        if problem := unknown_in_group(words):
+            raise InputError(problem)
         if words and words[0] in ("--install-completion", "--show-completion"):
             _completion(words[0], words[1] if len(words) > 1 else "")
             raise typer.Exit

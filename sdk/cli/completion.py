@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .shells import SHELLS
-from .verbs import MODULES
+from .verbs import IN_GROUP, MODULES
 
 FILES = ":files"
 _OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
@@ -63,6 +63,10 @@ def candidates(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         return _fitting(SHELLS, current)
     if verb not in MODULES:
         return []
+    if verb in IN_GROUP:
+        if not rest:
+            return _fitting(IN_GROUP[verb], current)
+        verb, rest = f"{verb} {rest[0]}", rest[1:]
     if "--" in rest:
         return [FILES]
     if verb in _OF_RUNS and not rest and not current.startswith("-"):
@@ -95,8 +99,10 @@ def _parameters(verb: str) -> list[Any]:
 
     from .app import build
 
-    command: Any = typer.main.get_command(build([verb]))
-    return list(command.commands[verb].params)
+    command: Any = typer.main.get_command(build(verb.split()))
+    for word in verb.split():
+        command = command.commands[word]
+    return list(command.params)
 
 
 def _arguments(rest: list[str], named: Mapping[str, Any]) -> list[str]:

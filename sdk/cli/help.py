@@ -89,6 +89,16 @@ class RootHelp(typer.core.TyperGroup):
         formatter.write(_page(self, ctx, [*verbs, ("Options", options)], last))
 
 
+class GroupHelp(typer.core.TyperGroup):
+    """A group of verbs, which prints them and their sentences."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        options = [_row(one) for one in self.get_params(ctx) if not getattr(one, "hidden", False)]
+        verbs = [(name, _first(verb.help)) for name, verb in self.commands.items()]
+        last = f"The options of a command: {ctx.command_path} COMMAND --help"
+        formatter.write(_page(self, ctx, [("Commands", verbs), ("Options", options)], last))
+
+
 def _panel(parameter: Any, settings: bool) -> str:
     if parameter.param_type_name == "argument":
         return "Arguments"

@@ -77,6 +77,46 @@ PinName = Annotated[
 ]
 Unpin = Annotated[str | None, option("--unpin", "NAME", "Remove the pin of this name.")]
 
+# Schedules.
+Cron = Annotated[
+    str | None, option("--cron", "CRON", "Five fields: minute, hour, day of the month, month, day of the week.")
+]
+TimeZone = Annotated[
+    str | None, option("--time-zone", "ZONE", "Time zone of the cron expression, such as Europe/Berlin. Default: UTC.")
+]
+Overlap = Annotated[
+    str | None,
+    option(
+        "--overlap",
+        "skip|queue|replace|allow",
+        "What a slot does while an earlier run goes on: it is skipped, waits, replaces the run, or starts beside it. "
+        "Default: skip.",
+    ),
+]
+Missed = Annotated[
+    str | None,
+    option(
+        "--missed",
+        "skip|catch_up_last",
+        "What becomes of slots at which no server was there: none of them fires, or the last one, late. Default: skip.",
+    ),
+]
+From = Annotated[
+    str | None,
+    option("--from", "DATE", "First instant, such as 2027-01-01 or 2027-01-01T02:30. Default: now."),
+]
+To = Annotated[
+    str | None, option("--to", "DATE", "End, which is not included. Default: a year after the first instant.")
+]
+Durations = Annotated[
+    list[str] | None,
+    option("--duration", "DURATION", "How long a run takes. Repeatable: the runs take these durations in turn."),
+]
+Down = Annotated[
+    list[str] | None,
+    option("--down", "DATE..DATE", "Span of time without a server, whose slots are missed. Repeatable."),
+]
+
 # Checks before a run.
 Kill = Annotated[
     list[str] | None,

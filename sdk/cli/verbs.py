@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 # In the order of the help; each verb is a function of that name in a module of this package.
@@ -13,8 +14,11 @@ GROUPS = {
     "Results": {"get": "results", "checkpoints": "results"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
     "This machine": {"config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
+    "Schedules": {"schedule": "schedule"},
 }  # fmt: skip
 MODULES = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
+# The verbs of a group, which follow its name.
+IN_GROUP = {"schedule": ("simulate",)}
 _INSTEAD = {
     "runs": "ls ps list history jobs top",
     "submit": "run start launch train exec create new go",
@@ -33,6 +37,7 @@ _INSTEAD = {
     "doctor": "check health diagnose",
     "emulator": "emulate serve",
     "diff": "compare",
+    "schedule": "schedules cron crontab",
     "--help": "help man usage",
     "--version": "version",
 }
@@ -46,3 +51,13 @@ def unknown(word: str) -> str:
         near = _SLIPS[close[0]]
     advice = f"Did you mean: podlift {near}?" if near else f"Known: {', '.join(MODULES)}."
     return f"Unknown command: {word}. {advice}"
+
+
+def unknown_in_group(words: Sequence[str]) -> str:
+    """Return the message about a word that is not a verb of its group, "" if it is one, or none is there."""
+    known = IN_GROUP.get(words[0], ()) if len(words) > 1 else ()
+    if not known or words[1] in known or words[1].startswith("-"):
+        return ""
+    near = get_close_matches(words[1].lower(), known, n=1)
+    advice = f"Did you mean: podlift {words[0]} {near[0]}?" if near else f"Known: {', '.join(known)}."
+    return f"Unknown command: {words[0]} {words[1]}. {advice}"

@@ -54,7 +54,9 @@ def command(tmp_path: Path) -> Path:
 
 def test_verbs_are_completed(complete) -> None:
     assert complete("") == list(MODULES)
-    assert complete("s") == ["submit", "status"]
+    assert complete("schedule", "simu") == ["simulate"]
+    assert complete("schedule", "simulate", "--overlap", "re") == ["replace"]
+    assert complete("s") == ["submit", "status", "schedule"]
     assert complete("--i") == ["--install-completion"]
     assert complete("--show-completion", "") == ["bash", "zsh", "fish"]
     assert complete("nothing", "") == []

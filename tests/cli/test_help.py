@@ -10,7 +10,7 @@ import typer
 
 from sdk.cli.app import build
 from sdk.cli.help import COMMON
-from sdk.cli.verbs import GROUPS, MODULES
+from sdk.cli.verbs import GROUPS, IN_GROUP, MODULES
 from sdk.planning.settings import table
 
 WITH_SETTINGS = ("submit", "plan", "preflight", "drill")
@@ -24,7 +24,10 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def verbs() -> dict[str, Any]:
-    return dict(typer.main.get_command(build()).commands)  # type: ignore[attr-defined]
+    found = dict(typer.main.get_command(build()).commands)  # type: ignore[attr-defined]
+    return found | {
+        f"{group} {name}": found[group].commands[name] for group, names in IN_GROUP.items() for name in names
+    }
 
 
 def words(text: str) -> str:
@@ -32,9 +35,11 @@ def words(text: str) -> str:
     return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
 
 
-@pytest.mark.parametrize("verb", MODULES)
+@pytest.mark.parametrize(
+    "verb", [*MODULES, *(f"{group} {name}" for group, names in IN_GROUP.items() for name in names)]
+)
 def test_every_sentence_of_a_help_page_is_there_as_a_whole(here, verbs: dict[str, Any], verb: str) -> None:
-    shown = here(verb, "--help-all" if verb in WITH_SETTINGS else "--help")
+    shown = here(*verb.split(), "--help-all" if verb in WITH_SETTINGS else "--help")
     assert shown.code == 0
     assert max(map(len, shown.stdout.splitlines())) <= 80
     assert "..." not in shown.stdout.replace("]...", "")
@@ -72,11 +77,22 @@ def test_the_common_options_come_first_and_all_others_on_request(here, verb: str
 def test_the_verbs_are_grouped_and_each_has_its_sentence(here, verbs: dict[str, Any]) -> None:
     shown = here("--help").stdout
     assert PANEL.findall(shown) == [*GROUPS, "Options"]
-    assert list(verbs) == list(MODULES)
+    assert [name for name in verbs if " " not in name] == list(MODULES)
     said = words(shown)
-    for name, verb in verbs.items():
+    for name in MODULES:
+        verb = verbs[name]
         assert f"{name} {' '.join(verb.help.partition(chr(10) * 2)[0].split())}" in said
     assert "0 done, 1 user error in the job, 2 invalid input, 3 infrastructure, 4 cancelled, 75 checkpointed" in said
+
+
+def test_a_group_lists_its_verbs_with_their_sentences(here, verbs: dict[str, Any]) -> None:
+    for group, names in IN_GROUP.items():
+        shown = here(group, "--help").stdout
+        assert PANEL.findall(shown) == ["Commands", "Options"]
+        assert list(verbs[group].commands) == list(names)
+        for name in names:
+            about = verbs[f"{group} {name}"].help.partition("\n\n")[0]
+            assert f"{name} {' '.join(about.split())}" in words(shown)
 
 
 def test_a_verb_without_settings_has_one_panel_of_options(here) -> None:

@@ -133,3 +133,11 @@ def test_every_verb_with_json_has_a_section(here, monkeypatch: pytest.MonkeyPatc
         for verb in verbs
         if "--json" in here(verb, "--help-all" if verb in ("submit", "plan", "preflight", "drill") else "--help").stdout
     } == titles
+
+
+def test_a_simulated_schedule_prints_what_the_page_says(here) -> None:
+    pytest.importorskip("cronsim")
+    found = json.loads(here("schedule", "simulate", "--cron", "0 3 1 * *", "--json").stdout)
+    assert len(found) == 12
+    for each in found:
+        agrees("schedule simulate", each)

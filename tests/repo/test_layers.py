@@ -31,7 +31,7 @@ LAYERS = [
     ("launch",),
     ("run",),
     ("api",),
-    ("upkeep", "preflight", "drill"),
+    ("schedules", "upkeep", "preflight", "drill"),
     ("emulator",),
     ("cli", "testing"),
     ("__main__",),

@@ -1,0 +1,1 @@
+"""Schedules: programs that start at the slots of a cron expression."""
