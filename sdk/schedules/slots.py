@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
 
 from ..errors import InputError, Problems
 
@@ -201,14 +200,11 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
 
 def _near_zone(name: str, known: list[str]) -> str:
     wanted = re.sub(r"[\s_-]+", "_", name.strip()).lower()
-    for fits in (
-        lambda zone: zone.lower() == wanted,
-        lambda zone: zone.lower().rpartition("/")[2] == wanted.rpartition("/")[2],
-    ):
-        found = [zone for zone in known if fits(zone)]
-        if found:
-            return f"Did you mean {found[0]!r}?"
-    near: list[Any] = get_close_matches(name, known, n=1)
+    cities = {zone.lower().rpartition("/")[2]: zone for zone in reversed(known)}
+    found = {zone.lower(): zone for zone in known}.get(wanted) or cities.get(wanted.rpartition("/")[2])
+    if found:
+        return f"Did you mean {found!r}?"
+    near = get_close_matches(name, known, n=1)
     return (
         f"Did you mean {near[0]!r}?" if near else "Known: names such as 'Europe/Berlin', 'America/New_York' and 'UTC'."
     )

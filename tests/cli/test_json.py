@@ -14,6 +14,7 @@ from support import GOLDEN_FILES, REPO
 
 import sdk
 from sdk.cli import emulator
+from sdk.cli.verbs import IN_GROUP
 from sdk.drill.report import DrillReport as Drill
 from sdk.planning.preflight_findings import PreflightReport as Preflight
 from sdk.runtime.reporting import ProgressWriter
@@ -21,6 +22,7 @@ from sdk.spec.layout import RunPaths
 from sdk.upkeep.doctor.check import Check
 
 GOLDEN = GOLDEN_FILES
+WITH_SETTINGS = ("submit", "plan", "preflight", "drill", "schedule create")
 RUN = next(GOLDEN.glob("v0.1.0/runs/*"))
 PAGE = (REPO / "docs" / "reference" / "json.md").read_text()
 
@@ -127,11 +129,12 @@ def test_every_verb_with_json_has_a_section(here, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", "120")
     verbs = re.findall(r"^│ ([a-z]+) ", here("--help").stdout, re.M)
     assert len(verbs) > 15
+    verbs += [f"{group} {name}" for group, names in IN_GROUP.items() for name in names]
     titles = {name for title in re.findall(r"^## (.*)$", PAGE, re.M) for name in title.split(", ")}
     assert {
         verb
         for verb in verbs
-        if "--json" in here(verb, "--help-all" if verb in ("submit", "plan", "preflight", "drill") else "--help").stdout
+        if "--json" in here(*verb.split(), "--help-all" if verb in WITH_SETTINGS else "--help").stdout
     } == titles
 
 

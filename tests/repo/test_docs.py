@@ -20,6 +20,7 @@ from test_layers import LAYERS
 
 import sdk
 from sdk.cli.app import build
+from sdk.cli.verbs import IN_GROUP
 from sdk.planning.settings import table
 
 sys.path.insert(0, str(REPO / "scripts"))
@@ -90,7 +91,10 @@ def test_every_page_and_source_file_that_is_mentioned_exists() -> None:
 
 @cache
 def verbs() -> dict[str, Any]:
-    return dict(typer.main.get_command(build()).commands)  # type: ignore[attr-defined]
+    found = dict(typer.main.get_command(build()).commands)  # type: ignore[attr-defined]
+    return found | {
+        f"{group} {name}": found[group].commands[name] for group, names in IN_GROUP.items() for name in names
+    }
 
 
 @cache
@@ -125,6 +129,8 @@ def problem(command: str) -> str:
     words = shlex.split(re.split(r" [|>&] ?| 2>", command.replace("\\|", "|"))[0])[1:]
     if not words or words[0] in ("--help", "--version", "-h", *ROOT_OPTIONS) or PLACEHOLDERS & {words[0]}:
         return ""
+    if words[0] in IN_GROUP and len(words) > 1 and not words[1].startswith("-"):
+        words = [" ".join(words[:2]), *words[2:]]
     for verb in words[0].split("|"):
         if verb not in verbs():
             return f"no such command: {verb}"
