@@ -16,6 +16,7 @@ from support import GOLDEN_FILES, heard
 import sdk
 from sdk.errors import AccessError
 from sdk.planning import references
+from sdk.storage.retry import RetryPolicy
 
 GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 
@@ -70,6 +71,27 @@ def test_runs_of_all_configured_backends_are_one_list_and_each_is_found_by_its_i
     assert sdk.attach("latest").url == urls[0], "of the configured root"
     with pytest.raises(sdk.RunNotFoundError, match="Looked below"):
         sdk.attach("digits-zzzzzz")
+    cloud("mnist-dddddd")
+    older = sdk.runs(root="gs://mine/podlift", name="digits", limit=1)
+    assert [info.id for info in older] == ["digits-bbbbbb"], (
+        "the newest of that name, not the newest if it has that name"
+    )
+
+
+def test_a_bucket_among_several_roots_has_seconds_to_answer(cloud, local, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def files(root: str, *, retry: RetryPolicy) -> None:
+        limits.append(retry.total_s)
+        raise AccessError("403")
+
+    monkeypatch.setattr(references, "BucketFiles", files)
+    local("digits-aaaaaa", 60)
+    assert [info.id for info in sdk.runs()] == ["digits-aaaaaa"]
+    with pytest.raises(AccessError):
+        sdk.runs(root="gs://mine/podlift")
+    several, alone = limits
+    assert several <= 10 < alone
 
 
 def test_with_the_cloud_configured_a_local_run_is_found_by_its_id_too(cloud, local, monkeypatch) -> None:

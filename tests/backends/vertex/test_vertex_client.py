@@ -250,6 +250,38 @@ def test_a_read_does_not_wait_longer_than_a_read_may_take(server: Server, jobs: 
     assert (len(server.asked), jobs._clock.now()) == (1, 0.0)
 
 
+def test_the_settings_of_a_proxy_and_passwords_in_netrc_do_not_concern_an_emulator(
+    server: Server, jobs: JobClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    headers: list[str | None] = []
+    monkeypatch.setattr(Handler, "parse_request", _noting(Handler.parse_request, headers))
+    (tmp_path / "netrc").write_text("default login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    server.script = [(200, JOB)]
+    assert jobs.create("us-central1", BODY).id == "7"
+    assert headers and set(headers) == {None}
+
+
+def _noting(original: Callable[[Handler], bool], headers: list[str | None]) -> Callable[[Handler], bool]:
+    def parse(handler: Handler) -> bool:
+        done = original(handler)
+        headers.append(handler.headers.get("Authorization"))
+        return done
+
+    return parse
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_an_error_that_quotes_the_address_does_not_show_the_token(server: Server, jobs: JobClient, status: int) -> None:
+    server.script = [(status, f"nothing at /{TOKEN}/v1/x")]
+    with pytest.raises((VertexRejectedError, OutcomeUnknownError), match="nothing at /TOKEN/v1/x"):
+        jobs.create("us-central1", BODY)
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_not_followed_as_the_write_would_be_sent_twice(
     server: Server, jobs: JobClient, status: int
@@ -344,6 +376,12 @@ def test_cancelling_what_has_ended_or_is_gone_does_nothing(server: Server, jobs:
     server.script = [(status, "it is over")]
     jobs.cancel(NAME)
     assert server.asked[0][1].partition("?")[0] == f"/v1/{NAME}:cancel"
+
+
+def test_a_cancel_without_permission_is_an_error(server: Server, jobs: JobClient) -> None:
+    server.script = [(403, "Permission 'aiplatform.customJobs.cancel' denied")]
+    with pytest.raises(VertexRejectedError, match=r"customJobs\.cancel"):
+        jobs.cancel(NAME)
 
 
 def test_cancelling_is_sent_again_since_twice_is_once(server: Server, jobs: JobClient) -> None:
