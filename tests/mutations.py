@@ -30,6 +30,13 @@ SURVIVAL = "tests/emulator/test_gcs_survival.py"
 LIMITS = "tests/backends/local/test_limits_of_the_machine.py"
 AGAIN = "tests/backends/local/test_again.py"
 RESUME = "tests/backends/local/test_resume.py"
+TAIL = "tests/runtime/container/test_tail.py"
+CLIENT = "tests/backends/vertex/test_vertex_client.py"
+HISTORY = "tests/backends/vertex/test_vertex_history.py"
+TIMELINE = "tests/records/test_timeline.py"
+PRUNE, PRUNE_BUCKETS = "tests/upkeep/test_prune.py", "tests/upkeep/test_prune_in_buckets.py"
+RUNS = "tests/cli/test_runs_of_backends.py"
+ARCHIVE = "tests/packaging/test_runtime_archive.py"
 
 
 class Mutation(NamedTuple):
@@ -656,5 +663,154 @@ MUTATIONS = (
         "            started = self.now if self.status.started is None else self.status.started\n",
         "            started = self.now\n",
         (LIFECYCLE,),
+    ),
+    Mutation(
+        "output waits without a limit while its bucket cannot be reached",
+        "sdk/runtime/container/tail.py",
+        "            while sum(len(data) for _, data in self._waiting) > TAIL_BYTES + _PART_BYTES:\n",
+        "            while False:\n",
+        (TAIL,),
+    ),
+    Mutation(
+        "a bucket that refuses removals gets output for ever",
+        "sdk/runtime/container/tail.py",
+        "            # First, so that a bucket which refuses removals does not fill up.\n            self._trim()\n",
+        "",
+        (TAIL,),
+    ),
+    Mutation(
+        "the last line of a task without an end is lost",
+        "sdk/runtime/container/tail.py",
+        "        if line:\n            self._add(line)\n",
+        "",
+        (TAIL,),
+    ),
+    Mutation(
+        "a container without a reader stops the task's output",
+        "sdk/runtime/container/tail.py",
+        "                    alive = False\n",
+        "                    return\n",
+        (TAIL,),
+    ),
+    Mutation(
+        "a shorter secret is replaced inside a longer one",
+        "sdk/runtime/secret_values.py",
+        "(-len(word), word)",
+        "(len(word), word)",
+        (TAIL,),
+    ),
+    Mutation(
+        "an error is stored with the values that the caller passed",
+        "sdk/runtime/bootstrap.py",
+        "return secret_values.hidden(mask_token(text), secrets)",
+        "return mask_token(text)",
+        (
+            "tests/runtime/container/test_container.py::test_an_error_of_the_program_is_final_unless_the_job_allows_another_try",
+        ),
+    ),
+    Mutation(
+        "a response of Vertex AI is read without a limit",
+        "sdk/backends/vertex/client.py",
+        'data = b"".join(islice(response.iter_content(_PIECE_BYTES), _PIECES))',
+        "data = response.content",
+        (CLIENT,),
+    ),
+    Mutation(
+        "a forked process shares the connections to Vertex AI",
+        "sdk/backends/vertex/client.py",
+        "os.register_at_fork(after_in_child=_session.cache_clear)\n",
+        "\n",
+        (CLIENT,),
+    ),
+    Mutation(
+        "a failure of the server counts as a rejection",
+        "sdk/backends/vertex/client.py",
+        "412, 413, 429, 501})",
+        "412, 413, 429, 500, 501})",
+        (CLIENT,),
+    ),
+    Mutation(
+        "a write follows a redirect",
+        "sdk/backends/vertex/client.py",
+        "allow_redirects=False, stream=True",
+        "stream=True",
+        (CLIENT,),
+    ),
+    Mutation(
+        "only the first page of jobs is read",
+        "sdk/backends/vertex/client.py",
+        '            if not query["pageToken"]:\n',
+        "            if True:\n",
+        (CLIENT,),
+    ),
+    Mutation(
+        "after a lost create, an unreadable list is reported as a job that was not started",
+        "sdk/backends/vertex/create_job.py",
+        "        except (OutcomeUnknownError, VertexRejectedError) as error:\n            # Not",
+        "        except () as error:\n            # Not",
+        (CLIENT,),
+    ),
+    Mutation(
+        "a waiting job shows the first reason instead of the last",
+        "sdk/backends/vertex/history.py",
+        "for each in reported[-1:]]",
+        "for each in reported[:1]]",
+        (HISTORY,),
+    ),
+    Mutation(
+        "a restart that did not come is part of the timeline",
+        "sdk/records/timeline.py",
+        "attempt.over = verdict >= attempt.time",
+        "attempt.over = False",
+        (TIMELINE,),
+    ),
+    Mutation(
+        "prune does not read what jobs need",
+        "sdk/upkeep/prune/bucket.py",
+        '            patterns.append("runs/*/jobs/*.json")\n',
+        "            pass\n",
+        (PRUNE_BUCKETS,),
+    ),
+    Mutation(
+        "prune takes a launch spec that names nothing for one that needs nothing",
+        "sdk/upkeep/prune/bucket.py",
+        'must = "/jobs/" not in name or name.endswith(".launch_spec.json")',
+        'must = "/jobs/" not in name',
+        (PRUNE_BUCKETS,),
+    ),
+    Mutation(
+        "prune removes a run that a record has named since it was found",
+        "sdk/upkeep/prune/__init__.py",
+        'if item.kind == "run" and (why := others().why(item.name)):',
+        'if item.kind == "" and (why := others().why(item.name)):',
+        (PRUNE_BUCKETS,),
+    ),
+    Mutation(
+        "prune takes a folder that cannot be listed for an empty one",
+        "sdk/upkeep/prune/local.py",
+        '[path for path, _ in folders.entries(folder) if path.suffix == ".json"]',
+        '[*folder.glob("*.json")]',
+        (PRUNE,),
+    ),
+    Mutation(
+        "runs of several roots are not in one order",
+        "sdk/planning/references.py",
+        "return sorted(found, reverse=True), problems",
+        "return found, problems",
+        (RUNS,),
+    ),
+    Mutation(
+        "a limit of runs applies before their filter",
+        "sdk/api.py",
+        "at_most = limit if backend is None and not wanted and name is None else None",
+        "at_most = limit",
+        (RUNS,),
+    ),
+    Mutation(
+        "an archive of podlift stays after a file of it has changed",
+        "sdk/packaging/runtime_archive.py",
+        "        yield path, info.st_size, info.st_mtime_ns\n",
+        "        yield path, 0, 0\n",
+        (ARCHIVE,),
     ),
 )

@@ -7,7 +7,6 @@ some seconds before the last entry of the previous poll. Entries that were seen 
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -74,17 +73,19 @@ def entry_filter(
     return " AND ".join(parts)
 
 
-def entries(query: Query, project: str, expression: str) -> Iterator[LogEntry]:
+def entries(
+    query: Query, project: str, expression: str, *, page: int = _PAGE, newest_first: bool = False
+) -> Iterator[LogEntry]:
     body: dict[str, object] = {
         "resourceNames": [f"projects/{project}"],
         "filter": expression,
-        "orderBy": "timestamp asc",
-        "pageSize": _PAGE,
+        "orderBy": "timestamp desc" if newest_first else "timestamp asc",
+        "pageSize": page,
     }
     while True:
-        page = query(body)
-        yield from (_entry(item) for item in page.get("entries", ()))
-        token = page.get("nextPageToken")
+        answer = query(body)
+        yield from (_entry(item) for item in answer.get("entries", ()))
+        token = answer.get("nextPageToken")
         if not token:
             return
         body = {**body, "pageToken": token}
@@ -148,13 +149,15 @@ def lines(
 
 def last_output(query: Query, project: str, job_id: str, replica: str) -> str:
     """Return the last output of a replica, starting with podlift's own last error message if there is one."""
+    # Not from the beginning: a project may send sixty requests per minute, each for a thousand lines.
+    newest = entries(query, project, entry_filter(job_id, replica), page=_LAST_LINES, newest_first=True)
     try:
-        tail = deque(entries(query, project, entry_filter(job_id, replica)), maxlen=_LAST_LINES)
+        found = [*islice(newest, _LAST_LINES)][::-1]
     except PodliftError as error:
         return str(error)
-    found = list(tail)
     errors = [index for index, entry in enumerate(found) if entry.error and entry.text.startswith(PODLIFT_PREFIX)]
-    return "\n".join(entry.text.rstrip("\n") for entry in found[errors[-1] if errors else 0 :])[:_LAST_CHARACTERS]
+    text = "\n".join(entry.text.rstrip("\n") for entry in found[errors[-1] if errors else 0 :])
+    return text[:_LAST_CHARACTERS] if errors else text[-_LAST_CHARACTERS:]
 
 
 def of_service(project: str, job_id: str, clock: Clock) -> list[LogEntry]:

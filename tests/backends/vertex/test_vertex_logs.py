@@ -31,13 +31,14 @@ class Logging:
         self.kept.append((START + at + late_s, entry))
 
     def ask(self, body: dict[str, Any]) -> Mapping[str, Any]:
-        assert body["orderBy"] == "timestamp asc"
+        assert body["orderBy"] in ("timestamp asc", "timestamp desc")
         assert body["resourceNames"] == ["projects/p"]
         self.filters.append(body["filter"])
         parts = dict(part.split('"')[:2] for part in body["filter"].split(" AND "))
         found = sorted(
             (entry for arrives, entry in self.kept if arrives <= self.clock.now() and self._wanted(entry, parts)),
             key=lambda entry: entry["timestamp"],
+            reverse=body["orderBy"] == "timestamp desc",
         )
         start = int(body.get("pageToken", 0))
         page: dict[str, Any] = {"entries": found[start : start + 2]}
@@ -205,3 +206,24 @@ def test_lines_of_json_keep_their_message_or_all_they_have(logging: Logging, clo
     logging.add(0, "", jsonPayload={"message": "said", "step": 3})
     logging.add(0, "", jsonPayload={"step": 4})
     assert texts(reader(logging).read(None)) == ["said", '{"step": 4}']
+
+
+def test_the_last_output_of_a_replica_takes_no_more_requests_for_a_long_log() -> None:
+    clock = FakeClock(START + 1e6)
+    logging = Logging(clock)
+    for number in range(2000):
+        logging.add(number, f"line {number}\n")
+    logging.add(2000, "of another one", task="workerpool1-0")
+    found = logs.last_output(logging.ask, "p", "77", "workerpool0-0")
+    assert found.splitlines() == [f"line {number}" for number in range(1970, 2000)]
+    assert len(logging.filters) == 15, "here, pages have two entries"
+    for number in range(2001, 2031):
+        logging.add(number, "x" * 300)
+    logging.add(2031, "the end")
+    found = logs.last_output(logging.ask, "p", "77", "workerpool0-0")
+    assert len(found) == 4000 and found.endswith("x\nthe end")
+    logging.add(2032, "podlift: this image has no TensorFlow. " + "y" * 5000)
+    logging.kept[-1][1]["severity"] = "ERROR"
+    logging.add(2033, "one more line")
+    found = logs.last_output(logging.ask, "p", "77", "workerpool0-0")
+    assert len(found) == 4000 and found.startswith("podlift: this image has no TensorFlow. ")
