@@ -6,13 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..hardware import pricing
+from ..hardware import pricing, transfer
 from ..spec.findings import Facts, Finding, error, note, warning
 from ..spec.job import Job
 from ..spec.policies import Vertex
-from ..text import emulator_at
+from ..spec.values import changed
+from ..text import emulator_at, money
 from . import buckets
 
+# A response of a cloud, as JSON.
+Answer = Mapping[str, Any]
 _ROLE = "roles/artifactregistry.reader"
 
 
@@ -26,12 +29,13 @@ def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = ""
             f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.place_regions)})"
         )
         yield note(f"{message}. Next: podlift plan --online")
+    yield from staging(known.get("staging", {}), target, emulator=emulator)
     if "image" in known:
         yield _image(known["image"], str(target.image))
     yield from _quotas(known.get("quotas", {}), job, target, emulator)
 
 
-def _bucket(known: Mapping[str, Any], target: Vertex, emulator: str) -> Iterator[Finding]:
+def _bucket(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
     name, about = known["name"], known["about"]
     if "seen" in known:
         # It was checked before, or it is one of an emulator.
@@ -59,7 +63,7 @@ def _bucket(known: Mapping[str, Any], target: Vertex, emulator: str) -> Iterator
                 yield warning(f"{message[0].upper()}{message[1:]}. Next: {buckets.update(name, option)}")
 
 
-def place(root: str, about: Mapping[str, Any], target: Vertex, *, emulator: str) -> list[Finding]:
+def place(root: str, about: Answer, target: Vertex, *, emulator: str) -> list[Finding]:
     """Check the kind and the region of a root's bucket; `about` is its resource in Cloud Storage."""
     return [*_place(root.split("/")[2], about, target, emulator)]
 
@@ -71,25 +75,78 @@ def _create(name: str, region: str, emulator: str) -> str:
     return f"gcloud storage buckets create gs://{name} --location={region}"
 
 
-def _place(name: str, about: Mapping[str, Any], target: Vertex, emulator: str) -> Iterator[Finding]:
-    place, kind, regions = str(about.get("location", "")).lower(), about.get("locationType"), list(target.place_regions)
-    create = f"Next: {_create('NAME', regions[0], emulator)}"
-    if kind == "zone":
-        yield error(f"gs://{name} is a zonal bucket, where objects are visible before they are complete. {create}")
-    elif kind in ("multi-region", "dual-region"):
-        needed = "training on Vertex AI needs one in a single region"
-        yield error(f"gs://{name} is a {kind} bucket ({place.upper()}), but {needed}. {create}")
-    elif place not in regions:
-        message = f"gs://{name} is in {place}, but Vertex AI needs it in the job's region. Received: vertex_regions={regions!r}"
-        yield error(message, {"vertex.regions": [place]})
+def _place(name: str, about: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
+    place, regions = str(about.get("location", "")).lower(), list(target.place_regions)
+    wrong = _unfit(name, about, regions[0], emulator)
+    elsewhere = [region for region in regions if region != place]
+    if wrong:
+        yield error(wrong)
+    elif elsewhere == regions and not target.staging_buckets:
+        yield _nowhere_near(name, place, target)
     else:
         yield note(f"gs://{name} exists, in {place}")
-        if elsewhere := [region for region in regions if region != place]:
-            message = f"gs://{name} is in {place}: the job will not be created in {', '.join(elsewhere)}"
-            yield warning(f"{message}. Next: vertex_regions={[place]!r}")
+        yield from (_from_afar(name, place, region, target, emulator) for region in elsewhere)
 
 
-def _image(known: Mapping[str, Any], name: str) -> Finding:
+def _unfit(name: str, about: Answer, region: str, emulator: str) -> str:
+    """Return why training cannot use a bucket of this kind, "" if it can."""
+    place, kind = str(about.get("location", "")).upper(), about.get("locationType")
+    create = f"Next: {_create('NAME', region, emulator)}"
+    if kind == "zone":
+        return f"gs://{name} is a zonal bucket, where objects are visible before they are complete. {create}"
+    if kind in ("multi-region", "dual-region"):
+        needed = "training on Vertex AI needs one in a single region"
+        return f"gs://{name} is a {kind} bucket ({place}), but {needed}. {create}"
+    return ""
+
+
+def _nowhere_near(name: str, place: str, target: Vertex) -> Finding:
+    if not target.places:
+        received = f"vertex_regions={list(target.regions)!r}"
+        change: dict[str, object] = {"vertex.regions": [place]}
+    else:
+        received = f"vertex_places={[*map(str, target.places)]!r}"
+        there = (changed(each, region=place) for each in target.places)
+        change = {"vertex.places": tuple(dict.fromkeys((*there,)))}
+    return error(f"gs://{name} is in {place}, but Vertex AI needs it in the job's region. Received: {received}", change)
+
+
+def _from_afar(name: str, place: str, region: str, target: Vertex, emulator: str) -> Finding:
+    """What a job in another region than the run's bucket costs in addition, and what it does without."""
+    staging = target.staging_buckets.get(region)
+    output = (
+        f"Vertex AI's output directory is in gs://{staging}" if staging else "it has no output directory of Vertex AI"
+    )
+    job = f"A job in {region} reads and writes gs://{name} in {place}; {output}"
+    if emulator:
+        return note(job)
+    usd, source = transfer.reading(place, region), transfer.SOURCE
+    reading = "priced per GiB by Google: price not known to podlift"
+    if usd is not None:
+        reading = f"{money(usd)} per GiB ({source.name}, {source.date})"
+    return note(f"{job}. Reading: {reading}. Writing: priced per GiB by Google: price not known to podlift")
+
+
+def staging(known: Answer, target: Vertex, *, emulator: str) -> Iterator[Finding]:
+    """Check the staging buckets, by region: each must exist, in that region and in no other; `known` are answers about them."""
+    for region, answer in known.items():
+        name, about = answer["name"], answer["about"]
+        without = {"vertex.staging_buckets": {r: b for r, b in target.staging_buckets.items() if r != region}}
+        place = str(about.get("location", "")).lower()
+        if answer["exists"] is None:
+            yield note(f"The staging bucket gs://{name} of {region} was not checked. {answer['error']}".rstrip("."))
+        elif not answer["exists"]:
+            missing = f"There is no bucket gs://{name}" if answer["status"] == 404 else str(answer["error"]).rstrip(".")
+            yield error(f"The staging bucket of {region}: {missing}. Next: {_create(name, region, emulator)}", without)
+        elif wrong := _unfit(name, about, region, emulator):
+            yield error(f"The staging bucket of {region}: {wrong}", without)
+        elif about and place != region:
+            yield error(
+                f"The staging bucket of {region}, gs://{name}, is in {place}. It must be in that region", without
+            )
+
+
+def _image(known: Answer, name: str) -> Finding:
     if known["exists"]:
         return note(f"The image {name} exists; Vertex AI's service agent needs {_ROLE} to pull it")
     reason = known["error"].rstrip(".")
@@ -100,10 +157,13 @@ def _image(known: Mapping[str, Any], name: str) -> Finding:
     return error(f"There is no image {name!r} ({reason}). Next: push it, or list the images: {listed}")
 
 
-def _quotas(known: Mapping[str, Any], job: Job, target: Vertex, emulator: str) -> Iterator[Finding]:
+def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[Finding]:
     """A quota that is lower than the job needs, in each region that it may run in."""
     unknown: dict[str, list[str]] = {}
-    for needed in pricing.quotas(target.rental(job.resources, job.limits)):
+    places = target.places_for(job.resources)
+    rentals = [(place, target.rental(job.resources, job.limits, place)) for place in places]
+    asked = [(needed, place.region) for place, rented in rentals for needed in pricing.quotas(rented)]
+    for needed in dict.fromkeys(each for each, _ in asked):
         of_metric = known.get(needed.metric or "")
         if of_metric is None or needed.amount is None:
             continue
@@ -111,7 +171,7 @@ def _quotas(known: Mapping[str, Any], job: Job, target: Vertex, emulator: str) -
             unknown.setdefault(of_metric["error"], []).append(str(needed.metric))
             continue
         by_limit: dict[int | None, list[str]] = {}
-        for region in target.place_regions:
+        for region in dict.fromkeys(region for each, region in asked if each == needed):
             by_limit.setdefault(of_metric["limits"].get(region), []).append(region)
         for limit, regions in by_limit.items():
             yield _quota(needed, limit, ", ".join(regions), str(target.project), emulator)

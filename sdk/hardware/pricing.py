@@ -5,7 +5,7 @@ A price is known only if each of its parts is known. Otherwise the known parts a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..text import duration, joined, money
@@ -18,7 +18,7 @@ DEFAULT_TIMEOUT_S = 7 * 86400.0
 _METRIC = "aiplatform.googleapis.com/custom_model_training_"
 # The CPU quota of each machine family; the CPUs of a2 and a3 machines are not limited.
 _CPU_QUOTAS = {"n1": "cpus", "e2": "cpus", "n2": "n2_cpus"}
-_PROVISIONING_WORDS = {"standard": "on demand", "spot": "on spot", "flex": "as flex-start"}
+PROVISIONING_WORDS = {"standard": "on demand", "spot": "on spot", "flex": "as flex-start"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,25 +143,32 @@ def _metric(name: str | None, *, preemptible: bool) -> str | None:
     return None if name.startswith("tpu") or name == "n2_cpus" else f"{_METRIC}preemptible_{name}"
 
 
-def lines(rented: Rental, *, billed: bool = True) -> list[tuple[str, str]]:
-    """Return price, cap and quotas as (label, text); only the quotas where nothing is billed, as on an emulator."""
-    needed = [("quota", _quota(quota)) for quota in quotas(rented)]
-    return [*_prices(rented), *needed] if billed else needed
+def lines(rentals: Sequence[Rental], *, billed: bool = True) -> list[tuple[str, str]]:
+    """Return price, cap and quotas as (label, text), for the places of a run; only the quotas where nothing is billed."""
+    needed = [("quota", _quota(quota)) for rented in rentals for quota in quotas(rented)]
+    return [*(_prices(rentals) if billed else ()), *dict.fromkeys(needed)]
 
 
-def _prices(rented: Rental) -> list[tuple[str, str]]:
-    found = price(rented)
-    limit = "Vertex AI's default timeout" if rented.timeout_s is None else "the timeout"
-    at_most = "unknown" if found.cap is None else f"{money(found.cap)} at most"
-    return [
-        ("price", "; ".join(_hourly(found, rented.provisioning))),
-        ("cap", f"{at_most}, for {duration(found.timeout_s)}: {limit}"),
-    ]
+def _prices(rentals: Sequence[Rental]) -> list[tuple[str, str]]:
+    found = [price(rented) for rented in rentals]
+    texts = ["; ".join(_hourly(each, rented.provisioning)) for each, rented in zip(found, rentals, strict=True)]
+    shown = [(f"price {number}" if texts[1:] else "price", text) for number, text in enumerate(texts, 1)]
+    return [*shown, ("cap", _cap(found, limited=rentals[0].timeout_s is not None))]
+
+
+def _cap(prices: Sequence[Price], *, limited: bool) -> str:
+    """Return the most that a run can cost, whatever the places of its jobs."""
+    what = "the timeout, for all jobs together" if limited else "Vertex AI's default timeout of each job"
+    unknown = [each.region for each in prices if each.cap is None]
+    dearest = max(prices, key=lambda each: each.at_least)
+    where = f" in {dearest.region}" if len(prices) > 1 else ""
+    at_most = f"{money(dearest.cap)} at most" if not unknown else "unknown"
+    return f"{at_most}, for {duration(dearest.timeout_s)}{where if not unknown else ''}: {what}"
 
 
 def _hourly(price: Price, provisioning: Provisioning) -> Iterator[str]:
     amount = "unknown" if price.own is None else f"{money(price.own)} an hour"
-    yield f"{amount} {_PROVISIONING_WORDS[provisioning]} in {price.region}"
+    yield f"{amount} {PROVISIONING_WORDS[provisioning]} in {price.region}"
     if provisioning != "spot" and price.spot is not None:
         yield f"{money(price.spot)} on spot"
     if provisioning != "standard" and price.per_hour is not None:

@@ -84,12 +84,9 @@ def _target(plan: Plan, options: Mapping[str, object]) -> dict[str, object]:
 
 
 def _price(plan: Plan) -> list[str]:
-    rented = plan.target.rental(plan.job.resources, plan.job.limits)
-    return (
-        []
-        if rented is None
-        else [f"{label}: {text}" for label, text in pricing.lines(rented, billed=not plan.emulator)]
-    )
+    rentals = plan.target.rentals(plan.job.resources, plan.job.limits)
+    lines = pricing.lines(rentals, billed=not plan.emulator) if rentals else []
+    return [f"{label}: {text}" for label, text in lines]
 
 
 def _findings(plan: Plan) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..hardware import pricing
-from ..text import and_more, counted, duration, size, visible
+from ..text import and_more, counted, duration, money, size, visible
 from .policies import Checkpoints
 
 if TYPE_CHECKING:
@@ -73,10 +73,44 @@ def _run(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _cloud(plan: Plan) -> list[tuple[str, str]]:
-    """Return where a cloud runs the job, and what that costs; an emulator bills nothing."""
-    rented = plan.target.rental(plan.job.resources, plan.job.limits)
-    costs = [] if rented is None else pricing.lines(rented, billed=not plan.emulator)
-    return [*plan.target.lines(plan.job.resources), *costs]
+    """Return where a cloud runs the job, what that costs, and what follows its end; an emulator bills nothing."""
+    rentals = plan.target.rentals(plan.job.resources, plan.job.limits)
+    costs = [] if not rentals else pricing.lines(rentals, billed=not plan.emulator)
+    most = plan.job.limits.max_cost_usd
+    if rentals and most is not None and not plan.emulator:
+        costs.append(
+            ("cost limit", f"{money(most)} for all jobs together: a job that could exceed the rest is not made")
+        )
+    return [*plan.target.lines(plan.job.resources), *costs, *(_next_jobs(plan, len(rentals)) if rentals else ())]
+
+
+def _next_jobs(plan: Plan, places: int) -> list[tuple[str, str]]:
+    """Return what follows when the cloud ends a job, with which budget, and who submits the next one."""
+    retry = plan.job.retry
+    where = "the next place" if places > 1 else "the same place"
+    taken, failed = "after a preemption: ", "after a stockout, an internal error or a lost job: "
+    if retry.preemptions == 0:
+        taken += "none (retry_preemptions=0)"
+    else:
+        taken += f"{where}, {_times(retry.preemptions)} (retry_preemptions)"
+    if retry.infrastructure == 0:
+        failed += "none (retry_infrastructure=0)"
+    else:
+        failed = f"after a stockout: {where}; after an internal error or a lost job: the same place; both together "
+        failed += f"{_times(retry.infrastructure)} (retry_infrastructure)"
+    stays = ". The last place stays" if places > 1 else ""
+    return [
+        ("next job", f"{taken}; {failed}{stays}"),
+        (
+            "submitted by",
+            "a process that waits: podlift submit or podlift wait, on any machine. With --detach and without one, the run ends "
+            "with its job, and podlift resume continues it",
+        ),
+    ]
+
+
+def _times(budget: int | None) -> str:
+    return "any number of times" if budget is None else counted(budget, "time")
 
 
 def _entry(plan: Plan) -> str:

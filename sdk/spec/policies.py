@@ -251,9 +251,9 @@ class Target(Value):
         """True if the tasks reach no other machine."""
         return False
 
-    def rental(self, resources: Resources, limits: Limits) -> pricing.Rental | None:
-        """Return what a job rents, if anything."""
-        return None
+    def rentals(self, resources: Resources, limits: Limits) -> tuple[pricing.Rental, ...]:
+        """Return what a job rents in each of its places, if anything."""
+        return ()
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         """Return where a job runs, as (label, text), for a plan."""
@@ -424,18 +424,26 @@ class Vertex(Target):
             timeout_s=limits.timeout_s,
         )
 
+    def rentals(self, resources: Resources, limits: Limits) -> tuple[pricing.Rental, ...]:
+        return tuple(self.rental(resources, limits, place) for place in self.places_for(resources))
+
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
-        found = [
-            ("project", self.project or "<project>"),
-            ("region", ", then ".join(self.regions)),
-            ("image", self.image or "<image>"),
-        ]
-        for pool in self.pools(resources):
-            row = pool.accelerator
-            chips = "" if row.family == "cpu" else f" with {row.title or row.name} x {row.count or row.chips}"
-            machines = f"{pool.role}: {pool.replicas} x {pool.machine}{chips}, {self.disk_gb} GB of disk"
-            found.append((f"pool {pool.index}", machines))
-        return found
+        places = self.places_for(resources)
+        found = [("project", self.project or "<project>")]
+        if not self.places:
+            found += [("region", ", then ".join(self.regions)), ("image", self.image or "<image>")]
+            pools = [(f"pool {pool.index}", f"{pool.role}: {self._machines(pool)}") for pool in self.pools(resources)]
+            return [*found, *pools]
+        for number, place in enumerate(places, 1):
+            pools = [(pool.role, self._machines(pool)) for pool in self.pools(resources, place)]
+            how = pricing.PROVISIONING_WORDS[place.provisioning or self.provisioning]
+            found.append((f"place {number}", f"{place.region} {how}; {'; '.join(map(': '.join, pools))}"))
+        return [*found, ("image", self.image or "<image>")]
+
+    def _machines(self, pool: accelerators.Pool) -> str:
+        row = pool.accelerator
+        chips = "" if row.family == "cpu" else f" with {row.title or row.name} x {row.count or row.chips}"
+        return f"{pool.replicas} x {pool.machine}{chips}, {self.disk_gb} GB of disk"
 
 
 # The value of each backend, by its name.

@@ -419,6 +419,15 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "vertex_provisioning='standard'",
     ),
     (
+        "a staging bucket with a malformed name",
+        {
+            T + "places": [place("us-east1"), place("us-west1")],
+            T + "staging_buckets": {"us-east1": "My Bucket", "us-west1": "b-1"},
+        },
+        "Received: 'My Bucket' in vertex_staging_buckets",
+        "vertex_staging_buckets={'us-west1': 'b-1'}",
+    ),
+    (
         "the same place twice",
         {T + "places": [place("us-east1", "spot"), place("us-east1", "spot")]},
         "names a place twice",
@@ -548,6 +557,7 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
             {R + "accelerator": "l4", T + "places": [place("us-central1"), place("us-east4")]},
             "us-east4: It is unknown whether us-east4 has l4",
         ),
+        ({T + "staging_buckets": {"us-east1": "mine"}}, "names us-east1, where no job of the run is created"),
         ({T + "provisioning": "spot", L + "grace_s": 60.0}, "more than the notice of a spot machine: 15 s at best"),
         ({R + "ps": 1}, "Parameter servers without workers"),
         (

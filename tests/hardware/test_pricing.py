@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.hardware import FEE, pricing
+from sdk.hardware import FEE, pricing, regions, transfer
 from sdk.hardware.accelerators import ROWS, pools
 
 # Of the sources: Vertex AI's own page, and Compute Engine's list.
@@ -110,23 +110,47 @@ def test_quotas_are_named_as_google_names_them_and_counted(resources, expected) 
 
 
 def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
-    assert pricing.lines(rented(36000.0, accelerator="v5e-8")) == [
+    assert pricing.lines([rented(36000.0, accelerator="v5e-8")]) == [
         (
             "price",
             "11.04 USD an hour on demand in us-central1; 2.25 USD on spot; an estimate: price list of Compute Engine x 1.15, "
             "2026-11-20; boot disks are extra",
         ),
-        ("cap", "110.40 USD at most, for 10 h: the timeout"),
+        ("cap", "110.40 USD at most, for 10 h: the timeout, for all jobs together"),
         ("quota", f"{PREFIX}tpu_v5e (TPU v5e)"),
         ("quota", f"{PREFIX}pd_ssd: 100 (GB of boot disks)"),
     ]
-    unbilled = pricing.lines(rented(36000.0, accelerator="v5e-8"), billed=False)
+    unbilled = pricing.lines([rented(36000.0, accelerator="v5e-8")], billed=False)
     assert [label for label, _ in unbilled] == ["quota", "quota"]
-    unknown = dict(pricing.lines(rented(None, accelerator="h200:8"))[:2])
+    unknown = dict(pricing.lines([rented(None, accelerator="h200:8")])[:2])
     assert unknown == {
         "price": "unknown on demand in us-central1; no source gives the price of h200:8 and the machine a3-ultragpu-8g",
-        "cap": "unknown, for 7 days: Vertex AI's default timeout",
+        "cap": "unknown, for 7 days: Vertex AI's default timeout of each job",
     }
+
+
+def test_the_cap_of_several_places_is_that_of_the_dearest_one() -> None:
+    spot = rented(36000.0, accelerator="v5e-8", provisioning="spot")
+    dear = rented(36000.0, accelerator="v5e-8")
+    shown = pricing.lines([spot, dear])
+    assert [text.partition(" an hour")[0] for label, text in shown if label.startswith("price ")] == [
+        "2.25 USD",
+        "11.04 USD",
+    ]
+    assert dict(shown)["cap"] == "110.40 USD at most, for 10 h in us-central1: the timeout, for all jobs together"
+    assert len([label for label, _ in shown if label == "quota"]) == 3, "each once"
+    elsewhere = rented(36000.0, accelerator="v5e-8", regions=("us-west1",))
+    assert dict(pricing.lines([spot, elsewhere]))["cap"].startswith("unknown, for 10 h: ")
+
+
+def test_reading_a_bucket_elsewhere_is_priced_by_the_two_areas() -> None:
+    assert transfer.reading("us-central1", "us-central1") == 0.0
+    assert transfer.reading("us-central1", "us-east1") == 0.02
+    assert transfer.reading("us-central1", "europe-west4") == transfer.reading("europe-west4", "us-central1") == 0.05
+    assert transfer.reading("asia-southeast2", "australia-southeast1") == 0.08
+    assert transfer.reading("africa-south1", "africa-south1") == 0.0
+    assert transfer.reading("mars-north1", "us-east1") is None is transfer.reading("us-east1", "mars-north1")
+    assert all(transfer.reading(one, other) is not None for one in regions.KNOWN for other in regions.KNOWN)
 
 
 @given(st.sampled_from(ROWS), st.sampled_from(["standard", "spot", "flex"]), st.integers(1, 50))
@@ -134,5 +158,5 @@ def test_more_workers_cost_more_and_every_job_has_its_lines(row, how: str, worke
     one, many = (pricing.price(rented(accelerator=row.name, workers=n, provisioning=how)) for n in (1, workers))
     assert many.at_least == pytest.approx(workers * one.at_least)
     assert (many.own is None) == (one.own is None)
-    labels = [label for label, _ in pricing.lines(rented(accelerator=row.name, workers=workers, provisioning=how))]
+    labels = [label for label, _ in pricing.lines([rented(accelerator=row.name, workers=workers, provisioning=how)])]
     assert labels[:2] == ["price", "cap"] and set(labels[2:]) == {"quota"}

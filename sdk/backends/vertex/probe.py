@@ -54,18 +54,21 @@ def probe_online(job: Job, target: Vertex, root: str) -> OnlineFacts:
     queries: dict[str, Callable[[], OnlineFacts]] = {}
     if not root.startswith("gs://<"):
         queries["bucket"] = lambda: bucket(root)
+    staged = {region: target.staging_root(region) for region in target.place_regions if target.staging_root(region)}
     named, project = target.image, target.project
     if named:
         queries["image"] = lambda: image(named)
-    needed = pricing.quotas(target.rental(job.resources, job.limits))
-    wanted = [each.metric for each in needed if each.metric and each.amount]
+    needed = [each for rented in target.rentals(job.resources, job.limits) for each in pricing.quotas(rented)]
+    wanted = dict.fromkeys(each.metric for each in needed if each.metric and each.amount)
     with ThreadPoolExecutor(_WORKERS) as pool:
         limits = {each: pool.submit(quota, project, each, target.place_regions) for each in wanted} if project else {}
+        staging = {region: pool.submit(bucket, its_root) for region, its_root in staged.items()}
         found: dict[str, OnlineFacts] = {
             name: each.result() for name, each in {n: pool.submit(c) for n, c in queries.items()}.items()
         }
         about = found.get("bucket", {}).get("about")
         locations.store(root, about if isinstance(about, dict) else {}, os.environ, SystemClock().now())
+        found |= {"staging": {region: each.result() for region, each in staging.items()}} if staging else {}
         return {**found, **({"quotas": {name: each.result() for name, each in limits.items()}} if limits else {})}
 
 

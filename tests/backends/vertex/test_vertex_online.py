@@ -183,9 +183,60 @@ def test_a_bucket_of_another_region_is_refused_with_the_region_that_fits(
     assert "exists, in europe-west4" in said(plan(bucket="in-europe", regions=("europe-west4",)), "note")
 
 
-def test_of_several_regions_those_without_the_bucket_are_named(plan: Callable[..., sdk.Plan]) -> None:
+def test_a_job_in_another_region_than_the_bucket_is_told_with_the_price_of_reading(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
     made = plan(regions=("us-central1", "us-east1"))
-    assert "will not be created in us-east1. Next: vertex_regions=['us-central1']." in said(made, "warning")
+    job = (
+        "A job in us-east1 reads and writes gs://podlift-runs in us-central1; it has no output directory of Vertex AI."
+    )
+    assert job in said(made, "note")
+    assert "per GiB" not in said(made, "note"), "an emulator bills nothing"
+    known, options = made.facts.online, {"regions": ("us-central1", "europe-west4")}
+    read, write = (
+        "Reading: 0.05 USD per GiB (price page of Cloud Storage, 2026)",
+        "Writing: priced per GiB by Google: price not",
+    )
+    assert f"{job[:-1].replace('us-east1', 'europe-west4')}. {read}. {write} known to podlift." in in_cloud(
+        known, **options
+    )
+    staged = in_cloud(known, **options, staging_buckets={"europe-west4": "in-europe"})
+    assert (
+        "gs://podlift-runs in us-central1; Vertex AI's output directory is in gs://in-europe. Reading: 0.05 USD"
+        in staged
+    )
+
+
+def test_a_staging_bucket_is_checked_as_the_one_of_the_run(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    create(podlift_vertex, "in-europe", location="europe-west4")
+    create(podlift_vertex, "all-of-it", location="US")
+    places = ["us-central1", "us-east1", "us-west1", "europe-west4"]
+    wrong = {"us-east1": "in-europe", "us-west1": "all-of-it", "europe-west4": "nobodys-own"}
+    with pytest.raises(InputError) as caught:
+        plan(places=places, staging_buckets=wrong)
+    for part in (
+        "The staging bucket of us-east1, gs://in-europe, is in europe-west4. It must be in that region.",
+        "The staging bucket of us-west1: gs://all-of-it is a multi-region bucket (US)",
+        "The staging bucket of europe-west4: There is no bucket gs://nobodys-own. Next: start the emulator",
+    ):
+        assert any(part in problem for problem in caught.value.problems), (part, caught.value.problems)
+    good = plan(places=places, staging_buckets={"europe-west4": "in-europe"})
+    assert "Vertex AI's output directory is in gs://in-europe." in said(good, "note")
+
+
+def test_places_without_the_bucket_are_refused_with_those_that_have_it(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    create(podlift_vertex, "in-europe", location="europe-west4")
+    places = ["us-central1:spot", "us-east1:spot", "us-central1"]
+    with pytest.raises(InputError, match=r"Nearest: vertex_places=\['europe-west4:spot', 'europe-west4'\]\.$"):
+        plan(bucket="in-europe", places=places)
+    assert "exists, in europe-west4" in said(plan(bucket="in-europe", places=[*places, "europe-west4"]), "note")
+    assert "exists, in" in said(
+        plan(bucket="in-europe", places=places, staging_buckets={"us-east1": "podlift-runs"}, online=None), "note"
+    )
 
 
 def test_what_a_bucket_keeps_and_nobody_needs_is_told_as_the_doctor_tells_it(
