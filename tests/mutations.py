@@ -37,6 +37,8 @@ TIMELINE = "tests/records/test_timeline.py"
 PRUNE, PRUNE_BUCKETS = "tests/upkeep/test_prune.py", "tests/upkeep/test_prune_in_buckets.py"
 RUNS = "tests/cli/test_runs_of_backends.py"
 ARCHIVE = "tests/packaging/test_runtime_archive.py"
+CHECKSUMS = "tests/storage/test_checksums.py"
+LOGS = "tests/backends/vertex/test_vertex_logs.py"
 
 
 class Mutation(NamedTuple):
@@ -812,5 +814,26 @@ MUTATIONS = (
         "        yield path, info.st_size, info.st_mtime_ns\n",
         "        yield path, 0, 0\n",
         (ARCHIVE,),
+    ),
+    Mutation(
+        "a C library that computes something else is used for checksums",
+        "sdk/storage/checksums.py",
+        "            if extend(0, _KNOWN[0], len(_KNOWN[0])) == _KNOWN[1]:\n",
+        "            if True:\n",
+        (CHECKSUMS,),
+    ),
+    Mutation(
+        "a C library of another platform stops the search",
+        "sdk/storage/checksums.py",
+        "                continue  # of another platform\n",
+        "                raise\n",
+        (CHECKSUMS,),
+    ),
+    Mutation(
+        "the last output of a replica is its first",
+        "sdk/backends/vertex/logs.py",
+        "page=_LAST_LINES, newest_first=True)",
+        "page=_LAST_LINES)",
+        (LOGS,),
     ),
 )
