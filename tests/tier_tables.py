@@ -218,8 +218,22 @@ SURPLUS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# What a worker has prepared for one of these files is good for the others: an import of TensorFlow, measurements for a page.
+# What a worker has prepared for one of these files or tests is good for the others: an import of TensorFlow, in the tests'
+# process or in one that is forked (`warm_runs.py`); measurements for a page.
 TOGETHER = {
+    "forked": {
+        "backends/local/test_preemption.py::test_a_run_that_was_cancelled_goes_on_where_it_was",
+        "backends/local/test_preemption.py::test_all_tasks_save_behind_the_same_step_go_on_without_a_charge_and_leave_their_loops_together",
+        "checkpoint/test_failures.py::test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time",
+        "checkpoint/test_failures.py::test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights",
+        "checkpoint/test_phases.py::test_a_limit_of_steps_counts_those_of_earlier_attempts",
+        "cli/test_progress.py::test_a_fit_says_epoch_and_step_while_it_trains_to_every_client",
+        "runtime/test_keras_multi_worker.py::test_all_tasks_report_and_end_with_the_same_numbers_as_one",
+        "runtime/test_limits.py::test_an_evaluation_of_the_programs_own_is_left_alone",
+        "runtime/test_limits.py::test_epochs_without_the_validation_that_the_program_expects_have_a_val_loss_that_is_no_number",
+        "runtime/test_limits.py::test_fit_ends_after_the_steps_with_one_validation_and_callbacks_see_a_clean_end",
+        "runtime/test_limits.py::test_the_optimizer_has_made_these_steps_and_executions_of_several_are_not_cut",
+    },
     "tensorflow": {
         "checkpoint/tf/test_callback_state.py",
         "checkpoint/tf/test_iterators.py",

@@ -123,12 +123,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def group_of(nodeid: str) -> str:
-    """Return the group of a test: its file, which shares fixtures; TOGETHER joins files, ALONE divides one."""
+    """Return the group of a test: its file, which shares fixtures; TOGETHER joins files or tests, ALONE divides a file."""
     name = nodeid.removeprefix("tests/")
     path = name.partition("::")[0]
-    if path in ALONE:
-        return name.partition("[")[0]
-    return next((group for group, paths in TOGETHER.items() if path in paths), path)
+    joined = next((group for group, names in TOGETHER.items() if listed(name, names)), "")
+    return joined or (name.partition("[")[0] if path in ALONE else path)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Callable[..., None]) -> object:

@@ -14,7 +14,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from ..errors import InputError
 from ..text import emulator_at
-from .gcs.download import with_scheme
 
 EMULATOR = "PODLIFT_EMULATOR"
 # For buckets, any emulator of Cloud Storage works.
@@ -96,6 +95,9 @@ def _read(name: str, environ: Mapping[str, str]) -> str:
     given = environ.get(name, "").strip()
     if not given:
         return ""
+    # Not at the top: its HTTP client takes a sixth of the start of a task, and most tasks have no emulator.
+    from .gcs.download import with_scheme
+
     found = with_scheme(given)
     parts = _split(found)
     if parts is None:

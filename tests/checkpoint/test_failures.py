@@ -198,6 +198,7 @@ def test_a_failure_does_not_save_what_is_no_number(monkeypatch, tmp_path) -> Non
     assert "If it is resumed, no checkpoint was saved: attempt 2 starts from the beginning." in run.why()
 
 
+@pytest.mark.usefixtures("warm_tensorflow")
 def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     normalized = "keras.layers.BatchNormalization(), keras.layers.Dropout"
@@ -233,6 +234,7 @@ def test_tasks_that_fail_alike_at_the_end_of_an_epoch_save_together(monkeypatch,
     assert (sums(run), said(run)) == (sums(undisturbed), said(undisturbed))
 
 
+@pytest.mark.usefixtures("warm_tensorflow")
 def test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     fault = f"if ctx.task == 'worker-0': {RAISE}"

@@ -212,6 +212,7 @@ print("histories", history.history, history.epoch, flush=True)
     assert said(preempted, "histories") == said(undisturbed, "histories")
 
 
+@pytest.mark.usefixtures("warm_tensorflow")
 def test_a_limit_of_steps_counts_those_of_earlier_attempts(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     program = TWO_FITS.replace("WIDTH", "3").replace("epochs=2", "epochs=20")

@@ -94,6 +94,7 @@ class Hand:
         self.time += seconds
 
 
+@pytest.mark.usefixtures("warm_tensorflow")
 def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, tmp_path: Path, limit_s: float) -> None:
     write("train.py", FITTING)
     go_on = tmp_path / "go on"

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -60,13 +61,15 @@ def run_tasks(folder, count, cases, timeout_s=300):
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
-    return run_tasks(tmp_path_factory.mktemp("one"), 1, QUICK)
+def one(tmp_path_factory, warm_runs):
+    with warm_runs or nullcontext():
+        return run_tasks(tmp_path_factory.mktemp("one"), 1, QUICK)
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.full)])
-def several(request, tmp_path_factory):
-    return run_tasks(tmp_path_factory.mktemp("several"), request.param, QUICK)
+def several(request, tmp_path_factory, warm_runs):
+    with warm_runs or nullcontext():
+        return run_tasks(tmp_path_factory.mktemp("several"), request.param, QUICK)
 
 
 @pytest.fixture(scope="module")

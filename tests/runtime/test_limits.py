@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
+from contextlib import nullcontext
 from itertools import groupby
 from pathlib import Path
 
@@ -132,8 +133,9 @@ def trained(folder: Path, workers: int, kind: str) -> tuple[sdk.Run, list[dict]]
 
 
 @pytest.fixture(scope="module", params=KERASES)
-def alone(request, tmp_path_factory):
-    _, (found,) = trained(tmp_path_factory.mktemp("alone"), 1, request.param)
+def alone(request, tmp_path_factory, warm_runs):
+    with warm_runs or nullcontext():
+        _, (found,) = trained(tmp_path_factory.mktemp("alone"), 1, request.param)
     return {name.removeprefix(f"{request.param} "): case for name, case in found.items()}
 
 

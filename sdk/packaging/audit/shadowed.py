@@ -15,9 +15,10 @@ from .program import Import, Program, names_bound
 
 _HOME = Path(__file__).resolve().parent.parent.parent
 _LIMIT_S = 30.0
-# Prints the modules that podlift has loaded in a task before the program starts. Those that every Python loads itself have
-# precedence over the project's in any case.
-_LOADED = "import sys; bare = set(sys.modules); sys.path.insert(0, sys.argv[1]); import sdk.runtime.bootstrap; " + (
+# Prints the modules that podlift has loaded in a task before the program starts, those included that only a root in a bucket
+# needs. Those that every Python loads itself have precedence over the project's in any case.
+_LOADED = "import sys; bare = set(sys.modules); sys.path.insert(0, sys.argv[1]); " + (
+    "import sdk.runtime.bootstrap, sdk.storage.gcs.download; "
     "print(*sorted((set(sys.modules) - bare) & sys.stdlib_module_names - set(sys.builtin_module_names)))"
 )
 

@@ -81,6 +81,7 @@ def codes(run: sdk.Run, attempt: int) -> list[int]:
     return [json.loads(path.read_text())["data"]["code"] for path in found]
 
 
+@pytest.mark.usefixtures("warm_tensorflow")
 def test_all_tasks_save_behind_the_same_step_go_on_without_a_charge_and_leave_their_loops_together(write) -> None:
     write("train.py", FIT.replace("STEPS", "3000"))
     run = sdk.submit(job(resources=sdk.Resources(workers=2)))
@@ -113,6 +114,7 @@ def test_a_loop_of_ones_own_goes_on_with_the_next_element(write) -> None:
     assert "chief-0: restored True" in texts(run)
 
 
+@pytest.mark.usefixtures("warm_tensorflow")
 def test_a_run_that_was_cancelled_goes_on_where_it_was(write) -> None:
     write("train.py", LOOP.replace("STEPS", "100"))
     run = sdk.submit(job())
