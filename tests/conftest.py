@@ -11,7 +11,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 
@@ -19,12 +18,11 @@ import pytest
 import support
 from hypothesis import HealthCheck, settings
 from packaging.requirements import Requirement
-from warm_runs import WarmRuns
 
 import sdk
 from sdk.packaging.project import parse_toml
 
-pytest_plugins = ["tiers"]
+pytest_plugins = ["tiers", "warm_starts"]
 
 # Without bytecode, each process that a test starts compiles podlift again: half of the time of a start.
 sys.dont_write_bytecode = False
@@ -39,10 +37,6 @@ settings.load_profile("podlift")
 # A shell starts what it puts into the background with SIGINT ignored; these tests interrupt processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--cold", action="store_true", help="start each process of a run anew, as users' runs do")
 
 
 def pytest_configure() -> None:
@@ -119,24 +113,6 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
         return target
 
     return writer
-
-
-@pytest.fixture(scope="session")
-def warm_runs(request: pytest.FixtureRequest) -> Iterator[WarmRuns | None]:
-    """Begins runs as forks of a process that has imported TensorFlow: `with warm_runs or nullcontext(): sdk.submit(...)`."""
-    if request.config.getoption("--cold") or not sys.platform.startswith("linux"):
-        yield None
-        return
-    process = WarmRuns()
-    yield process
-    process.close()
-
-
-@pytest.fixture
-def warm_tensorflow(warm_runs: WarmRuns | None) -> Iterator[None]:
-    """The runs of a test save themselves the import of TensorFlow, unless pytest was called with --cold."""
-    with warm_runs or nullcontext():
-        yield
 
 
 @pytest.fixture

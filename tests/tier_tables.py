@@ -244,6 +244,39 @@ TOGETHER = {
     "tutorials": {"e2e/tutorials/test_programs.py", "e2e/tutorials/test_seeds.py"},
 }
 
+# Files whose runs begin as forks of a process that has imported podlift (`warm_runs.py`), except with --cold. How a run's
+# processes are started, ended and seen is tested elsewhere, with processes that are started as users' are.
+WARM = {
+    "backends/local/test_again.py",
+    "backends/local/test_gcs_runs.py",
+    "backends/local/test_graceful.py",
+    "backends/local/test_logs.py",
+    "backends/local/test_pauses.py",
+    "backends/local/test_resume.py",
+    "backends/local/test_roles.py",
+    "cli/test_diff.py",
+    "cli/test_get.py",
+    "cli/test_json.py",
+    "cli/test_lines.py",
+    "cli/test_plan_text.py",
+    "cli/test_progress.py",
+    "cli/test_references.py",
+    "cli/test_setting_names.py",
+    "cli/test_settings.py",
+    "cli/test_written_plan.py",
+    "packaging/test_functions.py",
+    "packaging/test_moving_trees.py",
+    "packaging/test_notebooks.py",
+    "packaging/test_project.py",
+    "planning",
+    "records",
+    "runtime/test_return_value.py",
+    "storage/test_inputs.py",
+    "test_tracebacks.py",
+    "upkeep/test_prune.py",
+    "upkeep/test_prune_in_buckets.py",
+}
+
 # Long files whose tests share nothing: each test is a group.
 ALONE = {
     "backends/local/test_again.py",

@@ -1,4 +1,6 @@
-"""Starts supervisors, and their tasks, as forks of a process that has imported TensorFlow: an import takes 3 CPU seconds.
+"""Starts supervisors, and their tasks, as forks of a process that has imported podlift, or TensorFlow too.
+
+Of the CPU seconds of a run without TensorFlow, 60% are starts of interpreters; an import of TensorFlow takes 3 CPU seconds.
 
 `WarmRuns` stands in for `spawn.spawn` in a test. As a program, this file is the process that is forked:
 `python warm_runs.py < ORDERS > ANSWERS`, a JSON object a line: {"url", "env", "cwd", "log"} in, a process id out.
@@ -7,11 +9,13 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -45,23 +49,31 @@ class _Elsewhere:
 
 
 class WarmRuns:
-    """Starts supervisors as forks of a process that has imported TensorFlow, and everything else as always."""
+    """Starts supervisors as forks of a process that has imported podlift and these modules; everything else as always."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, __file__, _ROOM]
-        env = {**os.environ, "PYTHONPATH": str(_RUNTIME.parents[1]), "PYTHONUNBUFFERED": "1"}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
-        )
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
+        self._process: subprocess.Popen[str] | None = None
+
+    def _begun(self) -> subprocess.Popen[str]:
+        """Return the process that is forked, which the first run starts."""
+        if self._process is None:
+            command = [sys.executable, __file__, " ".join(self._modules), _ROOM]
+            env = {**os.environ, "PYTHONPATH": str(_RUNTIME.parents[1]), "PYTHONUNBUFFERED": "1"}
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
+            )
+        return self._process
 
     def spawn(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, **more: Any) -> Any:
         if list(command[1:3]) != ["-m", _SUPERVISOR]:
             return _REAL(command, env=env, cwd=cwd, log=log, **more)
-        assert self._process.stdin and self._process.stdout
+        process = self._begun()
+        assert process.stdin and process.stdout
         order = {"command": list(command), "env": dict(env), "cwd": cwd, "log": log}
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return _Elsewhere(int(self._process.stdout.readline()))
+        process.stdin.write(json.dumps(order) + "\n")
+        process.stdin.flush()
+        return _Elsewhere(int(process.stdout.readline()))
 
     def __enter__(self) -> None:
         """Let the runs that are submitted in the block begin as forks."""
@@ -71,10 +83,11 @@ class WarmRuns:
         spawn.spawn = _REAL
 
     def close(self) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
+        if self._process is not None:
+            assert self._process.stdin and self._process.stdout
+            self._process.stdin.close()
+            self._process.stdout.close()
+            self._process.wait()
 
 
 # --- In the process that is forked ------------------------------------------------------------------------------------
@@ -120,8 +133,9 @@ def _become(command: Sequence[str], env: Mapping[str, str], cwd: str, log: str, 
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.environ.clear()
     os.environ.update(env)
-    sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
-    sys.modules["numpy.random"].seed()  # type: ignore[attr-defined]
+    tempfile.tempdir = None
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
     sys.orig_argv[:], sys.argv[:] = command, command[1:]
 
 
@@ -159,12 +173,8 @@ def _exit(main: Any, *arguments: str) -> None:
     os._exit(code)
 
 
-def _serve() -> None:
-    import keras  # noqa: F401
-    import tensorflow  # noqa: F401
-
-    from sdk.backends.local import supervisor
-
+def _serve(modules: list[str]) -> None:
+    supervisor, *_ = map(importlib.import_module, [_SUPERVISOR, "sdk.runtime.bootstrap", *modules])
     for line in sys.stdin:
         order = json.loads(line)
         with suppress(ChildProcessError):
@@ -181,4 +191,4 @@ def _serve() -> None:
 if __name__ == "__main__":
     # Of this file's folder, a program must not see anything.
     _BARE_PATH = [entry for entry in sys.path if Path(entry) not in (Path(__file__).parent, _RUNTIME.parents[1])]
-    _serve()
+    _serve(sys.argv[1].split())

@@ -19,6 +19,7 @@ TABLES = {
     "SURPLUS": set(chain(*tier_tables.SURPLUS.values())),
     "TOGETHER": set(chain(*tier_tables.TOGETHER.values())),
     "ALONE": tier_tables.ALONE,
+    "WARM": tier_tables.WARM,
 }
 
 

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import textwrap
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -62,13 +61,13 @@ def run_tasks(folder, count, cases, timeout_s=300):
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory, warm_runs):
-    with warm_runs or nullcontext():
+    with warm_runs:
         return run_tasks(tmp_path_factory.mktemp("one"), 1, QUICK)
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.full)])
 def several(request, tmp_path_factory, warm_runs):
-    with warm_runs or nullcontext():
+    with warm_runs:
         return run_tasks(tmp_path_factory.mktemp("several"), request.param, QUICK)
 
 
