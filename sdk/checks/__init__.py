@@ -54,6 +54,7 @@ def of_vertex(
     """
     found = vertex_places.each(job, target, _VERTEX)
     found += vertex_places.contradictions(target)
+    found += vertex_places.hardware(job, target)
     found += vertex_limits.cost(job, target, emulator=emulator)
     found += vertex_hardware.tensorflow(job, target, facts)
     found += vertex_limits.roles(job, strategies)

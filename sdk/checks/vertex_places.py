@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ..spec.findings import Finding, error
+from ..spec.findings import Finding, error, warning
 from ..spec.job import Job
 from ..spec.policies import Place, Vertex
 from ..spec.values import changed
@@ -71,3 +71,19 @@ def contradictions(target: Vertex) -> Iterator[Finding]:
     if len(set(places)) < len(places):
         once = tuple(dict.fromkeys(places))
         yield error(f"vertex_places names a place twice. Received: {[*map(str, places)]}", {"vertex.places": once})
+
+
+def hardware(job: Job, target: Vertex) -> Iterator[Finding]:
+    """Places with other hardware than the first one: what a training keeps there, and what it does not."""
+    places, replicas = target.places_for(job.resources), target.replicas(job.resources)
+    if any(count != replicas[0] for count in replicas):
+        each = ", ".join(f"{place} {count}" for place, count in zip(places, replicas, strict=True))
+        message = (
+            f"The places have different numbers of replicas: {each}. ctx.global_batch_size() is that of the first place in all "
+            "of them. A program that computes a batch of its own from the number of replicas changes it with the place"
+        )
+        yield warning(message)
+    if len({place.accelerator for place in places}) > 1:
+        yield warning(
+            "The places have different accelerators: a run that moves does not end with the same weights bit by bit"
+        )

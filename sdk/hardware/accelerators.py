@@ -63,6 +63,14 @@ def replicas(tpu: Accelerator, wanted: str) -> int:
     )
 
 
+def in_step(row: Accelerator, tasks: int) -> int:
+    """Return the number of replicas with which `ctx.strategy` trains in this many tasks, without parameter servers."""
+    if row.family == "tpu":
+        return row.count or row.chips
+    # A single task without a strategy of its own uses one device.
+    return tasks * (row.count or 1) if tasks > 1 else 1
+
+
 def lookup(name: str) -> Accelerator:
     """Return the row for a name in any spelling: "l4:4", "A100", "tpu-v5e-4", "v5litepod-4", "NVIDIA_TESLA_T4:2", "l4x4"."""
     text = _normalized(name)

@@ -52,6 +52,7 @@ class Context:
     _max_steps: int | None = None
     _auto_checkpoint: AutoCheckpoint | None = None
     _tpu: str = ""
+    _replicas: tuple[int, int] | None = None
     _loop: Loop | None = None
     _stop_checks: int = 0
     _strategy: Any = None
@@ -74,8 +75,13 @@ class Context:
         return self.task == self.tasks[0]
 
     def global_batch_size(self, per_replica: int) -> int:
-        """Return the number of examples in one step of all replicas, for that many on each replica."""
-        return per_replica * int(self.strategy.num_replicas_in_sync)
+        """Return the number of examples in one step of all replicas, for that many on each replica of `ctx.strategy`.
+
+        On Vertex AI it is that of the run's first place in every place, also in one with another number of replicas.
+        """
+        found = int(self.strategy.num_replicas_in_sync)
+        here, first = self._replicas or (found, found)
+        return per_replica * (first if found == here else found)
 
     def report(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Send metrics to `run.metrics()`; every task may call it, the first task's values count.
@@ -174,6 +180,7 @@ def enter(payload: Payload, task: str, reporter: Reporter, checkpoint: AutoCheck
         _max_steps=payload.limits.max_steps,
         _auto_checkpoint=checkpoint,
         _tpu=payload.tpu,
+        _replicas=payload.replicas,
     )
 
 

@@ -71,6 +71,7 @@ class Payload:
     copied: list[str] = field(
         default_factory=list
     )  # variables from the caller's environment: their values are not stored
+    replicas: tuple[int, int] | None = None  # of this job and of the run's first place, whose global batch is kept
     own_names: list[str] = field(default_factory=list)  # import names of podlift that the project has modules of
 
     def to_json(self) -> str:

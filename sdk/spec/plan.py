@@ -184,7 +184,7 @@ class Plan:
             drill=self.drill,
             tpu=row.name if row.family == "tpu" else "",
             tpu_stand_in=self.capabilities.tpu_stand_in,
-            copied=self.job.copied,
+            copied=sorted(self.job.copied),
             own_names=self.own_names,
         )
 

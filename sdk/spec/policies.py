@@ -413,6 +413,11 @@ class Vertex(Target):
             wanted.accelerator, wanted.workers, wanted.ps, wanted.evaluator, machine=target.machine
         )
 
+    def replicas(self, resources: Resources) -> tuple[int, ...]:
+        """Return the number of replicas in each place with which `ctx.strategy` trains."""
+        rows = [accelerators.lookup(str(place.accelerator)) for place in self.places_for(resources)]
+        return tuple(1 if resources.ps else accelerators.in_step(row, resources.workers) for row in rows)
+
     def rental(self, resources: Resources, limits: Limits, place: Place | None = None) -> pricing.Rental:
         """Return what a job rents in a place, by default in its first one."""
         place = place or self.places_for(resources)[0]

@@ -557,6 +557,18 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
             {R + "accelerator": "l4", T + "places": [place("us-central1"), place("us-east4")]},
             "us-east4: It is unknown whether us-east4 has l4",
         ),
+        (
+            {
+                R + "workers": 2,
+                R + "accelerator": "t4",
+                T + "places": [place("us-central1"), place("us-central1", None, "l4:2")],
+            },
+            "different numbers of replicas: us-central1:standard:t4 2, us-central1:standard:l4:2 4. ctx.global_batch_size()",
+        ),
+        (
+            {R + "accelerator": "t4", T + "places": [place("us-central1"), place("us-central1", None, "l4")]},
+            "does not end with the same weights bit by bit",
+        ),
         ({T + "staging_buckets": {"us-east1": "mine"}}, "names us-east1, where no job of the run is created"),
         ({T + "provisioning": "spot", L + "grace_s": 60.0}, "more than the notice of a spot machine: 15 s at best"),
         ({R + "ps": 1}, "Parameter servers without workers"),
@@ -576,6 +588,11 @@ def test_what_is_doubtful_is_a_warning(changes: dict[str, Any], said: str) -> No
     asked = Asked(changes)
     assert [finding.message for finding in asked.of("warning") if said in finding.message], asked.findings()
     assert asked.of("error") == []
+
+
+def test_places_with_the_same_hardware_promise_the_same_weights() -> None:
+    asked = Asked({R + "accelerator": "t4", T + "places": [place("us-central1", "spot"), place("us-central1")]})
+    assert not [finding for finding in asked.findings() if "replicas" in finding.message or "bit" in finding.message]
 
 
 def test_the_version_of_an_image_that_fits_makes_the_one_here_irrelevant() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import sdk
 from sdk.hardware import accelerators, machines, regions
-from sdk.hardware.accelerators import ROWS, lookup, pools
+from sdk.hardware.accelerators import ROWS, in_step, lookup, pools
 
 
 @pytest.mark.parametrize(
@@ -185,3 +185,11 @@ def test_local_mode_knows_the_names_and_refuses_them_with_a_sentence(write) -> N
     with pytest.raises(sdk.InputError, match="Local mode has no l4:4: tasks run on this machine's CPUs") as caught:
         sdk.plan("train.py", accelerator="l4:4")
     assert "Nearest: accelerator='cpu'." in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "tasks", "replicas"),
+    [("cpu", 1, 1), ("cpu", 3, 3), ("l4:4", 1, 1), ("l4:4", 2, 8), ("t4", 3, 3), ("v5e-8", 1, 8), ("v3-8", 1, 8)],
+)
+def test_a_job_has_as_many_replicas_as_the_strategy_of_the_context(name: str, tasks: int, replicas: int) -> None:
+    assert in_step(lookup(name), tasks) == replicas

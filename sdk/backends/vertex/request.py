@@ -110,9 +110,10 @@ def render(
 
 def launch_spec(plan: Plan, number: int, runtime: str, place: Place | None = None) -> dict[str, object]:
     """Return the launch spec, which the containers of a job read. `runtime` is the sha256 of the runtime archive."""
+    kept = _replicas(plan, place)
     plan = at(plan, place)
     root = RootPaths(plan.root)
-    payload = replace(plan.payload(0), bundle="", run_url="", store="")
+    payload = replace(plan.payload(0), bundle="", run_url="", store="", replicas=kept)
     return {
         "version": 1,
         "run": plan.url,
@@ -140,6 +141,14 @@ def _output(plan: Plan, bucket_region: str) -> dict[str, object]:
     if staging := options.staging_root(region):
         return {"baseOutputDirectory": {"outputUriPrefix": RootPaths(staging).run(plan.run_id).url}}
     return {"baseOutputDirectory": {"outputUriPrefix": plan.url}} if bucket_region in ("", region) else {}
+
+
+def _replicas(plan: Plan, place: Place | None) -> tuple[int, int] | None:
+    """Return the replicas of a place and of the first one, None if they are as many."""
+    options, resources = Vertex.of(plan.target), plan.job.resources
+    places, found = options.places_for(resources), options.replicas(resources)
+    here = found[places.index(place)] if place in places else found[0]
+    return None if here == found[0] else (here, found[0])
 
 
 def _pools(plan: Plan, container: Mapping[str, object]) -> list[dict[str, object]]:

@@ -113,6 +113,7 @@ def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_sp
     assert request.render(plan, number=2, place=second) == request.render(tpu, number=2)
     specs = [request.launch_spec(plan, 1, "a" * 64, place) for place in (first, second)]
     assert [spec["payload"]["tpu"] for spec in specs] == ["", "v5e-8"]  # type: ignore[index]
+    assert [spec["payload"]["replicas"] for spec in specs] == [None, [8, 1]]  # type: ignore[index]
     assert specs[1]["tensorflow"] == request.launch_spec(tpu, 1, "a" * 64)["tensorflow"] != specs[0]["tensorflow"]
 
 
