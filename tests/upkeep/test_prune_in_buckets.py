@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,12 @@ from support import GOLDEN_FILES, LIMIT_S
 
 import sdk
 from sdk.clock import SystemClock
+from sdk.errors import AccessError
 from sdk.planning import remote
 from sdk.records.recorder import Recorder
 from sdk.records.sync import push
 from sdk.storage.gcs.files import BucketFiles
+from sdk.storage.gcs.requests import ObjectInfo
 from sdk.upkeep import prune
 from sdk.upkeep.prune import archives, bucket, local
 
@@ -206,9 +208,13 @@ def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, 
     bundle.write_bytes(b"x" * 1000)
     known = bucket.ArchiveUse(ROOT, [f"{ROOT}/runs/a-aaaaaa"], archives.OtherRecords())
     push.upload_archive(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
-    (item,) = [item for item in find().items if item.kind == "bundle"]
+    found = find()
+    (item,) = [item for item in found.items if item.kind == "bundle"]
     with pytest.raises(prune.local.ChangedError, match="a submit uses it"):
         known.remove(item)
+    with monkeypatch.context() as patch:
+        patch.setattr(bucket, "SETTLED_S", 3600.0)
+        assert why(prune.remove(found)) == {f"{'a' * 64}.tar": "a submit uses it"}, "it is young by now"
     there = gcs.client().bucket("mine").blob(f"podlift/bundles/{'a' * 64}.tar")
     assert there.download_as_bytes() == b"x" * 1000
     there.delete()
@@ -254,6 +260,10 @@ def test_what_another_folder_of_the_root_names_stays(gcs, make, put, settled, mo
     put("schedules/nightly.json", json.dumps({"bundle": "d" * 64, "runtime": f"runtime/{'1' * 64}.tar"}).encode())
     put("models/digits/versions/3.json", json.dumps({"run": f"{ROOT}/runs/a-aaaaaa"}).encode())
     put("models/digits/champion", b"b-aaaaaa is not named by a JSON file")
+    put(
+        "models/digits/data.json",
+        b'"c-aaaaaa" is in a file that is too large for a record' + b" " * archives.MAX_RECORD_BYTES,
+    )
     put(f"bundles/{'d' * 64}.tar", b"x")
     found = find()
     assert (names(found), names(found, "runtime")) == (["b-aaaaaa", "c-aaaaaa"], [])
@@ -280,6 +290,17 @@ def test_a_folder_of_the_root_that_cannot_be_searched_keeps_everything_that_it_m
     gcs.faults({"kind": "status_before", "object": "data", "status": 403})
     assert find().items == ()
     assert "cannot be read" in why(find())["a-aaaaaa"] and "403" in why(find())["a-aaaaaa"]
+    gcs.faults()
+    listed = BucketFiles.list
+
+    def refuse(files: BucketFiles, prefix: str, **more: str) -> Iterator[ObjectInfo]:
+        if prefix == "data/":
+            raise AccessError("permission denied (403).")
+        return listed(files, prefix, **more)
+
+    monkeypatch.setattr(BucketFiles, "list", refuse)
+    assert find().items == ()
+    assert why(find())["a-aaaaaa"] == f"'{ROOT}/data' may need it and cannot be read: permission denied (403)"
 
 
 def test_a_removal_that_was_cut_short_is_finished_the_next_time(gcs, make, settled) -> None:

@@ -130,6 +130,7 @@ TEXTS = [
     ("The replica workerpool0-0 exited with a non-zero status of 143.", 3, "preempted", ["SIGTERM"]),
     ("Internal error occurred for the current attempt", 13, "internal", ["podlift resume"]),
     ("The job has exceeded the maximum timeout of 3600s.", 4, "timeout", ["--timeout"]),
+    ("The job was not started within max_wait_duration.", 8, "stockout", ["longer wait"]),
     ("CANCELED", 1, "cancelled", ["cancelled"]),
     ("403 The caller does not have permission", 7, "permission", ["permission"]),
 ]
@@ -143,6 +144,22 @@ def test_a_known_text_has_a_reason_a_sentence_and_advice(text: str, code: int, r
         assert words in found.message
     assert " ".join(text.split()) in found.message, "what Google says itself is never left out"
     assert found.advice or found.reason is Reason.CANCELLED, "there is a fix for each"
+
+
+def test_a_rate_limit_alone_is_worth_another_request_and_an_exit_code_alone_leaves_the_cause_open() -> None:
+    found = {text: diagnose(text, code) for text, code, *_ in TEXTS}
+    assert {text for text, each in found.items() if each.busy} == {text for text in found if "per minute" in text}
+    open_causes = {text for text in found if "exited with a non-zero status" in text and "memory" not in text}
+    assert {text for text, each in found.items() if not each.certain} == open_causes
+    assert diagnose("429 RATE_LIMIT_EXCEEDED").busy
+
+
+def test_an_error_of_a_program_is_explained_only_if_a_program_can_receive_that_text() -> None:
+    words = [
+        "has not been used in project", "storage.objects.get", "ACCESS_TOKEN_SCOPE", "-tp", "service-accounts", "ConnectTimeout"
+    ]  # fmt: skip
+    expected = {text for text, *_ in TEXTS if any(word in text for word in words)}
+    assert {text for text, *_ in TEXTS if diagnose_program(text) is not None} == expected
 
 
 @pytest.mark.parametrize(
