@@ -12,14 +12,27 @@ from ..clock import SystemClock
 from ..errors import WaitTimeoutError
 from ..planning.roots import configured_root
 from ..records.explain import MEANINGS, next_command
+from ..records.spending import Spent
 from ..run import RunInfo
 from ..status import EXIT_CANCELLED, EXIT_DONE, EXIT_INFRASTRUCTURE, Reason, State, Status
-from ..text import duration
+from ..text import duration, money
 from ..tracebacks import one_line
 from . import parameters as p
 from .lines import Printer, is_whole, since_then, too_many
 from .options import earlier
-from .output import EXIT_DETACHED, answer, as_json, end_with_reader, numbers, on_terminal, say, seconds, summary, table
+from .output import (
+    EXIT_DETACHED,
+    answer,
+    as_json,
+    end_with_reader,
+    numbers,
+    on_terminal,
+    say,
+    seconds,
+    spent,
+    summary,
+    table,
+)
 from .start import reference
 from .watch import conclude, follow
 
@@ -44,10 +57,13 @@ def runs(
     if json_output:
         as_json([_line(info, now) for info in found])
     else:
-        rows = [
+        rows: list[tuple[str, ...]] = [
             (info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.place) for info in found
         ]
-        table(("run", "state", "age", "took", "metric", "backend"), rows, whole=("run", "age"))
+        columns: tuple[str, ...] = ("run", "state", "age", "took", "metric", "backend")
+        if any(info.status and info.status.spent_usd is not None for info in found):
+            columns, rows = (*columns, "spent"), [(*row, _spent(info)) for row, info in zip(rows, found, strict=True)]
+        table(columns, rows, whole=("run", "age"))
     for problem in problems:
         say(f"podlift: {' '.join(problem.split())}")
     if problems:
@@ -66,6 +82,7 @@ def _line(info: RunInfo, now: float) -> dict[str, object]:
         "attempts": status.attempts if status else None,
         "backend": info.backend,
         "emulator": info.emulator,
+        "spent": spent(status) if status else None,
         "metric": info.metric,
         "metrics": dict(info.metrics),
         "problem": info.problem,
@@ -89,6 +106,9 @@ def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None
     lines += [("attempts", str(now.attempts)), ("tasks", ", ".join(run.plan.tasks))]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
     lines += [("saved", _saved(now))]
+    most = run.plan.job.limits.max_cost_usd
+    limit = "" if most is None else f"; the limit is {money(most)}"
+    lines += [("spent", f"{Spent.of(now)}, without boot disks{limit}")] if now.spent_usd is not None else []
     lines += [("vendor", f"{now.vendor} {now.console}".rstrip())] if now.vendor else []
     lines += [("metrics", numbers(run.last_metrics()))]
     answer("\n".join(f"{name:<10} {text}" for name, text in lines))
@@ -194,6 +214,12 @@ def _state(info: RunInfo) -> str:
         return "UNREADABLE"
     plain = info.status.reason in _PLAIN
     return info.status.state.value + ("" if plain else f" {info.status.reason.value}")
+
+
+def _spent(info: RunInfo) -> str:
+    if info.status is None or info.status.spent_usd is None:
+        return "-"
+    return f"{'at least ' if info.status.spent_at_least else ''}{money(info.status.spent_usd)}"
 
 
 def _times(info: RunInfo, now: float) -> tuple[str, str]:

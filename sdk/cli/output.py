@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from ..errors import InputError
+from ..records.spending import Spent
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER, Reason, Status
 from ..text import parse_duration
@@ -137,14 +138,21 @@ def summary(run: Run, status: Status) -> dict[str, object]:
         "vendor": status.vendor,
         "console": status.console,
         "findings": list(status.findings),
+        "spent": spent(status),
     }
+
+
+def spent(status: Status) -> dict[str, object] | None:
+    """Return what a run has spent so far, for --json; None where nothing is billed or no price is known."""
+    used = Spent.of(status)
+    return None if used.usd is None else asdict(used)
 
 
 def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, object]:
     """Return the object of `--json` for a command that failed: the same keys, and the problems."""
     ended = {EXIT_USER: Reason.USER_ERROR.value, EXIT_CANCELLED: Reason.CANCELLED.value}
     reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted", **ended}
-    unknown = ("url", "id", "state", "run_dir", "saved_step", "saved_at", "continued_step", "progress")
+    unknown = ("url", "id", "state", "run_dir", "saved_step", "saved_at", "continued_step", "progress", "spent")
     empty = dict.fromkeys(("backend", "emulator", "vendor", "console"), "")
     none = {"attempts": 0, "metrics": {}, "timings": {}, **empty, "findings": []}
     reason = reasons.get(exit_code, Reason.INFRASTRUCTURE.value)

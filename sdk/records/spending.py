@@ -41,10 +41,14 @@ class Spent:
             at_least=self.at_least or other.at_least,
         )
 
+    @classmethod
+    def of(cls, status: Status) -> Spent:
+        """Return what a status holds."""
+        return cls(seconds=status.spent_s or 0.0, usd=status.spent_usd, at_least=status.spent_at_least)
+
     def merged(self, status: Status) -> Status:
         """Return a status with this part in addition to what it holds."""
-        before = Spent(seconds=status.spent_s or 0.0, usd=status.spent_usd, at_least=status.spent_at_least)
-        now = before + self
+        now = Spent.of(status) + self
         return replace(status, spent_s=now.seconds, spent_usd=now.usd, spent_at_least=now.at_least)
 
     def __str__(self) -> str:

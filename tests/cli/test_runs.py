@@ -14,6 +14,7 @@ from support import GOLDEN_FILES
 import sdk
 from sdk.cli import output
 from sdk.records import summaries
+from sdk.records.spending import Spent, booked
 from sdk.spec.layout import RunPaths
 
 GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
@@ -24,7 +25,13 @@ def made(root: Path):
     """Make an ended run: `made("digits-aaaaaa", state="FAILED", reason="user_error", age_s=3600)`."""
 
     def make(
-        name: str, state: str = "SUCCEEDED", reason: str = "done", age_s: float = 7200.0, best: str = "", **metrics
+        name: str,
+        state: str = "SUCCEEDED",
+        reason: str = "done",
+        age_s: float = 7200.0,
+        best: str = "",
+        spent: Spent | None = None,
+        **metrics,
     ) -> None:
         run = RunPaths(str(root / "runs" / name))
         shutil.copytree(GOLDEN, run.url)
@@ -36,7 +43,7 @@ def made(root: Path):
             record = json.loads(path.read_text())
             record["time"] = created + (0 if "submitted" in path.name else 192)
             if ".final." in path.name:
-                record["data"] = {"state": state, "reason": reason, "failure": None}
+                record["data"] = {"state": state, "reason": reason, "failure": None, **(booked(spent) if spent else {})}
             path.write_text(json.dumps(record))
         if metrics:
             record = {"time": created, "step": 1, "epoch": 0, "metrics": metrics}
@@ -106,3 +113,32 @@ def test_a_row_fits_into_80_columns(made, here, monkeypatch: pytest.MonkeyPatch)
     head, row = here("runs").stdout.splitlines()
     assert head.split() == ["run", "state", "age", "took", "metric", "backend"]
     assert row.split("  ")[0] == "digits-aaaaaa" and "val_accuracy 0.1235" in row
+
+
+def test_runs_with_a_price_say_what_they_have_spent(made, here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The price of a run is in the final records of its jobs, whoever ran it."""
+    made("dear-aaaaaa", spent=Spent(seconds=7200.0, usd=22.08), loss=0.25)
+    made("known-bbbbbb", "FAILED", "budget", spent=Spent(seconds=90.0, usd=0.5, at_least=True))
+    made("emulated-cccccc", spent=Spent(seconds=90.0))
+    rows = {line.split("\t")[0]: line.split("\t") for line in here("runs").stdout.splitlines()}
+    assert [rows[run][6] for run in ("dear-aaaaaa", "known-bbbbbb", "emulated-cccccc")] == [
+        "22.08 USD",
+        "at least 0.50 USD",
+        "-",
+    ]
+    listed = {each["id"]: each["spent"] for each in json.loads(here("runs", "--json").stdout)}
+    assert listed == {
+        "dear-aaaaaa": {"seconds": 7200.0, "usd": 22.08, "at_least": False},
+        "known-bbbbbb": {"seconds": 90.0, "usd": 0.5, "at_least": True},
+        "emulated-cccccc": None,
+    }
+    status = here("status", "known-bbbbbb").stdout
+    assert "spent      at least 0.50 USD in 1 min 30 s, without boot disks\n" in status
+    assert status.endswith(" · podlift resume known-bbbbbb\n"), "without --code current: nothing is wrong with the program"
+    assert "spent" not in here("status", "emulated-cccccc").stdout
+    assert json.loads(here("status", "dear-aaaaaa", "--json").stdout)["spent"]["usd"] == 22.08
+    assert "max_cost_usd (--max-cost-usd)" in here("why", "known-bbbbbb").stdout
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    head, *shown = here("runs").stdout.splitlines()
+    assert head.split()[-1] == "spent" and any(line.rstrip().endswith("22.08 USD") for line in shown)
