@@ -134,7 +134,9 @@ def test_runs_with_a_price_say_what_they_have_spent(made, here, monkeypatch: pyt
     }
     status = here("status", "known-bbbbbb").stdout
     assert "spent      at least 0.50 USD in 1 min 30 s, without boot disks\n" in status
-    assert status.endswith(" · podlift resume known-bbbbbb\n"), "without --code current: nothing is wrong with the program"
+    assert status.endswith(" · podlift resume known-bbbbbb\n"), (
+        "without --code current: nothing is wrong with the program"
+    )
     assert "spent" not in here("status", "emulated-cccccc").stdout
     assert json.loads(here("status", "dear-aaaaaa", "--json").stdout)["spent"]["usd"] == 22.08
     assert "max_cost_usd (--max-cost-usd)" in here("why", "known-bbbbbb").stdout
