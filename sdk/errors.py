@@ -99,6 +99,10 @@ class StoreError(PodliftError):
     """An operation of a store failed: the disk is full, read-only, missing, or does not respond."""
 
 
+class UnavailableError(PodliftError):
+    """A service cannot be reached or does not answer. Another try may succeed."""
+
+
 class AlreadyExistsError(StoreError):
     """An object of that name exists already, and objects are written once."""
 

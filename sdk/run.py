@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,8 +22,10 @@ from .errors import (
     RunError,
     RunFailedError,
     StoreError,
+    UnavailableError,
     WaitTimeoutError,
 )
+from .logs import logger
 from .packaging.paths import destination
 from .planning.roots import configured_root
 from .records.events import Event, fold
@@ -31,13 +33,17 @@ from .records.explain import RunContext, explain
 from .records.recorder import read_events, read_metrics, read_status_records
 from .spec.layout import RunPaths
 from .spec.plan import Plan
-from .status import Progress, State, Status
+from .status import Progress, Reason, State, Status
 from .storage import trees
 from .text import emulator_at
 
 _POLL_S = 0.1
 # The minimum time between two requests to a bucket for the last checkpoint.
 _NEWEST_S = 5.0
+# The minimum time between two reports of a service that cannot be reached.
+_REPORT_S = 60.0
+
+_log = logger("backends.wait")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +120,7 @@ class Run:
         self._clock = clock or SystemClock()
         self._handle = backends.load(plan.backend).open(plan, self._clock)
         self._saved: tuple[float, tuple[int, float] | None] | None = None
+        self._reported = -_REPORT_S
 
     @property
     def id(self) -> str:
@@ -165,6 +172,9 @@ class Run:
     def wait(self, timeout_s: float | None = None) -> Status:
         """Wait for the end of the run, however it ends, and return the last status.
 
+        On Vertex AI, a process that waits submits the next job when machines were taken away or are missing, as far as the
+        budgets of `Retry` and the limits of the run allow. A service that cannot be reached does not end the wait.
+
         Args:
             timeout_s: the maximum time in seconds; None waits forever.
 
@@ -172,16 +182,47 @@ class Run:
             WaitTimeoutError: the run is still going. It is not affected.
         """
         until = None if timeout_s is None else self._clock.monotonic() + timeout_s
-        while True:
-            status = self.status()
-            if status.state.terminal:
-                self._handle.settle(until)
-                return status
-            if until is not None and self._clock.monotonic() >= until:
-                raise WaitTimeoutError(
-                    f"The run {self.id} is still {status.state.value} after {timeout_s} s. It continues."
+        with closing(self.following()) as statuses:
+            for status in statuses:
+                if status.state.terminal:
+                    self._handle.settle(until)
+                    break
+                if until is not None and self._clock.monotonic() >= until:
+                    raise WaitTimeoutError(
+                        f"The run {self.id} is still {status.state.value} after {timeout_s} s. It continues."
+                    )
+                self._clock.sleep(_POLL_S)
+        return status
+
+    def following(self) -> Generator[Status]:
+        """Yield the current status again and again, until the run has ended; the last one is that of its end.
+
+        Meanwhile this process does what keeps the run going: on Vertex AI, it submits the next job. A service that cannot be
+        reached for a while is waited for, and the last known status is yielded.
+        """
+        status = Status(state=State.PENDING, reason=Reason.SUBMITTED)
+        with self._handle.attending() as attend:
+            while not status.state.terminal:
+                with self.patient():
+                    attend()
+                    status = self.status()
+                yield status
+
+    @contextmanager
+    def patient(self) -> Iterator[None]:
+        """Report a service that cannot be reached instead of raising the error. Code in this context runs again later."""
+        try:
+            yield
+        except (UnavailableError, StoreError) as error:
+            # Those say that something is wrong, and waiting does not mend it.
+            if not isinstance(error, UnavailableError) and type(error) is not StoreError:
+                raise
+            now = self._clock.monotonic()
+            if now - self._reported >= _REPORT_S:
+                self._reported = now
+                _log.warning(
+                    f"{str(error).partition(' Next:')[0]} The run is not affected, and this process goes on waiting."
                 )
-            self._clock.sleep(_POLL_S)
 
     def result(self, timeout_s: float | None = None) -> Result:
         """Wait for the end of the run and return its result.

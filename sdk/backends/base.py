@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -85,6 +86,13 @@ class RunHandle(Protocol):
 
     def cancel(self, grace_s: float) -> None:
         """Request the end of the run. Returns at once. Cancelling again has no effect."""
+
+    def attending(self) -> AbstractContextManager[Callable[[], None]]:
+        """Return a context in which this process waits for the end of the run.
+
+        It calls the function that the context yields again and again, which does what the service that runs it does not do: it
+        may submit another job after one that was taken away.
+        """
 
     def fetch_outputs(self) -> None:
         """Make the outputs of an ended run readable in its directory on this machine."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from ..clock import Clock
 from ..errors import PodliftError
@@ -71,6 +71,11 @@ class FolderRun:
             request_cancel(self._plan.paths, f'{{"grace_s": {float(grace_s)}}}\n'.encode())
         except OSError as error:
             raise PodliftError(f"The run cannot be cancelled: {error}.") from error
+
+    @contextmanager
+    def attending(self) -> Iterator[Callable[[], None]]:
+        """Yield a function that does nothing: the supervisor restarts the run."""
+        yield lambda: None
 
     def fetch_outputs(self) -> None:
         """Do nothing: they are in the folder."""

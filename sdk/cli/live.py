@@ -38,6 +38,9 @@ class Turning:
         self._spinner = Spinner("dots")
         self._heads = AttemptHeadings()
 
+    def say(self, text: str) -> None:
+        self._live.console.print(Text(text))
+
     def show(self, run: Run, status: Status, fresh: list[MetricRecord], position: str) -> None:
         for record in fresh:
             if head := self._heads.before(record, status):

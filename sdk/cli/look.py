@@ -34,7 +34,7 @@ from .output import (
     table,
 )
 from .start import reference
-from .watch import conclude, follow
+from .watch import conclude, follow, waited
 
 # Reasons that add nothing to the state.
 _PLAIN = (Reason.TRAINING, Reason.DONE, Reason.CANCELLED, Reason.CHECKPOINTED, Reason.SUPERVISOR_LOST, Reason.JOB_LOST)
@@ -177,7 +177,7 @@ def wait(ref: p.Ref, timeout: p.Timeout = None, root: p.Root = None, json_output
         if timeout_s is None:
             code = follow(run, shown, quiet=json_output)
         else:
-            code = conclude(run, run.wait(timeout_s), shown, quiet=json_output)
+            code = conclude(run, waited(run, timeout_s), shown, quiet=json_output)
     except WaitTimeoutError as error:
         say(f"podlift: {error}")
         code, problems = error.exit_code, {"problems": [str(error)]}
@@ -195,7 +195,7 @@ def cancel(ref: p.Ref, grace: p.Grace = None, root: p.Root = None) -> None:
     grace_s = None if grace is None else seconds("--grace", grace)
     run = api.attach(ref, root=root)
     run.cancel(grace_s)
-    ended = run.wait()
+    ended = waited(run, None)
     say(f"{run.id} is {ended.state.value} ({ended.reason.value}).")
     raise typer.Exit(EXIT_DONE if ended.exit_code == EXIT_CANCELLED else ended.exit_code or EXIT_DONE)
 

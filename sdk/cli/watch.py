@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Protocol, cast
 
+from .. import logs
 from ..clock import Clock, SystemClock
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
@@ -25,15 +26,24 @@ class Shows(Protocol):
     def show(self, run: Run, status: Status, fresh: list[MetricRecord], position: str) -> None:
         """Show new metrics and the position in the training, "" if unknown."""
 
+    def say(self, text: str) -> None:
+        """Show a line."""
+
 
 def follow(run: Run, ref: str, *, quiet: bool = False) -> int:
     """Show a run until it ends or the user stops watching, and return the exit code; `quiet` keeps stdout free for --json."""
     try:
-        with _shows() as shows:
+        with _shows() as shows, logs.heard(lambda text: shows.say(f"podlift: {text}"), "backends"):
             status = _watch(run, shows)
     except KeyboardInterrupt:
         return _interrupted(run, ref)
     return conclude(run, status, ref, quiet=quiet)
+
+
+def waited(run: Run, timeout_s: float | None) -> Status:
+    """Wait for the end of a run, and show only what podlift says about it; WaitTimeoutError if it is still going."""
+    with logs.heard(lambda text: say(f"podlift: {text}"), "backends"):
+        return run.wait(timeout_s)
 
 
 def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
@@ -54,18 +64,19 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
 
 def _watch(run: Run, shows: Shows) -> Status:
     seen, pace = 0, TrainingPace(SystemClock(), run.plan.job.limits.max_steps)
-    while True:
-        status = run.status()
-        records = cast("list[MetricRecord]", run.metrics())
-        progress = None if status.state.terminal else run.progress()
-        if progress is not None and records and is_stale(progress, records[-1], status.attempts):
-            progress = None
-        position = pace(progress)
-        shows.show(run, status, records[seen:], position)
-        seen = len(records)
-        if status.state.terminal:
-            return status
-        time.sleep(_POLL_S)
+    with closing(run.following()) as statuses:
+        for status in statuses:
+            records, progress = list[MetricRecord](), None
+            with run.patient():
+                records = cast("list[MetricRecord]", run.metrics())
+                progress = None if status.state.terminal else run.progress()
+            if progress is not None and records and is_stale(progress, records[-1], status.attempts):
+                progress = None
+            shows.show(run, status, records[seen:], pace(progress))
+            seen = max(seen, len(records))
+            if not status.state.terminal:
+                time.sleep(_POLL_S)
+    return status
 
 
 def _interrupted(run: Run, ref: str) -> int:
@@ -75,7 +86,7 @@ def _interrupted(run: Run, ref: str) -> int:
     except KeyboardInterrupt:
         say("Cancelling.")
         run.cancel()
-        run.wait()
+        waited(run, None)
         return EXIT_CANCELLED
     say(f"The run continues. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
     return EXIT_DETACHED
@@ -97,6 +108,9 @@ class Plain:
         self._last: str | None = None
         self._position, self._said = "", clock.monotonic()
         self._heads = AttemptHeadings()
+
+    def say(self, text: str) -> None:
+        say(text)
 
     def show(self, run: Run, status: Status, fresh: list[MetricRecord], position: str) -> None:
         now = f"{status.state.value} ({status.reason.value})"

@@ -128,6 +128,8 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         seen = ordered[-1].time if ordered else 0.0
         return Status(state=State.LOST, reason=Reason.SUPERVISOR_LOST, failure=lost, since=seen, **common)
     if resumed is not None and resumed.data["attempts"] == attempts:
+        if continues(resumed):
+            return Status(state=State.RUNNING, reason=Reason.RESTARTING, since=resumed.time, **common)
         return Status(state=State.PENDING, reason=Reason.SUBMITTED, since=resumed.time, **common)
     state, reason, since = _phase(current, attempts, created)
     return Status(state=state, reason=reason, since=since, **common)
@@ -152,9 +154,27 @@ def status_records(names: Sequence[str]) -> list[str]:
     ]
 
 
+def continues(event: Event) -> bool:
+    """True for the final record of a cloud's job that another job follows, instead of a verdict on the run."""
+    return event.kind == "final" and "continues" in event.data
+
+
 def resume_count(events: Sequence[Event]) -> int:
-    """Return how often the run was resumed. After each resume a new supervisor records a new verdict."""
-    return sum(event.kind == "resumed" for event in events)
+    """Return how many supervisors or jobs of a cloud the run had before the present one, which records a final of its own.
+
+    A resume begins a new one, and so does a final record that continues. Both of the same job begin one only.
+    """
+    return max((_begun(event) for event in events), default=0)
+
+
+def last_resume(events: Sequence[Event]) -> int:
+    """Return how many supervisors or jobs the run had before its last resume by a user; 0 if there was none."""
+    return max((_begun(event) for event in events if event.kind == "resumed"), default=0)
+
+
+def _begun(event: Event) -> int:
+    number = int(event.source.partition("-")[2] or 0)
+    return number if event.kind == "resumed" else number + 1 if continues(event) else 0
 
 
 def source_of(name: str, resumes: int) -> str:
@@ -163,13 +183,16 @@ def source_of(name: str, resumes: int) -> str:
 
 
 def since_resumed(ordered: Sequence[Event]) -> tuple[Sequence[Event], Event | None]:
-    """Return the records without earlier supervisors' records about the whole run, and the record of the last resume."""
-    resumes = [event for event in ordered if event.kind == "resumed"]
-    if not resumes:
+    """Return the records without earlier supervisors' records about the whole run, and the record that began the last one.
+
+    That is the record of a resume, or the final record of a job that continues.
+    """
+    count = resume_count(ordered)
+    if not count:
         return ordered, None
-    ending = f"-{len(resumes)}"
+    ending = f"-{count}"
     kept = [event for event in ordered if event.attempt or event.kind == "submitted" or event.source.endswith(ending)]
-    return kept, resumes[-1]
+    return kept, next(event for event in reversed(ordered) if _begun(event) == count)
 
 
 def _phase(ordered: Sequence[Event], attempt: int, created: float) -> tuple[State, Reason, float]:

@@ -166,7 +166,7 @@ class _Story:
     def running(self) -> Iterator[str]:
         reason, latest = self._status.reason, self._last
         if reason is Reason.RESTARTING:
-            event = latest("restarting")
+            event = latest("restarting") or self._resumed
             yield str((event and event.data.get("why")) or MEANINGS[reason])
             yield failure_of(event)
             yield self._waiting()

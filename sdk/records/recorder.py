@@ -95,8 +95,8 @@ def _parsed(paths: RunPaths, names: Sequence[str], reserved: Mapping[str, bytes]
 
 
 def known_resumes(paths: RunPaths) -> int:
-    """Return how often the run was resumed, as far as this machine knows."""
-    return resume_count(read_events(paths, ("resumed",)))
+    """Return how often the run was resumed or its job was followed by another, as far as this machine knows."""
+    return resume_count(read_events(paths, ("resumed", "final")))
 
 
 def is_owned(paths: RunPaths) -> bool:
@@ -118,8 +118,11 @@ def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
 
 def has_ended(paths: RunPaths) -> bool:
     names = [*_names(paths), *(name for name, _ in reserve.read(paths.reserves))]
-    supervisor = source_of("supervisor", sum(name.endswith(".resumed.json") for name in names))
-    return any(name.endswith(".final.json") and name.split(".")[1] == supervisor for name in names)
+    finals = {name.split(".")[1] for name in names if name.endswith(".final.json")}
+    # Damaged records are reported by those who read them for more than this.
+    with suppress(CorruptRunError):
+        return bool(finals) and source_of("supervisor", known_resumes(paths)) in finals
+    return bool(finals)
 
 
 def _names(paths: RunPaths) -> list[str]:

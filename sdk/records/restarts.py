@@ -17,6 +17,8 @@ from ..storage.retry import backoff
 # This many consecutive attempts ending at the same step count as a crash loop.
 LOOP = 3
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 60.0
+# No task has run, so that the same step again says nothing about the program.
+_NO_MACHINE = (Reason.STOCKOUT, Reason.QUOTA)
 
 Budget = Literal["user_errors", "infrastructure", "preemptions"]
 # The budget that each reason of a failure is charged to. None if a restart cannot help.
@@ -32,9 +34,9 @@ BUDGETS: dict[Reason, Budget | None] = {
     Reason.SUPERVISOR_LOST: "infrastructure",
     Reason.JOB_LOST: "infrastructure",
     Reason.STOCKOUT: "infrastructure",
+    Reason.QUOTA: "infrastructure",
     Reason.PREEMPTED: "preemptions",
     Reason.CHECKPOINTED: "preemptions",
-    Reason.QUOTA: None,
     Reason.PERMISSION: None,
     Reason.IMAGE: None,
     Reason.REFUSED: None,
@@ -103,7 +105,7 @@ def _stuck(history: Sequence[EndedAttempt]) -> int:
     last = history[-1]
     row = 0
     for ended in reversed(history):
-        if ended.step != last.step:
+        if ended.step != last.step or ended.reason in _NO_MACHINE:
             break
         row += 1
     return row if row >= LOOP else 0

@@ -17,7 +17,7 @@ from datetime import datetime, tzinfo
 
 from ..status import EXIT_CHECKPOINTED
 from ..text import and_more, clipped, counted, duration
-from .events import Event, error_of, is_collateral
+from .events import Event, continues, error_of, is_collateral
 
 WIDTH = 80
 # The time of what is true now.
@@ -226,9 +226,12 @@ def _of_run(event: Event, attempts: Sequence[_Attempt]) -> Iterator[Moment]:
         yield Moment(time=event.time, source="supervisor", text="builds the virtual environment")
     elif event.kind == "final":
         message = failure_of(event)
-        hidden = message and not any(attempt.shows(message) for attempt in attempts)
+        causes = [message] if message and not any(attempt.shows(message) for attempt in attempts) else []
         text = f"{event.data.get('state')} ({event.data.get('reason')})"
-        yield Moment(time=event.time, source=_RUN, text=text, causes=(message,) if hidden else ())
+        if continues(event):
+            text = f"job {event.data['number']} ended ({event.data.get('reason')})"
+            causes.append(str(event.data.get("why") or ""))
+        yield Moment(time=event.time, source=_RUN, text=text, causes=tuple(filter(None, causes)))
 
 
 def _shortened(found: list[Moment], reasons: dict[int, str]) -> list[Moment]:

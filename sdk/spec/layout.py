@@ -76,6 +76,8 @@ class RunPaths:
     control = _Fixed("control")
     # Rewritten in the bucket while a supervisor is alive.
     heartbeat = _Fixed("heartbeat.json")
+    # Rewritten in the bucket while a process waits for a run that has no supervisor, and submits its next job.
+    waiting = _Fixed("waiting.json")
     # State of the synchronization between this folder and the bucket; never uploaded.
     sync = _Fixed("sync")
     # Locked by the process that uploads this folder to the bucket.
@@ -159,9 +161,10 @@ class RunPaths:
         """One part of a growing file, as a bucket stores it."""
         return posixpath.join(file, f"{offset:015d}.part")
 
-    def launch_spec(self, job: int) -> str:
-        """What the containers of a vendor's job have to run."""
-        return posixpath.join(self.url, "jobs", f"{job:04d}.launch_spec.json")
+    def launch_spec(self, job: int, place: int = 0) -> str:
+        """What the containers of a vendor's job have to run, in this place of the plan's."""
+        name = f"{job:04d}.place-{place}" if place else f"{job:04d}"
+        return posixpath.join(self.url, "jobs", f"{name}.launch_spec.json")
 
     def intent(self, job: int) -> str:
         """The request to the vendor, written before it is sent."""

@@ -64,7 +64,10 @@ class Payload:
     drill: Drill | None = None
     store: str = ""  # where checkpoints are kept; "" for the run's own directory
     bucket_url: str = ""  # the run's directory in a bucket, if the tasks share no folder; "" if they do
-    resumes: int = 0  # how often the run was resumed: a cancel request is for one resume; used with `bucket_url` only
+    # How often the run was resumed, in all and by users: a cancel request counts until the next resume by a user. Used with
+    # `bucket_url` only.
+    resumes: int = 0
+    resumes_by_users: int = 0
     vendor: str = ""  # folder of packages that come last on sys.path; "" for none
     tpu: str = ""  # row of the accelerator table, if the task runs on a TPU; "" for none
     tpu_stand_in: bool = False  # True if CPUs stand in for the TPU

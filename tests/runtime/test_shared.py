@@ -123,6 +123,7 @@ def task(bucket: Bucket, *, alone: bool) -> tuple[Task, StepCoordinator, FakeClo
         "attempt": 1,
         "bucket_url": "gs://b/r",
         "resumes": 0,
+        "resumes_by_users": 0,
         "tasks": ["chief-0", "worker-0"],
     }
     for name, value in known.items():

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import requests
 
 from ...clock import Clock, SystemClock
-from ...errors import InputError, MissingError, PodliftError
+from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...storage import emulator
 from ...storage.retry import Retries, retry_after_s
 from .service import sentence, service_name
@@ -57,7 +57,7 @@ class VertexRejectedError(PodliftError):
         self.wait_s = wait_s  # how long the service asks to wait
 
 
-class OutcomeUnknownError(PodliftError):
+class OutcomeUnknownError(UnavailableError):
     """There was no response, or one that does not tell whether the request was executed."""
 
     def __init__(self, message: str, wait_s: float | None = None) -> None:
@@ -160,8 +160,12 @@ class JobClient:
                 return call()
             except (VertexRejectedError, OutcomeUnknownError) as error:
                 busy = isinstance(error, OutcomeUnknownError) or error.status == 429
-                if not busy or not tries.again(error.wait_s):
+                if not busy:
                     raise
+                if not tries.again(error.wait_s):
+                    raise (
+                        error if isinstance(error, OutcomeUnknownError) else OutcomeUnknownError(str(error))
+                    ) from None
 
 
 def _request(

@@ -2,9 +2,11 @@
 
 A create request has no identity: sent twice, it creates two jobs, and if its response is lost, the outcome is unknown.
 Therefore the request is first written to the run's directory, as an object that only one process can create (the intent).
-The job has the run's id as a label. After a lost response, the list of jobs is searched for that label several times before
-another request is sent. If the list was out of date nevertheless and a second job was created, one object decides which of
-the two counts. Only one of them gets the lease on the checkpoints, and the other one is cancelled as soon as it is found.
+It is the claim of that process, which renews it right before each request: a claim that is older than the lease is taken over
+by compare-and-swap, after the list of jobs was searched. The job has the run's id as a label. After a lost response, the list
+is searched for that label several times before another request is sent. If the list was out of date nevertheless and a second
+job was created, one object decides which of the two counts. Only one of them gets the lease on the checkpoints, and the other
+one is cancelled as soon as it is found.
 """
 
 from __future__ import annotations
@@ -16,13 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ...clock import Clock
-from ...errors import ConflictError, MissingError, PodliftError
+from ...errors import AlreadyExistsError, ConflictError, MissingError, PodliftError
 from ...logs import logger
 from ...spec.layout import RunPaths
 from ...status import Reason
 from ...storage import emulator
-from ...storage.gcs.store import GcsStore
-from ...storage.store import create
+from ...storage.store import Store, create
 from ...text import duration
 from . import diagnose, service
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
@@ -32,12 +33,15 @@ from .states import VendorJob
 _log = logger("backends.vertex")
 
 KEYS = RunPaths("")
-RUN, JOB = "podlift-run", "podlift-job"
+RUN, JOB, PLACE = "podlift-run", "podlift-job", "podlift-place"
 # Delays before each search of the list, in seconds. It shows a new job within a few.
 SEARCH_DELAYS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 _TRIES = 3
 # How long to wait for a busy service, at least and at most.
 _BUSY_S, _LONGEST_BUSY_S = 20.0, 120.0
+# A claim that was not renewed for this long may be taken over. A request takes less time.
+LEASE_S = 60.0
+_FRESH_S, _CLAIMED_S = 5.0, 2.0
 # Another region may succeed.
 _REGIONAL = (Reason.STOCKOUT, Reason.QUOTA)
 
@@ -48,6 +52,7 @@ class CreatedJob:
 
     name: str  # projects/P/locations/REGION/customJobs/ID, or "" for a tombstone: cancelled before there was a job
     unsure: bool = False  # a second job may exist and may still show up
+    place: int = 0  # its place in the order of the plan's places
 
     @property
     def region(self) -> str:
@@ -68,38 +73,71 @@ class JobNotCreatedError(PodliftError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobRequest:
-    run_id: str
-    number: int  # number of the job within the run, from 1
-    regions: Sequence[str]  # in order of preference
+class PlacedRequest:
+    """The request for a job in one place."""
+
+    place: int  # in the order of the plan's places
+    region: str
     redacted_body: Mapping[str, object]  # for the record, with stars for values copied from the caller's environment
     body: Mapping[str, object]  # including those values: sent, but never stored
-    excluded: Callable[[str], str] = lambda _: ""  # returns why a region cannot be used, or ""
     provisioning: str = "standard"  # selects the advice after a rejection
 
 
-def read_created(store: GcsStore, number: int) -> CreatedJob | None:
+@dataclass(frozen=True, kw_only=True)
+class JobRequest:
+    run_id: str
+    number: int  # number of the job within the run, from 1
+    requests: Sequence[PlacedRequest]  # one for each place, in order of preference
+    excluded: Callable[[str], str] = lambda _: ""  # returns why a region cannot be used, or ""
+
+    @property
+    def regions(self) -> list[str]:
+        return [each.region for each in self.requests]
+
+
+def read_created(store: Store, number: int) -> CreatedJob | None:
     try:
         data = json.loads(bytes(store.get(KEYS.created(number))))
     except MissingError:
         return None
-    return CreatedJob(name=str(data["name"]), unsure=bool(data.get("unsure")))
+    return CreatedJob(name=str(data["name"]), unsure=bool(data.get("unsure")), place=int(data.get("place", 0)))
+
+
+class _NotOursError(Exception):
+    """Another process has taken the claim over."""
 
 
 class JobCreation:
-    def __init__(self, request: JobRequest, store: GcsStore, jobs: JobClient, clock: Clock) -> None:
+    """`age_s` returns the age of an object in seconds, by the clock of its store."""
+
+    def __init__(
+        self, request: JobRequest, store: Store, jobs: JobClient, clock: Clock, age_s: Callable[[str], float]
+    ) -> None:
         self._request = request
         self._store = store
         self._jobs = jobs
         self._clock = clock
+        self._age_s = age_s
         self._unsure = False
+        self._claimed, self._renewed = "", 0.0  # the generation of this process's intent, and when it was written
         # What went wrong before there was a job: part of the run's history.
         self._notes: list[Mapping[str, object]] = []
 
     def ensure(self) -> CreatedJob:
-        """Return the job, creating it at most once."""
-        job = self._ensure()
-        if job.name:
+        """Return the job, creating it at most once. Waits while another process is creating it."""
+        while True:
+            job = self.attempt()
+            if job is not None:
+                return job
+            self._clock.sleep(_CLAIMED_S)
+
+    def attempt(self) -> CreatedJob | None:
+        """Return the job, creating it at most once; None while another process is creating it."""
+        try:
+            job = self._attempt()
+        except _NotOursError:
+            return None
+        if job is None or job.name:
             return job
         if self._unsure:
             _log.info("The run was cancelled. Searching the list of jobs for one that a lost request may have created.")
@@ -108,67 +146,75 @@ class JobCreation:
             cancel_strays(self._jobs, self._request.regions, self._request.run_id, self._request.number, job)
         raise JobNotCreatedError("The run was cancelled before its job was created.", Reason.CANCELLED)
 
-    def _ensure(self) -> CreatedJob:
-        created = read_created(self._store, self._request.number)
+    def _attempt(self) -> CreatedJob | None:
+        created, key = read_created(self._store, self._request.number), KEYS.intent(self._request.number)
         if created is not None:
             return created
-        if not create(self._store, KEYS.intent(self._request.number), self._intent()):
-            # Another client, which may have been killed since, was about to send the request and may have done so.
+        try:
+            self._renewed = self._clock.monotonic()
+            self._claimed = self._store.put_new(key, [self._intent()]).generation
+        except AlreadyExistsError:
+            # Another process was about to send the request. It may be alive, or have been killed before or after that.
+            generation = self._store.stat(key).generation
+            if self._age_s(key) < LEASE_S:
+                return None
             self._unsure = True
             self._note("Another process has requested this job before, and may have been killed since.")
-            generation = self._store.stat(KEYS.intent(self._request.number)).generation
             found = self._search()
             if found is not None:
                 return found
-            self._take_over(generation)
+            self._claimed = generation
+            self._renew()
         return self._create()
 
     def _intent(self) -> bytes:
-        about = {"nonce": secrets.token_hex(8), "created": self._clock.now(), "regions": list(self._request.regions)}
-        return json.dumps({**about, "body": self._request.redacted_body}, sort_keys=True).encode()
+        about = {"nonce": secrets.token_hex(8), "renewed": self._clock.now(), "regions": self._request.regions}
+        return json.dumps({**about, "body": self._request.requests[0].redacted_body}, sort_keys=True).encode()
 
-    def _take_over(self, generation: str) -> None:
-        """Replace another client's intent. Only one client can replace the same generation."""
+    def _renew(self) -> None:
+        """Replace the intent. Only one process can replace the same generation."""
         try:
-            self._store.swap(KEYS.intent(self._request.number), [self._intent()], expected=generation)
-        except ConflictError:
-            raise OutcomeUnknownError(
-                f"Another process is starting the run {self._request.run_id} right now. Next: podlift status "
-                f"{self._request.run_id}."
-            ) from None
+            key = KEYS.intent(self._request.number)
+            self._renewed = self._clock.monotonic()
+            self._claimed = self._store.swap(key, [self._intent()], expected=self._claimed).generation
+        except (ConflictError, MissingError):
+            raise _NotOursError from None
 
     def _create(self) -> CreatedJob:
         rejections: list[tuple[str, Diagnosis]] = []
         skipped: list[str] = []
-        for region in self._request.regions:
-            # The first region is always tried: Vertex AI explains best why it does not work.
-            why = self._request.excluded(region) if rejections else ""
+        for request in self._request.requests:
+            # The first place is always tried: Vertex AI explains best why it does not work.
+            why = self._request.excluded(request.region) if rejections else ""
             if why:
-                skipped.append(f"{region} was not tried: {why}")
+                skipped.append(f"{request.region} was not tried: {why}")
                 self._note(f"{skipped[-1]}.")
                 continue
-            answer = self._create_in(region)
+            answer = self._create_in(request)
             if isinstance(answer, CreatedJob):
                 return answer
-            rejections.append((region, answer))
+            rejections.append((request.region, answer))
             why = service.quoted(answer.sentence or answer.message, emulator.asked())
-            self._note(f"{region} rejected the job ({answer.reason.value}). {why}")
+            self._note(f"{request.region} rejected the job ({answer.reason.value}). {why}")
             if answer.reason not in _REGIONAL:
                 break
         raise _not_created(rejections, skipped, self._notes)
 
-    def _create_in(self, region: str) -> CreatedJob | Diagnosis:
-        sent = 0
+    def _create_in(self, request: PlacedRequest) -> CreatedJob | Diagnosis:
+        sent, region = 0, request.region
         while True:
+            # Whoever finds the claim expired sends a request of its own.
+            if sent or self._clock.monotonic() - self._renewed >= _FRESH_S:
+                self._renew()
             sent += 1
             try:
-                return self._record(self._jobs.create(region, self._request.body))
+                return self._record(self._jobs.create(region, request.body))
             except VertexRejectedError as error:
                 # An earlier request may have succeeded, and may even be the reason.
                 found = self._search() if self._unsure else None
                 if found is not None:
                     return found
-                diagnosis = diagnose.diagnose(str(error), error.status, provisioning=self._request.provisioning)
+                diagnosis = diagnose.diagnose(str(error), error.status, provisioning=request.provisioning)
                 if not diagnosis.busy or sent == _TRIES:
                     return diagnosis
                 wait_s = min(max(error.wait_s or 0.0, _BUSY_S), _LONGEST_BUSY_S)
@@ -228,12 +274,18 @@ class JobCreation:
             self._store,
             self._jobs,
             self._request.number,
-            CreatedJob(name=job.name, unsure=self._unsure),
+            CreatedJob(name=job.name, unsure=self._unsure, place=place_of(job, self._request.requests[0].place)),
             self._notes,
         )
 
 
-def read_notes(store: GcsStore, number: int) -> Sequence[Mapping[str, object]]:
+def place_of(job: VendorJob, otherwise: int) -> int:
+    """Return the place of a job in the order of the plan's places, by its label."""
+    text = (job.labels or {}).get(PLACE, "")
+    return int(text) if text.isdecimal() else otherwise
+
+
+def read_notes(store: Store, number: int) -> Sequence[Mapping[str, object]]:
     """Return what went wrong before this job was created: {"time": Unix time in seconds, "text"}."""
     with suppress(MissingError):
         notes: list[dict[str, object]] = json.loads(bytes(store.get(KEYS.created(number)))).get("notes", [])
@@ -242,10 +294,10 @@ def read_notes(store: GcsStore, number: int) -> Sequence[Mapping[str, object]]:
 
 
 def record_created(
-    store: GcsStore, jobs: JobClient, number: int, job: CreatedJob, notes: Sequence[Mapping[str, object]] = ()
+    store: Store, jobs: JobClient, number: int, job: CreatedJob, notes: Sequence[Mapping[str, object]] = ()
 ) -> CreatedJob:
     """Record the job that counts, and return it. If another one was recorded before, cancel this one."""
-    about = {"name": job.name, "region": job.region, "unsure": job.unsure, "notes": list(notes)}
+    about = {"name": job.name, "region": job.region, "place": job.place, "unsure": job.unsure, "notes": list(notes)}
     if create(store, KEYS.created(number), json.dumps(about, sort_keys=True).encode()):
         return job
     first = read_created(store, number)
@@ -256,7 +308,7 @@ def record_created(
     return first
 
 
-def write_tombstone(store: GcsStore, number: int) -> CreatedJob:
+def write_tombstone(store: Store, number: int) -> CreatedJob:
     """Prevent the creation of the job. Return the tombstone, or the job if it was created before."""
     create(store, KEYS.created(number), json.dumps({"name": ""}).encode())
     return read_created(store, number) or CreatedJob(name="")

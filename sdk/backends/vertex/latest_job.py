@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 
 from ...clock import Clock
 from ...errors import MissingError
-from ...records.events import Event, resume_count, source_of
+from ...records.events import Event, continues, last_resume, resume_count, source_of
 from ...records.recorder import has_ended, read_events
 from ...records.sync.index import SYNC_RETRY
 from ...spec.plan import Plan
@@ -42,8 +43,58 @@ class LatestJob:
 
     @property
     def number(self) -> int:
-        """Its number within the run, from 1. Each resume creates one."""
-        return resume_count(self._events("resumed")) + 1
+        """Its number within the run, from 1. Each resume creates one, and so does each job that continues."""
+        return resume_count(self._events("resumed", "final")) + 1
+
+    @property
+    def first(self) -> int:
+        """The number of the first job since the last resume by a user: a cancel request for one is for all that follow."""
+        return last_resume(self._events("resumed")) + 1
+
+    @property
+    def begun(self) -> Event | None:
+        """The final record of the job before it, if that one continues; None after a submit or a resume."""
+        source = source_of("supervisor", self.number - 2)
+        return next((each for each in self._events("final") if each.source == source and continues(each)), None)
+
+    @property
+    def place(self) -> int:
+        """Its place in the order of the plan's places, or the first one that may get it."""
+        created, begun = self._created.get(self.number), self.begun
+        return created.place if created else int(begun.data["continues"]["place"]) if begun else 0
+
+    @property
+    def is_created(self) -> bool:
+        """True once its name is known, even if the service has forgotten it."""
+        return self.created(self.number) is not None
+
+    def continued(self, since: int) -> list[Event]:
+        """Return the final records that continue, of the jobs from this number on."""
+        found = [event for event in self._events("final") if continues(event) and event.data["number"] >= since]
+        return sorted(found, key=lambda event: int(event.data["number"]))
+
+    @property
+    def timeout_s(self) -> float | None:
+        """The time that the job may run: that of the run, without the time that jobs before it ran."""
+        begun = self.begun
+        found: float | None = begun.data["continues"]["timeout_s"] if begun else self._plan.job.limits.timeout_s
+        return found
+
+    def intent_age_s(self) -> float | None:
+        """Return the age of its intent, by the clock of the bucket; None if there is none."""
+        with suppress(MissingError):
+            return self._files.age_s(KEYS.intent(self.number))
+        return None
+
+    def requested_age_s(self) -> float:
+        """Return how long ago the job was last requested or promised, by the clock of the bucket."""
+        number = self.number
+        before = KEYS.event(0, source_of("supervisor", number - 2), 1, "final")
+        resumed = KEYS.event(0, source_of("client", number - 1), 1, "resumed")
+        for key in (KEYS.intent(number), *((resumed, before) if number > 1 else (KEYS.plan,))):
+            with suppress(MissingError):
+                return self._files.age_s(key)
+        return math.inf
 
     @property
     def over(self) -> bool:
@@ -53,7 +104,7 @@ class LatestJob:
         created = self.created(self.number) or self._find_by_label(self.number)
         self.lost = ""
         if created is None:
-            self.vendor, self.lost = None, self._why_lost(self.number)
+            self.vendor, self.lost = None, self._why_lost()
             return
         known = self.vendor is not None and self.vendor.name == created.name
         if known and self.over and has_ended(self._plan.paths):
@@ -68,9 +119,9 @@ class LatestJob:
                 raise
 
     def restore(self) -> None:
-        final = next((event for event in reversed(self._events("final")) if event.data.get("job")), None)
-        if final is not None:
-            self.vendor = states.job_of(final)
+        finals = [event for event in self._events("final") if event.data.get("job")]
+        if finals:
+            self.vendor = states.job_of(max(finals, key=lambda event: int(event.source.partition("-")[2] or 0)))
 
     def notes(self) -> list[Mapping[str, object]]:
         """Return what went wrong before its job was created."""
@@ -111,20 +162,23 @@ class LatestJob:
         found = create_job.find_labelled(self.client, self._regions, self._plan.run_id, number)
         if not found:
             return None
-        job = CreatedJob(name=found[0].name, unsure=True)
-        self._created[number] = create_job.record_created(self._store, self.client, number, job)
-        return self._created[number]
+        job = CreatedJob(name=found[0].name, unsure=True, place=create_job.place_of(found[0], self.place))
+        created = create_job.record_created(self._store, self.client, number, job)
+        if not created.name:
+            # The run was cancelled before, and this job with it.
+            return None
+        self._created[number] = created
+        return created
 
-    def _why_lost(self, number: int) -> str:
+    def _why_lost(self) -> str:
         """Return why no job will be created any more, or "" while one may be."""
-        resumed = f"{KEYS.events}/0000.{source_of('client', number - 1)}.000001.resumed.json"
-        for key in (KEYS.intent(number), resumed if number > 1 else KEYS.plan):
-            with suppress(MissingError):
-                if self._files.age_s(key) < _START_LIMIT_S:
-                    return ""
-                who = service.service_name()
-                return f"The process that should have created its job ended too early, and {who} has no such job."
-        return "Its job was never requested."
+        age_s = self.requested_age_s()
+        if age_s < _START_LIMIT_S:
+            return ""
+        if age_s == math.inf:
+            return "Its job was never requested."
+        who = service.service_name()
+        return f"The process that should have created its job ended too early, and {who} has no such job."
 
-    def _events(self, kind: str) -> list[Event]:
-        return read_events(self._plan.paths, (kind,)) if os.path.isdir(self._plan.paths.events) else []
+    def _events(self, *kinds: str) -> list[Event]:
+        return read_events(self._plan.paths, kinds) if os.path.isdir(self._plan.paths.events) else []

@@ -43,6 +43,11 @@ def at(plan: Plan, place: Place | None = None) -> Plan:
     return plan.in_place(*options.at(place or options.places_for(resources)[0], resources))
 
 
+def index(plan: Plan, place: Place | None) -> int:
+    """Return the number of a place in the order of the plan's places, from 0."""
+    return Vertex.of(plan.target).places_for(plan.job.resources).index(place) if place else 0
+
+
 def url(plan: Plan, place: Place | None = None) -> str:
     """Return where the job is created, by default in the plan's first place."""
     options = Vertex.of(at(plan, place).target)
@@ -87,23 +92,24 @@ def render(
     `bucket_region` is where the root's bucket is, "" if only the plan may know. Values of `copied` variables that are missing
     here are "***".
     """
+    spec = RootPaths(plan.root).run(plan.run_id).launch_spec(number, index(plan, place))
     plan = at(plan, place)
     root = RootPaths(plan.root)
     loader_arguments = [root.root.split("/")[2], _key(root.entrypoint(entrypoint)), entrypoint]
-    arguments = [*loader_arguments, _key(root.run(plan.run_id).launch_spec(number)), spec_digest]
+    arguments = [*loader_arguments, _key(spec), spec_digest]
     container = {
         "imageUri": Vertex.of(plan.target).image or NO_IMAGE,
         "args": arguments,
         "env": [{"name": name, "value": value} for name, value in _variables(plan, copied or {}).items()],
     }
-    spec = {
+    job = {
         "workerPoolSpecs": _pools(plan, container),
         **_scheduling(plan),
         **_output(plan, bucket_region or region_of_bucket(plan.facts)),
     }
     if Vertex.of(plan.target).service_account:
-        spec["serviceAccount"] = Vertex.of(plan.target).service_account
-    body = {"displayName": plan.run_id, "labels": _labels(plan, number), "jobSpec": spec}
+        job["serviceAccount"] = Vertex.of(plan.target).service_account
+    body = {"displayName": plan.run_id, "labels": _labels(plan, number), "jobSpec": job}
     patched: dict[str, Any] = _patched(body, Vertex.of(plan.target).raw)
     return patched
 

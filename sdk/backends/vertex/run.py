@@ -1,7 +1,8 @@
 """The handle of a run on Vertex AI: its records in the bucket, its job at the vendor, and the resulting status.
 
 Such a run has no supervisor. Its tasks write their records, the vendor restarts tasks on preempted machines, and the first
-client that sees the end of the job writes the verdict, which then holds for everyone.
+client that sees the end of the job records what follows, which then holds for everyone: a verdict, or another job. Only
+clients that wait for the run let another job follow (`attending`), and those that look leave that to them.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import json
 import os
 import shutil
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 from ...clock import Clock
 from ...errors import AccessError, PodliftError, StoreError
 from ...logs import logger
-from ...records.events import Event, source_of
+from ...records import spending
+from ...records.events import Event
 from ...records.recorder import has_ended, read_events
 from ...records.timeline import NOW, Moment
 from ...runtime.container.tail import TAIL_BYTES
@@ -26,14 +29,13 @@ from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...status import Progress, Reason, State, Status
 from ...storage import emulator, trees
-from ...storage.gcs.store import GcsStore
-from ...storage.store import create
 from ...text import size
 from ..base import LogLine
 from ..folder import CopiedRun
-from . import history, logs, service, states, tails
-from .create_job import KEYS, CreatedJob
+from . import final_record, history, logs, resubmit, service, states, tails
+from .create_job import CreatedJob
 from .latest_job import LatestJob
+from .waiting import Resubmission, WaitingLease
 
 _log = logger("backends.vertex")
 
@@ -42,6 +44,10 @@ _PROGRESS_S = 5.0
 _CANCEL_MARGIN_S = 15.0
 # A job's error text is available about a minute after its end.
 _ERROR_TEXT_S = 120.0
+_NOBODY_WAITED = (
+    "The retry budget allows another job, but no process waited for the run and could submit one. Next: podlift resume, then "
+    "podlift wait."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +75,10 @@ class VertexRun(CopiedRun):
         self._options = Vertex.of(plan.target)
         self._store = self._copy.store
         self._job = LatestJob(plan, self._store, clock)
-        self._cancelled = False
+        self._lease = WaitingLease(plan.url, self._store, clock)
+        self._attended: Resubmission | None = None
+        self._continuing = False  # the job has ended, and those who wait are about to submit another
+        self._cancelled = ""  # the name of the job that was cancelled at the end of its grace
         self._progress_read = -_PROGRESS_S
 
     def _download(self, *, logs: bool) -> None:
@@ -79,27 +88,68 @@ class VertexRun(CopiedRun):
             if has_ended(self._plan.paths):
                 self._job.restore()
                 return
-        # Queried first, so that everything that tasks wrote before the end of the job is read.
-        self._job.refresh()
-        self._copy.refresh(self._plan.tasks, logs=logs)
-        if has_ended(self._plan.paths) or self._job.vendor is None:
+        while True:
+            number = self._job.number
+            # Queried first, so that everything that tasks wrote before the end of the job is read.
+            self._job.refresh()
+            self._copy.refresh(self._plan.tasks, logs=logs)
+            if self._job.number == number:
+                break
+        self._continuing = False
+        if has_ended(self._plan.paths):
             return
-        if self._job.over:
-            self._conclude(self._job.vendor)
-        else:
+        if not self._job.is_created:
+            if self._cancel_requests():
+                self._end_without_job()
+        elif self._job.over:
+            self._conclude()
+        elif self._job.vendor is not None:
             self._enforce_cancel(self._job.vendor)
         self._job.cancel_strays()
 
     def supervised(self) -> bool:
         self.refresh()
-        return not (self._job.lost or has_ended(self._plan.paths))
+        return not ((self._job.lost and not self._continuing) or has_ended(self._plan.paths))
 
     def merge(self, status: Status) -> Status:
         found = states.merge(status, self._job.vendor, project=str(self._options.project), emulator=self._emulator)
+        if not has_ended(self._plan.paths):
+            found = self._spent().merged(found)
+        if self._continuing and not found.state.terminal:
+            return replace(found, state=State.RUNNING, reason=Reason.RESTARTING)
         if found.state is State.LOST and self._job.lost and found.failure is not None:
             lost = replace(found.failure, message=self._job.lost)
             return replace(found, reason=Reason.JOB_LOST, failure=lost)
         return found
+
+    @contextmanager
+    def attending(self) -> Iterator[Callable[[], None]]:
+        """Submit the next job of the run whenever one is to follow, as long as the function that this yields is called."""
+        missing = [name for name in self._plan.job.copied if name not in os.environ]
+        if missing:
+            _log.warning(
+                f"This process cannot submit another job if this one is taken away: {', '.join(missing)} is not set here, and "
+                "the program needs it."
+            )
+            yield lambda: None
+            return
+        self._attended = Resubmission(self._plan, self._copy.store, self._job, self._clock)
+        try:
+            yield self._attend
+        finally:
+            attended, self._attended = self._attended, None
+            with suppress(StoreError):
+                attended.lease.release()
+
+    def _attend(self) -> None:
+        self.refresh()
+        if self._attended is None or has_ended(self._plan.paths):
+            return
+        if not self._attended.gave_up:
+            self._attended.lease.renew()
+        if self._attended.submit_next():
+            # The next refresh must not be skipped.
+            self._refreshed.clear()
 
     def progress(self) -> Progress | None:
         """Return the training progress in the latest heartbeat, which its first container writes every ten seconds."""
@@ -126,7 +176,7 @@ class VertexRun(CopiedRun):
             job,
             self._job.notes(),
             log,
-            provisioning=self._options.provisioning,
+            provisioning=self._provisioning,
             now=self._clock.now(),
         )
         return [
@@ -165,15 +215,25 @@ class VertexRun(CopiedRun):
                     logs.query, str(self._options.project), created.id, polling=self._polling, clock=self._clock
                 )
                 following = follow and number == self._job.number
-                found = reader.follow(replica, self._has_ended) if following else reader.read(replica)
+                ended = partial(self._has_ended, number)
+                found = reader.follow(replica, ended) if following else reader.read(replica)
                 tasks = [name for key, name in names.items() if name != logs.SERVICE and replica in (None, key)]
                 shown = logs.lines(found, names, self._attempt_at, attempt)
                 for line in _or_kept(shown, self._kept(number, attempt, tasks)):
                     own = line.task == logs.SERVICE
                     yield replace(line, text=self._quoted(line.text)) if own else line
-            if number >= self._job.number:
+            if not self._follows(number, follow):
                 return
             number += 1
+
+    def _follows(self, number: int, wait: bool) -> bool:
+        """Return whether another job follows this one; `wait` until that is decided."""
+        while number >= self._job.number:
+            if not wait or has_ended(self._plan.paths) or (self._job.lost and not self._continuing):
+                return False
+            self._clock.sleep(self._polling.poll_s)
+            self.refresh()
+        return True
 
     def _kept(self, job: int, attempt: int | None, tasks: list[str]) -> Iterator[LogLine]:
         """Yield the lines in the run's directory of those attempts of a job that have started by then."""
@@ -202,55 +262,113 @@ class VertexRun(CopiedRun):
     def _started(self) -> list[Event]:
         return read_events(self._plan.paths, ("attempt_started",))
 
-    def _has_ended(self) -> tuple[bool, float]:
+    def _has_ended(self, number: int) -> tuple[bool, float]:
         self.refresh()
+        if number < self._job.number:
+            # Another job follows it.
+            return True, self._clock.now()
         job = self._job.vendor
         return self._job.over, (job.ended or 0.0) if job is not None else 0.0
 
     def cancel(self, grace_s: float) -> None:
-        """Leave a cancel request for the tasks. Cancel the job itself if it does not run yet, or without a grace."""
+        """Leave a cancel request for the tasks. Cancel the job itself if it does not run yet, or without a grace.
+
+        The request counts for this job and for those that follow it, so that it holds also if this process ends here.
+        """
         self.refresh()
         self._copy.request_cancel(self._job.number - 1, grace_s)
-        if self._job.vendor is None and self._job.write_tombstone():
-            data = {"state": State.CANCELLED.value, "reason": Reason.CANCELLED.value, "failure": None}
-            write_verdict(self._store, self._job.number, self._clock.now(), {**data, "vendor": "", "job": ""})
+        # Another process may just have decided that a job follows, before it could see the request.
+        self._refreshed.clear()
+        self.refresh()
         job = self._job.vendor
         if job is not None and not job.over and (grace_s <= 0 or job.is_waiting):
             self._job.client.cancel(job.name)
         # The next refresh must not be skipped.
         self._refreshed.clear()
 
+    def _end_without_job(self) -> None:
+        """End a cancelled run that has no job at this moment."""
+        if self._job.write_tombstone():
+            data = {"state": State.CANCELLED.value, "reason": Reason.CANCELLED.value, "failure": None}
+            number = self._job.number
+            final_record.write(self._store, number, self._clock.now(), {**data, "vendor": "", "job": ""})
+            self._copy.refresh(self._plan.tasks, logs=True)
+
     def _enforce_cancel(self, job: states.VendorJob) -> None:
-        if self._cancelled:
+        if self._cancelled == job.name:
             return
         now = self._clock.now()
         if any(now >= each.requested_at + each.grace_s + _CANCEL_MARGIN_S for each in self._cancel_requests()):
             self._job.client.cancel(job.name)
-            self._cancelled = True
+            self._cancelled = job.name
 
     def _cancel_requests(self) -> list[CancelRequest]:
-        keys = self._copy.cancel_requests(self._job.number - 1)
+        keys = self._copy.cancel_requests(self._job.number - 1, self._job.first - 1)
         return [CancelRequest.parse(bytes(self._store.get(key))) for key in keys]
 
-    def _conclude(self, job: states.VendorJob) -> None:
-        """Write the verdict, unless another client was faster, and download it."""
+    def _conclude(self) -> None:
+        """Record what follows the end of the job, unless another client was faster, and download that."""
+        requests = self._cancel_requests()
+        verdict = self._verdict(min((each.requested_at for each in requests), default=None))
+        if verdict is None:
+            return
+        ended = resubmit.JobEnd(
+            plan=self._plan,
+            number=self._job.number,
+            first=self._job.first,
+            place=self._job.place,
+            verdict=verdict,
+            events=read_events(self._plan.paths),
+            now=self._clock.now(),
+        )
+        # A cancelled run never continues.
+        followed = {"why": ""} if requests else resubmit.following(ended)
+        if "continues" in followed and (self._attended is None or self._attended.gave_up):
+            if self._lease.is_held():
+                self._continuing = True
+                return
+            followed = {"why": _NOBODY_WAITED}
+        if self._job.vendor is None and "continues" not in followed:
+            # Without a verdict, a lost job may be found again.
+            return
+        time = self._job.vendor.ended if self._job.vendor else None
+        final_record.write(self._store, self._job.number, time or self._clock.now(), {**verdict, **followed})
+        self._copy.refresh(self._plan.tasks, logs=True)
+
+    def _verdict(self, cancel_requested_at: float | None) -> dict[str, object] | None:
+        """Return the verdict on the run if no job follows the one that has ended; None while it is not explained yet."""
+        job = self._job.vendor
+        if job is None:
+            failure = {"task": "", "message": self._job.lost, "traceback": "", "log": ""}
+            state, reason = State.FAILED.value, Reason.JOB_LOST.value
+            return {"state": state, "reason": reason, "failure": failure, "vendor": "", "job": ""}
         ended = states.EndedJob(
             events=read_events(self._plan.paths),
             job=job,
             tasks=self._plan.tasks,
-            cancel_requested_at=min((each.requested_at for each in self._cancel_requests()), default=None),
-            provisioning=self._options.provisioning,
-            timeout_s=self._plan.job.limits.timeout_s,
+            cancel_requested_at=cancel_requested_at,
+            provisioning=self._provisioning,
+            timeout_s=self._job.timeout_s,
             emulator=self._emulator,
         )
         if not states.is_explained(ended) and self._clock.now() < (job.ended or 0.0) + _ERROR_TEXT_S:
-            return
+            return None
         replica = states.silent_replica(ended)
         if replica:
             output = logs.last_output(logs.query, str(self._options.project), job.id, replica)
             ended = replace(ended, last_output=output)
-        write_verdict(self._store, self._job.number, job.ended or self._clock.now(), states.verdict(ended))
-        self._copy.refresh(self._plan.tasks, logs=True)
+        return {**states.verdict(ended), **spending.booked(self._spent())}
+
+    @property
+    def _provisioning(self) -> str:
+        """The provisioning of the latest job."""
+        return str(self._options.places_for(self._plan.job.resources)[self._job.place].provisioning)
+
+    def _spent(self) -> spending.Spent:
+        """Return what the latest job has spent so far."""
+        job = self._job.vendor
+        until = None if job is None else job.ended or self._clock.now()
+        return spending.spent(job and job.started, until, resubmit.price(self._plan, self._job.place))
 
 
 def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:
@@ -274,9 +392,3 @@ def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogL
                 f"{why.rstrip('.')}. These lines are the last {size(TAIL_BYTES)} of each task, from the run's directory."
             )
         yield line
-
-
-def write_verdict(store: GcsStore, number: int, time: float, data: Mapping[str, object]) -> None:
-    source = source_of("supervisor", number - 1)
-    event = Event(attempt=0, source=source, sequence=1, kind="final", time=time, data=dict(data))
-    create(store, KEYS.event(0, source, 1, "final"), event.to_json())

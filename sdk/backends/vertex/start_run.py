@@ -5,30 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...checks import vertex_online
 from ...clock import Clock, SystemClock
 from ...errors import InputError, PodliftError
-from ...packaging.runtime_archive import entrypoint_file, runtime_archive
-from ...records.recorder import known_resumes
+from ...records.events import last_resume
+from ...records.recorder import known_resumes, read_events
 from ...records.sync import push
-from ...records.sync.index import SYNC_RETRY, SyncedRun
+from ...records.sync.index import SYNC_RETRY, SyncedRun, in_parallel
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
-from ...spec.policies import Vertex
-from ...spec.values import changed
-from ...status import Reason, State
+from ...spec.policies import Place, Vertex
 from ...storage import cache, emulator, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ..base import Request
-from . import client, create_job, locations, service
+from . import client, create_job, final_record, locations, service
 from . import request as job_request
-from .create_job import JobCreation, JobNotCreatedError, JobRequest
-from .run import write_verdict
+from .create_job import JobCreation, JobNotCreatedError, JobRequest, PlacedRequest
 
 _REGIONAL = "region"
 
@@ -57,63 +56,128 @@ def check(request: Request) -> None:
 def start(request: Request) -> None:
     plan, clock = request.plan, SystemClock()
     number = known_resumes(plan.paths) + 1
-    store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
-    created = create_job.read_created(store, number)
-    if created is not None and created.name:
-        return
-    entrypoint, spec_digest = _upload(plan, number, store, clock)
-    jobs = client.JobClient(str(Vertex.of(plan.target).project), clock=clock)
     try:
-        JobCreation(_job_request(plan, number, entrypoint, spec_digest), store, jobs, clock).ensure()
+        creation(plan, number, clock, upload_archives(plan)).ensure()
     except JobNotCreatedError as error:
-        state = State.CANCELLED if error.reason is Reason.CANCELLED else State.FAILED
-        failure = {"task": "", "message": str(error), "traceback": "", "log": ""} if state is State.FAILED else None
-        about = {"vendor": "", "job": "", "notes": list(error.notes)}
-        data = {"state": state.value, "reason": error.reason.value, "failure": failure, **about}
-        write_verdict(store, number, clock.now(), data)
+        store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
+        final_record.write(store, number, clock.now(), final_record.of_rejection(error))
         raise PodliftError(
             f"The run {plan.run_id} was not started. {error} Next: podlift resume {plan.url} tries again."
         ) from error
 
 
-def _upload(plan: Plan, number: int, store: GcsStore, clock: Clock) -> tuple[str, str]:
-    """Upload records, archives and the launch spec. Return the sha256 of the entrypoint and of the launch spec."""
+@dataclass(frozen=True, kw_only=True)
+class Archives:
+    """The sha256 of what every container starts with, and which is in the root."""
+
+    runtime: str
+    entrypoint: str
+
+
+def upload_archives(plan: Plan) -> Archives:
+    """Upload podlift itself. A removal by prune that runs now keeps it, or has removed it before."""
+    from ...packaging.runtime_archive import entrypoint_file, runtime_archive
+
     root = RootPaths(plan.root)
-    archive = runtime_archive(cache.cache_folder(os.environ))
-    entrypoint = entrypoint_file()
-    copy = SyncedRun(plan.paths, plan.url, clock)
-    records = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
-    spec = json.dumps(job_request.launch_spec(plan, number, archive.digest), sort_keys=True).encode()
-    key = create_job.KEYS.launch_spec(number)
-    with ThreadPoolExecutor(4) as pool:
-        ours = pool.submit(create, store, key, spec)
-        others: list[Future[Any]] = [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]
-        # Before the job is created: a removal by prune that runs now keeps them, or has removed them before.
-        others.append(pool.submit(push.upload_archive, str(archive.path), root.runtime(archive.digest)))
-        others.append(pool.submit(push.upload_archive, str(entrypoint.path), root.entrypoint(entrypoint.digest)))
-        for each in others:
-            each.result()
-    # Another process may have written it before, and containers read that one.
-    spec = spec if ours.result() else bytes(store.get(key))
-    return entrypoint.digest, hashlib.sha256(spec).hexdigest()
+    archive, entrypoint = runtime_archive(cache.cache_folder(os.environ)), entrypoint_file()
+    wanted = ((archive, root.runtime(archive.digest)), (entrypoint, root.entrypoint(entrypoint.digest)))
+    in_parallel(lambda each: push.upload_archive(str(each[0].path), each[1]), wanted)
+    return Archives(runtime=archive.digest, entrypoint=entrypoint.digest)
 
 
-def _job_request(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> JobRequest:
-    options = Vertex.of(plan.target)
-    places = options.places_for(plan.job.resources)
-    # One request fits every region with the same machines.
-    alike = [place.region for place in places if changed(place, region="") == changed(places[0], region="")]
+def creation(
+    plan: Plan,
+    number: int,
+    clock: Clock,
+    archives: Archives,
+    *,
+    place: int = 0,
+    timeout_s: float | None = None,
+) -> JobCreation:
+    """Upload what the containers of a job need, and return its creation.
+
+    Args:
+        plan: the plan of the run.
+        number: the number of the job within the run, from 1.
+        clock: what time it is.
+        archives: what every container starts with.
+        place: the first place to ask, in the order of the plan's places.
+        timeout_s: the time limit of the job; None for that of the plan.
+    """
+    store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
+    jobs = client.JobClient(str(Vertex.of(plan.target).project), clock=clock)
+    if timeout_s is not None:
+        limits = replace(plan.job.limits, timeout_s=timeout_s)
+        plan = replace(plan, job=replace(plan.job, limits=limits))
+    files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
+    return JobCreation(_job_request(plan, number, store, clock, archives, place), store, jobs, clock, files.age_s)
+
+
+def _job_request(plan: Plan, number: int, store: GcsStore, clock: Clock, archives: Archives, first: int) -> JobRequest:
+    """Upload what the job needs, and return its requests, one for each place from `first` on."""
+    places = dict(list(enumerate(Vertex.of(plan.target).places_for(plan.job.resources)))[first:])
+    digests = _upload(plan, number, store, clock, places, archives.runtime)
     # Values copied from the caller's environment are part of the request, but are never stored.
     values = {name: os.environ[name] for name in plan.job.copied if name in os.environ}
-    return JobRequest(
-        run_id=plan.run_id,
-        number=number,
-        regions=alike,
-        redacted_body=job_request.render(plan, number=number, entrypoint=entrypoint, spec_digest=spec_digest),
-        body=job_request.render(plan, number=number, entrypoint=entrypoint, spec_digest=spec_digest, copied=values),
-        excluded=lambda region: _why_excluded(plan, region),
-        provisioning=str(places[0].provisioning),
-    )
+    about: dict[str, Any] = {
+        "number": number,
+        "entrypoint": archives.entrypoint,
+        "bucket_region": _bucket_region(plan, places),
+    }
+    requests = []
+    for index, place in places.items():
+        about |= {"place": place, "spec_digest": digests[index]}
+        redacted, body = (_labelled(job_request.render(plan, **about, copied=copied), index) for copied in ({}, values))
+        requests.append(
+            PlacedRequest(
+                place=index,
+                region=place.region,
+                redacted_body=redacted,
+                body=body,
+                provisioning=str(place.provisioning),
+            )
+        )
+    asked = JobRequest(run_id=plan.run_id, number=number, requests=requests)
+    # Places are chosen on purpose, and their jobs use the bucket from any region.
+    named = bool(Vertex.of(plan.target).places)
+    return asked if named else replace(asked, excluded=lambda region: _why_excluded(plan, region))
+
+
+def _bucket_region(plan: Plan, places: Mapping[int, Place]) -> str:
+    """Return the region of the root's bucket if that matters and is known, else ""."""
+    if len({place.region for place in places.values()} | {Vertex.of(plan.target).place_regions[0]}) == 1:
+        return ""
+    about = BucketFiles(plan.root, retry=INTERACTIVE).bucket_info()
+    return str(about.get("location", "")).lower() if about.get("locationType") == _REGIONAL else ""
+
+
+def _labelled(body: dict[str, Any], place: int) -> dict[str, Any]:
+    return {**body, "labels": {**(body.get("labels") or {}), create_job.PLACE: str(place)}} if place else body
+
+
+def _upload(
+    plan: Plan, number: int, store: GcsStore, clock: Clock, places: Mapping[int, Place], runtime: str
+) -> dict[int, str]:
+    """Upload records and launch specs, and return the sha256 of each place's launch spec."""
+    copy = SyncedRun(plan.paths, plan.url, clock)
+    records = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
+    resumes = last_resume(read_events(plan.paths, ("resumed",)))
+    with ThreadPoolExecutor(4) as pool:
+        specs = {
+            index: pool.submit(_create_spec, store, plan, number, index, place, runtime, resumes)
+            for index, place in places.items()
+        }
+        for each in [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]:
+            each.result()
+    return {index: each.result() for index, each in specs.items()}
+
+
+def _create_spec(store: GcsStore, plan: Plan, number: int, index: int, place: Place, runtime: str, resumes: int) -> str:
+    """Create the launch spec of a job in a place, and return its sha256."""
+    about = {**job_request.launch_spec(plan, number, runtime, place), "resumes_by_users": resumes}
+    spec, key = json.dumps(about, sort_keys=True).encode(), create_job.KEYS.launch_spec(number, index)
+    # Another process may have written it before, and containers read that one.
+    return hashlib.sha256(spec if create(store, key, spec) else bytes(store.get(key))).hexdigest()
 
 
 def _why_excluded(plan: Plan, region: str) -> str:

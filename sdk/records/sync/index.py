@@ -25,6 +25,7 @@ from ...storage.gcs.store import GcsStore
 from ...storage.locking import file_lock
 from ...storage.retry import RetryPolicy
 from ...storage.trees import put_link
+from .. import cancels
 from ..recorder import position, read_file
 
 KEYS = RunPaths("")
@@ -175,10 +176,9 @@ class SyncedRun:
         request = json.dumps({"grace_s": float(grace_s), "requested_at": self._clock.now()}).encode()
         self.store.put_new(KEYS.remote_cancel_request(resumes, uuid4().hex[:12]), [request])
 
-    def cancel_requests(self, resumes: int) -> list[str]:
-        """Return the keys of the cancel requests for that supervisor."""
-        prefix = KEYS.remote_cancel_request(resumes, "").removesuffix(".cancel.json")
-        return [found.key for found in self.store.list(prefix)]
+    def cancel_requests(self, resumes: int, since: int | None = None) -> list[str]:
+        """Return the keys of the cancel requests for that supervisor, or for those from `since` on."""
+        return cancels.requests(self.store, resumes, resumes if since is None else since)
 
     def pull_plan(self) -> None:
         """Download the run's plan. Raises MissingError if there is no run."""

@@ -22,7 +22,7 @@ from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import AccessError, InputError, PodliftError
 from ...process.redirect import start
-from ...records import outputs
+from ...records import cancels, outputs
 from ...records.events import Event, error_of, first_failure, is_collateral, reason_of
 from ...records.recorder import Recorder, last_step, read_events
 from ...records.restarts import EndedAttempt, decide
@@ -55,7 +55,8 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
         task = identity.task_of(os.environ, payload.tasks)
         job = int(launch_spec["job"])
         store = open_store(launch_spec["run"])
-        if _is_cancelled(store, job - 1):
+        resumes = int(launch_spec.get("resumes_by_users", job - 1))
+        if cancels.requests(store, job - 1, resumes):
             # Needed even if no client watches the run: a job may start after the process that created it has ended.
             _log.info("the run was cancelled: its program is not started")
             return EXIT_CANCELLED
@@ -70,6 +71,7 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
             store=payload.store or RunPaths(launch_spec["run"]).store,
             bucket_url=launch_spec["run"],
             resumes=job - 1,
+            resumes_by_users=resumes,
             vendor=posixpath.join(home, "runtime", "vendor"),
         )
         dirs = ContainerDirs(home=home, installed=installed, paths=paths)
@@ -188,7 +190,7 @@ class Agent:
         try:
             # The other agents need this task's records before this one reads theirs.
             uploader.flush(within_s)
-            cancelled = code != 0 and _is_cancelled(self.store, self.payload.resumes)
+            cancelled = code != 0 and self._is_cancelled()
             restart, why = self._decide(code, reason, step, collateral=collateral)
             exit_code = exit_codes.code_of(code, collateral=collateral, cancelled=cancelled, restart=restart)
         except PodliftError as error:
@@ -232,6 +234,9 @@ class Agent:
         decision = decide([*ends, this], self.retry, drill=bool(self.payload.drill))
         return decision.restart, decision.why
 
+    def _is_cancelled(self) -> bool:
+        return bool(cancels.requests(self.store, self.payload.resumes, self.payload.resumes_by_users))
+
     def _failure_details(self, failure: Event) -> dict[str, object]:
         message = f"{self.task} failed: {error_of(failure)}"
         return {"task": self.task, "message": message, "traceback": failure.data["traceback"], "log": ""}
@@ -274,7 +279,3 @@ def _upload_failed(error: PodliftError) -> bool:
     """Report it, and return whether access was denied, which no restart changes."""
     _log.error(f"this task's records and outputs could not be uploaded: {error}")
     return isinstance(error, AccessError)
-
-
-def _is_cancelled(store: Store, resumes: int) -> bool:
-    return next(iter(store.list(f"{_KEYS.control}/{resumes:04d}-")), None) is not None

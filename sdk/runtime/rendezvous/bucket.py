@@ -17,6 +17,7 @@ from typing import Literal
 from ...clock import Clock, SystemClock
 from ...errors import AlreadyExistsError, MissingError, PodliftError, StoreError
 from ...logs import logger
+from ...records import cancels
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
 from ...storage.registry import open_store
@@ -198,7 +199,7 @@ class BucketRendezvous:
             return
         self._polled = now
         preempted = f"{_KEYS.preempted(self.payload.attempt)}/"
-        if _any(store, f"{_KEYS.control}/{self.payload.resumes:04d}-"):
+        if cancels.requests(store, self.payload.resumes, self.payload.resumes_by_users):
             self._shared.swap(lambda state: replace(state, requested="stop"))
         elif state.preempted or (not self.alone and _any(store, preempted)):
             self._shared.swap(lambda state: replace(state, requested="preempt"))

@@ -15,6 +15,7 @@ from sdk.backends.vertex.create_job import (
     JobCreation,
     JobNotCreatedError,
     JobRequest,
+    PlacedRequest,
     cancel_strays,
     read_created,
     read_notes,
@@ -84,14 +85,18 @@ def store(tmp_path: Path) -> PosixStore:
 
 
 def creation(store: PosixStore, service: Service, clock: FakeClock, **more: Any) -> JobCreation:
-    given = {
-        "run_id": "r-aaaaaa",
-        "number": 1,
-        "regions": REGIONS,
-        "redacted_body": {"displayName": "r"},
-        "body": {"displayName": "r"},
-    }
-    return JobCreation(JobRequest(**{**given, **more}), store, service, clock)
+    body = {"displayName": "r"}
+    requests = [
+        PlacedRequest(place=place, region=region, redacted_body=body, body=body) for place, region in enumerate(REGIONS)
+    ]
+    given = {"run_id": "r-aaaaaa", "number": 1, "requests": requests}
+    request: Any = JobRequest(**{**given, **more})
+
+    def age_s(key: str) -> float:
+        # An intent that says nothing is from long ago.
+        return clock.now() - float(json.loads(bytes(store.get(key))).get("renewed", 0.0))
+
+    return JobCreation(request, store, service, clock, age_s)
 
 
 def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock: FakeClock) -> None:
@@ -101,7 +106,7 @@ def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock
         intent = json.loads(bytes(store.get("jobs/0001.intent.json")))
         assert intent["body"] == {"displayName": "r"}
         assert intent["nonce"]
-        assert intent["created"] == 1000.0
+        assert intent["renewed"] == 1000.0
 
     service.before = look
     made = creation(store, service, clock).ensure()
@@ -263,17 +268,25 @@ def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: FakeCl
 
         def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]:
             if not other.creates:
-                other.creates.append("...")
                 creation(store, other, FakeClock()).ensure()
-                bytes(store.get("jobs/0001.created.json"))
                 store.delete("jobs/0001.created.json")  # this one does not see it yet
             return []
 
     looking = Looking(clock)
-    with pytest.raises(OutcomeUnknownError, match="Another process"):
-        creation(store, looking, clock).ensure()
-    assert len(other.jobs) == 1
-    assert looking.creates == []
+    assert creation(store, looking, clock).attempt() is None
+    assert (len(other.jobs), looking.creates) == (1, [])
+
+
+def test_a_client_waits_for_another_one_that_is_creating_the_job(store: PosixStore, clock: FakeClock) -> None:
+    other, service = Service(clock), Service(clock)
+
+    def meanwhile() -> None:
+        assert creation(store, service, clock).attempt() is None
+
+    other.before = meanwhile
+    made = creation(store, other, clock).ensure()
+    assert creation(store, service, clock).ensure() == made
+    assert service.creates == []
 
 
 def test_of_two_jobs_the_one_that_was_noted_first_stays(store: PosixStore, clock: FakeClock) -> None:

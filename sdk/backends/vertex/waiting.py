@@ -1,0 +1,112 @@
+"""What a process does that waits for a run: it holds a lease, decides whether another job follows, and submits it.
+
+While the lease is held, those who only look leave that decision to its holders.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from contextlib import suppress
+
+from ...clock import Clock
+from ...errors import ConflictError, MissingError
+from ...logs import logger
+from ...records.plans import read_plan
+from ...records.sync.index import SYNC_RETRY
+from ...spec.plan import Plan
+from ...status import Reason
+from ...storage.gcs.files import BucketFiles
+from ...storage.store import Store
+from . import create_job, final_record, start_run
+from .create_job import KEYS, JobNotCreatedError
+from .latest_job import LatestJob
+
+_log = logger("backends.vertex")
+
+RENEW_S, EXPIRES_S = 20.0, 120.0
+
+
+class WaitingLease:
+    """One process's side of it. Several may hold it at a time: each overwrites the object."""
+
+    def __init__(self, url: str, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._files = BucketFiles(url, retry=SYNC_RETRY, clock=clock)
+        self._holder, self._generation, self._renewed = secrets.token_hex(8), "", -math.inf
+
+    def renew(self) -> None:
+        """Hold the lease, or go on holding it."""
+        if self._clock.monotonic() - self._renewed < RENEW_S:
+            return
+        data = json.dumps({"holder": self._holder, "time": self._clock.now()}).encode()
+        expected: str | None = None
+        with suppress(MissingError):
+            expected = self._store.stat(KEYS.waiting).generation
+        # Another one that renews it at this moment holds it, too.
+        with suppress(ConflictError):
+            self._generation = self._store.swap(KEYS.waiting, [data], expected=expected).generation
+        self._renewed = self._clock.monotonic()
+
+    def release(self) -> None:
+        """Stop holding it. Others who hold it renew it."""
+        if self._generation:
+            with suppress(MissingError, ConflictError):
+                self._store.delete(KEYS.waiting, generation=self._generation)
+
+    def is_held(self) -> bool:
+        """True if any process holds it."""
+        with suppress(MissingError):
+            return self._files.age_s(KEYS.waiting) < EXPIRES_S
+        return False
+
+
+class Resubmission:
+    """What a process that waits for a run does when its job has ended: it decides that another follows, and submits it."""
+
+    def __init__(self, plan: Plan, store: Store, job: LatestJob, clock: Clock) -> None:
+        self.lease = WaitingLease(plan.url, store, clock)
+        self._plan, self._store, self._job, self._clock = plan, store, job, clock
+        self._told = job.number
+        self.gave_up = False  # this process only looks from now on
+
+    def submit_next(self) -> bool:
+        """Submit the latest job if it does not exist and nobody else is about to; True if that has changed anything."""
+        self._tell()
+        job = self._job
+        if self.gave_up or job.is_created or not self._is_due():
+            return False
+        # A resume may have changed the code.
+        plan, limit_s = read_plan(self._plan.paths, self._plan.root), job.timeout_s if job.begun else None
+        try:
+            archives = start_run.upload_archives(plan)
+            new = start_run.creation(plan, job.number, self._clock, archives, place=job.place, timeout_s=limit_s)
+            return new.attempt() is not None
+        except JobNotCreatedError as error:
+            if error.reason is Reason.PERMISSION:
+                # Another process may have the right.
+                self.lease.release()
+                self.gave_up = True
+                _log.warning(
+                    f"This process may not submit the next job of the run, and only looks from now on. {error}"
+                )
+                return False
+            final_record.write(self._store, job.number, self._clock.now(), final_record.of_rejection(error))
+            return True
+
+    def _is_due(self) -> bool:
+        job, requested_s = self._job, self._job.intent_age_s()
+        if requested_s is not None:
+            return requested_s >= create_job.LEASE_S
+        begun = job.begun
+        if begun is not None:
+            return self._clock.now() >= float(begun.data["continues"]["after"])
+        # The process that submitted or resumed the run may be alive. After some minutes the run counts as lost.
+        return not job.lost and job.requested_age_s() >= create_job.LEASE_S
+
+    def _tell(self) -> None:
+        """Log one line for each job that another one follows."""
+        for event in self._job.continued(self._told):
+            self._told = int(event.data["number"]) + 1
+            _log.info(f"Job {event.data['number']} ended ({event.data['reason']}). {event.data['why']}")

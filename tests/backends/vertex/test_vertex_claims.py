@@ -1,0 +1,212 @@
+"""Who creates a job holds a claim: killed at any step, or raced by others, there is one job, within two minutes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import FakeClock
+
+from sdk.backends.vertex.client import OutcomeUnknownError
+from sdk.backends.vertex.create_job import (
+    CreatedJob,
+    JobCreation,
+    JobRequest,
+    PlacedRequest,
+    cancel_strays,
+    read_created,
+)
+from sdk.backends.vertex.states import VendorJob
+from sdk.storage.posix_store import PosixStore
+
+RUN, REGION = "r-aaaaaa", "us-central1"
+TAKEN_OVER_S = 120.0
+
+
+class KilledError(BaseException):
+    """The process is gone: nothing of it runs after this."""
+
+
+class Service:
+    """A job service whose list shows a job `late_s` after its creation."""
+
+    def __init__(self, clock: FakeClock, late_s: float) -> None:
+        self.clock, self.late_s = clock, late_s
+        self.jobs: dict[str, VendorJob] = {}
+
+    def create(self, region: str, body: Any) -> VendorJob:
+        name = f"projects/p/locations/{region}/customJobs/{len(self.jobs) + 1}"
+        labels = {"podlift-run": RUN, "podlift-job": "2"}
+        made = VendorJob(name=name, state="JOB_STATE_QUEUED", labels=labels, created=self.clock.now())
+        self.jobs[name] = made
+        return made
+
+    def list(self, region: str, labels: Any) -> list[VendorJob]:
+        return [job for job in self.jobs.values() if self.clock.now() >= (job.created or 0.0) + self.late_s]
+
+    def cancel(self, name: str) -> None:
+        self.jobs[name] = replace(self.jobs[name], state="JOB_STATE_CANCELLED")
+
+    def alive(self) -> list[str]:
+        return [job.name for job in self.jobs.values() if not job.over]
+
+
+class Mortal:
+    """Passes calls on, and kills the process before or after its call number `at`; 0 for never."""
+
+    def __init__(self, inner: Any, calls: Iterator[int], at: int, *, before: bool) -> None:
+        self._inner, self._calls, self._at, self._before = inner, calls, at, before
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self._inner, name)
+
+        def mortal(*args: Any, **more: Any) -> Any:
+            number = next(self._calls)
+            if number == self._at and self._before:
+                raise KilledError
+            try:
+                return call(*args, **more)
+            finally:
+                if number == self._at:
+                    raise KilledError
+
+        return mortal
+
+
+def creation(store: Any, service: Any, clock: FakeClock, ages: PosixStore) -> JobCreation:
+    body = {"displayName": "r"}
+    request = JobRequest(
+        run_id=RUN, number=2, requests=[PlacedRequest(place=0, region=REGION, redacted_body=body, body=body)]
+    )
+
+    def age_s(key: str) -> float:
+        return clock.now() - float(json.loads(bytes(ages.get(key)))["renewed"])
+
+    return JobCreation(request, store, service, clock, age_s)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PosixStore:
+    return PosixStore(str(tmp_path / "run"))
+
+
+def until_created(store: PosixStore, service: Any, clock: FakeClock) -> CreatedJob:
+    """Poll as a client does that waits for the run."""
+    for _ in range(100):
+        made = creation(store, service, clock, store).attempt()
+        if made is not None:
+            return made
+        clock.sleep(2.0)
+    raise AssertionError("nobody has created the job")
+
+
+# The calls of a creation to its store and to the service: read_created, the claim, the request, the record of its name.
+STEPS = 4
+
+
+@pytest.mark.parametrize("late_s", [0.0, 20.0], ids=["list_is_current", "list_is_late"])
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("step", range(1, STEPS + 1))
+def test_a_holder_that_is_killed_at_any_step_leaves_one_job(
+    store: PosixStore, clock: FakeClock, step: int, before: bool, late_s: float
+) -> None:
+    service = Service(clock, late_s)
+    calls = iter(range(1, 1000))
+    mortals = [Mortal(each, calls, step, before=before) for each in (store, service)]
+    with pytest.raises(KilledError):
+        creation(*mortals, clock, store).attempt()
+    killed = clock.now()
+    made = until_created(store, service, clock)
+    assert clock.now() - killed <= TAKEN_OVER_S
+    assert list(service.jobs) == [made.name]
+    assert read_created(store, 2) == made
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("step", range(4))
+def test_one_that_takes_over_and_is_killed_too_leaves_one_job(
+    store: PosixStore, clock: FakeClock, step: int, before: bool
+) -> None:
+    service = Service(clock, late_s=0.0)
+    with pytest.raises(KilledError):
+        creation(store, Mortal(service, iter(range(1, 9)), 1, before=True), clock, store).attempt()
+    clock.sleep(61.0)
+    calls = iter(range(1, 1000))
+    # It reads, tries to claim, looks at the claim and searches six times, by two calls each, the last of which is the first
+    # of these steps. Then it takes the claim over, sends the request, and records the name.
+    mortals = [Mortal(each, calls, 3 + 6 * 2 + step, before=before) for each in (store, service)]
+    with pytest.raises(KilledError):
+        creation(*mortals, clock, store).attempt()
+    killed = clock.now()
+    made = until_created(store, service, clock)
+    assert clock.now() - killed <= TAKEN_OVER_S
+    assert list(service.jobs) == [made.name]
+
+
+def test_of_many_that_race_one_creates_the_job_and_all_find_it(store: PosixStore, clock: FakeClock) -> None:
+    service = Service(clock, late_s=0.0)
+    asked: list[CreatedJob | None] = []
+
+    class Raced(Service):
+        """Four others ask while the request of the first one is on its way."""
+
+        def create(self, region: str, body: Any) -> VendorJob:
+            asked.extend(creation(store, service, clock, store).attempt() for _ in range(4))
+            return service.create(region, body)
+
+    made = creation(store, Raced(clock, 0.0), clock, store).attempt()
+    assert asked == [None] * 4
+    assert [creation(store, service, clock, store).attempt() for _ in range(4)] == [made] * 4
+    assert len(service.jobs) == 1
+
+
+def test_a_holder_that_was_paused_for_longer_than_its_lease_sends_no_request(
+    store: PosixStore, clock: FakeClock
+) -> None:
+    service = Service(clock, late_s=0.0)
+
+    class Paused(Mortal):
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            if name == "put_new":
+                return self._paused
+            return getattr(self._inner, name)  # type: ignore[no-any-return]
+
+        def _paused(self, key: str, data: Any) -> Any:
+            found = store.put_new(key, data)
+            if key.endswith("intent.json"):
+                clock.sleep(61.0)
+                until_created(store, service, clock)
+                store.delete("jobs/0002.created.json")  # as if it had been read before
+            return found
+
+    assert creation(Paused(store, iter(()), 0, before=True), service, clock, store).attempt() is None
+    assert len(service.jobs) == 1
+
+
+def test_a_holder_that_is_slow_keeps_its_claim_while_it_works(store: PosixStore, clock: FakeClock) -> None:
+    service = Service(clock, late_s=0.0)
+    others: list[CreatedJob | None] = []
+
+    class Silent(Service):
+        """It does not answer for 50 seconds, twice."""
+
+        def create(self, region: str, body: Any) -> VendorJob:
+            clock.sleep(50.0)
+            others.append(creation(store, service, clock, store).attempt())
+            if len(others) < 3:
+                raise OutcomeUnknownError("No answer came.")
+            return service.create(region, body)
+
+    made = creation(store, Silent(clock, 0.0), clock, store).ensure()
+    assert others == [None, None, None]
+    assert service.alive() == [made.name]
+    assert cancel_strays(service, [REGION], RUN, 2, made) == []  # type: ignore[arg-type]

@@ -1,0 +1,212 @@
+"""A job that has lost its machines for good is followed by another one, in the next place, while somebody waits for the run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import LIMIT_S, heard
+
+import sdk
+from sdk import Reason, State, api
+from sdk.backends.vertex import create_job, final_record
+from sdk.backends.vertex.client import JobClient
+from sdk.testing.vertex import Cloud
+
+PLACES = ("us-central1:spot", "us-central1:standard")
+# An attempt to get machines fails, as often as Vertex AI tries.
+STOCKOUT = {"api": "vertex", "kind": "stockout", "times": 3}
+ANYWHERE = {"api": "vertex", "kind": "stockout"}
+INTERNAL = {"api": "vertex", "kind": "internal", "times": 3}
+RETRY = sdk.Retry(infrastructure=3, preemptions=None)
+LIMITS = sdk.Limits(timeout_s=3600.0)
+
+
+@pytest.fixture
+def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
+    """Submit a program's text."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+
+    def submit(text: str = "print('here')", **more: Any) -> sdk.Run:
+        Path("program.py").write_text(text)
+        fields = {"places": PLACES, **{name: more.pop(name) for name in ("places",) if name in more}}
+        job = sdk.Job("program.py", **{"retry": RETRY, **more})
+        return sdk.submit(job, backend=podlift_vertex.backend(**fields))
+
+    return submit
+
+
+def made(cloud: Cloud) -> list[Any]:
+    """Return the jobs, the first one first."""
+    found = list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
+    return sorted(found, key=lambda job: int(job.labels["podlift-job"]))
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_who_waits_submits_the_next_job_in_the_next_place_and_says_so_once(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    said = heard("backends")
+    podlift_vertex.faults(STOCKOUT)
+    run = start()
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (State.SUCCEEDED, 1)
+    first, second = made(podlift_vertex)
+    assert (first.state.name, second.state.name) == ("JOB_STATE_FAILED", "JOB_STATE_SUCCEEDED")
+    strategies = [job.job_spec.scheduling.strategy.name for job in (first, second)]
+    assert strategies == ["SPOT", "STRATEGY_UNSPECIFIED"]
+    (line,) = [text for text in said if text.startswith("Job 1 ended")]
+    assert line.startswith("Job 1 ended (stockout). Restarting after an infrastructure failure (stockout).")
+    assert "Job 2 follows in us-central1:standard" in line
+    why = flat(run.why())
+    assert "run job 1 ended (stockout)" in why
+    assert "Job 2 follows in us-central1:standard" in why
+    assert "run SUCCEEDED (done)" in why
+    assert [line.text for line in run.logs()] == ["here"]
+    assert [line.text for line in run.logs(task="service") if "insufficient" in line.text], "the lines of the first job"
+    (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
+    assert info.status is not None
+    assert info.status.state is State.SUCCEEDED
+
+
+def test_who_only_looks_records_a_failure_that_names_what_waiting_would_have_done(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    podlift_vertex.faults(STOCKOUT)
+    run = start()
+    until = time.monotonic() + LIMIT_S
+    while not run.status().state.terminal and time.monotonic() < until:
+        time.sleep(0.1)
+    assert run.status().reason is Reason.STOCKOUT
+    assert len(made(podlift_vertex)) == 1
+    assert "no process waited for the run" in run.why()
+    # A verdict holds for those who wait later, too; a resume begins again in the first place.
+    assert run.wait(LIMIT_S).state is State.FAILED
+    podlift_vertex.faults()
+    run.resume()
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert made(podlift_vertex)[1].job_spec.scheduling.strategy.name == "SPOT"
+
+
+def test_who_looks_leaves_the_decision_to_those_who_wait_as_long_as_they_do(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    podlift_vertex.faults(ANYWHERE)
+    run = start()
+    lease = podlift_vertex.client().bucket(podlift_vertex.bucket).blob(f"podlift/runs/{run.id}/waiting.json")
+    lease.upload_from_string(json.dumps({"holder": "another process", "time": time.time()}))
+    until = time.monotonic() + LIMIT_S
+    while (status := run.status()).vendor != "JOB_STATE_FAILED" and time.monotonic() < until:
+        time.sleep(0.1)
+    assert (status.state, status.reason) == (State.RUNNING, Reason.RESTARTING)
+    assert api.attach(run.url).status().state is State.RUNNING
+    monkeypatch.setattr("sdk.backends.vertex.waiting.EXPIRES_S", 0.0)
+    assert api.attach(run.url).status().state is State.FAILED
+
+
+def test_after_an_error_of_the_service_the_same_place_is_asked_until_the_budget_is_spent(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    podlift_vertex.faults({**INTERNAL, "times": 6, "after_s": 0.0})
+    run = start("import time; time.sleep(600)", retry=sdk.Retry(infrastructure=1), limits=LIMITS)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.reason) == (State.FAILED, Reason.INTERNAL)
+    jobs = made(podlift_vertex)
+    assert [job.job_spec.scheduling.strategy.name for job in jobs] == ["SPOT", "SPOT"]
+    assert "1 of 1 restarts after an infrastructure failure are used up" in flat(run.why())
+    limits = [job.job_spec.scheduling.timeout.total_seconds() for job in jobs]
+    assert limits[0] == 3600
+    assert 3000 < limits[1] < 3600, "the time limit is that of the whole run"
+
+
+def test_a_program_that_fails_is_no_reason_for_another_job(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    run = start("raise RuntimeError('mine')")
+    assert run.wait(LIMIT_S).reason is Reason.USER_ERROR
+    assert len(made(podlift_vertex)) == 1
+
+
+def test_a_service_and_a_bucket_that_do_not_answer_for_a_while_do_not_end_a_wait(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sdk.storage.retry import RetryPolicy
+
+    said = heard("backends")
+    monkeypatch.setattr("sdk.backends.vertex.client._RETRY_S", 0.1)
+    impatient = RetryPolicy(connect_s=1.0, read_s=1.0, total_s=0.2, first_s=0.2)
+    for module in ("records.sync.index", "backends.vertex.latest_job", "backends.vertex.waiting"):
+        monkeypatch.setattr(f"sdk.{module}.SYNC_RETRY", impatient)
+    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
+    run = api.attach(start().url)
+    silent = {"kind": "status_before", "operation": "objects.list", "times": 40}
+    podlift_vertex.faults({"api": "vertex", "kind": "drop_before", "operation": "customJobs.get", "times": 30}, silent)
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert any("goes on waiting" in text for text in said)
+
+
+# --- Cancelling while another job is on its way ---------------------------------------------------------------------
+
+# Where another process cancels: right before or after each write of the process that submits the next job.
+MOMENTS = {
+    "before it is decided that another job follows": (final_record, "write", True),
+    "after that": (final_record, "write", False),
+    "before the request": (JobClient, "create", True),
+    "after the request": (JobClient, "create", False),
+    "before its name is recorded": (create_job, "record_created", True),
+    "after that, too": (create_job, "record_created", False),
+}
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["who_cancels_lives", "who_cancels_dies_after_the_request"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(
+    podlift_vertex: Cloud,
+    start: Callable[..., sdk.Run],
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    dies: bool,
+) -> None:
+    owner, name, before = MOMENTS[moment]
+    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
+    run = start("import time; time.sleep(600)")
+    other, cancelled = api.attach(run.url), list[bool]()
+    assert other.status().state is State.PENDING
+    podlift_vertex.faults(STOCKOUT)
+    call = getattr(owner, name)
+
+    def cancel() -> None:
+        if not cancelled:
+            cancelled.append(True)
+            if dies:
+                # It knows of the first job only, and gets no further.
+                other._handle._copy.request_cancel(0, 0.0)  # type: ignore[attr-defined]
+            else:
+                other.cancel(0.0)
+
+    def hooked(*args: Any, **more: Any) -> Any:
+        if before:
+            cancel()
+        found = call(*args, **more)
+        cancel()
+        return found
+
+    monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, hooked)
+        assert run.wait(LIMIT_S).state in (State.CANCELLED, State.FAILED)
+    assert cancelled
+    again = api.attach(run.url).status()
+    assert again.state.terminal
+    assert [
+        job.state.name for job in made(podlift_vertex) if job.state.name.endswith(("RUNNING", "PENDING", "QUEUED"))
+    ] == []
+    assert len(made(podlift_vertex)) <= 2
