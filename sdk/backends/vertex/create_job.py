@@ -88,7 +88,6 @@ class JobRequest:
     run_id: str
     number: int  # number of the job within the run, from 1
     requests: Sequence[PlacedRequest]  # one for each place, in order of preference
-    excluded: Callable[[str], str] = lambda _: ""  # returns why a region cannot be used, or ""
 
     @property
     def regions(self) -> list[str]:
@@ -182,14 +181,7 @@ class JobCreation:
 
     def _create(self) -> CreatedJob:
         rejections: list[tuple[str, Diagnosis]] = []
-        skipped: list[str] = []
         for request in self._request.requests:
-            # The first place is always tried: Vertex AI explains best why it does not work.
-            why = self._request.excluded(request.region) if rejections else ""
-            if why:
-                skipped.append(f"{request.region} was not tried: {why}")
-                self._note(f"{skipped[-1]}.")
-                continue
             answer = self._create_in(request)
             if isinstance(answer, CreatedJob):
                 return answer
@@ -198,7 +190,7 @@ class JobCreation:
             self._note(f"{request.region} rejected the job ({answer.reason.value}). {why}")
             if answer.reason not in _REGIONAL:
                 break
-        raise _not_created(rejections, skipped, self._notes)
+        raise _not_created(rejections, self._notes)
 
     def _create_in(self, request: PlacedRequest) -> CreatedJob | Diagnosis:
         sent, region = 0, request.region
@@ -337,10 +329,10 @@ def _cancel(jobs: JobClient, name: str) -> None:
 
 
 def _not_created(
-    rejections: Sequence[tuple[str, Diagnosis]], skipped: Sequence[str], notes: Sequence[Mapping[str, object]]
+    rejections: Sequence[tuple[str, Diagnosis]], notes: Sequence[Mapping[str, object]]
 ) -> JobNotCreatedError:
     region, diagnosis = rejections[-1]
     others = [f"{other}: {each.sentence or each.message}" for other, each in rejections[:-1]]
-    parts = [f"{service.service_name()} rejected the job in {region}. {diagnosis.message}", *others, *skipped]
+    parts = [f"{service.service_name()} rejected the job in {region}. {diagnosis.message}", *others]
     text = " ".join(part if part.endswith((".", ")", '"')) else f"{part}." for part in parts)
     return JobNotCreatedError(service.sentence(service.quoted(text, emulator.asked())), diagnosis.reason, notes)

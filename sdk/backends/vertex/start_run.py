@@ -137,10 +137,7 @@ def _job_request(plan: Plan, number: int, store: GcsStore, clock: Clock, archive
                 provisioning=str(place.provisioning),
             )
         )
-    asked = JobRequest(run_id=plan.run_id, number=number, requests=requests)
-    # Places are chosen on purpose, and their jobs use the bucket from any region.
-    named = bool(Vertex.of(plan.target).places)
-    return asked if named else replace(asked, excluded=lambda region: _why_excluded(plan, region))
+    return JobRequest(run_id=plan.run_id, number=number, requests=requests)
 
 
 def _bucket_region(plan: Plan, places: Mapping[int, Place]) -> str:
@@ -178,12 +175,3 @@ def _create_spec(store: GcsStore, plan: Plan, number: int, index: int, place: Pl
     spec, key = json.dumps(about, sort_keys=True).encode(), create_job.KEYS.launch_spec(number, index)
     # Another process may have written it before, and containers read that one.
     return hashlib.sha256(spec if create(store, key, spec) else bytes(store.get(key))).hexdigest()
-
-
-def _why_excluded(plan: Plan, region: str) -> str:
-    """Return why a run with this bucket cannot run in a region, or ""."""
-    about = BucketFiles(plan.root, retry=INTERACTIVE).bucket_info()
-    location = str(about.get("location", "")).lower()
-    if about.get("locationType") == _REGIONAL and location and location != region:
-        return f"the bucket is in {location}, but Vertex AI requires it in the job's region"
-    return ""

@@ -303,17 +303,6 @@ def test_where_there_is_none_the_next_region_is_asked(store: PosixStore, clock: 
     assert service.creates == list(REGIONS)
 
 
-def test_a_region_in_which_the_bucket_does_not_lie_is_not_asked_and_that_is_said(
-    store: PosixStore, clock: FakeClock
-) -> None:
-    service = Service(clock, STOCKOUT)
-    asked = creation(store, service, clock, excluded=lambda region: "the bucket is in us-central1")
-    with pytest.raises(JobNotCreatedError, match="europe-west4 was not tried: the bucket is in us-central1") as caught:
-        asked.ensure()
-    assert caught.value.reason is Reason.STOCKOUT
-    assert service.creates == ["us-central1"]
-
-
 def test_every_region_that_has_refused_is_named(store: PosixStore, clock: FakeClock) -> None:
     with pytest.raises(JobNotCreatedError, match=r"the job in europe-west4.*us-central1: The job exceeds") as caught:
         creation(store, Service(clock, QUOTA, STOCKOUT), clock).ensure()
