@@ -366,9 +366,10 @@ class VertexRun(CopiedRun):
 
     def _spent(self) -> spending.Spent:
         """Return what the latest job has spent so far."""
-        job = self._job.vendor
-        until = None if job is None else job.ended or self._clock.now()
-        return spending.spent(job and job.started, until, resubmit.price(self._plan, self._job.place))
+        job, price = self._job.vendor, resubmit.price(self._plan, self._job.place)
+        if job is None:
+            return spending.spent(None, None, price)
+        return spending.spent(job.started, job.ended or self._clock.now(), price)
 
 
 def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:
