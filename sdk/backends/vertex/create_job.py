@@ -195,7 +195,7 @@ class JobCreation:
     def _create_in(self, request: PlacedRequest) -> CreatedJob | Diagnosis:
         sent, region = 0, request.region
         while True:
-            # Whoever finds the claim expired sends a request of its own.
+            # A process that finds the claim expired sends a request of its own.
             if sent or self._clock.monotonic() - self._renewed >= _FRESH_S:
                 self._renew()
             sent += 1
