@@ -72,7 +72,7 @@ class Resubmission:
         self.gave_up = False  # this process only looks from now on
 
     def submit_next(self) -> bool:
-        """Submit the latest job if it does not exist and nobody else is about to; True if that has changed anything."""
+        """Submit the latest job if it does not exist and no other process is about to; True if that has changed anything."""
         self._tell()
         job = self._job
         if self.gave_up or job.is_created or not self._is_due():
