@@ -1,5 +1,6 @@
 """A job is made exactly once, whatever is lost on the way: here the service is scripted, and time passes at once."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -207,6 +208,8 @@ def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store: Posi
     clock.sleep(100.0)
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == [service.jobs[0].name]
     assert service.cancelled == [service.jobs[0].name]
+    service.jobs[0] = dataclasses.replace(service.jobs[0], state="JOB_STATE_CANCELLED")
+    assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == [], "it is over"
 
 
 def test_jobs_of_another_number_are_no_strays(store: PosixStore, clock: FakeClock) -> None:
@@ -336,6 +339,16 @@ def test_who_cancels_before_there_is_a_job_has_nobody_make_one(store: PosixStore
     with pytest.raises(JobNotCreatedError, match="cancelled before") as caught:
         creation(store, service, clock).ensure()
     assert (caught.value.reason, service.creates) == (Reason.CANCELLED, [])
+
+
+def test_a_run_that_is_cancelled_while_its_lost_job_is_searched_gets_no_further_request(
+    store: PosixStore, clock: FakeClock
+) -> None:
+    service = Service(clock, LOST)
+    service.before = lambda: write_tombstone(store, 1)
+    with pytest.raises(JobNotCreatedError, match="cancelled before"):
+        creation(store, service, clock).ensure()
+    assert service.creates == ["us-central1"]
 
 
 @pytest.mark.parametrize("answer", ["made", "lost"])
