@@ -6,9 +6,12 @@ import pytest
 from support import LIMIT_S, heard
 
 import sdk
-from sdk.backends.vertex import logs
-from sdk.errors import AccessError
+from sdk.backends.vertex import logs, tails
+from sdk.errors import AccessError, MissingError
 from sdk.spec.job import FromCaller
+from sdk.spec.layout import RunPaths
+from sdk.storage.gcs.files import BucketFiles
+from sdk.testing.gcs import GcsServer
 from sdk.testing.vertex import Cloud
 
 
@@ -22,12 +25,13 @@ def test_logs_come_from_the_run_directory_once_the_service_has_none(
         print("token", os.environ["MY_TOKEN"])
         print("an error", file=sys.stderr)
         print("the end")
+        sys.exit(os.environ["PODLIFT_ATTEMPT"] == "1")
         """,
     )
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
     job = sdk.Job("program.py", env={"MY_TOKEN": FromCaller()})
     run = sdk.submit(job, backend=podlift_vertex.backend())
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    assert run.wait(LIMIT_S).state is sdk.State.FAILED
     assert {line.text for line in run.logs()} == {"token s3cr3t-value", "an error", "the end"}
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", f"{podlift_vertex.bucket}/podlift")
     assert [(info.url, info.backend) for info in sdk.runs()] == [(run.url, "vertex")]
@@ -43,6 +47,10 @@ def test_logs_come_from_the_run_directory_once_the_service_has_none(
         "directory."
     ]
     assert list(run.logs(task="service")) == []
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    # The output of each attempt belongs to one job.
+    assert [line.attempt for line in run.logs() if line.text == "the end"] == [1, 2]
 
     def refuse(*args: object, **more: object) -> None:
         raise AccessError("The logs cannot be read: 403. This requires roles/logging.viewer on the project.")
@@ -56,3 +64,42 @@ def test_logs_come_from_the_run_directory_once_the_service_has_none(
         blob.delete()
     with pytest.raises(AccessError):
         list(run.logs())
+
+
+def test_parts_are_read_in_their_order_and_tasks_by_the_time_of_their_uploads(
+    podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+    bucket = podlift_gcs.client().create_bucket("mine")
+
+    def put(attempt: int, task: str, begin: int, text: str) -> None:
+        key = RunPaths.part(RunPaths("").tail(attempt, task), begin)
+        bucket.blob(f"runs/r/{key}").upload_from_string(text)
+
+    put(1, "chief-0", 1000, "c\n")
+    put(1, "chief-0", 2, "b\n")
+    put(1, "worker-0", 0, "w\n")
+    put(1, "chief-0", 20_000_000, "d\nno end")
+    put(1, "evaluator-0", 0, "not asked for\n")
+    put(2, "chief-0", 0, "again\n")
+    put(3, "chief-0", 0, "not asked for\n")
+
+    def found(tasks: list[str]) -> list[tuple[str, int, str, str]]:
+        lines = tails.lines("gs://mine/runs/r", [1, 2], tasks)
+        return [(line.task, line.attempt, line.text, line.end) for line in lines]
+
+    chief = [("chief-0", 1, text, "\n") for text in "bcd"] + [("chief-0", 1, "no end", "")]
+    again = ("chief-0", 2, "again", "\n")
+    assert found(["chief-0"]) == [*chief, again]
+    both = found(["chief-0", "worker-0"])
+    assert [line for line in both if line[0] == "chief-0"] == [*chief, again]
+    assert both.index(("worker-0", 1, "w", "\n")) < both.index(chief[2]), "it was uploaded before"
+    read = BucketFiles.read
+
+    def removed(files: BucketFiles, name: str) -> bytes:
+        if name.endswith(RunPaths.part("", 1000)):
+            raise MissingError(name)
+        return bytes(read(files, name))
+
+    monkeypatch.setattr(BucketFiles, "read", removed)
+    assert [text for _, _, text, _ in found(["chief-0"])] == ["b", "d", "no end", "again"], "its task still runs"
