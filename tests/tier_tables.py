@@ -241,6 +241,7 @@ TOGETHER = {
         "checkpoint/tf/test_snapshot.py",
         "e2e/test_offline.py",
     },
+    "imports": {"repo/test_layers.py", "repo/test_seam.py"},
     "tutorials": {"e2e/tutorials/test_programs.py", "e2e/tutorials/test_seeds.py"},
 }
 
@@ -264,6 +265,7 @@ WARM = {
     "cli/test_setting_names.py",
     "cli/test_settings.py",
     "cli/test_written_plan.py",
+    "e2e/test_drills.py",
     "packaging/test_functions.py",
     "packaging/test_moving_trees.py",
     "packaging/test_notebooks.py",
@@ -273,6 +275,7 @@ WARM = {
     "runtime/test_return_value.py",
     "storage/test_inputs.py",
     "test_tracebacks.py",
+    "testing/test_plugin.py",
     "upkeep/test_prune.py",
     "upkeep/test_prune_in_buckets.py",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,8 @@ def _named(path: Path, text: str) -> str | None:
     return name if name in MODULES else None
 
 
-def imports_of(path: Path, *, at_run_time: bool = False) -> set[str]:
+@cache
+def imports_of(path: Path, *, at_run_time: bool = False) -> frozenset[str]:
     """Modules of podlift that a file imports: by statement, at any depth, or by a string that names one.
 
     Args:
@@ -96,7 +98,7 @@ def imports_of(path: Path, *, at_run_time: bool = False) -> set[str]:
                 found.add("sdk.api" if from_above else each if each in MODULES else base)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found |= {named} if (named := _named(path, node.value)) else set()
-    return {re.sub(r"^podlift\b", "sdk", name) for name in found if name.split(".")[0] in ("sdk", "podlift")}
+    return frozenset(re.sub(r"^podlift\b", "sdk", name) for name in found if name.split(".")[0] in ("sdk", "podlift"))
 
 
 def test_every_part_of_the_package_has_a_layer_and_every_layer_a_part() -> None:
