@@ -54,6 +54,7 @@ class WarmRuns:
     def __init__(self, *modules: str) -> None:
         self._modules = modules
         self._process: subprocess.Popen[str] | None = None
+        self._lock, self._pid = threading.Lock(), os.getpid()
 
     def _begun(self) -> subprocess.Popen[str]:
         """Return the process that is forked, which the first run starts."""
@@ -66,14 +67,17 @@ class WarmRuns:
         return self._process
 
     def spawn(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, **more: Any) -> Any:
-        if list(command[1:3]) != ["-m", _SUPERVISOR]:
+        if list(command[1:3]) != ["-m", _SUPERVISOR] or os.getpid() != self._pid:
             return _REAL(command, env=env, cwd=cwd, log=log, **more)
-        process = self._begun()
-        assert process.stdin and process.stdout
         order = {"command": list(command), "env": dict(env), "cwd": cwd, "log": log}
-        process.stdin.write(json.dumps(order) + "\n")
-        process.stdin.flush()
-        return _Elsewhere(int(process.stdout.readline()))
+        with self._lock:
+            process = self._begun()
+            assert process.stdin and process.stdout
+            process.stdin.write(json.dumps(order) + "\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        assert answer, f"the process that is forked has ended with {process.wait()}"
+        return _Elsewhere(int(answer))
 
     def __enter__(self) -> None:
         """Let the runs that are submitted in the block begin as forks."""

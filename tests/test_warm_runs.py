@@ -1,0 +1,72 @@
+"""A run that begins as a fork (`warm_runs.py`) is like one whose processes are started, as far as its program can see."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+from support import LIMIT_S, said
+from warm_runs import WarmRuns
+
+import sdk
+
+PROGRAM = """
+    import gc, json, os, signal, sys, tempfile, threading
+
+    def links(folder):
+        return sorted(os.path.basename(os.readlink(f"{folder}/{fd}")) for fd in ("0", "1", "2"))
+
+    main = sys.modules["__main__"]
+    print(json.dumps({
+        "words": [os.path.basename(word) for word in [*sys.argv, *sys.orig_argv]],
+        "main": [main.__name__, os.path.basename(main.__file__)],
+        "path": sys.path[-3:],
+        "flags": [str(sys.flags), sys.executable, sys.stdout.write_through, gc.isenabled(), threading.active_count()],
+        "variables": sorted(os.environ),
+        "places": [os.path.basename(os.getcwd()), os.path.basename(tempfile.gettempdir())],
+        "process": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid(), os.umask(0o22)],
+        "open": [len(os.listdir("/proc/self/fd")), links("/proc/self/fd")],
+        "signals": [str(signal.getsignal(n)) for n in (1, 2, 13, 15, 17)],
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "podlift": sorted(name for name in sys.modules if name.startswith("podlift.backends")),
+    }))
+"""
+
+
+@pytest.fixture
+def warm() -> Iterator[WarmRuns]:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("runs begin as forks on Linux only")
+    process = WarmRuns()
+    yield process
+    process.close()
+
+
+def seen(workers: int) -> list[dict[str, object]]:
+    run = sdk.submit("train.py", workers=workers, name="look")
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+    return [json.loads(said(run, task)[-1]) for task in run.plan.tasks]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.process
+def test_a_program_sees_no_difference(write, warm: WarmRuns, workers: int) -> None:
+    write("train.py", PROGRAM)
+    started = seen(workers)
+    with warm:
+        forked = seen(workers)
+        assert forked == seen(workers) == started
+    assert warm._process is not None, "a run of it began as a fork"
+
+
+@pytest.mark.process
+def test_a_failure_and_a_resume_are_what_they_are_otherwise(write, warm: WarmRuns) -> None:
+    write("train.py", "import os, sys\nsys.exit(int(os.environ['PODLIFT_ATTEMPT']) == 1 and 'not yet')")
+    with warm:
+        run = sdk.submit("train.py")
+        assert run.wait(LIMIT_S).reason is sdk.Reason.USER_ERROR
+        assert "not yet" in run.why()
+        run.resume()
+        assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
