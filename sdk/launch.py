@@ -14,17 +14,21 @@ from . import backends
 from .checkpoint import catalog, opening
 from .clock import Clock, SystemClock
 from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
+from .hardware import pricing
 from .packaging import bundle
 from .planning import remote
 from .planning.pack import bundle_of, packaged
 from .planning.prepare import make_plan
 from .planning.roots import asked_here
 from .planning.settings.merge import Destination, missing_variables
+from .records import spending
 from .records.events import Event, resume_count, saved_step, source_of
 from .records.recorder import Recorder
 from .spec.code import PackedFile
 from .spec.layout import RunPaths
 from .spec.plan import Plan
+from .spec.policies import Limits
+from .spec.values import changed
 from .status import Reason, State, Status
 from .storage import posix
 from .text import and_more
@@ -78,26 +82,32 @@ def _execute(made: Plan, exact: bool) -> Plan:
     return made
 
 
-def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock: Clock) -> tuple[Plan, CodeDifference]:
-    """Restart a run, and return its plan and the difference of its code; InputError if it cannot be resumed."""
+def resume(
+    plan: Plan,
+    events: Sequence[Event],
+    status: Status,
+    code: str,
+    clock: Clock,
+    limits: Limits | None = None,
+) -> tuple[Plan, CodeDifference]:
+    """Restart a run, perhaps with other limits, and return its plan and the difference of its code.
+
+    Raises:
+        InputError: it cannot be resumed.
+    """
     if code not in ("same", "current"):
         raise InputError(f"code must be 'same' or 'current'. Received: {code!r}.")
-    problems = _not_resumable(plan, status) or _without_checkpoints(plan, events)
+    other = limits is not None and limits != plan.job.limits
+    if other:
+        plan = plan.for_run(plan.run_id, changed(plan.job, limits=limits))
+    problems = _not_resumable(plan, status) or _without_checkpoints(plan, events) or _too_expensive(plan, events)
     if not problems and code == "same":
         problems = _without_code(plan)
     problems += missing_variables(plan.job, os.environ)
     if problems:
         raise InputError(problems)
-    data: dict[str, object] = {"attempts": status.attempts}
-    data["cancel_requests"] = len(posix.list_names(plan.paths.control))
-    difference = CodeDifference()
-    if code == "current":
-        plan, difference = _current(plan)
-        data |= {"plan": _revised(plan, events), "code": {"digest": plan.code.digest, "difference": str(difference)}}
-    elif plan.local and plan.capabilities.runs_here and not Path(plan.facts.executable).exists():
-        # Python has another path on this machine.
-        plan = plan.at(plan.root, plan.local, sys.executable)
-        data |= {"plan": _revised(plan, events)}
+    plan, data, difference = _continued(plan, events, code, revised=other)
+    data |= {"attempts": status.attempts, "cancel_requests": len(posix.list_names(plan.paths.control))}
     backend = backends.load(plan.backend)
     request = backend.render(plan)
     backend.check(request)
@@ -110,6 +120,20 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
         _adopt(plan, resume_count(events) + 1)
     backend.start(request)
     return plan, difference
+
+
+def _continued(
+    plan: Plan, events: Sequence[Event], code: str, *, revised: bool
+) -> tuple[Plan, dict[str, object], CodeDifference]:
+    """Return the plan with which a run continues, what its record says about it, and the difference of its code."""
+    if code == "current":
+        plan, difference = _current(plan)
+        about = {"digest": plan.code.digest, "difference": str(difference)}
+        return plan, {"plan": _revised(plan, events), "code": about}, difference
+    if plan.local and plan.capabilities.runs_here and not Path(plan.facts.executable).exists():
+        # Python has another path on this machine.
+        plan, revised = plan.at(plan.root, plan.local, sys.executable), True
+    return plan, {"plan": _revised(plan, events)} if revised else {}, CodeDifference()
 
 
 def _revised(plan: Plan, events: Sequence[Event]) -> str:
@@ -156,6 +180,21 @@ def _without_checkpoints(plan: Plan, events: Sequence[Event]) -> list[str]:
         if step is not None and catalog.is_empty(paths):
             return [opening.gone(plan.run_id, paths.store, step)]
     return []
+
+
+def _too_expensive(plan: Plan, events: Sequence[Event]) -> list[str]:
+    """Return why the limit on the cost of a run does not allow another job, which gets the whole time limit again."""
+    used = spending.total(event.data for event in events if event.kind == "final") or spending.Spent()
+    rentals = () if plan.emulator else plan.target.rentals(plan.job.resources, plan.job.limits)
+    if not rentals:
+        return []
+    limits, price = plan.job.limits, pricing.price(rentals[0])
+    found = spending.next_job(limits, used, price, price.region, fresh=True)
+    if found.refused is None:
+        return []
+    options = spending.remedies(limits, used, price, found)
+    again = "submit it again with limit_allow_unknown_price=True"
+    return [f"{found.why} Next: {f'podlift resume {plan.run_id} {options}' if options else again}."]
 
 
 def _too_late(plan: Plan) -> InputError:

@@ -347,7 +347,13 @@ class Run:
             grace_s = self.plan.job.limits.grace_s if grace_s is None else grace_s
             self._handle.cancel(grace_s)
 
-    def resume(self, code: Literal["same", "current"] = "same") -> str:
+    def resume(
+        self,
+        code: Literal["same", "current"] = "same",
+        *,
+        timeout_s: float | None = None,
+        max_cost_usd: float | None = None,
+    ) -> str:
         """Restart a run that has ended without success, without waiting for it, and return how its code has changed, in words.
 
         Usage: `run.resume(); run.result()`, or after fixing a bug `run.resume(code="current")`
@@ -357,16 +363,24 @@ class Run:
 
         Args:
             code: "same", or "current" for the present files of the run's project.
+            timeout_s: another time limit, in seconds; None for the run's own. Its time begins again.
+            max_cost_usd: another limit on the cost of the whole run, in US dollars; None for the run's own. What the run has
+                spent before counts.
 
         Raises:
             InputError: the run is still going or has succeeded, its bundle or a variable that it copies is missing, the
-                current code cannot be packaged, or the run is being resumed elsewhere.
+                current code cannot be packaged, the limit on the cost does not allow another job, or the run is being resumed
+                elsewhere.
         """
         from .launch import resume
 
         with self._sound():
             events, status = self._read(logs=True)
-        self.plan, difference = resume(self.plan, events, status, code, self._clock)
+        given = {"timeout_s": timeout_s, "max_cost_usd": max_cost_usd}
+        given = {name: value for name, value in given.items() if value is not None}
+        own = self.plan.job.limits
+        limits = replace(own, **given) if given else own  # type: ignore[arg-type]
+        self.plan, difference = resume(self.plan, events, status, code, self._clock, limits)
         self._handle = backends.load(self.plan.backend).open(self.plan, self._clock)
         return str(difference)
 

@@ -67,6 +67,11 @@ Code = Annotated[
     str,
     typer.Option("--code", metavar="same|current", help="Run the code of the run, or the current code of its project."),
 ]
+NewTimeout = Annotated[str | None, option("--timeout", "DURATION", "Another time limit; it begins again.")]
+NewMaxCost = Annotated[
+    float | None,
+    option("--max-cost-usd", "USD", "Another limit on the cost of the whole run; what it has spent counts."),
+]
 Dest = Annotated[
     str | None, argument("[DEST]", "Folder to copy into. Default: one in the current folder, named after the run.")
 ]

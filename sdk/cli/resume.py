@@ -8,18 +8,28 @@ import typer
 
 from .. import api, logs
 from ..status import EXIT_DONE, continuation
-from .output import answer, as_json, say, summary
-from .parameters import Code, Detach, Json, Ref, Root
+from .output import answer, as_json, say, seconds, summary
+from .parameters import Code, Detach, Json, NewMaxCost, NewTimeout, Ref, Root
 from .start import reference
 from .watch import follow
 
 
-def resume(ref: Ref, root: Root = None, code: Code = "same", detach: Detach = False, json_output: Json = False) -> None:
+def resume(
+    ref: Ref,
+    root: Root = None,
+    code: Code = "same",
+    timeout: NewTimeout = None,
+    max_cost_usd: NewMaxCost = None,
+    detach: Detach = False,
+    json_output: Json = False,
+) -> None:
     """Continue a run that ended without success, from its last checkpoint."""
+    timeout_s = None if timeout is None else seconds("--timeout", timeout)
     run = api.attach(ref, root=root)
     before = run.status()
     with logs.heard(lambda text: say(f"podlift: {text}"), "backends"):
-        difference = run.resume(code=cast("Literal['same', 'current']", code))
+        chosen = cast("Literal['same', 'current']", code)
+        difference = run.resume(chosen, timeout_s=timeout_s, max_cost_usd=max_cost_usd)
     if code == "current":
         say(f"code: {difference}")
     say(continuation(before.attempts + 1, before.saved_step))

@@ -6,6 +6,7 @@ after the cloud has forgotten its jobs. The limits of a run hold for all of its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,8 @@ from ..text import compact_duration, duration, money
 FIELD = "spent"
 # Less than this is rounding.
 _CENT = 0.005
+# A shorter job would end before its machines are ready.
+_LEAST_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +106,15 @@ class NextJob:
     why: str = ""
 
 
-def next_job(limits: Limits, used: Spent, price: Price | None, where: str) -> NextJob:
+def next_job(limits: Limits, used: Spent, price: Price | None, where: str, *, fresh: bool = False) -> NextJob:
     """Return what the limits of a run leave for its next job in a place (`where`, in words).
 
-    `price` is that of the next job; None where nothing is billed.
+    `price` is that of the next job; None where nothing is billed. `fresh`: the time limit begins again, as after a resume.
     """
     most = None if price is None else limits.max_cost_usd
     # A limit on the cost needs an end: Vertex AI's own would begin again with each job.
     whole_s = limits.timeout_s if limits.timeout_s is not None or most is None else DEFAULT_TIMEOUT_S
-    left_s = None if whole_s is None else whole_s - used.seconds
+    left_s = None if whole_s is None else whole_s - (0.0 if fresh else used.seconds)
     if left_s is not None and whole_s is not None and left_s <= 0:
         limit = f"The time limit of the run is used up: its jobs ran for {duration(used.seconds)}"
         why = f"{limit}, and timeout={compact_duration(whole_s)!r} holds for all of them together."
@@ -138,3 +141,14 @@ def _too_much(
     least = "at least " if price.own is None else ""
     job = f"another job in {where} may cost {least}{money(at_most)}: {money(price.at_least)} an hour for {duration(longest_s)}"
     return f"{before}, and {job}. That is more than the {money(max(left, 0.0))} left of max_cost_usd={most:g}."
+
+
+def remedies(limits: Limits, used: Spent, price: Price, found: NextJob) -> str:
+    """Return the options of podlift resume that allow a job in spite of a limit on the cost, "" for none."""
+    if price.own is None and not limits.allow_unknown_price:
+        return ""
+    left, spent_usd = (limits.max_cost_usd or 0.0) - (used.usd or 0.0), used.usd or 0.0
+    rest_s = math.floor(left / price.at_least * 60) * 60
+    longest_s = DEFAULT_TIMEOUT_S if found.timeout_s is None else found.timeout_s
+    shorter = [f"--timeout {compact_duration(rest_s)}"] if rest_s >= _LEAST_S else []
+    return " or ".join([*shorter, f"--max-cost-usd {math.ceil(spent_usd + price.at_least * longest_s / 3600)}"])

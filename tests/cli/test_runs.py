@@ -144,3 +144,13 @@ def test_runs_with_a_price_say_what_they_have_spent(made, here, monkeypatch: pyt
     monkeypatch.setenv("COLUMNS", "80")
     head, *shown = here("runs").stdout.splitlines()
     assert head.split()[-1] == "spent" and any(line.rstrip().endswith("22.08 USD") for line in shown)
+
+
+def test_a_resume_takes_other_limits(made, here, write) -> None:
+    made("digits-aaaaaa", "FAILED", "timeout")
+    wrong = here("resume", "digits-aaaaaa", "--timeout", "soon")
+    assert wrong.code == 2 and "--timeout: must be a duration" in wrong.stderr
+    negative = here("resume", "digits-aaaaaa", "--max-cost-usd", "-3")
+    assert negative.code == 2 and "max_cost_usd: Must be greater than 0. Received: -3" in negative.stderr
+    shown = here("resume", "--help").stdout
+    assert "--timeout DURATION" in shown and "--max-cost-usd USD" in shown

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdk
-from sdk import Reason, State, Status
+from sdk import Reason, State, Status, launch
+from sdk.clock import SystemClock
 from sdk.hardware import accelerators, pricing
 from sdk.records import spending
 from sdk.records.events import Event, fold
@@ -110,6 +111,24 @@ def test_another_job_is_made_if_the_limits_of_the_run_allow_it(limit, used, pric
     assert said in found.why and bool(found.why) == bool(refused)
 
 
+@pytest.mark.parametrize(
+    ("limit", "used", "price", "options"),
+    [
+        (limits(4 * HOUR, 30.0), Spent(usd=2.254), DEAR, "--timeout 2h30m or --max-cost-usd 47"),
+        (limits(4 * HOUR, 30.0), Spent(usd=29.0), DEAR, "--max-cost-usd 74"),
+        (limits(None, 30.0), Spent(usd=29.0), DEAR, "--max-cost-usd 1884"),
+        (limits(4 * HOUR, 30.0), Spent(usd=29.0), UNKNOWN, ""),
+    ],
+)
+def test_a_refused_resume_names_the_limits_that_would_do(limit, used, price, options: str) -> None:
+    found = next_job(limit, used, price, "us-central1")
+    assert found.refused is Reason.BUDGET and spending.remedies(limit, used, price, found) == options
+    given = dict(zip(options.split()[::2], options.split()[1::2], strict=False)) if " or " not in options else {}
+    if "--max-cost-usd" in given:
+        enough = replace(limit, max_cost_usd=float(given["--max-cost-usd"]))
+        assert next_job(enough, used, price, "us-central1").refused is None
+
+
 @given(
     st.floats(60, 1e6),
     st.floats(0.01, 1e4),
@@ -152,3 +171,28 @@ def test_a_status_adds_what_every_job_of_the_run_has_spent_also_before_a_resume(
 def test_a_run_that_may_not_cost_more_has_ended_because_of_its_limits() -> None:
     status = Status(state=State.FAILED, reason=Reason.BUDGET)
     assert status.user_fault and status.exit_code == 1
+
+
+def test_a_resume_that_could_exceed_the_limit_on_the_cost_is_refused_with_the_options_that_would_do(write) -> None:
+    write("train.py", "print(1)")
+    cloud = sdk.Vertex(project="my-project", bucket="mine", image="tf", places="us-central1,us-central1:spot")
+    plan = sdk.plan("train.py", backend=cloud, accelerator="v5e-8", timeout="4h", max_cost_usd=50, name="digits")
+    end = {
+        "state": "FAILED",
+        "reason": "budget",
+        "failure": None,
+        **spending.booked(Spent(seconds=3 * HOUR, usd=33.12)),
+    }
+    events = [
+        Event(attempt=0, source="client", sequence=1, kind="submitted", time=1.0, data={}),
+        Event(attempt=0, source="supervisor", sequence=1, kind="final", time=2.0, data=end),
+    ]
+    status = fold(events, supervisor_alive=False)
+    with pytest.raises(sdk.InputError) as caught:
+        launch.resume(plan, events, status, "same", SystemClock())
+    assert caught.value.problems == (
+        "The run has spent 33.12 USD in 3 h, and another job in us-central1 may cost 44.16 USD: 11.04 USD an hour for 4 h. "
+        f"That is more than the 16.88 USD left of max_cost_usd=50. Next: podlift resume {plan.run_id} --timeout 1h31m or "
+        "--max-cost-usd 78.",
+    )
+    assert not launch._too_expensive(plan.asked_at("127.0.0.1:8123"), events), "an emulator bills nothing"

@@ -48,6 +48,24 @@ def test_a_run_that_failed_goes_on_with_its_second_attempt(write) -> None:
         run.resume()
 
 
+def test_a_run_that_reached_its_time_limit_goes_on_with_another_one(write) -> None:
+    run = submit("time.sleep(600)", limits={"timeout_s": 2.0, "grace_s": 0.1})
+    assert run.wait(LIMIT_S).reason is sdk.Reason.TIMEOUT
+    run.resume(timeout_s=300, max_cost_usd=7)
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    again = sdk.attach(run.id)
+    assert (again.plan.job.limits.timeout_s, again.plan.job.limits.max_cost_usd) == (300.0, 7.0)
+    assert said(again) == ["attempt 1", "attempt 2"]
+
+
+def test_a_limit_that_is_none_is_refused_before_a_resume(write) -> None:
+    run = submit("raise SystemExit('disk full')")
+    assert run.wait(LIMIT_S).state is sdk.State.FAILED
+    with pytest.raises(sdk.InputError, match="timeout_s: Must be greater than 0"):
+        run.resume(timeout_s=-1)
+    assert run.status().state is sdk.State.FAILED
+
+
 def test_a_run_whose_supervisor_was_killed_is_lost_and_can_be_resumed(write) -> None:
     run = submit("time.sleep(600)")
     until(lambda: said(run) == ["attempt 1"])
