@@ -37,8 +37,8 @@ RUN, JOB, PLACE = "podlift-run", "podlift-job", "podlift-place"
 # Delays before each search of the list, in seconds. It shows a new job within a few.
 SEARCH_DELAYS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 _TRIES = 3
-# How long to wait for a busy service, at least and at most.
-_BUSY_S, _LONGEST_BUSY_S = 20.0, 120.0
+# How long to wait for a busy service, at least and at most: not as long as a claim is valid.
+_BUSY_S, _LONGEST_BUSY_S = 20.0, 45.0
 # A claim that was not renewed for this long may be taken over. A request takes less time.
 LEASE_S = 60.0
 _FRESH_S, _CLAIMED_S = 5.0, 2.0
@@ -251,9 +251,9 @@ class JobCreation:
             # Not "was not started": the lost request may have created it.
             problem = str(error).partition(" Next:")[0]
             raise OutcomeUnknownError(
-                f"It is unknown whether the run {run} was started: the response to a request for its job was lost, and the "
-                f"list of jobs cannot be read. {problem} If there is a job, podlift will find it by its label. Next: podlift "
-                f"status {run}."
+                f"It is unknown whether the run {run} was started: a request for its job may have been executed, and the list "
+                f"of jobs cannot be read. {problem} If there is a job, podlift will find it by its label. Next: podlift status "
+                f"{run}."
             ) from error
 
     def _note(self, text: str) -> None:

@@ -20,7 +20,7 @@ from support import FakeClock
 from sdk import InputError
 from sdk.backends.vertex import client, logs
 from sdk.backends.vertex.client import JobClient, OutcomeUnknownError, VertexRejectedError, check_body
-from sdk.backends.vertex.create_job import CreatedJob, JobCreation, JobRequest
+from sdk.backends.vertex.create_job import CreatedJob, JobCreation, JobRequest, PlacedRequest
 from sdk.errors import AccessError, MissingError, StoreError
 from sdk.storage import emulator
 from sdk.storage.posix_store import PosixStore
@@ -174,18 +174,19 @@ def test_after_a_foreign_answer_the_job_is_found_and_no_second_one_is_made(
 
 
 def created(jobs: JobClient, folder: Path, clock: FakeClock) -> CreatedJob:
-    asked = JobRequest(run_id="d-aaaaaa", number=1, regions=["us-central1"], redacted_body={}, body=BODY)
-    return JobCreation(asked, PosixStore(str(folder / "run")), jobs, clock).ensure()
+    request = PlacedRequest(place=0, region="us-central1", redacted_body={}, body=BODY)
+    asked = JobRequest(run_id="d-aaaaaa", number=1, requests=[request])
+    return JobCreation(asked, PosixStore(str(folder / "run")), jobs, clock, lambda key: 0.0).ensure()
 
 
 def test_a_busy_service_is_asked_again_when_it_wants_to_be_but_not_in_an_hour(
     server: Server, jobs: JobClient, tmp_path: Path
 ) -> None:
     busy = (429, "Quota exceeded for quota metric 'Jobs' and limit 'Jobs per minute'")
-    server.script = [(*busy, {"Retry-After": "45"}), (*busy, {"Retry-After": "3600"}), (200, JOB)]
+    server.script = [(*busy, {"Retry-After": "30"}), (*busy, {"Retry-After": "3600"}), (200, JOB)]
     clock = FakeClock(0.0)
     assert created(jobs, tmp_path, clock).name == NAME
-    assert clock.now() == 45 + 120
+    assert clock.now() == 30 + 45
 
 
 @pytest.mark.parametrize("status", [403, 503])
