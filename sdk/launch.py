@@ -188,7 +188,10 @@ def _too_expensive(plan: Plan, events: Sequence[Event]) -> list[str]:
     rentals = () if plan.emulator else plan.target.rentals(plan.job.resources, plan.job.limits)
     if not rentals:
         return []
-    limits, price = plan.job.limits, pricing.price(rentals[0])
+    # Its jobs may come to any of its places, with a timeout that is shorter by the time of those before.
+    prices = [pricing.price(rented) for rented in rentals]
+    price = max(prices, key=lambda each: (each.own is None and not plan.job.limits.allow_unknown_price, each.at_least))
+    limits = plan.job.limits
     found = spending.next_job(limits, used, price, price.region, fresh=True)
     if found.refused is None:
         return []

@@ -86,21 +86,23 @@ def _cloud(plan: Plan) -> list[tuple[str, str]]:
 
 def _next_jobs(plan: Plan, places: int) -> list[tuple[str, str]]:
     """Return what follows when the cloud ends a job, with which budget, and who submits the next one."""
-    retry = plan.job.retry
-    where = "the next place" if places > 1 else "the same place"
-    taken, failed = "after a preemption: ", "after a stockout, an internal error or a lost job: "
-    if retry.preemptions == 0:
-        taken += "none (retry_preemptions=0)"
-    else:
-        taken += f"{where}, {_times(retry.preemptions)} (retry_preemptions)"
+    retry, several = plan.job.retry, places > 1
+    where = "the next place" if several else "the same place"
+    taken = f"{where}, {_times(retry.preemptions)}" if retry.preemptions != 0 else "none"
+    failed = "after a stockout, an internal error or a lost job: "
     if retry.infrastructure == 0:
-        failed += "none (retry_infrastructure=0)"
+        failed += "none"
+    elif several:
+        missing, same = (
+            "after a stockout or a missing quota: the next place",
+            "after an internal error or a lost job: the same one",
+        )
+        failed = f"{missing}; {same}; all together {_times(retry.infrastructure)}"
     else:
-        failed = f"after a stockout: {where}; after an internal error or a lost job: the same place; both together "
-        failed += f"{_times(retry.infrastructure)} (retry_infrastructure)"
-    stays = ". The last place stays" if places > 1 else ""
+        failed += f"the same place, {_times(retry.infrastructure)}"
+    stays = ". The last place stays" if several else ""
     return [
-        ("next job", f"{taken}; {failed}{stays}"),
+        ("next job", f"after a preemption: {taken} (retry_preemptions); {failed} (retry_infrastructure){stays}"),
         (
             "submitted by",
             "a process that waits: podlift submit or podlift wait, on any machine. With --detach and without one, the run ends "

@@ -98,9 +98,9 @@ cap          44.16 USD at most, for 4 h in us-central1: the timeout, for all
 cost limit   50.00 USD for all jobs together: a job that could exceed the rest
              is not made
 next job     after a preemption: the next place, any number of times
-             (retry_preemptions); after a stockout: the next place; after an
-             internal error or a lost job: the same place; both together 3 times
-             (retry_infrastructure). The last place stays
+             (retry_preemptions); after a stockout or a missing quota: the next
+             place; after an internal error or a lost job: the same one; all
+             together 3 times (retry_infrastructure). The last place stays
 submitted by a process that waits: podlift submit or podlift wait, on any
              machine. With --detach and without one, the run ends with its job,
              and podlift resume continues it"""
@@ -121,8 +121,8 @@ def test_a_plan_for_one_place_goes_on_there_and_an_emulators_costs_nothing(write
     retry = {"retry_preemptions": 0, "retry_infrastructure": 1}
     made = sdk.plan("train.py", backend=sdk.Vertex(bucket="mine"), max_cost_usd=50, **retry)  # type: ignore[arg-type]
     assert dict(plan_text.lines(made))["next job"] == (
-        "after a preemption: none (retry_preemptions=0); after a stockout: the same place; after an internal error or a lost "
-        "job: the same place; both together 1 time (retry_infrastructure)"
+        "after a preemption: none (retry_preemptions); after a stockout, an internal error or a lost job: the same place, 1 "
+        "time (retry_infrastructure)"
     )
     labels = [label for label, _ in plan_text.lines(made.asked_at("127.0.0.1:8123"))]
     assert "next job" in labels and not {"price", "cap", "cost limit"} & {*labels}

@@ -54,7 +54,6 @@ def probe_online(job: Job, target: Vertex, root: str) -> OnlineFacts:
     queries: dict[str, Callable[[], OnlineFacts]] = {}
     if not root.startswith("gs://<"):
         queries["bucket"] = lambda: bucket(root)
-    staged = {region: target.staging_root(region) for region in target.place_regions if target.staging_root(region)}
     named, project = target.image, target.project
     if named:
         queries["image"] = lambda: image(named)
@@ -62,14 +61,20 @@ def probe_online(job: Job, target: Vertex, root: str) -> OnlineFacts:
     wanted = dict.fromkeys(each.metric for each in needed if each.metric and each.amount)
     with ThreadPoolExecutor(_WORKERS) as pool:
         limits = {each: pool.submit(quota, project, each, target.place_regions) for each in wanted} if project else {}
-        staging = {region: pool.submit(bucket, its_root) for region, its_root in staged.items()}
+        staged = pool.submit(staging, target)
         found: dict[str, OnlineFacts] = {
             name: each.result() for name, each in {n: pool.submit(c) for n, c in queries.items()}.items()
         }
         about = found.get("bucket", {}).get("about")
         locations.store(root, about if isinstance(about, dict) else {}, os.environ, SystemClock().now())
-        found |= {"staging": {region: each.result() for region, each in staging.items()}} if staging else {}
+        found |= {"staging": staged.result()} if staged.result() else {}
         return {**found, **({"quotas": {name: each.result() for name, each in limits.items()}} if limits else {})}
+
+
+def staging(target: Vertex) -> OnlineFacts:
+    """Return what is known of the staging bucket of each region that has one."""
+    roots = {region: target.staging_root(region) for region in target.place_regions}
+    return {region: bucket(root) for region, root in roots.items() if root}
 
 
 def bucket(root: str) -> OnlineFacts:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...checks import vertex_online
@@ -20,12 +20,13 @@ from ...records.sync.index import SYNC_RETRY, SyncedRun, in_parallel
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import Place, Vertex
+from ...spec.values import changed
 from ...storage import cache, emulator, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ..base import Request
-from . import client, create_job, final_record, locations, service
+from . import client, create_job, final_record, locations, probe, service
 from . import request as job_request
 from .create_job import JobCreation, JobNotCreatedError, JobRequest, PlacedRequest
 
@@ -45,10 +46,12 @@ def check(request: Request) -> None:
     root, options = request.plan.root, Vertex.of(request.plan.target)
     about = check_root(root, retry=INTERACTIVE)
     locations.store(root, about, os.environ, SystemClock().now())
-    found = vertex_online.place(root, about, options, emulator=emulator.asked()) if about else []
-    elsewhere = [finding.message for finding in found if finding.level == "error"]
-    if elsewhere:
-        raise InputError(elsewhere)
+    asked = emulator.asked()
+    found = vertex_online.place(root, about, options, emulator=asked) if about else []
+    found += vertex_online.staging(probe.staging(options), options, emulator=asked)
+    wrong = [finding.message for finding in found if finding.level == "error"]
+    if wrong:
+        raise InputError(wrong)
     if Vertex.of(request.plan.target).raw:
         client.check_body(request.body)
 
@@ -107,8 +110,7 @@ def creation(
     store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
     jobs = client.JobClient(str(Vertex.of(plan.target).project), clock=clock)
     if timeout_s is not None:
-        limits = replace(plan.job.limits, timeout_s=timeout_s)
-        plan = replace(plan, job=replace(plan.job, limits=limits))
+        plan = plan.for_run(plan.run_id, changed(plan.job, limits=changed(plan.job.limits, timeout_s=timeout_s)))
     files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
     return JobCreation(_job_request(plan, number, store, clock, archives, place), store, jobs, clock, files.age_s)
 

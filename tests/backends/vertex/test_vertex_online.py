@@ -226,6 +226,19 @@ def test_a_staging_bucket_is_checked_as_the_one_of_the_run(
     assert "Vertex AI's output directory is in gs://in-europe." in said(good, "note")
 
 
+def test_a_submit_checks_the_staging_buckets_before_anything_is_written(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    made = plan(online=None, places=["us-central1", "us-east1"], staging_buckets={"us-east1": "in-europe"})
+    with pytest.raises(InputError, match=r"The staging bucket of us-east1: There is no bucket gs://in-europe"):
+        sdk.submit(made)
+    create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
+    with pytest.raises(InputError, match=r"gs://in-europe, is in europe-west4. It must be in that region"):
+        sdk.submit(made)
+    assert not Path(made.bundle).exists()
+    assert "customJobs.create" not in podlift_vertex.requests().operations
+
+
 def test_places_without_the_bucket_are_refused_with_those_that_have_it(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
