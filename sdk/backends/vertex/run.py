@@ -24,6 +24,7 @@ from ...records import spending
 from ...records.events import Event
 from ...records.recorder import has_ended, read_events
 from ...records.timeline import NOW, Moment
+from ...runtime import secret_values
 from ...runtime.container.tail import TAIL_BYTES
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
@@ -356,7 +357,9 @@ class VertexRun(CopiedRun):
         replica = states.silent_replica(ended)
         if replica:
             output = logs.last_output(logs.query, str(self._options.project), job.id, replica)
-            ended = replace(ended, last_output=output)
+            # They are known here only if this shell has them.
+            secrets = secret_values.words(os.environ, self._plan.job.copied)
+            ended = replace(ended, last_output=secret_values.hidden(output, secrets))
         return {**states.verdict(ended), **spending.booked(self._spent())}
 
     @property

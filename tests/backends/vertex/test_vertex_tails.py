@@ -66,6 +66,25 @@ def test_logs_come_from_the_run_directory_once_the_service_has_none(
         list(run.logs())
 
 
+def test_the_output_that_explains_a_container_without_a_record_is_stored_without_values_of_the_caller(
+    podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        "program.py",
+        """
+        import os, signal, time
+        print("token", os.environ["MY_TOKEN"], flush=True)
+        time.sleep(0.5)
+        os.kill(os.getppid(), signal.SIGKILL)
+        """,
+    )
+    monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
+    run = sdk.submit(sdk.Job("program.py", env={"MY_TOKEN": FromCaller()}), backend=podlift_vertex.backend())
+    failure = run.wait(LIMIT_S).failure
+    assert failure is not None
+    assert failure.traceback.splitlines()[-1] == "token ***"
+
+
 def test_parts_are_read_in_their_order_and_tasks_by_the_time_of_their_uploads(
     podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
