@@ -18,7 +18,9 @@ from .vertex.errors import invalid, not_found
 
 MAX_BYTES = 1 << 20
 _KNOWN = "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, POST /_reset"
-_KNOWN_OF_VERTEX = "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/ID:preempt, :oom, :internal"
+_KNOWN_OF_VERTEX = "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/ID:preempt, :oom, :internal, :expire"
+
+_EVENTS = ("preempt", "oom", "internal", "expire")
 
 
 class Admin:
@@ -56,7 +58,7 @@ class Admin:
     def _administer_jobs(self, request: Request, body: bytes) -> Response:
         path, given = request.url.path.removeprefix("/_vertex/"), bodies.read_object(body)
         job, _, event = path.removeprefix("jobs/").partition(":")
-        if path.startswith("jobs/") and request.method == "POST" and event in ("preempt", "oom", "internal"):
+        if path.startswith("jobs/") and request.method == "POST" and event in _EVENTS:
             happened = self._vertex.jobs.inject(job, event, str(given.get("replica", "workerpool0-0")))
             return JSONResponse({"happened": happened})
         clock = self._vertex.clock

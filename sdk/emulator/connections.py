@@ -8,9 +8,9 @@ import socket
 import struct
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import h11
 from starlette.requests import ClientDisconnect
@@ -24,6 +24,8 @@ HEAD_S = 10.0
 _MAX_WAITING = 128
 _RESET = struct.pack("ii", 1, 0)
 _RECENT = 10_000
+# How soon the end of a silence is noticed.
+_SILENT_S = 0.02
 
 
 class Connections:
@@ -101,6 +103,13 @@ class Connections:
         transport = self._open.get(tuple(scope["client"]))
         if transport is not None:
             transport.close()
+
+
+async def fall_silent(is_over: Callable[[], bool]) -> NoReturn:
+    """Leave a request without an answer for as long as its client waits, then cut the connection."""
+    while not is_over():
+        await asyncio.sleep(_SILENT_S)
+    raise DroppedError
 
 
 class Journal:

@@ -7,9 +7,10 @@ import json
 import random
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from ..errors import InputError, nearest
 from .errors import ApiError, words
@@ -23,6 +24,9 @@ CommonKind = Literal[
     "drop_before",  # cut the connection; nothing happens
     "status_after",  # do it, then answer `status`
     "drop_after",  # do it, then cut the connection
+    "silent_before",  # never answer, until the client has left or the rules are replaced; nothing happens
+    "silent_after",  # do it, then never answer
+    "deny",  # answer 403: the caller lacks the permission for it; nothing happens
 ]
 StorageKind = Literal[
     CommonKind,
@@ -37,6 +41,9 @@ VertexKind = Literal[
     "quota",  # reject the creation of the job: 429 with the metrics that it needs
     "late_list",  # leave a new job out of the next `lists` lists, or for `seconds`
     "hold",  # leave a new job in the queue for `seconds`, or until the rules are replaced
+    "expire",  # leave a new job in the queue for `seconds`, and let it expire
+    "late_line",  # leave a line out of the log for `seconds`, or until the rules are replaced
+    "lost_line",  # never store a line in the log
     "stockout",  # let an attempt to get machines fail
     "preempt",  # take away the machine of `replica`
     "oom",  # let `replica` run out of memory
@@ -46,13 +53,34 @@ VertexKind = Literal[
 _RUNNING = frozenset(("preempt", "oom", "internal"))
 # Once by default: a line that is written again after the restart would preempt the job for ever.
 _ONCE = _RUNNING | {"late_list"}
+_OF_LINES = frozenset(("late_line", "lost_line"))
 _STORAGE_FIELDS = words("method path object at_byte bytes_per_s at")
-_VERTEX_FIELDS = words("display_name replica lists log after_s")
+_VERTEX_FIELDS = words("display_name region replica lists log writer after_s")
 _VERTEX_OPERATIONS = words(
     "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete trainingPipelines.create"
     " trainingPipelines.get trainingPipelines.list trainingPipelines.cancel trainingPipelines.delete operations.get"
     " entries.list metadata.get quotas.get"
 )
+
+
+# The permissions that are not called like their operation.
+_PERMISSIONS = {
+    "entries.list": "logging.logEntries.list",
+    "quotas.get": "serviceusage.quotas.get",
+    "buckets.insert": "storage.buckets.create",
+    "buckets.patch": "storage.buckets.update",
+    "objects.download": "storage.objects.get",
+    "objects.patch": "storage.objects.update",
+    "xml.get": "storage.objects.get",
+    "xml.delete": "storage.objects.delete",
+    **dict.fromkeys(
+        words(
+            "objects.insert objects.compose objects.rewrite objects.copy objects.move uploads.start uploads.chunk"
+            " uploads.status uploads.cancel xml.put xml.start xml.part xml.complete xml.abort"
+        ),
+        "storage.objects.create",
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +96,7 @@ class Fault:
     seed: int = 0
     status: int = 503
     retry_after_s: int | None = None  # The Retry-After header of the answer
+    from_s: float = 0.0  # It begins this long after the rules were set, by the clock of jobs
     seconds: float | None = None
     # Of Cloud Storage
     method: str = ""
@@ -82,15 +111,34 @@ class Fault:
     at: str = ""
     # Of custom jobs and training pipelines
     display_name: str = ""  # A regular expression that is searched in the job's display name
+    region: str = ""  # Of the job or the request, such as "us-central1"
     lists: int | None = None  # The number of lists that do not show a new job
     replica: str = "workerpool0-0"  # To which it happens
-    log: str | None = None  # A regular expression; it happens when a replica writes a line in which it is found
+    log: str | None = None  # A regular expression; it happens to, or because of, a line in which it is found
+    writer: str = ""  # Which replica's lines are searched for `log`; "service" writes some, too
     after_s: float | None = None  # It happens this long after the job began to run
 
-    def error(self, kind: Callable[[int, str, dict[str, str]], E]) -> E:
-        """Return the error that is the answer to a request."""
+    def error(self, kind: Callable[[int, str, dict[str, str]], E], operation: str) -> E:
+        """Return the error that is the answer to a request for this operation."""
+        if self.kind == "deny":
+            return kind(403, _denial(self.api, operation), {})
         headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
         return kind(self.status, f"Injected fault: {self.kind} {self.status}.", headers)
+
+
+def _denial(api: str, operation: str) -> str:
+    """Return the sentence with which Google rejects a caller without the permission for an operation."""
+    service = "storage" if api == "gcs" else "aiplatform"
+    permission = _PERMISSIONS.get(operation, f"{service}.{operation}")
+    who = f"The caller does not have {permission} access to the Google Cloud Storage object. " if api == "gcs" else ""
+    return f"{who}Permission '{permission}' denied on resource (or it may not exist)."
+
+
+class About(NamedTuple):
+    """What a request or an event is about: the display name of a job, or "", and a region, or ""."""
+
+    name: str = ""
+    region: str = ""
 
 
 class _CountedFault:
@@ -120,17 +168,19 @@ class _CountedFault:
 
 
 class FaultRules:
-    """The rules in force, in their order. Safe to use from any thread."""
+    """The rules in force, in their order. Safe to use from any thread. `now` is the clock of `Fault.from_s`."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._lock = threading.Lock()
         self._rules: list[_CountedFault] = []
+        self._now, self._since = now, now()
 
     def replace(self, faults: Sequence[Fault]) -> None:
         with self._lock:
             # Of its service: a rule for the other one does not change what a seed draws.
             numbers = {"gcs": itertools.count(), "vertex": itertools.count()}
             self._rules = [_CountedFault(fault, next(numbers[fault.api])) for fault in faults]
+            self._since = self._now()
 
     def for_storage(self, operation: str, method: str, path: str, name: str) -> list[Fault]:
         """Return what happens to a request of Cloud Storage about the object of that name."""
@@ -141,36 +191,57 @@ class FaultRules:
 
         return self._choose("gcs", matches)
 
-    def for_request(self, operation: str, name: str) -> list[Fault]:
-        """Return what happens to a request of the other services; `name` is the display name of its job, if it has one."""
+    def for_request(self, operation: str, about: About) -> list[Fault]:
+        """Return what happens to a request of the other services."""
         common = get_args(CommonKind)
-        return self._for_job(name, lambda fault: fault.kind in common and fault.operation in (None, operation))
+        return self._for_job(about, lambda fault: fault.kind in common and fault.operation in (None, operation))
 
-    def for_job(self, kind: VertexKind, name: str) -> Fault | None:
-        return next(iter(self._for_job(name, lambda fault: fault.kind == kind)), None)
+    def for_job(self, kind: VertexKind, about: About) -> Fault | None:
+        return next(iter(self._for_job(about, lambda fault: fault.kind == kind)), None)
 
-    def for_running(self, name: str) -> list[Fault]:
-        return self._for_job(name, lambda fault: fault.kind in _RUNNING and fault.log is None)
+    def for_running(self, about: About) -> list[Fault]:
+        return self._for_job(about, lambda fault: fault.kind in _RUNNING and fault.log is None)
 
-    def for_line(self, name: str, line: str) -> list[Fault]:
-        return self._for_job(name, lambda fault: fault.log is not None and re.search(fault.log, line) is not None)
+    def for_line(self, about: About, writer: str, line: str) -> list[Fault]:
+        """Return what happens to a running job because of a line that one of its replicas writes."""
+        return self._for_job(
+            about, lambda fault: fault.kind in _RUNNING and fault.log is not None and _finds(fault, writer, line)
+        )
+
+    def for_entry(self, about: About, writer: str, line: str) -> list[Fault]:
+        """Return what happens to a line on its way into the log."""
+        return self._for_job(about, lambda fault: fault.kind in _OF_LINES and _finds(fault, writer, line))
 
     def contain(self, kind: VertexKind) -> bool:
         """Return whether there is such a rule, without counting a match."""
         with self._lock:
             return any(rule.fault.kind == kind for rule in self._rules)
 
+    def has(self, fault: Fault) -> bool:
+        """Return whether this very rule is still in force."""
+        with self._lock:
+            return any(rule.fault is fault for rule in self._rules)
+
     def to_json(self) -> list[dict[str, Any]]:
         with self._lock:
             return [rule.to_json() for rule in self._rules]
 
-    def _for_job(self, name: str, matches: Callable[[Fault], bool]) -> list[Fault]:
-        return self._choose("vertex", lambda fault: matches(fault) and re.search(fault.display_name, name) is not None)
+    def _for_job(self, about: About, matches: Callable[[Fault], bool]) -> list[Fault]:
+        def fits(fault: Fault) -> bool:
+            here = fault.region in ("", about.region) and re.search(fault.display_name, about.name) is not None
+            return here and matches(fault)
+
+        return self._choose("vertex", fits)
 
     def _choose(self, api: str, matches: Callable[[Fault], bool]) -> list[Fault]:
         with self._lock:
-            rules = [rule for rule in self._rules if rule.fault.api == api and matches(rule.fault)]
-            return [rule.fault for rule in rules if rule.fires()]
+            passed_s = self._now() - self._since
+            rules = [rule for rule in self._rules if rule.fault.api == api and passed_s >= rule.fault.from_s]
+            return [rule.fault for rule in rules if matches(rule.fault) and rule.fires()]
+
+
+def _finds(fault: Fault, writer: str, line: str) -> bool:
+    return fault.writer in ("", writer) and re.search(fault.log or "", line) is not None
 
 
 def parse_faults(script: bytes | str) -> list[Fault]:
@@ -215,8 +286,15 @@ def _problems(title: str, rule: Any) -> list[str]:
     for name, allowed in choices.items():
         word = rule.get(name)
         if name in known and (word is not None or name in ("api", "kind")) and word not in allowed:
-            problems.append(f"{title}: unknown {name}. Received: {word!r}. {nearest(str(word), allowed)}")
+            hint = _api_hint(word) if name == "kind" else ""
+            problems.append(f"{title}: unknown {name}. Received: {word!r}. {hint or nearest(str(word), allowed)}")
     return problems
+
+
+def _api_hint(kind: object) -> str:
+    """Return which service has a kind that the rule's service does not have, or ""."""
+    owner = next((api for api, kinds in (("gcs", StorageKind), ("vertex", VertexKind)) if kind in get_args(kinds)), "")
+    return f'It is a kind of "api": "{owner}".' if owner else ""
 
 
 def _is_whole(value: Any, least: int = 0) -> bool:
@@ -229,6 +307,10 @@ def _is_number(value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_region(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[a-z]+-[a-z]+[0-9]+", value) is not None
 
 
 def _is_pattern(value: Any) -> bool:
@@ -251,14 +333,17 @@ _CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "status": ("an HTTP status from 400 to 599", lambda value: _is_whole(value, 400) and value < 600),
     "retry_after_s": ("a number of seconds", _is_whole),
     "seconds": ("a number of seconds", _is_number),
+    "from_s": ("a number of seconds", _is_number),
     "method": ("an HTTP method", _is_text),
     "path": ("a regular expression", _is_pattern),
     "object": ("a regular expression", _is_pattern),
     "at_byte": ("a number of bytes", _is_whole),
     "bytes_per_s": ("a number of bytes from 1", lambda value: _is_whole(value, 1)),
     "display_name": ("a regular expression", _is_pattern),
+    "region": ("a region such as us-central1", _is_region),
     "lists": ("a number from 1", lambda value: _is_whole(value, 1)),
     "replica": ("a name such as workerpool1-0", _is_text),
     "log": ("a regular expression", _is_pattern),
+    "writer": ("a name such as workerpool1-0, or service", _is_text),
     "after_s": ("a number of seconds", _is_number),
 }

@@ -63,9 +63,9 @@ class Options(TypedDict, total=False):
 
 class EmulatorApp:
     def __init__(self, folder: Path, url: str, state: StorageState, journal: Journal, options: Options) -> None:
-        faults = FaultRules()
-        faults.replace(options.get("faults", ()))
         clock = EmulatorClock(SystemClock(), frozen=options.get("frozen", False))
+        faults = FaultRules(clock.now)
+        faults.replace(options.get("faults", ()))
         timings, capacity = options.get("timings") or JobTimings(), options.get("capacity", 64)
         self._storage = StorageApp(state, faults, journal)
         retired = options.get("allow_retired_images", False)

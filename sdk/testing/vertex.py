@@ -6,17 +6,22 @@ Tests import it on demand; it imports nothing slow.
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from .gcs import GcsServer
 
 if TYPE_CHECKING:
     from google.cloud.aiplatform_v1 import JobServiceClient
 
+    from ..run import Run
     from ..spec.policies import Vertex
 
 _LINES = 1000
+# How long to wait for a step, and how often to look.
+_STEP_S, _POLL_S = 600.0, 0.2
 
 
 class Cloud(GcsServer):
@@ -90,6 +95,31 @@ class Cloud(GcsServer):
         """Preempt a replica: SIGTERM, 15 s, SIGKILL; False if the job is not running."""
         return bool(self._inject("preempt", job, replica))
 
+    def preempt_at_step(self, run: Run, step: int, replica: str = "workerpool0-0", timeout_s: float = _STEP_S) -> bool:
+        """Preempt a replica of a run once its first task reports this step; False if the run ends before.
+
+        A run reports its step every ten seconds. For an exact moment, let the program print its steps and use a fault:
+        `{"api": "vertex", "kind": "preempt", "replica": "workerpool1-0", "writer": "workerpool1-0", "log": "step 12$"}`.
+        """
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            if run.status().state.terminal:
+                return False
+            position = run.progress()
+            if position is not None and position.step >= step:
+                return self.preempt(self._newest_job(run), replica)
+            time.sleep(_POLL_S)
+        raise TimeoutError(f"The run {run.id} has not reported step {step} within {timeout_s:g} s.")
+
+    def _newest_job(self, run: Run) -> str:
+        from ..spec.policies import Vertex
+
+        query = urlencode({"filter": f'labels.podlift-run="{run.id}"'})
+        places = [f"projects/{self.project}/locations/{region}" for region in Vertex.of(run.plan.target).regions]
+        pages = [self.ask("GET", f"/v1/{place}/customJobs?{query}") for place in places]
+        jobs = [job for page in pages for job in page.get("customJobs", ())]
+        return str(max(jobs, key=lambda job: str(job["createTime"]))["name"])
+
     def run_out_of_memory(self, job: str, replica: str = "workerpool0-0") -> bool:
         """Kill a replica as the out-of-memory killer does; False if the job is not running."""
         return bool(self._inject("oom", job, replica))
@@ -97,6 +127,10 @@ class Cloud(GcsServer):
     def fail(self, job: str) -> bool:
         """Fail a job with an internal error of the service; False if the job is not running."""
         return bool(self._inject("internal", job, ""))
+
+    def expire(self, job: str) -> bool:
+        """Let the service give up on a job: JOB_STATE_EXPIRED, also while it waits; False if it has ended."""
+        return bool(self._inject("expire", job, ""))
 
     def advance(self, seconds: float) -> None:
         """Advance the jobs' clock."""

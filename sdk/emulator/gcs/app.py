@@ -200,12 +200,14 @@ async def _reply(
     for fault in call.fired:
         if fault.kind == "stall" and fault.at == "after":
             await asyncio.sleep(fault.seconds or 0.0)
-        if fault.kind in ("drop_after", "status_after"):
+        if fault.kind in ("drop_after", "status_after", "silent_after"):
             if isinstance(answer, MediaResponse):
                 answer.close()
             if fault.kind == "drop_after":
                 raise DroppedError
-            answer = fault.error(StorageApiError).response()
+            if fault.kind == "silent_after":
+                await call.fall_silent(fault)
+            answer = fault.error(StorageApiError, call.route.operation).response()
     # TensorFlow looks for "Location" and "Range" as the real servers write them, capitals included.
     answer.raw_headers = [(name.title(), text) for name, text in answer.raw_headers]
     faulty = _FaultySend(call, answer, scope, send, connections)

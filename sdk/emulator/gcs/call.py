@@ -6,11 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote
 
 from starlette.responses import JSONResponse, Response
 
+from ..connections import fall_silent
 from ..errors import DroppedError, read_body
 from ..faults import Fault, FaultRules
 from .errors import StorageApiError, invalid
@@ -72,8 +73,13 @@ class Call:
                     raise DroppedError
             if fault.kind == "drop_before":
                 raise DroppedError
-            if fault.kind == "status_before":
-                raise fault.error(StorageApiError)
+            if fault.kind in ("status_before", "deny"):
+                raise fault.error(StorageApiError, self.route.operation)
+            if fault.kind == "silent_before":
+                await self.fall_silent(fault)
+
+    async def fall_silent(self, fault: Fault) -> NoReturn:
+        await fall_silent(lambda: self.is_closed() or not self.faults.has(fault))
 
     def _is_late(self, fault: Fault) -> bool:
         return fault.at == "late" and self.route.operation in _WITH_BYTES

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from ...process.redirect.tokens import ReplicaIdentity
 from .. import data_folder
-from ..connections import Journal
+from ..connections import Journal, fall_silent
 from ..errors import DroppedError, read_body, with_error_response, words
-from ..faults import Fault, FaultRules
+from ..faults import About, Fault, FaultRules
 from ..gcs.state import StorageState
 from . import bodies, machines, retired
 from .entries import LogEntries
@@ -193,7 +193,7 @@ class VertexApp:
         query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if _is_metadata_request(request.url.path, request.headers):
             entry["operation"] = "metadata.get"
-            fired = await self._apply_faults(entry)
+            fired = await self._apply_faults(request, entry, About())
             answer = self._metadata(request, query)
         else:
             route = _find_route(request.method, unquote(request.scope["raw_path"].decode("latin-1")), query)
@@ -204,26 +204,34 @@ class VertexApp:
             of_pipelines = route.operation.startswith("trainingPipelines.")
             service: CustomJobs | TrainingPipelines = self.pipelines if of_pipelines else self.jobs
             entry["object"] = str(created.get("displayName", "")) or service.display_name(route.id)
-            fired = await self._apply_faults(entry)
+            fired = await self._apply_faults(request, entry, About(entry["object"], route.region))
             answer = await self._perform(route, query, body, created)
         for fault in fired:
             if fault.kind == "drop_after":
                 raise DroppedError
+            if fault.kind == "silent_after":
+                await self._fall_silent(request, fault)
             if fault.kind == "status_after":
-                raise fault.error(VertexApiError)
+                raise fault.error(VertexApiError, entry["operation"])
         return answer
 
-    async def _apply_faults(self, entry: dict[str, Any]) -> list[Fault]:
-        fired = self._faults.for_request(entry["operation"], entry["object"])
+    async def _apply_faults(self, request: Request, entry: dict[str, Any], about: About) -> list[Fault]:
+        fired = self._faults.for_request(entry["operation"], about)
         entry["faults"] = [fault.kind for fault in fired]
         for fault in fired:
             if fault.kind == "latency":
                 await asyncio.sleep(fault.seconds or 0.0)
             elif fault.kind == "drop_before":
                 raise DroppedError
-            elif fault.kind == "status_before":
-                raise fault.error(VertexApiError)
+            elif fault.kind == "silent_before":
+                await self._fall_silent(request, fault)
+            elif fault.kind in ("status_before", "deny"):
+                raise fault.error(VertexApiError, entry["operation"])
         return fired
+
+    async def _fall_silent(self, request: Request, fault: Fault) -> NoReturn:
+        is_closed = self._journal.connections.is_closed
+        await fall_silent(lambda: is_closed(request.scope) or not self._faults.has(fault))
 
     async def _perform(
         self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any]

@@ -31,6 +31,8 @@ SERVICE = "service"
 _SEVERITIES = ("DEFAULT", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT", "EMERGENCY")
 # The longest entry of Cloud Logging.
 _MAX_CHARACTERS = 250_000
+# For a line that arrives when it is told to.
+_NEVER_S = 100 * 366 * 86400.0
 _PAGE, _MAX_PAGE, _CHUNK = 50, 1000, 1000
 _KNOWN = words("resourceNames projectIds filter orderBy pageSize pageToken")
 _ORDERS = {"": "ASC", "timestamp": "ASC", "timestamp asc": "ASC", "timestamp desc": "DESC"}
@@ -49,6 +51,8 @@ class LogEntries:
         self._clock = clock
         self._lock = threading.Lock()
         self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
+        # When a line arrives that is late, by its id.
+        self._arrivals: dict[int, int] = {}
         self._last_ns: int = self._db.execute("SELECT coalesce(max(ns), 0) FROM entries").fetchone()[0]
 
     def close(self) -> None:
@@ -58,31 +62,44 @@ class LogEntries:
     def clear(self) -> None:
         with self._lock:
             self._db.execute("DELETE FROM entries")
+            self._arrivals.clear()
             self._last_ns = 0
 
-    def add_line(self, project: str, job: str, task: str, stream: str, line: str) -> None:
-        """Store a line that a replica has written; JSON with a severity or a message becomes a structured entry."""
+    def add_line(self, project: str, job: str, task: str, stream: str, line: str, *, late_s: float = 0.0) -> None:
+        """Store a line that a replica has written; JSON with a severity or a message becomes a structured entry.
+
+        Lists do not show it for `late_s` seconds, or until `show_late_lines`.
+        """
         structured = _structured(line)
         if structured is not None:
             named = str(structured.pop("severity", "")).upper()
             severity = named if named in _SEVERITIES else "DEFAULT"
-            self._add(project, job, task, severity, {"jsonPayload": structured})
+            self._add(project, job, task, severity, {"jsonPayload": structured}, late_s)
             return
         for start in range(0, max(len(line), 1), _MAX_CHARACTERS):
             piece = line[start : start + _MAX_CHARACTERS]
-            self._add(project, job, task, "ERROR" if stream == "stderr" else "INFO", {"textPayload": piece})
+            self._add(project, job, task, "ERROR" if stream == "stderr" else "INFO", {"textPayload": piece}, late_s)
 
-    def add_service_line(self, project: str, job: str, text: str, severity: str = "INFO") -> None:
-        self._add(project, job, SERVICE, severity, {"textPayload": text})
+    def add_service_line(
+        self, project: str, job: str, text: str, severity: str = "INFO", *, late_s: float = 0.0
+    ) -> None:
+        self._add(project, job, SERVICE, severity, {"textPayload": text}, late_s)
 
-    def _add(self, project: str, job: str, task: str, severity: str, payload: dict[str, Any]) -> None:
+    def show_late_lines(self) -> None:
+        with self._lock:
+            now_ns = int(self._clock.now() * 1e9)
+            self._arrivals = {id: min(arrival, now_ns) for id, arrival in self._arrivals.items()}
+
+    def _add(self, project: str, job: str, task: str, severity: str, payload: dict[str, Any], late_s: float) -> None:
         text = json.dumps(payload)
         with self._lock:
             # Never earlier: a reader that continues after the last time it has seen would miss an entry.
             self._last_ns = max(int(self._clock.now() * 1e9), self._last_ns)
             values = (self._last_ns, project, job, task, severity, text)
             query = "INSERT INTO entries (ns, project, job, task, severity, payload) VALUES (?, ?, ?, ?, ?, ?)"
-            self._db.execute(query, values)
+            added = self._db.execute(query, values).lastrowid
+            if late_s and added is not None:
+                self._arrivals[added] = self._last_ns + int(min(late_s, _NEVER_S) * 1e9)
 
     def listed(self, request: Mapping[str, Any]) -> dict[str, Any]:
         projects, order, size = _check_request(request)
@@ -112,8 +129,12 @@ class LogEntries:
             )
             with self._lock:
                 rows = self._db.execute(query, (*values, *(last or ()))).fetchall()
+                arrivals, now_ns = dict(self._arrivals), int(self._clock.now() * 1e9)
             for row in rows:
-                entry = _entry(row)
+                received_ns = arrivals.get(row[0], row[1])
+                if received_ns > now_ns:
+                    continue
+                entry = _entry(row, received_ns)
                 if row[2] in projects and matches_filter(found, lambda each, entry=entry: _matches(each, entry)):  # type: ignore[misc]
                     yield entry, [row[1], row[0]]
             if len(rows) < _CHUNK:
@@ -165,7 +186,7 @@ def _sql_conditions(found: Filter) -> tuple[list[str], list[Any]]:
     return clauses, values
 
 
-def _entry(row: tuple[Any, ...]) -> dict[str, Any]:
+def _entry(row: tuple[Any, ...], received_ns: int) -> dict[str, Any]:
     insert_id, ns, project, job, task, severity, payload = row
     labels = {"ml.googleapis.com/job_id": job, "ml.googleapis.com/task_name": task}
     return {
@@ -174,7 +195,7 @@ def _entry(row: tuple[Any, ...]) -> dict[str, Any]:
         "resource": {"type": "ml_job", "labels": {"job_id": job, "project_id": project, "task_name": task}},
         "labels": labels,
         "timestamp": format_time_ns(ns),
-        "receiveTimestamp": format_time_ns(ns),
+        "receiveTimestamp": format_time_ns(received_ns),
         "severity": severity,
         **json.loads(payload),
     }

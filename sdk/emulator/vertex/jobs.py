@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..faults import FaultRules
+from ..faults import About, FaultRules
 from . import bodies, listing, machines
 from .environment import project_number, replicas
 from .errors import VertexApiError, invalid, not_found
 from .launcher import JobRunner
-from .lifecycle import QUEUED, JobStatus, JobTimings
+from .lifecycle import CANCELLED, FAILED, QUEUED, JobStatus, JobTimings
 from .scheduler import JobRow, JobScheduler, JobTable
 from .timing import EmulatorClock, format_time
 
@@ -40,9 +40,9 @@ class CustomJobs:
         problems = bodies.problems(job, region)
         if problems:
             raise invalid(problems)
-        name = job["displayName"]
+        about = About(str(job["displayName"]), region)
         with self._scheduler.lock:
-            if self._faults.for_job("quota", name):
+            if self._faults.for_job("quota", about):
                 exceeded = ",".join(machines.quota_metrics(job))
                 raise VertexApiError(429, f"The following quota metrics exceed quota limits: {exceeded}")
             now = self._clock.now()
@@ -54,7 +54,7 @@ class CustomJobs:
                 status=JobStatus(state=QUEUED, phase="queued", created=now, updated=now),
             )
             row = self._scheduler.add(row)
-            if (late := self._faults.for_job("late_list", name)) is not None:
+            if (late := self._faults.for_job("late_list", about)) is not None:
                 lists = math.inf if late.lists is None and late.seconds is None else late.lists or 0
                 self._hidden[row.id] = _Unlisted(lists=lists, until=now + (late.seconds or 0.0))
             return self._resource(row)
@@ -120,7 +120,7 @@ class CustomJobs:
         if row is None:
             raise not_found(f"CustomJob {job[:100]!r}")
         known = [each.name for each in replicas(row.job)]
-        if what != "internal" and replica not in known:
+        if what in ("preempt", "oom") and replica not in known:
             raise invalid([("replica", f"Unknown: {replica[:100]!r}. Known: {', '.join(known)}.")])
         return self._scheduler.inject(int(job), what, replica)
 
@@ -172,7 +172,7 @@ class CustomJobs:
         resource.update({name: format_time(time_s) for name, time_s in times.items() if time_s is not None})
         # On Vertex AI it appears about a minute after the end.
         is_shown = self._clock.now() >= (status.ended or math.inf) + self._timings.error_s
-        if outcome is not None and outcome.code and is_shown:
+        if outcome is not None and outcome.code and is_shown and status.state in (FAILED, CANCELLED):
             resource["error"] = {"code": outcome.code, "message": outcome.message}
         return {**resource, **{name: row.job[name] for name in ("labels", "encryptionSpec") if name in row.job}}
 

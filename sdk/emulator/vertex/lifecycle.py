@@ -138,6 +138,11 @@ class Availability:
 
 
 _CANCELLED_OUTCOME = JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")
+_EXPIRED_OUTCOME = JobOutcome(
+    state=EXPIRED,
+    code=_DEADLINE,
+    message="The requested resources were not available within the maximum wait duration.",
+)
 _INTERNAL_OUTCOME = JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}.")
 
 
@@ -160,8 +165,7 @@ class Lifecycle:
         if is_waiting and status.state == CANCELLING:
             self._finish(status.outcome or _CANCELLED_OUTCOME)
         elif is_waiting and now >= self._max_wait_until():
-            text = "The requested resources were not available within the maximum wait duration."
-            self._finish(JobOutcome(state=self._timings.wait_state, code=_DEADLINE, message=text))
+            self._finish(replace(_EXPIRED_OUTCOME, state=self._timings.wait_state))
         elif status.phase == "queued":
             self._leave_queue(availability)
         elif status.phase == "provisioning":
@@ -245,6 +249,13 @@ class Lifecycle:
         else:
             self._log(f"{INTERNAL}; the job is restarted.", "WARNING")
             self._stop(next_phase="provisioning")
+
+    def expire(self) -> None:
+        """The service gives up on the job, wherever it is."""
+        if self.status.phase in ("queued", "provisioning"):
+            self._finish(self.status.outcome or _EXPIRED_OUTCOME)
+        elif self.status.phase in ACTIVE:
+            self._stop(outcome=_EXPIRED_OUTCOME)
 
     def emulator_error(self, why: str) -> None:
         """The emulator itself cannot continue with the job."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import data_folder
-from ..faults import Fault, FaultRules
-from .entries import LogEntries
+from ..faults import About, Fault, FaultRules
+from .entries import SERVICE, LogEntries
 from .launcher import JobRunner, ReplicaGroup, ReplicaLauncher
 from .lifecycle import ACTIVE, Availability, JobStatus, JobTimings, Lifecycle, SchedulingTerms
 from .timing import EmulatorClock
@@ -111,8 +111,8 @@ class _ActiveJob:
     held_until: float = 0.0
 
     @property
-    def name(self) -> str:
-        return str(self.row.job["displayName"])
+    def about(self) -> About:
+        return About(str(self.row.job["displayName"]), self.row.region)
 
     @property
     def busy(self) -> int:
@@ -173,12 +173,24 @@ class JobScheduler:
             # First: a job that could not be stored does not exist, and its client sends it again.
             self._table.add(row)
             self._active[row.id] = active
-            hold = self._faults.for_job("hold", active.name)
-            if hold is not None:
-                active.held_until = math.inf if hold.seconds is None else row.status.created + hold.seconds
+            self._hold(active)
             self._perform(active)
             self._wake.notify_all()
             return row
+
+    def _hold(self, active: _ActiveJob) -> None:
+        """Leave a new job in the queue if a fault says so."""
+        created = active.row.status.created
+        hold, expire = self._faults.for_job("hold", active.about), self._faults.for_job("expire", active.about)
+        if hold is not None:
+            active.held_until = math.inf if hold.seconds is None else created + hold.seconds
+        if expire is not None:
+            active.held_until = math.inf
+            self._plan_fault(created + (expire.seconds or 0.0), active.row.id, expire)
+
+    def _plan_fault(self, at: float, job: int, fault: Fault) -> None:
+        self._timed_faults.append(_TimedFault(at, job, fault))
+        self._timed_faults.sort(key=lambda timed: timed.at)
 
     def cancel(self, job: int) -> None:
         self._advance(job, Lifecycle.cancel)
@@ -188,17 +200,30 @@ class JobScheduler:
         with self.lock:
             active = self._active.get(job)
             if active is not None:
-                self._entries.add_service_line(active.row.project, str(job), text, severity)
+                self._add_service_line(active, text, severity)
+
+    def _add_service_line(self, active: _ActiveJob, text: str, severity: str) -> None:
+        late_s = self._delay(active, SERVICE, text)
+        if late_s is not None:
+            self._entries.add_service_line(active.row.project, str(active.row.id), text, severity, late_s=late_s)
+
+    def _delay(self, active: _ActiveJob, writer: str, line: str) -> float | None:
+        """Return how long the log does not show a line; None if it is lost."""
+        faults = self._faults.for_entry(active.about, writer, line)
+        if any(fault.kind == "lost_line" for fault in faults):
+            return None
+        return max((math.inf if fault.seconds is None else fault.seconds for fault in faults), default=0.0)
 
     def inject(self, job: int, what: str, replica: str) -> bool:
         steps: dict[str, Callable[[Lifecycle], None]] = {
             "preempt": lambda life: life.preempt(replica),
             "oom": lambda life: life.out_of_memory(replica),
             "internal": Lifecycle.internal_error,
+            "expire": Lifecycle.expire,
         }
         with self.lock:
             active = self._active.get(job)
-            if active is None or active.life.status.phase not in ACTIVE:
+            if active is None or (what != "expire" and active.life.status.phase not in ACTIVE):
                 return False
             self._advance(job, steps[what])
             return True
@@ -217,6 +242,7 @@ class JobScheduler:
         with self.lock:
             for active in self._active.values():
                 active.held_until = 0.0
+            self._entries.show_late_lines()
             self._recheck_queue()
 
     def drop_all(self) -> list[JobRunner]:
@@ -296,7 +322,7 @@ class JobScheduler:
             busy = sum(each.busy for each in self._active.values())
             if busy and busy + len(active.terms.replicas) > self._capacity:
                 return Availability(kind="held")
-        elif active.life.status.phase == "provisioning" and self._faults.for_job("stockout", active.name):
+        elif active.life.status.phase == "provisioning" and self._faults.for_job("stockout", active.about):
             return Availability(kind="stockout")
         return Availability()
 
@@ -318,16 +344,15 @@ class JobScheduler:
                 self._recheck_queue()
             self._perform(active)
             if life.status.phase == "running" and before.phase == "starting":
-                for fault in self._faults.for_running(active.name):
-                    self._timed_faults.append(_TimedFault(self._clock.now() + (fault.after_s or 0.0), job, fault))
-                self._timed_faults.sort(key=lambda timed: timed.at)
+                for fault in self._faults.for_running(active.about):
+                    self._plan_fault(self._clock.now() + (fault.after_s or 0.0), job, fault)
             self._wake.notify_all()
 
     def _perform(self, active: _ActiveJob) -> None:
         actions, active.life.actions = active.life.actions, []
         for action in actions:
             if action.kind == "log":
-                self._entries.add_service_line(active.row.project, str(active.row.id), action.text, action.severity)
+                self._add_service_line(active, action.text, action.severity)
                 continue
             if action.kind == "start" and active.runner is None:
                 active.runner = self._runner(active)
@@ -338,8 +363,10 @@ class JobScheduler:
         row = active.row
 
         def emit(replica: str, stream: str, line: str) -> None:
-            self._entries.add_line(row.project, str(row.id), replica, stream, line)
-            for fault in self._faults.for_line(active.name, line):
+            late_s = self._delay(active, replica, line)
+            if late_s is not None:
+                self._entries.add_line(row.project, str(row.id), replica, stream, line, late_s=late_s)
+            for fault in self._faults.for_line(active.about, replica, line):
                 self.inject(row.id, fault.kind, fault.replica)
 
         def make() -> ReplicaGroup:

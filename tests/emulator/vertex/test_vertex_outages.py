@@ -1,0 +1,226 @@
+"""Faults of the service itself: what it denies, leaves unanswered, gives up on, loses from the log or has no machines for."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud.aiplatform_v1.types import JobState
+from served import PARENT, WAIT_S, Served, body
+
+from sdk.emulator.faults import parse_faults
+from sdk.errors import InputError
+
+EUROPE = "projects/acme/locations/europe-west4"
+SPOT = {"scheduling": {"strategy": "SPOT"}}
+
+
+def create(vertex: Served, parent: str, **spec: Any) -> Any:
+    return vertex.client.create_custom_job(parent=parent, custom_job=body(**spec), timeout=WAIT_S)
+
+
+def printed(vertex: Served, job: Any) -> list[str]:
+    return [entry["textPayload"] for entry in vertex.lines(job, " AND resource.labels.task_name!=service")]
+
+
+def names(vertex: Served) -> list[str]:
+    return [job.name for job in vertex.client.list_custom_jobs(parent=PARENT, timeout=WAIT_S)]
+
+
+CALLS: dict[str, Callable[[Served, str], Any]] = {
+    "create": lambda vertex, _: vertex.create(),
+    "get": lambda vertex, name: vertex.client.get_custom_job(name=name, timeout=WAIT_S),
+    "list": lambda vertex, _: names(vertex),
+    "cancel": lambda vertex, name: vertex.client.cancel_custom_job(name=name, timeout=WAIT_S),
+}
+
+
+@pytest.mark.parametrize("operation", CALLS)
+def test_a_denied_operation_names_its_permission_and_does_nothing(vertex: Served, operation: str) -> None:
+    job = vertex.create()
+    vertex.faults({"kind": "deny", "operation": f"customJobs.{operation}"})
+    with pytest.raises(exceptions.Forbidden, match=rf"Permission 'aiplatform\.customJobs\.{operation}' denied"):
+        CALLS[operation](vertex, job.name)
+    vertex.faults()
+    assert names(vertex) == [job.name]
+    assert vertex.get(job).state != JobState.JOB_STATE_CANCELLING
+
+
+def test_storage_and_logs_are_denied_by_operation(vertex: Served) -> None:
+    job = vertex.create()
+    rules = [
+        {"kind": "deny", "operation": "buckets.list"},
+        {"kind": "deny", "operation": "objects.insert"},
+        {"api": "vertex", "kind": "deny", "operation": "entries.list"},
+    ]
+    assert vertex.ask("POST", "/_faults", rules).status_code == 200
+    refused = vertex.ask("GET", "/storage/v1/b?project=p")
+    assert (refused.status_code, refused.json()["error"]["errors"][0]["reason"]) == (403, "forbidden")
+    assert "does not have storage.buckets.list access" in refused.json()["error"]["message"]
+    refused = vertex.ask("POST", "/upload/storage/v1/b/any/o?uploadType=media&name=x")
+    assert "Permission 'storage.objects.create' denied" in refused.text
+    asked = {"resourceNames": ["projects/acme"], "filter": f'resource.labels.job_id="{job.name[-1]}"'}
+    refused = vertex.ask("POST", "/v2/entries:list", asked)
+    assert (refused.status_code, refused.json()["error"]["status"]) == (403, "PERMISSION_DENIED")
+    assert "Permission 'logging.logEntries.list' denied" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("kind", "created"), [("silent_before", 0), ("silent_after", 1)])
+def test_a_silent_service_takes_the_request_and_never_answers(vertex: Served, kind: str, created: int) -> None:
+    vertex.faults({"kind": kind, "operation": "customJobs.create"})
+    with pytest.raises(requests.exceptions.ReadTimeout):
+        vertex.client.create_custom_job(parent=PARENT, custom_job=body(), timeout=0.3)
+    assert len(names(vertex)) == created
+
+
+def test_a_silence_ends_with_its_rule_and_without_an_answer(vertex: Served) -> None:
+    vertex.faults({"kind": "silent_before", "operation": "customJobs.list", "nth": 1})
+    waiting: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            names(vertex)
+        except Exception as error:
+            waiting.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while not vertex.ask("GET", "/_faults").json()["faults"][0]["fired"]:
+        pass
+    assert names(vertex) == [], "another request is answered meanwhile"
+    assert thread.is_alive()
+    vertex.faults()
+    thread.join(WAIT_S)
+    assert [type(error) for error in waiting] == [requests.exceptions.ConnectionError]
+
+
+def test_a_silent_bucket_takes_the_request_and_never_answers(vertex: Served) -> None:
+    rules = [{"kind": "silent_after", "operation": "buckets.insert"}]
+    assert vertex.ask("POST", "/_faults", rules).status_code == 200
+    with pytest.raises(requests.exceptions.ReadTimeout):
+        requests.post(f"{vertex.url}/storage/v1/b?project=p", json={"name": "silent-bucket"}, timeout=0.3)
+    assert vertex.ask("POST", "/_faults", []).status_code == 200
+    assert vertex.ask("GET", "/storage/v1/b/silent-bucket").status_code == 200
+
+
+def test_a_job_expires_on_request_in_the_queue_and_while_it_runs(vertex: Served) -> None:
+    vertex.faults({"kind": "hold", "nth": 1})
+    waiting, running = vertex.create(), vertex.create()
+    vertex.until(running, "JOB_STATE_RUNNING")
+    for job in (waiting, running):
+        path = f"/_vertex/jobs/{job.name.rpartition('/')[2]}:expire"
+        assert vertex.ask("POST", path).json() == {"happened": True}
+        over = vertex.over(job)
+        assert over.state == JobState.JOB_STATE_EXPIRED
+        assert not over.error.message, "Google sets it for FAILED and CANCELLED only"
+        assert vertex.ask("POST", path).json() == {"happened": False}
+    assert vertex.launcher.of(waiting) == []
+
+
+def test_a_job_expires_by_a_rule_after_its_time_in_the_queue(serve: Callable[..., Served]) -> None:
+    vertex = serve(frozen=True)
+    vertex.faults({"kind": "expire", "seconds": 3600, "display_name": "^digits$"})
+    job = vertex.create()
+    vertex.ask("POST", "/_vertex/clock", {"advance_s": 3599})
+    assert vertex.get(job).state == JobState.JOB_STATE_QUEUED
+    vertex.ask("POST", "/_vertex/clock", {"advance_s": 1})
+    assert vertex.over(job).state == JobState.JOB_STATE_EXPIRED
+    assert vertex.launcher.of(job) == []
+
+
+def test_lines_are_lost_or_come_late_and_keep_their_time(serve: Callable[..., Served]) -> None:
+    vertex = serve(frozen=True)
+    job = vertex.create(body(1))
+    vertex.until(job, "JOB_STATE_RUNNING")
+    (group,) = vertex.launcher.of(job)
+    vertex.faults(
+        {"kind": "lost_line", "log": "step 2$"},
+        {"kind": "late_line", "log": "step 3$", "seconds": 60},
+        {"kind": "late_line", "writer": "workerpool1-0"},
+    )
+    group.emit("workerpool1-0", "stdout", "worker")
+    for step in range(1, 5):
+        group.emit("workerpool0-0", "stdout", f"step {step}")
+    assert printed(vertex, job) == ["step 1", "step 4"]
+    vertex.ask("POST", "/_vertex/clock", {"advance_s": 61})
+    group.emit("workerpool0-0", "stdout", "end")
+    assert printed(vertex, job) == ["step 1", "step 3", "step 4", "end"]
+    late = vertex.lines(job, ' AND textPayload="step 3"')[0]
+    assert late["timestamp"] < late["receiveTimestamp"]
+    vertex.faults()
+    assert printed(vertex, job) == ["worker", "step 1", "step 3", "step 4", "end"]
+
+
+def test_lines_of_the_service_are_lost_too(vertex: Served) -> None:
+    vertex.faults({"kind": "lost_line", "writer": "service"})
+    job = vertex.create()
+    vertex.until(job, "JOB_STATE_RUNNING")
+    vertex.launcher.of(job)[0].emit("workerpool0-0", "stdout", "the program's")
+    assert [entry["textPayload"] for entry in vertex.lines(job)] == ["the program's"]
+
+
+def test_a_replica_is_preempted_by_a_line_of_its_own(vertex: Served) -> None:
+    vertex.faults({"kind": "preempt", "replica": "workerpool1-0", "writer": "workerpool1-0", "log": "^step 12$"})
+    job = vertex.create(body(1, **SPOT))
+    vertex.until(job, "JOB_STATE_RUNNING")
+    (group,) = vertex.launcher.of(job)
+    group.emit("workerpool0-0", "stdout", "step 12")
+    assert group.calls == ["start"]
+    group.emit("workerpool1-0", "stdout", "step 12")
+    vertex.running(job, 2)
+    assert group.calls[1] == "preempt workerpool1-0"
+
+
+def test_a_region_without_machines_refuses_new_and_restarted_jobs_and_no_other_region(vertex: Served) -> None:
+    running = create(vertex, PARENT, **SPOT)
+    vertex.until(running, "JOB_STATE_RUNNING")
+    vertex.faults({"kind": "stockout", "region": "us-central1"})
+    new, elsewhere = create(vertex, PARENT), create(vertex, EUROPE)
+    assert vertex.over(new).error.message.startswith("Resources are insufficient in region: us-central1.")
+    vertex.until(elsewhere, "JOB_STATE_RUNNING")
+    assert vertex.get(running).state == JobState.JOB_STATE_RUNNING
+    vertex.ask("POST", f"/_vertex/jobs/{running.name.rpartition('/')[2]}:preempt")
+    over = vertex.over(running)
+    assert (over.state, over.error.code) == (JobState.JOB_STATE_FAILED, 8)
+
+
+def test_a_stockout_begins_at_a_moment(serve: Callable[..., Served]) -> None:
+    vertex = serve(frozen=True)
+    vertex.faults({"kind": "stockout", "from_s": 600})
+    vertex.until(vertex.create(), "JOB_STATE_RUNNING")
+    vertex.ask("POST", "/_vertex/clock", {"advance_s": 600})
+    assert vertex.over(vertex.create()).state == JobState.JOB_STATE_FAILED
+
+
+def test_a_rule_for_a_region_leaves_requests_about_others_alone(vertex: Served) -> None:
+    vertex.faults({"kind": "status_before", "operation": "customJobs.list", "region": "europe-west4"})
+    assert names(vertex) == []
+    with pytest.raises(exceptions.ServiceUnavailable):
+        list(vertex.client.list_custom_jobs(parent=EUROPE, timeout=WAIT_S))
+
+
+def test_a_misspelt_rule_is_refused_with_the_nearest_word() -> None:
+    rules = [
+        {"api": "vertex", "kind": "silent_befor"},
+        {"api": "vertex", "kind": "deny", "operation": "customJobs.creat"},
+        {"api": "vertex", "kind": "late_line", "writr": "service"},
+        {"api": "vertex", "kind": "stockout", "region": "europe"},
+        {"kind": "expire"},
+        {"kind": "deny", "form_s": 1, "from_s": -1},
+    ]
+    with pytest.raises(InputError) as caught:
+        parse_faults(json.dumps(rules))
+    assert caught.value.problems == (
+        "Fault 1: unknown kind. Received: 'silent_befor'. Did you mean 'silent_before'?",
+        "Fault 2: unknown operation. Received: 'customJobs.creat'. Did you mean 'customJobs.create'?",
+        "Fault 3 has no field 'writr'. Did you mean 'writer'?",
+        "Fault 4: region is a region such as us-central1. Received: 'europe'.",
+        'Fault 5: unknown kind. Received: \'expire\'. It is a kind of "api": "vertex".',
+        "Fault 6 has no field 'form_s'. Did you mean 'from_s'?",
+        "Fault 6: from_s is a number of seconds. Received: -1.",
+    )
