@@ -31,7 +31,7 @@ SERVICE = "service"
 _SEVERITIES = ("DEFAULT", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT", "EMERGENCY")
 # The longest entry of Cloud Logging.
 _MAX_CHARACTERS = 250_000
-# For a line that arrives when it is told to.
+# Stands for no known time.
 _NEVER_S = 100 * 366 * 86400.0
 _PAGE, _MAX_PAGE, _CHUNK = 50, 1000, 1000
 _KNOWN = words("resourceNames projectIds filter orderBy pageSize pageToken")
