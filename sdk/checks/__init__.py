@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding
 from ..spec.job import Job
 from ..spec.policies import Local, Vertex
-from . import local, vertex_hardware, vertex_limits, vertex_online, vertex_places, vertex_target
+from . import local, vertex_hardware, vertex_keeper, vertex_limits, vertex_online, vertex_places, vertex_target
 from .strategies import strategies_in
 
 __all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "of_local", "of_vertex", "strategies_in"]
@@ -61,6 +61,7 @@ def of_vertex(
     found += vertex_limits.display_name(run_id)
     found += vertex_target.place(target, root)
     found += vertex_target.staging(job, target)
+    found += vertex_keeper.run(target)
     found += vertex_online.run(job, target, facts, root, emulator=emulator)
     return list({(finding.level, finding.message): finding for finding in found}.values())
 

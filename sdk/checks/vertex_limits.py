@@ -98,8 +98,15 @@ def cost(job: Job, target: Vertex, *, emulator: str = "") -> Iterator[Finding]:
         message = f"max_cost_usd={most:g} cannot be enforced: no source gives the price of {what} {where}"
         yield error(message, {"limits.allow_unknown_price": True})
     dearest = max(prices, key=lambda found: found.at_least)
-    at_most = dearest.at_least * dearest.timeout_s / 3600
-    if at_most > most:
+    keeper = target.kept_by(job.limits, job.retry)
+    kept = 0.0 if keeper is None else pricing.price(keeper.rental).cap or 0.0
+    at_most = dearest.at_least * dearest.timeout_s / 3600 + kept
+    if kept and at_most > most:
+        message = f"Cost limit exceeded: the run may cost {money(at_most)}, {money(kept)} of it for its keeper"
+        yield error(
+            f"{message}. Received: max_cost_usd={most:g}", {"limits.max_cost_usd": math.ceil(at_most * 100) / 100}
+        )
+    elif at_most > most:
         yield _too_much(job, target, dearest, at_most, most)
 
 

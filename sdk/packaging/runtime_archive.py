@@ -18,11 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from packaging.requirements import Requirement
-
 from ..errors import InputError
 from ..storage.checksums import sha256
-from .audit.installed import Installed
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _LOADER, _ENTRYPOINT = "storage/gcs/download.py", "runtime/container/entrypoint.py"
@@ -85,6 +82,11 @@ def entrypoint_file() -> RuntimeFile:
 
 def _distributions() -> dict[str, importlib.metadata.Distribution]:
     """Return the distributions by name, with those that they require."""
+    # A keeper reads this file where they are missing.
+    from packaging.requirements import Requirement
+
+    from .audit.installed import Installed
+
     found = {}
     for name in sorted(Installed().closure([Requirement(name) for name in _WANTED])[0]):
         try:

@@ -174,6 +174,14 @@ class RunPaths:
         """The vendor's name for the job, written once it is known."""
         return posixpath.join(self.url, "jobs", f"{job:04d}.created.json")
 
+    def keeper(self, job: int) -> str:
+        """The vendor's name for the keeper of the jobs from this one on, written once it is known."""
+        return posixpath.join(self.url, "jobs", f"{job:04d}.keeper.json")
+
+    def keeper_spec(self, job: int) -> str:
+        """What the container of the keeper has to run."""
+        return posixpath.join(self.url, "jobs", f"{job:04d}.keeper_spec.json")
+
     def member(self, task: str, nonce: str) -> str:
         return posixpath.join(self.members, f"{task}.{nonce}.json")
 

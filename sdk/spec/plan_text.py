@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..hardware import pricing
 from ..text import and_more, counted, duration, money, size, visible
-from .policies import Checkpoints
+from .policies import Checkpoints, Keeper
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -101,14 +101,44 @@ def _next_jobs(plan: Plan, places: int) -> list[tuple[str, str]]:
     else:
         failed += f"the same place, {_times(retry.infrastructure)}"
     stays = ". The last place stays" if several else ""
+    follows = f"after a preemption: {taken} (retry_preemptions); {failed} (retry_infrastructure){stays}"
+    waits = "a process that waits: podlift submit or podlift wait, on any machine"
+    keeper = plan.target.kept_by(plan.job.limits, retry)
+    if keeper is None:
+        waits += ". With --detach and without one, the run ends with its job, and podlift resume continues it"
+        return [("next job", follows), ("submitted by", waits)]
     return [
-        ("next job", f"after a preemption: {taken} (retry_preemptions); {failed} (retry_infrastructure){stays}"),
-        (
-            "submitted by",
-            "a process that waits: podlift submit or podlift wait, on any machine. With --detach and without one, the run ends "
-            "with its job, and podlift resume continues it",
-        ),
+        ("next job", follows),
+        ("submitted by", f"the keeper, or {waits}"),
+        ("keeper", _keeper(keeper, billed=not plan.emulator)),
+        ("its rights", _rights(keeper, plan.root)),
     ]
+
+
+def _keeper(keeper: Keeper, *, billed: bool) -> str:
+    """Return what the keeper is and costs."""
+    rented = keeper.rental
+    ends = f"ends with the run, after {duration(keeper.life_s)} at most"
+    words = f"one {rented.pools[0].machine} in {rented.regions[0]}, which {ends}"
+    if not billed:
+        return words
+    price = pricing.price(rented)
+    if price.own is None or price.cap is None:
+        return f"{words}: its price is not known to podlift"
+    return f"{words}: {money(price.own)} an hour, {money(price.cap)} at most"
+
+
+def _rights(keeper: Keeper, root: str) -> str:
+    """Return the least set of rights that the keeper needs; the account of a program needs neither of the first two."""
+    bucket = root.removeprefix("gs://").partition("/")[0]
+    program = keeper.program_account or "the service account of the program"
+    itself = "itself" if program == keeper.account else f"{program} and on itself"
+    own = ". The account of the program needs neither of the first two"
+    own += ": give the keeper one of its own (vertex_keeper_service_account)" if program == keeper.account else ""
+    return (
+        f"as {keeper.account}: aiplatform.customJobs.create, get, list and cancel in the project; iam.serviceAccounts.actAs on "
+        f"{itself}; roles/storage.objectAdmin on gs://{bucket} only{own}"
+    )
 
 
 def _times(budget: int | None) -> str:

@@ -220,6 +220,24 @@ class Checkpoints(Value):
     resume_from: Accepts[PathText | None, str | PurePath | None] = default(None)
 
 
+# Vertex AI documents no longer jobs.
+LONGEST_S = 7 * 86400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeper:
+    """A small job that waits for a run: its service account, that of the jobs that it submits, and what it rents."""
+
+    account: str
+    program_account: str | None
+    rental: pricing.Rental
+
+    @property
+    def life_s(self) -> float:
+        """The longest time for which it waits."""
+        return self.rental.timeout_s or LONGEST_S
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target(Value):
     """Where a run goes: the options of one backend, and what every target can tell about them."""
@@ -254,6 +272,10 @@ class Target(Value):
     def rentals(self, resources: Resources, limits: Limits) -> tuple[pricing.Rental, ...]:
         """Return what a job rents in each of its places, if anything."""
         return ()
+
+    def kept_by(self, limits: Limits, retry: Retry) -> Keeper | None:
+        """Return who waits for the run and submits its next jobs, if that was asked for."""
+        return None
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         """Return where a job runs, as (label, text), for a plan."""
@@ -346,6 +368,11 @@ class Vertex(Target):
         disk_gb: Size of each boot disk, in GB.
         provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
             "flex": waits until machines are free.
+        keeper: Also run a small CPU job, the keeper, which waits for the run and submits its next jobs, so that no process of
+            yours has to. It needs a service account.
+        keeper_service_account: Service account of the keeper. By default that of the program.
+        keep_for_s: The longest time for which the keeper waits, up to 7 days. By default the timeout of the run for each
+            attempt that its retry budgets allow.
         labels: Labels of the jobs, in addition to podlift's.
         raw: JSON to merge into the request last, such as `{"jobSpec": {"scheduling": {"disableRetries": true}}}`. For fields
             that podlift does not know. A list is replaced as a whole, or one of its items by its number; None removes.
@@ -365,6 +392,9 @@ class Vertex(Target):
     machine: Name | None = None
     disk_gb: Annotated[int, Bounds(ge=1)] = 100
     provisioning: Provisioning = "standard"
+    keeper: bool = False
+    keeper_service_account: Name | None = None
+    keep_for_s: Seconds | None = None
     labels: dict[str, str] = field(default_factory=dict)
     raw: Annotated[dict[str, object], _JsonObject()] = field(default_factory=dict)
 
@@ -431,6 +461,21 @@ class Vertex(Target):
 
     def rentals(self, resources: Resources, limits: Limits) -> tuple[pricing.Rental, ...]:
         return tuple(self.rental(resources, limits, place) for place in self.places_for(resources))
+
+    def kept_by(self, limits: Limits, retry: Retry) -> Keeper | None:
+        """Return the keeper: one CPU machine on demand, in the region of the first place."""
+        account = self.keeper_service_account or self.service_account
+        if not self.keeper or account is None:
+            return None
+        life_s = self.keep_for_s
+        if life_s is None and limits.timeout_s is not None and retry.preemptions is not None:
+            life_s = limits.timeout_s * (1 + retry.user_errors + retry.infrastructure + retry.preemptions)
+        rental = pricing.Rental(
+            pools=accelerators.pools("cpu"),
+            regions=self.place_regions[:1],
+            timeout_s=LONGEST_S if life_s is None else min(life_s, LONGEST_S),
+        )
+        return Keeper(account=account, program_account=self.service_account, rental=rental)
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         places = self.places_for(resources)

@@ -221,4 +221,4 @@ def test_every_time_span_is_said_to_be_one(here, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("COLUMNS", "120")
     shown = here("submit", "--help-all").stdout
     named = {name for name in table.SETTINGS if f"--{name.replace('_', '-')} DURATION" in shown}
-    assert named == {"timeout", "limit_hang", "limit_grace", "limit_exit_wait"}
+    assert named == {"timeout", "limit_hang", "limit_grace", "limit_exit_wait", "vertex_keep_for"}

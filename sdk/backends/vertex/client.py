@@ -24,6 +24,7 @@ import requests
 from ...clock import Clock, SystemClock
 from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...storage import emulator
+from ...storage.gcs.auth import MachineToken, TokenError
 from ...storage.retry import Retries, retry_after_s
 from .service import sentence, service_name
 from .states import VendorJob, state_name
@@ -73,8 +74,13 @@ def session(url: str) -> Any:
 @lru_cache(maxsize=2)
 def _session(authorized: bool) -> Any:
     if authorized:
-        from google.auth.transport.requests import AuthorizedSession
-
+        try:
+            from google.auth.transport.requests import AuthorizedSession
+        except ImportError:
+            # The image of a keeper has a metadata server instead.
+            machine = requests.Session()
+            machine.auth = MachineToken()
+            return machine
         return AuthorizedSession(_credentials())  # type: ignore[no-untyped-call,unused-ignore]
     plain = requests.Session()
     # Ignore proxies and .netrc of this machine.
@@ -248,7 +254,9 @@ def _translated(error: Exception) -> PodliftError | None:
         )
     if auth is not None and isinstance(error, auth.GoogleAuthError):
         return VertexRejectedError(f"The credentials are not accepted: {_reason(error)}. {_LOGIN}", 401)
-    if isinstance(error, (requests.RequestException, OSError)):
+    if isinstance(error, TokenError) and not error.again:
+        return VertexRejectedError(f"The machine's service account is not accepted: {error}.", 401)
+    if isinstance(error, (requests.RequestException, OSError, TokenError)):
         return OutcomeUnknownError(_unreachable(error))
     return None
 

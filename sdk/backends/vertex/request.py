@@ -43,6 +43,11 @@ def at(plan: Plan, place: Place | None = None) -> Plan:
     return plan.in_place(*options.at(place or options.places_for(resources)[0], resources))
 
 
+def first_region(plan: Plan) -> str:
+    """Return the region of the first place."""
+    return Vertex.of(plan.target).place_regions[0]
+
+
 def index(plan: Plan, place: Place | None) -> int:
     """Return the number of a place in the order of the plan's places, from 0."""
     return Vertex.of(plan.target).places_for(plan.job.resources).index(place) if place else 0

@@ -35,7 +35,9 @@ from ..base import LogLine
 from ..folder import CopiedRun
 from . import final_record, history, logs, resubmit, service, states, tails
 from .create_job import CreatedJob
+from .keeper import Kept
 from .latest_job import LatestJob
+from .start_run import Archives
 from .waiting import Resubmission, WaitingLease
 
 _log = logger("backends.vertex")
@@ -68,7 +70,9 @@ class CancelRequest:
 
 
 class VertexRun(CopiedRun):
-    def __init__(self, plan: Plan, clock: Clock) -> None:
+    """`archives` are those that a keeper was started from; a client uploads its own."""
+
+    def __init__(self, plan: Plan, clock: Clock, archives: Archives | None = None) -> None:
         self._polling = logs.polling()
         super().__init__(plan, clock, self._polling.poll_s)
         service.check_emulator()
@@ -78,6 +82,8 @@ class VertexRun(CopiedRun):
         self._job = LatestJob(plan, self._store, clock)
         self._lease = WaitingLease(plan.url, self._store, clock)
         self._attended: Resubmission | None = None
+        self._archives = archives
+        self._kept = Kept(plan, self._store, clock)
         self._continuing = False  # the job has ended, and those who wait are about to submit another
         self._cancelled = ""  # the name of the job that was cancelled at the end of its grace
         self._progress_read = -_PROGRESS_S
@@ -134,7 +140,7 @@ class VertexRun(CopiedRun):
             )
             yield lambda: None
             return
-        self._attended = Resubmission(self._plan, self._copy.store, self._job, self._clock)
+        self._attended = Resubmission(self._plan, self._copy.store, self._job, self._clock, self._archives)
         try:
             yield self._attend
         finally:
@@ -325,7 +331,8 @@ class VertexRun(CopiedRun):
         # A cancelled run never continues.
         followed = {"why": ""} if requests else resubmit.following(ended)
         if "continues" in followed and (self._attended is None or self._attended.gave_up):
-            if self._lease.is_held():
+            # A keeper needs some minutes to start.
+            if self._lease.is_held() or self._kept.is_starting(self._job.first):
                 self._continuing = True
                 return
             followed = {"why": _NOBODY_WAITED}
@@ -372,7 +379,10 @@ class VertexRun(CopiedRun):
         job, price = self._job.vendor, resubmit.price(self._plan, self._job.place)
         if job is None:
             return spending.spent(None, None, price)
-        return spending.spent(job.started, job.ended or self._clock.now(), price)
+        until = job.ended or self._clock.now()
+        used = spending.spent(job.started, until, price)
+        since = max((event.time for event in self._job.continued(self._job.first)), default=None)
+        return self._kept.added(used, self._job.first, since, until)
 
 
 def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:

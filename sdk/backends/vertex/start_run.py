@@ -26,7 +26,7 @@ from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ..base import Request
-from . import client, create_job, final_record, locations, probe, service
+from . import client, create_job, final_record, keeper, locations, probe, service
 from . import request as job_request
 from .create_job import JobCreation, JobNotCreatedError, JobRequest, PlacedRequest
 
@@ -59,10 +59,12 @@ def check(request: Request) -> None:
 def start(request: Request) -> None:
     plan, clock = request.plan, SystemClock()
     number = known_resumes(plan.paths) + 1
+    archives, store = upload_archives(plan), GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
+    if Vertex.of(plan.target).keeper:
+        keeper.ensure(plan, number, store, (archives.runtime, archives.entrypoint), clock)
     try:
-        creation(plan, number, clock, upload_archives(plan)).ensure()
+        creation(plan, number, clock, archives).ensure()
     except JobNotCreatedError as error:
-        store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
         final_record.write(store, number, clock.now(), final_record.of_rejection(error))
         raise PodliftError(
             f"The run {plan.run_id} was not started. {error} Next: podlift resume {plan.url} tries again."
@@ -110,6 +112,7 @@ def creation(
     store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
     jobs = client.JobClient(str(Vertex.of(plan.target).project), clock=clock)
     if timeout_s is not None:
+        # Without a check, which a keeper has no library for.
         plan = plan.for_run(plan.run_id, changed(plan.job, limits=changed(plan.job.limits, timeout_s=timeout_s)))
     files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
     return JobCreation(_job_request(plan, number, store, clock, archives, place), store, jobs, clock, files.age_s)

@@ -22,6 +22,7 @@ from ...storage.store import Store
 from . import create_job, final_record, start_run
 from .create_job import KEYS, JobNotCreatedError
 from .latest_job import LatestJob
+from .start_run import Archives
 
 _log = logger("backends.vertex")
 
@@ -65,7 +66,10 @@ class WaitingLease:
 class Resubmission:
     """What a process that waits for a run does when its job has ended: it decides that another follows, and submits it."""
 
-    def __init__(self, plan: Plan, store: Store, job: LatestJob, clock: Clock) -> None:
+    def __init__(
+        self, plan: Plan, store: Store, job: LatestJob, clock: Clock, archives: Archives | None = None
+    ) -> None:
+        self._archives = archives
         self.lease = WaitingLease(plan.url, store, clock)
         self._plan, self._store, self._job, self._clock = plan, store, job, clock
         self._told = job.number
@@ -80,7 +84,7 @@ class Resubmission:
         # A resume may have changed the code.
         plan, limit_s = read_plan(self._plan.paths, self._plan.root), job.timeout_s if job.begun else None
         try:
-            archives = start_run.upload_archives(plan)
+            archives = self._archives or start_run.upload_archives(plan)
             new = start_run.creation(plan, job.number, self._clock, archives, place=job.place, timeout_s=limit_s)
             return new.attempt() is not None
         except JobNotCreatedError as error:

@@ -65,6 +65,9 @@ class Keywords(JobKeywords, total=False):
     vertex_machine: str | None
     vertex_disk_gb: int | None
     vertex_provisioning: Literal["standard", "spot", "flex"] | None
+    vertex_keeper: bool | None
+    vertex_keeper_service_account: str | None
+    vertex_keep_for: str | float | None
     vertex_labels: dict[str, str] | None
     vertex_raw: dict[str, Any] | None
     backend: str | Local | Vertex | None

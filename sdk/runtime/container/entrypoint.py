@@ -56,6 +56,10 @@ def main(fetch: Fetch, key: str, digest: str) -> int:
         check_python(spec)
         runtime = home / "runtime"
         unpack(fetched(fetch, spec["runtime"], home / "runtime.tar"), runtime)
+        if "main" in spec:
+            # A program of podlift's own, which needs neither TensorFlow nor the bundle.
+            set_path(runtime, "")
+            return int(importlib.import_module(spec["main"]).main(spec, home=str(home)))
         bundle = fetched(fetch, spec["bundle"], home / "bundle.tar")
         installed = install(spec["requirements"], home)
         set_path(runtime, installed)

@@ -1,0 +1,143 @@
+"""The keeper: a small CPU job that waits for a run as any client does, and so submits its next jobs while no client waits.
+
+This is the side of the client, which creates it before the first job of a run: no run goes without the keeper that it was
+promised. `keeper_main` runs in its container.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ...clock import Clock
+from ...errors import InputError, MissingError, PodliftError
+from ...hardware import pricing
+from ...packaging.runtime_archive import loader
+from ...records import spending
+from ...records.spending import Spent
+from ...spec.layout import RootPaths
+from ...spec.plan import Plan
+from ...spec.policies import LONGEST_S, Keeper, Vertex
+from ...storage.store import Store, create
+from . import create_job, service
+from . import request as job_request
+from .client import JobClient, OutcomeUnknownError, VertexRejectedError
+
+LABEL = "podlift-keeper"
+_MAIN = "sdk.backends.vertex.keeper_main"
+# Vertex AI's limit for the job: the keeper ends by itself before.
+_MARGIN_S = 600.0
+_TRIES = 3
+# A container starts within some minutes.
+_STARTS_S = 900.0
+
+
+def ensure(plan: Plan, number: int, store: Store, archives: tuple[str, str], clock: Clock) -> None:
+    """Create the keeper for the jobs of a run from this number on, unless it exists; PodliftError if that fails.
+
+    A second one, which a lost reply may leave, does no harm: claims decide who submits a job. `archives` are the sha256 of the
+    runtime archive and of the entrypoint.
+    """
+    key, jobs = create_job.KEYS.keeper(number), JobClient(str(Vertex.of(plan.target).project), clock=clock)
+    try:
+        store.stat(key)
+        return
+    except MissingError:
+        body = _body(plan, number, archives[1], _upload_spec(plan, number, store, archives))
+    region = job_request.first_region(plan)
+    for sent in range(1, _TRIES + 1):
+        try:
+            known = [
+                job for job in jobs.list(region, {LABEL: plan.run_id, create_job.JOB: str(number)}) if not job.over
+            ]
+            job = known[0] if known else jobs.create(region, body)
+        except VertexRejectedError as error:
+            raise PodliftError(
+                f"The run {plan.run_id} was not started, because {service.service_name()} rejected its keeper in {region}: "
+                f"{error} Next: grant what podlift plan lists for the keeper, or submit without --vertex-keeper."
+            ) from error
+        except OutcomeUnknownError as error:
+            if sent == _TRIES:
+                raise PodliftError(
+                    f"The run {plan.run_id} was not started, because its keeper was not: {error} Next: podlift resume "
+                    f"{plan.url}."
+                ) from error
+            continue
+        create(store, key, json.dumps({"name": job.name, "created": job.created or clock.now()}).encode())
+        return
+
+
+class Kept:
+    """What is known of a run's keeper: when it was created, and what it costs."""
+
+    def __init__(self, plan: Plan, store: Store, clock: Clock) -> None:
+        self._keeper = plan.target.kept_by(plan.job.limits, plan.job.retry)
+        self._billed = not plan.emulator
+        self._store, self._clock = store, clock
+        self._created: dict[int, float | None] = {}
+
+    def is_starting(self, number: int) -> bool:
+        """True for some minutes after the keeper of the jobs from this number on was created."""
+        created = self._of(number)
+        return created is not None and self._clock.now() - created < _STARTS_S
+
+    def added(self, used: Spent, number: int, since: float | None, until: float) -> Spent:
+        """Add the keeper's money since the end of the last job, or since it began. It does not count against the timeout."""
+        created = self._of(number)
+        if created is None or self._keeper is None or not self._billed:
+            return used
+        own = spending.spent(max(created, since or created), until, pricing.price(self._keeper.rental))
+        return replace(used + own, seconds=used.seconds)
+
+    def _of(self, number: int) -> float | None:
+        if self._keeper is None:
+            return None
+        if self._created.get(number) is None:
+            self._created[number] = None
+            with suppress(MissingError):
+                about = json.loads(bytes(self._store.get(create_job.KEYS.keeper(number))))
+                self._created[number] = float(about["created"])
+        return self._created[number]
+
+
+def _upload_spec(plan: Plan, number: int, store: Store, archives: tuple[str, str]) -> str:
+    """Create the launch spec of the keeper, and return its sha256."""
+    about = job_request.launch_spec(plan, number, archives[0])
+    kept = {name: about[name] for name in ("version", "run", "runtime", "python")}
+    found = {**kept, "main": _MAIN, "entrypoint": archives[1], "keep_for_s": _keeper(plan).life_s}
+    spec, key = json.dumps(found, sort_keys=True).encode(), create_job.KEYS.keeper_spec(number)
+    return hashlib.sha256(spec if create(store, key, spec) else bytes(store.get(key))).hexdigest()
+
+
+def _body(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> Mapping[str, object]:
+    """Return the request for the job: one CPU machine on demand in the region of the first place, with the run's image."""
+    options, keeper = Vertex.of(plan.target), _keeper(plan)
+    # It makes the requests for the next jobs, which hold these values.
+    values = {name: os.environ[name] for name in plan.job.copied if name in os.environ}
+    ours = job_request.render(plan, number=number, entrypoint=entrypoint, copied=values)
+    container = dict(ours["jobSpec"]["workerPoolSpecs"][0]["containerSpec"])
+    key = RootPaths(plan.root).run(plan.run_id).keeper_spec(number).removeprefix("gs://").partition("/")[2]
+    container |= {"command": ["python3", "-c", loader()], "args": [*container["args"][:3], key, spec_digest]}
+    rented = keeper.rental
+    pool: dict[str, Any] = {"machineSpec": {"machineType": rented.pools[0].machine}, "replicaCount": "1"}
+    return {
+        "displayName": f"{plan.run_id}-keeper"[:128],
+        "labels": {**options.labels, LABEL: plan.run_id, create_job.JOB: str(number)},
+        "jobSpec": {
+            "workerPoolSpecs": [{**pool, "diskSpec": {"bootDiskSizeGb": rented.disk_gb}, "containerSpec": container}],
+            "scheduling": {"timeout": f"{min(keeper.life_s + _MARGIN_S, LONGEST_S):.0f}s"},
+            "serviceAccount": keeper.account,
+        },
+    }
+
+
+def _keeper(plan: Plan) -> Keeper:
+    found = plan.target.kept_by(plan.job.limits, plan.job.retry)
+    if found is None:
+        raise InputError("A keeper needs a service account: vertex_keeper_service_account.")
+    return found

@@ -1,0 +1,159 @@
+"""The keeper submits the next jobs of a run that no client waits for; its container needs no package but podlift's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import LIMIT_S, until
+
+import sdk
+from sdk import State
+from sdk.errors import PodliftError
+from sdk.packaging.runtime_archive import entrypoint_file, runtime_archive
+from sdk.spec import plan_text
+from sdk.testing.vertex import Cloud
+
+ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
+PLACES = ("us-central1:spot", "us-central1:standard")
+# The jobs of the run get no machines, and its keeper gets one.
+STOCKOUT = {"api": "vertex", "kind": "stockout", "times": 3, "display_name": "program-[a-z0-9]+$"}
+RETRY = sdk.Retry(infrastructure=3, preemptions=None)
+# Seconds within which the keeper ends after the run.
+ENDS_S = 60.0
+
+
+@pytest.fixture
+def planned(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Plan]:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    Path("program.py").write_text("print('here')")
+
+    def plan(**more: Any) -> sdk.Plan:
+        fields = {"places": PLACES, **more}
+        return sdk.plan(sdk.Job("program.py", retry=RETRY), backend=podlift_vertex.backend(**fields))
+
+    return plan
+
+
+def made(cloud: Cloud, *, keeper: bool) -> list[Any]:
+    """Return the keepers, or the jobs of runs, the first one first."""
+    found = list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
+    wanted = [job for job in found if job.display_name.endswith("-keeper") is keeper]
+    return sorted(wanted, key=lambda job: int(job.labels["podlift-job"]))
+
+
+def test_a_run_that_is_only_looked_at_goes_on_in_the_next_place_and_its_keeper_ends_with_it(
+    podlift_vertex: Cloud, planned: Callable[..., sdk.Plan]
+) -> None:
+    podlift_vertex.faults(STOCKOUT)
+    run = sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT))
+    until(lambda: run.status().state.terminal, run.why)
+    ended = time.monotonic()
+    assert run.status().state is State.SUCCEEDED
+    states = [job.state.name for job in made(podlift_vertex, keeper=False)]
+    assert states == ["JOB_STATE_FAILED", "JOB_STATE_SUCCEEDED"]
+    until(lambda: made(podlift_vertex, keeper=True)[0].state.name == "JOB_STATE_SUCCEEDED")
+    assert time.monotonic() - ended < ENDS_S
+    (keeper,) = made(podlift_vertex, keeper=True)
+    spec = keeper.job_spec
+    assert spec.service_account == ACCOUNT
+    assert spec.worker_pool_specs[0].machine_spec.machine_type == "n1-standard-4"
+    assert spec.scheduling.timeout.total_seconds() <= 7 * 86400
+
+
+def test_the_keeper_needs_the_standard_library_and_the_runtime_archive_only(
+    podlift_vertex: Cloud, planned: Callable[..., sdk.Plan], tmp_path: Path
+) -> None:
+    podlift_vertex.faults(STOCKOUT)
+    run = sdk.submit(planned())
+    archive = runtime_archive(tmp_path / "archive")
+    with tarfile.open(archive.path) as tar:
+        tar.extractall(tmp_path / "image", filter="data")
+    spec = {
+        "run": run.url,
+        "runtime": {"sha256": archive.digest},
+        "entrypoint": entrypoint_file().digest,
+        "keep_for_s": 120.0,
+    }
+    program = (
+        "import json, sys\n"
+        f"sys.path += {[str(tmp_path / 'image' / name) for name in ('podlift', 'vendor')]!r}\n"
+        "from sdk.backends.vertex import keeper_main\n"
+        f"code = keeper_main.main(json.loads(sys.argv[1]), home={str(tmp_path / 'home')!r})\n"
+        "assert not {'pydantic', 'google', 'packaging', 'psutil'} & set(sys.modules)\n"
+        "sys.exit(code)"
+    )
+    command = [sys.executable, "-I", "-S", "-c", program, json.dumps(spec)]
+    env = {name: value for name, value in os.environ.items() if name.startswith(("PODLIFT", "STORAGE"))}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    assert "Job 1 ended (stockout)." in done.stdout
+    assert run.status().state is State.SUCCEEDED
+    assert len(made(podlift_vertex, keeper=False)) == 2
+
+
+def test_a_keeper_that_is_rejected_lets_no_run_begin(podlift_vertex: Cloud, planned: Callable[..., sdk.Plan]) -> None:
+    denied = {"api": "vertex", "kind": "status_before", "operation": "customJobs.create", "status": 403, "nth": 1}
+    podlift_vertex.faults(denied)
+    with pytest.raises(PodliftError, match=r"was not started, because .* rejected its keeper in us-central1"):
+        sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT))
+    assert made(podlift_vertex, keeper=False) == made(podlift_vertex, keeper=True) == []
+
+
+def test_a_lost_reply_makes_no_second_keeper(podlift_vertex: Cloud, planned: Callable[..., sdk.Plan]) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1})
+    run = sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT))
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert len(made(podlift_vertex, keeper=True)) == 1
+
+
+def test_a_keeper_without_an_account_is_refused_with_the_reason(planned: Callable[..., sdk.Plan]) -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        planned(keeper=True)
+    assert "Vertex AI's default one cannot create jobs from inside a job" in str(caught.value)
+    assert "vertex_keeper_service_account=NAME@PROJECT" in str(caught.value)
+
+
+def test_the_plan_lists_what_the_keeper_costs_and_may_do(
+    planned: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(**more: Any) -> dict[str, str]:
+        return dict(plan_text.lines(planned(**more).asked_at("")))
+
+    with_one = shown(keeper=True, keeper_service_account=ACCOUNT, keep_for_s=36000.0)
+    assert with_one["submitted by"].startswith("the keeper, or a process that waits")
+    assert with_one["keeper"].startswith(
+        "one n1-standard-4 in us-central1, which ends with the run, after 10 h at most: 0.22 USD"
+    )
+    for right in ("customJobs.create, get, list and cancel", "actAs", f"as {ACCOUNT}", "gs://podlift-runs only"):
+        assert right in with_one["its rights"]
+    without = shown()
+    assert "With --detach and without one, the run ends with its job" in without["submitted by"]
+    assert "keeper" not in without
+
+
+@pytest.mark.parametrize(
+    ("limits", "retry", "keep_for_s", "life_s"),
+    [
+        (sdk.Limits(timeout_s=3600.0), sdk.Retry(infrastructure=3, preemptions=6), None, 3600.0 * 10),
+        (sdk.Limits(timeout_s=3600.0), sdk.Retry(preemptions=None), None, 7 * 86400.0),
+        (sdk.Limits(), sdk.Retry(preemptions=1), None, 7 * 86400.0),
+        (sdk.Limits(timeout_s=86400.0), sdk.Retry(preemptions=20), None, 7 * 86400.0),
+        (sdk.Limits(timeout_s=3600.0), sdk.Retry(), 7200.0, 7200.0),
+    ],
+)
+def test_a_keeper_lives_as_long_as_the_attempts_may_take(
+    limits: sdk.Limits, retry: sdk.Retry, keep_for_s: float | None, life_s: float
+) -> None:
+    kept = sdk.Vertex(keeper=True, service_account=ACCOUNT, keep_for_s=keep_for_s).kept_by(limits, retry)
+    assert kept is not None
+    assert kept.life_s == life_s
