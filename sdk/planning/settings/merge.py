@@ -14,7 +14,7 @@ from ...errors import InputError, Problems, nearest
 from ...spec import policies
 from ...spec.job import Job
 from ...spec.policies import BACKENDS
-from ...spec.setting_names import RENAMED, renamed
+from ...spec.setting_names import RENAMED, renamed, setting_name
 from ...spec.values import Value
 from ...spec.values import given as given_fields
 from . import file as configfile
@@ -151,7 +151,7 @@ def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination,
         problems.found.append("entry: not as a keyword, it is the first argument.")
     backend = _backend_of(target.backend)
     if isinstance(target.backend, Value) and backend is not None:
-        fields = {f"{backend}_{field}" for field in given_fields(target.backend)}
+        fields = {setting_name(f"{backend}.{field}") for field in given_fields(target.backend)}
         twice = ", ".join(name for name in given if name in fields)
         if twice:
             value = type(target.backend).__name__
@@ -204,7 +204,7 @@ def _target(given: Destination, problems: Problems) -> dict[str, object]:
         value = getattr(given, name)
         backend = _backend_of(value) if name == "backend" else None
         if backend is not None:
-            found |= {f"{backend}_{field}": each for field, each in given_fields(value).items()}
+            found |= {setting_name(f"{backend}.{field}"): each for field, each in given_fields(value).items()}
             found["backend"] = backend
         elif value is None:
             continue

@@ -131,9 +131,8 @@ def test_the_plan_lists_what_the_keeper_costs_and_may_do(
 
     with_one = shown(keeper=True, keeper_service_account=ACCOUNT, keep_for_s=36000.0)
     assert with_one["submitted by"].startswith("the keeper, or a process that waits")
-    assert with_one["keeper"].startswith(
-        "one n1-standard-4 in us-central1, which ends with the run, after 10 h at most: 0.22 USD"
-    )
+    what = "one n1-standard-4 in us-central1, which ends with the run, after 10 h at most: 0.22 USD an hour"
+    assert with_one["keeper"] == f"{what}, 2.18 USD at most"
     for right in ("customJobs.create, get, list and cancel", "actAs", f"as {ACCOUNT}", "gs://podlift-runs only"):
         assert right in with_one["its rights"]
     without = shown()
