@@ -83,7 +83,7 @@ class VertexRun(CopiedRun):
         self._lease = WaitingLease(plan.url, self._store, clock)
         self._attended: Resubmission | None = None
         self._archives = archives
-        self._kept = Kept(plan, self._store, clock)
+        self._keeper = Kept(plan, self._store, clock)
         self._continuing = False  # the job has ended, and those who wait are about to submit another
         self._cancelled = ""  # the name of the job that was cancelled at the end of its grace
         self._progress_read = -_PROGRESS_S
@@ -332,7 +332,7 @@ class VertexRun(CopiedRun):
         followed = {"why": ""} if requests else resubmit.following(ended)
         if "continues" in followed and (self._attended is None or self._attended.gave_up):
             # A keeper needs some minutes to start.
-            if self._lease.is_held() or self._kept.is_starting(self._job.first):
+            if self._lease.is_held() or self._keeper.is_starting(self._job.first):
                 self._continuing = True
                 return
             followed = {"why": _NOBODY_WAITED}
@@ -382,7 +382,7 @@ class VertexRun(CopiedRun):
         until = job.ended or self._clock.now()
         used = spending.spent(job.started, until, price)
         since = max((event.time for event in self._job.continued(self._job.first)), default=None)
-        return self._kept.added(used, self._job.first, since, until)
+        return self._keeper.added(used, self._job.first, since, until)
 
 
 def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:
