@@ -33,11 +33,5 @@ def meant(name: str) -> str:
     """Return the region that was probably meant: that of a zone, or one on a continent."""
     text = name.strip().lower().replace("_", "-")
     text = re.sub(r"(\d)-[a-z]$", r"\1", text)
-    if text in KNOWN:
-        return text
-    near = get_close_matches(text, KNOWN, n=1)
-    if near and is_region(text):
-        return near[0]
-    if text in ("us", "eu", "europe", "asia", "global", "") or is_region(text):
-        return nearby({"eu": "europe"}.get(text, text or "us"), (DEFAULT, *KNOWN))
-    return near[0] if near else DEFAULT
+    near = get_close_matches(text, (DEFAULT, *KNOWN), n=1)
+    return near[0] if near else nearby({"eu": "europe"}.get(text, text), (DEFAULT, *KNOWN))

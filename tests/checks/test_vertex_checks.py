@@ -207,7 +207,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "regions=['europe-west4']",
     ),
     ("a zone", {T + "regions": ["us-central1-a"]}, "not in a zone or a continent", "regions=['us-central1']"),
-    ("a continent", {T + "regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-central2']"),
+    ("a continent", {T + "regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-west9']"),
     (
         "a misspelt region",
         {T + "regions": ["us-centrall1"]},
