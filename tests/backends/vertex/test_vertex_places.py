@@ -1,0 +1,99 @@
+"""A run that moves to a place in another region, and one whose next job would cost more than it may."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import LIMIT_S
+
+import sdk
+from sdk import Reason, State
+from sdk.hardware import accelerators, pricing
+from sdk.spec.plan import Plan
+from sdk.testing.vertex import Cloud
+
+NO_MACHINES = {"api": "vertex", "kind": "stockout", "times": 3}
+PREEMPTED = {"api": "vertex", "kind": "preempt", "times": 7, "after_s": 0.3}
+WHERE = "import os, sdk; print(os.environ['AIP_MODEL_DIR'], os.environ['AIP_CHECKPOINT_DIR'], sdk.context().dirs.tensorboard)"
+PRICE = pricing.price(pricing.Rental(pools=accelerators.pools()))
+
+
+@pytest.fixture
+def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
+    """Submit a program's text, with fields of the Vertex and of the Job."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+
+    def submit(text: str, job: dict[str, Any], **fields: Any) -> sdk.Run:
+        Path("program.py").write_text(text)
+        return sdk.submit(sdk.Job("program.py", **job), backend=podlift_vertex.backend(**fields))
+
+    return submit
+
+
+def job_in(cloud: Cloud, region: str) -> Any:
+    (found,) = cloud.jobs().list_custom_jobs(parent=f"projects/{cloud.project}/locations/{region}", timeout=30)
+    return found
+
+
+@pytest.mark.parametrize(
+    "staging",
+    [
+        pytest.param({}, id="without a bucket there", marks=pytest.mark.full),
+        pytest.param({"europe-west4": "in-europe"}, id="with one"),
+    ],
+)
+def test_a_run_in_another_region_uses_its_own_directory_and_a_job_the_output_directory_of_its_region(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], staging: dict[str, str]
+) -> None:
+    podlift_vertex.ask(
+        "POST", f"/storage/v1/b?project={podlift_vertex.project}", {"name": "in-europe", "location": "europe-west4"}
+    )
+    podlift_vertex.faults(NO_MACHINES)
+    places = ("us-central1:spot", "europe-west4")
+    run = start(WHERE, {"retry": {"infrastructure": 3}}, places=places, staging_buckets=staging)
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert [line.text for line in run.logs()] == [f"{run.url}/model/ {run.url}/checkpoints/ {run.url}/logs"]
+    first, second = (
+        job_in(podlift_vertex, region).job_spec.base_output_directory for region in ("us-central1", "europe-west4")
+    )
+    assert first.output_uri_prefix == f"{run.url}/"
+    assert second.output_uri_prefix == (f"gs://in-europe/podlift/runs/{run.id}/" if staging else "")
+    assert podlift_vertex.ask("GET", "/storage/v1/b/in-europe/o").get("items", []) == []
+
+
+def test_a_job_that_could_cost_more_than_the_rest_is_not_made_and_the_run_tells_what_it_has_spent(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the emulator nothing is billed: a price of 1 USD a second in the first place, and of 2 in the next, stands in."""
+
+    def priced(plan: Plan, place: int) -> pricing.Price:
+        return replace(PRICE, own=3600.0 * (place + 1), at_least=3600.0 * (place + 1))
+
+    monkeypatch.setattr("sdk.backends.vertex.resubmit.price", priced)
+    podlift_vertex.faults(PREEMPTED)
+    limits = {"timeout_s": 100.0, "max_cost_usd": 150.0}
+    run = start(
+        "import time; time.sleep(600)",
+        {"limits": limits, "retry": {"preemptions": None}},
+        places=("us-central1:spot", "us-central1"),
+    )
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.BUDGET, 1)
+    assert status.spent_usd is not None and status.spent_s is not None
+    assert 0 < status.spent_usd == pytest.approx(status.spent_s)
+    assert len(podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30).custom_jobs) == 1
+    why = " ".join(run.why().split())
+    assert f"The run has spent {status.spent_usd:.2f} USD in" in why
+    assert "another job in us-central1:standard may cost" in why and "left of max_cost_usd=150." in why
+    assert "Another job was not made, because it could exceed the limit on the cost" in why
+    assert "podlift resume" in why and "--code current" not in why
+    (info,) = sdk.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
+    assert info.status is not None and info.status.spent_usd == status.spent_usd
+    record = next(path for path in Path(run.plan.paths.events).iterdir() if ".final." in path.name)
+    assert json.loads(record.read_text())["data"]["spent"]["usd"] == status.spent_usd
