@@ -1,0 +1,151 @@
+"""What follows the end of a job, as a pure function of the records: another job, where, and when none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sdk
+from sdk.backends.vertex.resubmit import JobEnd, following
+from sdk.records.events import Event
+from sdk.spec.plan import Plan
+
+PLACES = ("us-central1:spot", "us-central1:standard", "europe-west4:standard")
+
+
+@pytest.fixture
+def planned(write: Callable[..., Path]) -> Callable[..., Plan]:
+    write("train.py", "print(1)")
+
+    def plan(retry: sdk.Retry | None = None, places: Sequence[str] = PLACES, **limits: Any) -> Plan:
+        target = sdk.Vertex(project="my-project", bucket="my-bucket", image="image", places=tuple(places))
+        job = sdk.Job("train.py", retry=retry or sdk.Retry(), limits=sdk.Limits(**limits))
+        return sdk.plan(job, backend=target)
+
+    return plan
+
+
+def event(kind: str, source: str = "chief-0", attempt: int = 0, time: float = 1.0, **data: object) -> Event:
+    return Event(attempt=attempt, source=source, sequence=1, kind=kind, time=time, data=data)
+
+
+def ended(reason: str, seconds: float = 60.0, usd: float | None = None) -> dict[str, object]:
+    spent = {"seconds": seconds, "usd": usd, "at_least": False}
+    failure = {"task": "", "message": "It ended.", "traceback": "", "log": ""}
+    return {"state": "FAILED", "reason": reason, "failure": failure, "vendor": "JOB_STATE_FAILED", "spent": spent}
+
+
+def continued(number: int, reason: str, place: int = 0, **more: Any) -> Event:
+    source = f"supervisor-{number - 1}" if number > 1 else "supervisor"
+    after = {"place": place, "where": "there", "after": 0.0, "timeout_s": None}
+    return event("final", source, **ended(reason, **more), number=number, attempts=number, continues=after, why="")
+
+
+def after(plan: Plan, verdict: dict[str, object], events: Sequence[Event] = (), **more: int) -> dict[str, Any]:
+    number = 1 + sum("continues" in each.data for each in events)
+    about = {"number": number, "first": 1, "place": 0, **more}
+    return following(JobEnd(plan=plan, verdict=verdict, events=events, now=1000.0, **about))
+
+
+@pytest.mark.parametrize(
+    ("reason", "place", "follows"),
+    [
+        ("stockout", 0, 1),
+        ("quota", 1, 2),
+        ("preempted", 0, 1),
+        ("preempted", 2, 2),
+        ("stockout", 2, 2),
+        ("quota", 2, None),
+        ("internal", 0, 0),
+        ("job_lost", 1, 1),
+        ("out_of_memory", 0, 0),
+        ("user_error", 0, None),
+        ("timeout", 0, None),
+        ("permission", 0, None),
+        ("cancelled", 0, None),
+    ],
+)
+def test_the_reason_says_where_the_next_job_runs(
+    planned: Callable[..., Plan], reason: str, place: int, follows: int | None
+) -> None:
+    found = after(planned(), ended(reason), place=place)
+    assert found.get("continues", {}).get("place") == follows
+
+
+def test_the_record_says_all_that_another_process_needs(planned: Callable[..., Plan]) -> None:
+    found = after(
+        planned(timeout_s=3600.0), ended("preempted", seconds=600.0), [event("attempt_started", attempt=4, job=1)]
+    )
+    assert found["continues"] == {"place": 1, "where": "us-central1:standard", "after": 1000.0, "timeout_s": 3000.0}
+    assert (found["number"], found["attempts"]) == (1, 4)
+    assert "Job 2 follows in us-central1:standard. Spent so far: 10 min." in found["why"]
+
+
+def test_the_budgets_hold_for_attempts_and_jobs_together(planned: Callable[..., Plan]) -> None:
+    plan = planned(sdk.Retry(infrastructure=2, preemptions=0))
+    attempts = [
+        event("attempt_started", attempt=1, job=1),
+        event("exited", attempt=1, code=-9, reason="killed", step=5),
+        event("attempt_started", attempt=2, job=1),
+    ]
+    # The last attempt of a job and the end of the job are one failure.
+    assert "continues" in after(plan, ended("internal"), attempts)
+    later = [*attempts, continued(1, "internal"), event("attempt_started", attempt=3, job=2)]
+    found = after(plan, ended("internal"), later)
+    assert "continues" not in found
+    assert "2 of 2 restarts after an infrastructure failure are used up" in found["why"]
+    # A resume by a user begins a new history.
+    assert "continues" in after(plan, ended("internal"), later, number=2, first=2)
+
+
+def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Callable[..., Plan]) -> None:
+    several = sdk.Retry(infrastructure=9)
+    without = [continued(number, "stockout", place=2) for number in (1, 2, 3)]
+    assert "continues" in after(planned(several), ended("stockout"), without, place=2)
+    started = [event("attempt_started", attempt=number, job=number) for number in (1, 2, 3)]
+    same = [*started, continued(1, "internal"), continued(2, "internal")]
+    assert (
+        "3 consecutive attempts ended before reporting a step"
+        in after(planned(several), ended("internal"), same)["why"]
+    )
+    assert "continues" in after(planned(several), ended("preempted"), same)
+
+
+def test_a_step_that_the_next_attempt_continued_from_is_progress(planned: Callable[..., Plan]) -> None:
+    events = [event("attempt_started", attempt=number, job=1) for number in range(1, 8)]
+    events += [event("continued", attempt=number, step=10 * number) for number in range(2, 8)]
+    assert "continues" in after(planned(places=PLACES[:1]), ended("preempted"), events)
+
+
+def test_the_time_limit_is_that_of_all_jobs_since_the_last_resume(planned: Callable[..., Plan]) -> None:
+    plan = planned(timeout_s=3600.0)
+    found = after(plan, ended("internal", seconds=1800.0), [continued(1, "internal", seconds=1800.0)])
+    assert (found["state"], found["reason"]) == ("FAILED", "timeout")
+    assert "It ended. The time limit of the run is used up: its jobs ran for 1 h" in found["failure"]["message"]
+    resumed = after(
+        plan, ended("internal", seconds=1800.0), [continued(1, "internal", seconds=1800.0)], number=2, first=2
+    )
+    assert resumed["continues"]["timeout_s"] == 1800.0
+
+
+def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned: Callable[..., Plan]) -> None:
+    # 0.22 USD an hour on demand, so that the cap of a next job of 9 hours is 1.97 USD.
+    plan = planned(places=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0)
+    affordable = after(plan, ended("internal", seconds=3600.0, usd=0.22))
+    assert affordable["continues"]["timeout_s"] == 32400.0
+    spent = continued(1, "internal", seconds=0.0, usd=2.0)
+    found = after(plan, ended("internal", seconds=3600.0, usd=0.22), [spent])
+    assert (found["state"], found["reason"]) == ("FAILED", "budget")
+    assert "The run has spent 2.22 USD" in found["failure"]["message"]
+    assert found["why"] == "The job itself ended with internal."
+
+
+def test_on_an_emulator_nothing_is_billed(planned: Callable[..., Plan]) -> None:
+    plan = replace(
+        planned(places=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0), emulator="127.0.0.1:1"
+    )
+    assert "continues" in after(plan, ended("internal"), [continued(1, "internal", usd=2.9)])
