@@ -39,6 +39,8 @@ RUNS = "tests/cli/test_runs_of_backends.py"
 ARCHIVE = "tests/packaging/test_runtime_archive.py"
 CHECKSUMS = "tests/storage/test_checksums.py"
 LOGS = "tests/backends/vertex/test_vertex_logs.py"
+TAILS = "tests/backends/vertex/test_vertex_tails.py"
+SUBMIT = "tests/backends/vertex/test_vertex_submit.py"
 
 
 class Mutation(NamedTuple):
@@ -835,5 +837,20 @@ MUTATIONS = (
         "page=_LAST_LINES, newest_first=True)",
         "page=_LAST_LINES)",
         (LOGS,),
+    ),
+    Mutation(
+        "parts of kept output are in the order of their uploads",
+        "sdk/backends/vertex/tails.py",
+        "sorted(parts, key=lambda each: each.name)",
+        "sorted(parts, key=lambda each: each.created)",
+        (f"{TAILS}::test_parts_are_read_in_their_order_and_tasks_by_the_time_of_their_uploads",),
+    ),
+    Mutation(
+        "a search for a lost job overlooks that the run was cancelled",
+        "sdk/backends/vertex/create_job.py",
+        "            created = read_created(self._store, self._request.number)\n"
+        "            if created is not None:\n                return created\n            found =",
+        "            found =",
+        (SUBMIT,),
     ),
 )

@@ -32,6 +32,5 @@ def nearby(region: str, known: tuple[str, ...]) -> str:
 def meant(name: str) -> str:
     """Return the region that was probably meant: that of a zone, or one on a continent."""
     text = name.strip().lower().replace("_", "-")
-    text = re.sub(r"(\d)-[a-z]$", r"\1", text)
     near = get_close_matches(text, (DEFAULT, *KNOWN), n=1)
     return near[0] if near else nearby({"eu": "europe"}.get(text, text), (DEFAULT, *KNOWN))

@@ -112,7 +112,8 @@ def _hint(root: str) -> str:
     """Return the next step if Google was asked for the bucket of an emulator, as this machine's copies of runs tell."""
     if emulator.asked():
         return ""
-    with suppress(OSError, RuntimeError, InputError):
+    # Whatever is wrong with a copy, the failure of the listing is what counts.
+    with suppress(OSError, RuntimeError, ValueError, LookupError, TypeError):
         here = RootPaths(cache.bucket_folder(cache.cache_folder(os.environ), root))
         known = [name for _, name, whole in sorted(candidates(here.runs), reverse=True) if whole]
         if known and (address := read_plan(here.run(known[0]), root).emulator):
