@@ -150,11 +150,19 @@ class VertexRun(CopiedRun):
 
     def _attend(self) -> None:
         self.refresh()
-        if self._attended is None or has_ended(self._plan.paths):
+        attended, now = self._attended, self._clock.monotonic()
+        if attended is None:
             return
-        if not self._attended.gave_up:
-            self._attended.lease.renew()
-        if self._attended.submit_next():
+        attended.tell()
+        if now - attended.asked < self._polling.poll_s or has_ended(self._plan.paths):
+            return
+        attended.asked = now
+        if not attended.gave_up:
+            try:
+                attended.lease.renew()
+            except AccessError as error:
+                attended.give_up(str(error))
+        if attended.submit_next():
             # The next refresh must not be skipped.
             self._refreshed.clear()
 

@@ -74,10 +74,10 @@ class Resubmission:
         self._plan, self._store, self._job, self._clock = plan, store, job, clock
         self._told = job.number
         self.gave_up = False  # this process only looks from now on
+        self.asked = -math.inf  # monotonic time of the last look
 
     def submit_next(self) -> bool:
         """Submit the latest job if it does not exist and no other process is about to; True if that has changed anything."""
-        self._tell()
         job = self._job
         if self.gave_up or job.is_created or not self._is_due():
             return False
@@ -91,13 +91,15 @@ class Resubmission:
             if error.reason is Reason.PERMISSION:
                 # Another process may have the right.
                 self.lease.release()
-                self.gave_up = True
-                _log.warning(
-                    f"This process may not submit the next job of the run, and only looks from now on. {error}"
-                )
+                self.give_up(str(error))
                 return False
             final_record.write(self._store, job.number, self._clock.now(), final_record.of_rejection(error))
             return True
+
+    def give_up(self, why: str) -> None:
+        """Only look from now on."""
+        self.gave_up = True
+        _log.warning(f"This process may not submit the next job of the run, and only looks from now on. {why}")
 
     def _is_due(self) -> bool:
         job, requested_s = self._job, self._job.intent_age_s()
@@ -109,7 +111,7 @@ class Resubmission:
         # The process that submitted or resumed the run may be alive. After some minutes the run counts as lost.
         return not job.lost and job.requested_age_s() >= create_job.LEASE_S
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         """Log one line for each job that another one follows."""
         for event in self._job.continued(self._told):
             self._told = int(event.data["number"]) + 1
