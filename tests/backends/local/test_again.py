@@ -133,11 +133,11 @@ def test_a_run_that_hangs_is_ended_with_every_tasks_stacks_and_the_slow_task_is_
 
 def test_a_program_that_reports_nothing_lives_as_long_as_it_prints_or_works(write) -> None:
     busy = "import time\nuntil = time.monotonic() + 3\nwhile time.monotonic() < until: pass\nprint('done')"
-    run = submit(busy, retry=sdk.Retry(infrastructure=0), hang_s=1)
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     talking = "import time\nfor i in range(15): print(i, flush=True); time.sleep(0.2)"
-    run = submit(talking, retry=sdk.Retry(infrastructure=0), hang_s=1)
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
-    run = submit("import time; time.sleep(600)", retry=sdk.Retry(infrastructure=0), hang_s=1)
-    status = run.wait(LIMIT_S)
+    runs = [
+        submit(program, retry=sdk.Retry(infrastructure=0), hang_s=1)
+        for program in (busy, talking, "import time; time.sleep(600)")
+    ]
+    assert [run.wait(LIMIT_S).state for run in runs[:2]] == [sdk.State.SUCCEEDED] * 2
+    status = runs[2].wait(LIMIT_S)
     assert (status.reason, "no step was ever reported" in status.failure.message) == (sdk.Reason.HUNG, True)
