@@ -30,6 +30,7 @@ KEYS = {
     "attempts",
     "saved_step",
     "saved_at",
+    "spent",
     "continued_step",
     "metrics",
     "run_dir",
