@@ -108,7 +108,10 @@ def _nowhere_near(name: str, place: str, target: Vertex) -> Finding:
         received = f"vertex_places={[*map(str, target.places)]!r}"
         there = (changed(each, region=place) for each in target.places)
         change = {"vertex.places": tuple(dict.fromkeys((*there,)))}
-    return error(f"gs://{name} is in {place}, but Vertex AI needs it in the job's region. Received: {received}", change)
+    return error(
+        f"gs://{name} is in {place}, but Vertex AI needs its output directory in the job's region. Received: {received}",
+        change,
+    )
 
 
 def _from_afar(name: str, place: str, region: str, target: Vertex, emulator: str) -> Finding:
