@@ -7,7 +7,6 @@ import shlex
 import stat
 import sys
 from pathlib import Path
-from typing import cast
 from urllib.parse import urlsplit
 
 from ..errors import InputError, Problems
@@ -81,10 +80,11 @@ def _region() -> str:
     try:
         problems = Problems()
         found = {**file.find(Path.cwd(), problems).values, **table.from_environment(os.environ, problems)}
-        return Vertex(regions=cast("tuple[str, ...]", found["vertex_regions"])).regions[0]
+        given = {name: found[f"vertex_{name}"] for name in ("regions", "places") if f"vertex_{name}" in found}
+        return Vertex(**given).place_regions[0]  # type: ignore[arg-type]
     except (KeyError, ValueError, InputError):
         # The commands that need these settings report mistakes in them.
-        return Vertex().regions[0]
+        return Vertex().place_regions[0]
 
 
 def _hints(data: Path) -> list[str]:

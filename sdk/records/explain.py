@@ -15,6 +15,7 @@ from ..status import Reason, State, Status, continuation
 from ..text import and_more, duration
 from . import timeline
 from .events import Event, error_of, first_failure, is_collateral, since_resumed
+from .spending import Spent
 from .timeline import Moment, failure_of
 
 _NAMED = 6
@@ -90,7 +91,7 @@ def explain(events: Sequence[Event], status: Status, context: RunContext) -> str
         lines = story.ended()
     above = [line for line in [story.head(), *lines] if line]
     findings = [f"Finding: {text}" for text in status.findings]
-    below = [line for line in [*findings, story.vendor(), f"Next: {story.next_command()}"] if line]
+    below = [line for line in [*findings, story.spent(), story.vendor(), f"Next: {story.next_command()}"] if line]
     return "\n".join([*above, "", *story.timeline(), "", *below])
 
 
@@ -135,6 +136,14 @@ class _Story:
         took = f", {duration(status.since - status.created)} after it was submitted" if status.created else ""
         ended = "was last seen" if status.state is State.LOST else "ended"
         return f"{run} is {state}. It {ended} at {since}{took}{attempt}."
+
+    def spent(self) -> str:
+        used = Spent.of(self._status)
+        return (
+            ""
+            if used.usd is None
+            else f"Spent{'' if self._status.state.terminal else ' so far'}: {used}, without boot disks."
+        )
 
     def vendor(self) -> str:
         status = self._status

@@ -158,14 +158,16 @@ class Limits(Value):
     """How long things may take, and what they may cost.
 
     Args:
-        timeout_s: Time limit of the whole run. None for no limit.
+        timeout_s: Time limit of the whole run. On a cloud, of all its jobs together; a resume begins it again. None for no
+            limit.
         max_steps: Training steps after which the run ends as a success. Every `fit` ends then, and `ctx.should_stop()` is
             true; None for no limit.
         hang_s: Time without a finished batch that counts as a hang. It counts from the first batch on; None for no limit. A
             program that reports no batches is judged by its output and its CPU time.
         grace_s: Time between asking a task to stop and killing it.
         exit_wait_s: Time that a finished chief waits for the other tasks. They are stopped then.
-        max_cost_usd: Refuse a run that may cost more, in US dollars. None for no limit.
+        max_cost_usd: Refuse a run that may cost more, in US dollars. It holds for all jobs of a run together, those before a
+            resume included. None for no limit.
         allow_unknown_price: Start a run of unknown price despite `max_cost_usd`.
     """
 

@@ -670,6 +670,16 @@ ANY = {
         st.sampled_from(["us-central1", "europe-west4", "us-east4", "us-east1-b", "asia", "", "x"]),
         min_size=1,
     ),
+    T + "places": st.lists(
+        st.builds(
+            place,
+            st.sampled_from(["us-central1", "europe-west4", "us-east4", "us-west4"]),
+            st.none() | st.sampled_from(["standard", "spot", "flex"]),
+            st.none() | st.sampled_from([row.name for row in ROWS]),
+        ),
+        max_size=3,
+    ),
+    T + "staging_buckets": st.dictionaries(st.sampled_from(["us-east4", "us-west1"]), st.sampled_from(["b-1", "B 1"])),
     T + "labels": st.dictionaries(st.text(max_size=70), st.text(max_size=70), max_size=3),
     T + "image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
     T + "service_account": st.none() | st.text(max_size=20),
@@ -682,7 +692,8 @@ ANY = {
 @settings(max_examples=120, deadline=None)
 def test_following_what_is_named_leads_from_any_plan_to_one_that_is_accepted(changes: dict[str, Any]) -> None:
     asked = Asked(changes)
-    for _ in range(5):
+    # Each finding about places names all of them.
+    for _ in range(5 + 5 * len(changes.get(T + "places", ()))):
         refused = asked.of("error")
         if not refused:
             return

@@ -139,7 +139,9 @@ def test_runs_with_a_price_say_what_they_have_spent(made, here, monkeypatch: pyt
     )
     assert "spent" not in here("status", "emulated-cccccc").stdout
     assert json.loads(here("status", "dear-aaaaaa", "--json").stdout)["spent"]["usd"] == 22.08
-    assert "max_cost_usd (--max-cost-usd)" in here("why", "known-bbbbbb").stdout
+    why = here("why", "known-bbbbbb").stdout
+    assert "max_cost_usd (--max-cost-usd)" in why
+    assert "\nSpent: at least 0.50 USD in 1 min 30 s, without boot disks.\n" in why
     monkeypatch.setattr(output, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     head, *shown = here("runs").stdout.splitlines()

@@ -109,7 +109,9 @@ def test_a_submit_into_a_bucket_elsewhere_is_refused_before_anything_is_written(
 ) -> None:
     made = plan(online=None, bucket="in-europe")
     create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
-    with pytest.raises(InputError, match=r"is in europe-west4, but Vertex AI needs its output directory in the job's region"):
+    with pytest.raises(
+        InputError, match=r"is in europe-west4, but Vertex AI needs its output directory in the job's region"
+    ):
         sdk.submit(made)
     assert not Path(made.bundle).exists()
     assert podlift_vertex.ask("GET", "/storage/v1/b/in-europe/o").get("items", []) == []

@@ -91,6 +91,7 @@ def test_a_job_that_could_cost_more_than_the_rest_is_not_made_and_the_run_tells_
     why = " ".join(run.why().split())
     assert f"The run has spent {status.spent_usd:.2f} USD in" in why
     assert "another job in us-central1:standard may cost" in why and "left of max_cost_usd=150." in why
+    assert f"Spent: {status.spent_usd:.2f} USD in" in why
     assert "Another job was not made, because it could exceed the limit on the cost" in why
     assert "podlift resume" in why and "--code current" not in why
     (info,) = sdk.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
