@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdk
+from sdk.cli import emulator
 from sdk.hardware import accelerators, regions
 from sdk.spec.plan import Plan
 
@@ -108,3 +109,12 @@ def test_a_plan_that_was_written_before_there_were_places_is_read(write) -> None
     del data["backend_options"]["places"], data["backend_options"]["staging_buckets"]
     target = sdk.Vertex.of(Plan.from_json(json.dumps(data), "plan.json").target)
     assert [*map(str, target.places_for(CPU_JOB))] == ["us-east1:standard:cpu"]
+
+
+def test_the_emulator_makes_buckets_in_the_region_of_the_first_place(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert emulator._placed(["mine", "all@us"]) == ["mine@us-central1", "all@us"]
+    (tmp_path / "podlift.toml").write_text('[vertex]\nplaces = "europe-west4:spot,us-east1"\n')
+    assert emulator._placed(["mine"]) == ["mine@europe-west4"]
+    (tmp_path / "podlift.toml").write_text('[vertex]\nplaces = "nowhere"\n')
+    assert emulator._placed(["mine"]) == ["mine@us-central1"]
