@@ -26,7 +26,8 @@ _MODULES = {
     "api": "plan submit attach runs",
     "spec.plan": "Plan",
     "spec.job": "Job FromCaller",
-    "spec.policies": "Resources Code Limits Retry Checkpoints Local Vertex Place",
+    "spec.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
+    "spec.places": "Place",
     "run": "Run RunInfo Result",
     "status": "State Reason Status",
     "runtime.context": "context Context",
@@ -58,12 +59,12 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .runtime.context import context as context
     from .spec.job import FromCaller as FromCaller
     from .spec.job import Job as Job
+    from .spec.places import Place as Place
     from .spec.plan import Plan as Plan
     from .spec.policies import Checkpoints as Checkpoints
     from .spec.policies import Code as Code
     from .spec.policies import Limits as Limits
     from .spec.policies import Local as Local
-    from .spec.policies import Place as Place
     from .spec.policies import Resources as Resources
     from .spec.policies import Retry as Retry
     from .spec.policies import Vertex as Vertex

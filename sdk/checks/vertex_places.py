@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..spec.findings import Finding, error, warning
 from ..spec.job import Job
-from ..spec.policies import Place, Vertex
+from ..spec.places import Place
+from ..spec.policies import Vertex
 from ..spec.values import changed
 
 Check = Callable[[Job, Vertex], Iterable[Finding]]

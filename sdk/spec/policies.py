@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..errors import InputError, nearest
 from ..hardware import Provisioning, accelerators, pricing, regions
+from .places import Place, accelerator_name, by_region, parse_places, words
 from .values import (
     Accepts,
     Bounds,
@@ -39,43 +39,7 @@ def _metric(value: str) -> str:
 
 
 def _regions(value: object) -> object:
-    return _words(value) if isinstance(value, str) else text_or_texts(value)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, map(str.strip, text.split(","))))
-
-
-def _places(value: object) -> object:
-    """Return the places of a list, or of one text; every mistake in them at once."""
-    items = _words(value) if isinstance(value, str) else value
-    if not isinstance(items, (list, tuple)):
-        raise ValueError("must be a list of places, such as us-central1:spot")
-    found, problems = list[Place](), list[str]()
-    for item in items:
-        try:
-            found.append(_place(item))
-        except InputError as error:
-            problems += [f"places: {item!s}: {problem}" for problem in error.problems]
-    if problems:
-        raise InputError(problems)
-    return tuple(found)
-
-
-def _place(item: object) -> Place:
-    if isinstance(item, Place):
-        return item
-    if isinstance(item, str):
-        return Place.parse(item)
-    if isinstance(item, Mapping):
-        return Place(**item)
-    raise InputError(f"Not a place, such as us-central1:spot. Received: {item!r}.")
-
-
-def _region(value: str) -> str:
-    if value not in regions.KNOWN:
-        raise ValueError(f"Vertex AI has no such region. Nearest: {regions.meant(value)!r}")
-    return value
+    return words(value) if isinstance(value, str) else text_or_texts(value)
 
 
 def _some(value: Sequence[str]) -> Sequence[str]:
@@ -84,26 +48,11 @@ def _some(value: Sequence[str]) -> Sequence[str]:
     return value
 
 
-def _by_region(value: Mapping[str, str]) -> Mapping[str, str]:
-    problems = [
-        f"{name!r} is no region of Vertex AI, nearest {regions.meant(name)!r}"
-        for name in sorted({*value} - {*regions.KNOWN})
-    ]
-    problems += [f"{name} has no bucket" for name, bucket in value.items() if not bucket]
-    if problems:
-        raise ValueError("; ".join(problems))
-    return value
-
-
 class _JsonObject:
     def __get_pydantic_core_schema__(self, source: object, handler: Any) -> Any:
         from pydantic import JsonValue
 
         return handler.generate_schema(dict[str, JsonValue])
-
-
-def _accelerator(value: str) -> str:
-    return accelerators.lookup(value).name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +67,7 @@ class Resources(Value):
     """
 
     workers: Annotated[int, Bounds(ge=1, le=1000)] = 1
-    accelerator: Annotated[str, Validator(_accelerator)] = "cpu"
+    accelerator: Annotated[str, Validator(accelerator_name)] = "cpu"
     ps: Annotated[int, Bounds(ge=0, le=1000)] = 0
     evaluator: bool = False
 
@@ -312,45 +261,6 @@ class Local(Target):
         return self.network == "isolated"
 
 
-@dataclass(frozen=True)
-class Place(Value):
-    """One place where a job may run: `Place("us-central1", "spot", "l4:2")`, or as text `"us-central1:spot:l4:2"`.
-
-    Args:
-        region: Region of the machines.
-        provisioning: On-demand, spot or flex-start machines. None for that of the target.
-        accelerator: Hardware of each task. None for that of the job.
-    """
-
-    region: Annotated[str, Validator(_region)]
-    provisioning: Provisioning | None = None
-    accelerator: Annotated[str, Validator(_accelerator)] | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Place:
-        """Return the place of `REGION[:PROVISIONING[:ACCELERATOR]]`; InputError with every mistake."""
-        region, *others = (part.strip() for part in text.split(":", 2))
-        provisioning, accelerator = [*others, "", ""][:2]
-        known = get_args(Provisioning)
-        problems = []
-        if provisioning and provisioning not in known:
-            problems.append(f"unknown provisioning. Received: {provisioning!r}. {nearest(provisioning, known)}")
-        # As text and JSON have them; the constructor checks the rest.
-        given: dict[str, Any] = {"region": region}
-        given |= {"provisioning": provisioning} if provisioning in known else {}
-        given |= {"accelerator": accelerator} if accelerator else {}
-        try:
-            made = cls(**given)
-        except InputError as error:
-            problems = [*error.problems, *problems]
-        if problems:
-            raise InputError(problems)
-        return made
-
-    def __str__(self) -> str:
-        return ":".join([self.region, self.provisioning or "", self.accelerator or ""]).rstrip(":")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Vertex(Target):
     """Where and how a run uses Vertex AI: `sdk.submit("train.py", backend=Vertex(project="my-project", bucket="my-bucket"))`.
@@ -384,11 +294,11 @@ class Vertex(Target):
     regions: Accepts[
         Annotated[tuple[Name, ...], Validator(_regions, before=True), Validator(_some)], str | Sequence[str]
     ] = default((regions.DEFAULT,))
-    places: Accepts[Annotated[tuple[Place, ...], Validator(_places, before=True)], str | Sequence[str | Place]] = (
+    places: Accepts[Annotated[tuple[Place, ...], Validator(parse_places, before=True)], str | Sequence[str | Place]] = (
         default(())
     )
     bucket: Name | None = None
-    staging_buckets: Annotated[dict[str, str], Validator(_by_region)] = field(default_factory=dict)
+    staging_buckets: Annotated[dict[str, str], Validator(by_region)] = field(default_factory=dict)
     service_account: Name | None = None
     image: Name | None = None
     machine: Name | None = None

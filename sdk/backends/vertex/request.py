@@ -18,8 +18,9 @@ from ...checks import Facts, Finding
 from ...hardware import accelerators
 from ...packaging.runtime_archive import loader
 from ...spec.layout import RootPaths
+from ...spec.places import Place
 from ...spec.plan import Plan
-from ...spec.policies import Place, Vertex
+from ...spec.policies import Vertex
 
 NO_PROJECT, NO_IMAGE = "<project>", "<image>"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"

@@ -15,8 +15,9 @@ from ...records import spending
 from ...records.events import Event, continues
 from ...records.restarts import Decision, EndedAttempt, decide
 from ...records.spending import Spent
+from ...spec.places import Place
 from ...spec.plan import Plan
-from ...spec.policies import Place, Resources, Vertex
+from ...spec.policies import Resources, Vertex
 from ...spec.values import changed
 from ...status import Reason, State
 

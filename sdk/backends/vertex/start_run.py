@@ -18,8 +18,9 @@ from ...records.recorder import known_resumes, read_events
 from ...records.sync import push
 from ...records.sync.index import SYNC_RETRY, SyncedRun, in_parallel
 from ...spec.layout import RootPaths
+from ...spec.places import Place
 from ...spec.plan import Plan
-from ...spec.policies import Place, Vertex
+from ...spec.policies import Vertex
 from ...spec.values import changed
 from ...storage import cache, emulator, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root

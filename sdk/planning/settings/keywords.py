@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from ...spec.job import FromCaller, JsonArgs
-from ...spec.policies import Local, Place, Vertex
+from ...spec.places import Place
+from ...spec.policies import Local, Vertex
 
 Texts = Sequence[str | Path]
 Inputs = Mapping[str, str | Path]
