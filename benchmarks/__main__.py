@@ -9,7 +9,7 @@ import platform
 import re
 from pathlib import Path
 
-from . import checkpoints, gcs, imports, kills, listing, packaging, recovery, start, vertex, workers
+from . import checkpoints, container_restart, gcs, imports, kills, listing, packaging, recovery, start, vertex, workers
 
 BENCHMARKS = {
     "imports": imports,
@@ -22,6 +22,7 @@ BENCHMARKS = {
     "saving": checkpoints,
     "gcs": gcs,
     "vertex": vertex,
+    "containers": container_restart,
 }
 # Of those that know several stores.
 _TITLES = {"kills": kills.TITLES, "saving": checkpoints.TITLES}

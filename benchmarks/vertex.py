@@ -32,14 +32,14 @@ def run(count: int) -> list[str]:
     """Return the section's lines."""
     with _project() as folder:
         planned = _planned(max(count, 7))
-        with _cloud(folder / "cloud") as cloud:
+        with cloud_in(folder / "cloud") as cloud:
             submitted = _submitted(cloud, count)
             warm_s, uploads = _warm(cloud, max(count, 7))
-        with _cloud(folder / "listed") as cloud:
+        with cloud_in(folder / "listed") as cloud:
             listed_s = _listed(cloud, count)
-        with _cloud(folder / "queued") as cloud:
+        with cloud_in(folder / "queued") as cloud:
             memory_mb, answers = _polled(cloud)
-        with _cloud(folder / "started", hold=False) as cloud:
+        with cloud_in(folder / "started", hold=False) as cloud:
             started_s = _started(cloud, max(count, 15))
     bare, plan = planned
     rows = [
@@ -89,7 +89,7 @@ def _project() -> Iterator[Path]:
 
 
 @contextmanager
-def _cloud(folder: Path, *, hold: bool = True) -> Iterator[Cloud]:
+def cloud_in(folder: Path, *, hold: bool = True) -> Iterator[Cloud]:
     """Serve an empty cloud to which the SDK speaks; its jobs stay queued, or start at once."""
     with Cloud(folder, timings={"queue_s": 0.0, "provision_s": 0.0}) as cloud:
         cloud.make_bucket()

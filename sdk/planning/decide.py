@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from .. import backends, ids
 from ..backends.base import Draft
 from ..checks import Facts
+from ..hardware import accelerators
 from ..packaging.audit.environment import Preload
 from ..spec import cluster
 from ..spec.findings import warning
+from ..spec.job import Job
 from ..spec.plan import Plan
 from ..storage import emulator
 from . import preflight_cache
@@ -72,13 +74,15 @@ def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:
     """Return why each task starts a Python of its own, "" if tasks are forked from one."""
     job, target = wanted.job, wanted.target
     if not wanted.capabilities.runs_here:
-        return "each task has a machine of its own"
+        # There, a later attempt is forked from a process that did the imports during the one before.
+        on_tpu = accelerators.lookup(job.resources.accelerator).family == "tpu"
+        return "a TPU has one process" if on_tpu else preload.blocked_by or preload.doubt or _other_keras(job)
     if target.start == "spawn":
         return "local_start='spawn'"
     if preload.blocked_by:
         return preload.blocked_by
-    if job.env.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
-        return "KERAS_BACKEND is not tensorflow"
+    if other := _other_keras(job):
+        return other
     if target.start == "auto" and preload.doubt:
         return preload.doubt
     if facts.tensorflow is None and not job.code.isolated:
@@ -88,3 +92,7 @@ def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:
     if target.start == "auto" and len(cluster.members(job.resources, target)) == 1:
         return "a single task has no imports to share"
     return ""
+
+
+def _other_keras(job: Job) -> str:
+    return "" if job.env.get("KERAS_BACKEND", "tensorflow") == "tensorflow" else "KERAS_BACKEND is not tensorflow"

@@ -23,6 +23,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MACHINE_ID = Path("/etc/machine-id")
 # How long Python's resource trackers may take to clean up.
 _TRACKERS_S, _POLL_S = 1.0, 0.005
+_USER_TICKS, _SYSTEM_TICKS = 11, 12  # in /proc/PID/stat, counted after the command
 # Children that `end_orphans` must not kill: they watch over this process.
 SPARED: set[int] = set()
 
@@ -250,6 +251,12 @@ def _identity_by_psutil(pid: int) -> str | None:
 
 
 def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process in seconds, 0 if it is gone."""
+    if _BOOT_ID.exists():
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            return (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
+        return 0.0
     import psutil
 
     try:

@@ -10,6 +10,7 @@ so their number is reported. A forked task waits until this process has exited: 
 its end like that of any other child.
 """
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -23,6 +24,7 @@ from types import ModuleType
 from typing import Any, TypedDict
 
 _LINGER_S = 0.5
+_DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd", "/dev/dri")
 _ARG_START, _ARG_END = 45, 46  # in /proc/PID/stat, counted after the command
 
 
@@ -46,6 +48,7 @@ class ForkedTask(TypedDict):
     command: list[str]
     cwd: str
     log: str
+    errors: str  # "" for the log
     env: dict[str, str]
 
 
@@ -62,7 +65,7 @@ def main() -> ForkedTask:
         _tell(given["news"], {"failed": f"{type(error).__name__}: {error}"[:1000]})
         os._exit(1)
     printed = Path(given["log"]).read_bytes()
-    _tell(given["news"], {"ready": names})
+    _tell(given["news"], {"ready": names, "devices": _devices()})
     task = _fork(given)
     os.write(1, printed)  # output of the imports belongs into the log of every task
     sys.path[:] = path
@@ -134,6 +137,15 @@ def _fork(given: TemplateOptions) -> ForkedTask:
     return task
 
 
+def _devices() -> list[str]:
+    """Return the accelerators that the imports have opened: their state would not survive a fork."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{number}"))
+    return sorted(path for path in found if path.startswith(_DEVICES))
+
+
 def _threads() -> int:
     """Return the number of threads; the kernel may list one for a moment after it was joined."""
     until = time.monotonic() + _LINGER_S
@@ -146,10 +158,10 @@ def _become(task: ForkedTask) -> None:
     """Set session, folder, output and environment as if the task's command had been started."""
     os.setsid()
     os.chdir(task["cwd"])
-    log = os.open(task["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    for stream, path in ((1, task["log"]), (2, task["errors"] or task["log"])):
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        os.dup2(log, stream)
+        os.close(log)
     # This process was started with the other variables, and the imports have added theirs.
     os.environ.update(task["env"])
     sys.orig_argv[:], sys.argv[:] = task["command"], task["command"][1:]

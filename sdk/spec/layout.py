@@ -88,8 +88,6 @@ class RunPaths:
     environment_log = _Fixed("environment.log")
     # Holds a link to podlift and nothing else, for tasks that do not see the environment podlift is installed in.
     facade = _Fixed("podlift")
-    # Containers that have started, one file each.
-    members = _Fixed("members")
     # Preallocated space for the last records of each process, in case the disk fills up. See storage/reserve.py.
     reserves = _Fixed("reserves")
     # Holds the tasks' TMPDIRs. Removed when the attempt ends.
@@ -109,6 +107,12 @@ class RunPaths:
 
     # The containers that form an attempt. The first task's container writes it, which creates the attempt.
     membership = _OfAttempt("membership.json")
+    # The containers that can take part in an attempt, one file each.
+    ready_for = _OfAttempt("ready")
+    # How an attempt in containers ended, and whether another one follows. Created once, by any of the containers.
+    end = _OfAttempt("end.json")
+    # Tasks without activity for so long that it counts as a hang, one file each.
+    stalls = _OfAttempt("stalled")
     payload = _OfAttempt("payload.json")
     # When the logs of an attempt grew. May be missing.
     log_times = _OfAttempt("logs/times.jsonl")
@@ -182,8 +186,12 @@ class RunPaths:
         """What the container of the keeper has to run."""
         return posixpath.join(self.url, "jobs", f"{job:04d}.keeper_spec.json")
 
-    def member(self, task: str, nonce: str) -> str:
-        return posixpath.join(self.members, f"{task}.{nonce}.json")
+    def ready(self, attempt: int, task: str, nonce: str) -> str:
+        return posixpath.join(self.ready_for(attempt), f"{task}.{nonce}.json")
+
+    def stall(self, attempt: int, task: str, beats: int) -> str:
+        """A task that has hung since it had finished this many batches."""
+        return posixpath.join(self.stalls(attempt), f"{task}.{beats:012d}.json")
 
     def event(self, attempt: int, source: str, sequence: int, kind: str) -> str:
         return posixpath.join(self.events, f"{attempt:04d}.{source}.{sequence:06d}.{kind}.json")

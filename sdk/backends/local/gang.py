@@ -12,9 +12,11 @@ from pathlib import Path
 from ...clock import Clock
 from ...process import exit_reasons, spawn, task_environment
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
+from ...process.hang import Activity, Hang, HangDetector, Pauses, blame
 from ...process.log_index import LogIndexWriter
 from ...process.log_tail import last_lines
 from ...process.ports import PortReservation
+from ...process.template import TaskStart
 from ...records import outputs
 from ...records.events import (
     Event,
@@ -32,9 +34,8 @@ from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage import file_systems, posix, reserve
 from ...storage.reserve import Reserve
 from .ending import StopConditions, Verdict, failed
-from .hang import Hang, HangDetector, Pauses
 from .interpreter import Interpreter
-from .template import GangLaunch, TaskStart
+from .template import GangLaunch
 
 _POLL_S = 0.05
 # How long to wait for the record of the failed peer, after an error that is its consequence ("peer unavailable").
@@ -145,9 +146,8 @@ class LocalGang:
     def _watch(self) -> tuple[Verdict, float]:
         """Wait for the end of the attempt. Return its verdict and how many seconds the tasks have to stop."""
         self._pauses.begin()
-        detector = HangDetector(
-            self._plan, self._attempt, {name: process.pid for name, process in self._tasks.items()}, self._clock
-        )
+        limit_s = self._plan.job.limits.hang_s
+        detector = HangDetector(limit_s, self._activity, self._clock)
         while True:
             self._reap()
             verdict = self._tasks_verdict()
@@ -166,10 +166,19 @@ class LocalGang:
             requested = self._conditions.stop_requested()
             if requested is not None:
                 return requested
-            hang = detector.hang()
-            if hang is not None:
-                return self._hung(hang), 0.0
+            activity = detector.hang()
+            if activity is not None and limit_s is not None:
+                steps = dict(zip(cluster.in_step(self._plan.tasks), activity.beats, strict=True))
+                return self._hung(blame(limit_s, steps)), 0.0
             self._clock.sleep(_POLL_S)
+
+    def _activity(self) -> Activity:
+        paths, tasks = self._plan.paths, cluster.in_step(self._plan.tasks)
+        return Activity(
+            beats=tuple(read_progress(paths.progress(self._attempt, task))[1] for task in tasks),
+            output_bytes=sum(_size(paths.log(self._attempt, task)) for task in tasks),
+            cpu_s=sum(spawn.cpu_s(process.pid) for process in self._tasks.values()),
+        )
 
     def _await_saves(self) -> None:
         """Wait for failed tasks that save their training state, at most for the time that they announced."""
@@ -343,3 +352,10 @@ class LocalGang:
             listed = ", ".join(spawn.described(pid) for pid in pids)
             text = f"Processes of another user could not be ended and may still run: {listed}. Next: end them as that user."
             self._recorder.record("finding", text=text)
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -17,6 +17,7 @@ from ... import checks, ids
 from ...checks import Facts, Finding
 from ...hardware import accelerators
 from ...packaging.runtime_archive import loader
+from ...spec.container import ContainerTerms
 from ...spec.layout import RootPaths
 from ...spec.places import Place
 from ...spec.plan import Plan
@@ -27,6 +28,11 @@ SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of th
 HIDDEN = "***"
 # The oldest and newest supported Python.
 PYTHON_RANGE = ("3.10", "3.13")
+# Exit code 134 is that of SIGABRT, and 139 that of SIGSEGV: Vertex AI restarts a container after these, and treats any other
+# failure as final. A preempted machine has some 15 s left, part of which the task has used.
+CONTAINER = ContainerTerms(
+    restart_code=134, restarting_codes=(134, 139), identity=("CLUSTER_SPEC", "TF_CONFIG"), notice_s=8.0
+)
 _STRATEGIES = {"spot": "SPOT", "flex": "FLEX_START"}
 # Kubernetes, which runs the containers, replaces $$ with $ and expands $(NAME).
 _EXPANDED = re.compile(r"\$(?=\()|\${2,}")
@@ -137,6 +143,8 @@ def launch_spec(plan: Plan, number: int, runtime: str, place: Place | None = Non
         "tensorflow": _tensorflow(plan),
         "python": list(PYTHON_RANGE),
         "retry": asdict(plan.job.retry),
+        "container": json.loads(json.dumps(asdict(CONTAINER))),
+        "preload": plan.preload,
     }
 
 
@@ -199,9 +207,7 @@ def _scheduling(plan: Plan) -> dict[str, object]:
         found["timeout"] = _duration(timeout_s)
     if provisioning in _STRATEGIES:
         found["strategy"] = _STRATEGIES[provisioning]
-    if len(plan.tasks) > 1 and not plan.job.resources.ps:
-        # In synchronous training, no task can continue without the others.
-        found["restartJobOnWorkerRestart"] = True
+    # Not restartJobOnWorkerRestart: the agents restart the tasks of a gang in the containers that live.
     return {"scheduling": found} if found else {}
 
 

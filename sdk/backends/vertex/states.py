@@ -118,6 +118,7 @@ class EndedJob:
 def verdict(ended: EndedJob) -> dict[str, object]:
     """Return the data of the final record: state, reason, failure, and the vendor's state."""
     state, reason, failure = _decided(ended)
+    over = _attempt_ended(ended.events)
     if failure is not None:
         failure = replace(failure, message=service.quoted(failure.message, ended.emulator))
     return {
@@ -129,7 +130,7 @@ def verdict(ended: EndedJob) -> dict[str, object]:
         # The vendor forgets its jobs.
         "times": {"created": ended.job.created, "started": ended.job.started},
         "message": ended.job.message,
-        "why": "",
+        "why": str(over.data.get("why") or "") if over and state is State.FAILED else "",
     }
 
 
@@ -165,6 +166,12 @@ def _decided(ended: EndedJob) -> tuple[State, Reason, Failure | None]:
     return _failed(ended, diagnose.EXPIRED if vendor == "EXPIRED" else diagnosis)
 
 
+def _attempt_ended(events: Sequence[Event]) -> Event | None:
+    """Return the containers' own decision that no attempt follows the last one."""
+    _, last = _last_attempt(events)
+    return next((event for event in last if event.kind == "attempt_ended"), None)
+
+
 def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reason, Failure | None]:
     attempt, events = _last_attempt(ended.events)
     exits = [event for event in events if event.kind == "exited" and event.data.get("code")]
@@ -174,6 +181,10 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
     before = ended.cancel_requested_at is None or (record is not None and record.time <= ended.cancel_requested_at)
     if not before and not diagnosis.certain:
         return State.CANCELLED, Reason.CANCELLED, None
+    over = _attempt_ended(events)
+    if over is not None and over.data.get("failure") and not diagnosis.certain:
+        # No task knows of it, as of a hang.
+        return State.FAILED, Reason(over.data["reason"]), Failure(**over.data["failure"])
     collateral = record is not None and is_collateral(record)
     if record is not None and not (collateral and (diagnosis.certain or silent)):
         message = f"{record.source} failed: {error_of(record)}"

@@ -1,7 +1,8 @@
-"""The agent owns one task's container: identifies the task, joins the others, runs it, uploads its records and outputs.
+"""The agent owns one task's container: it runs the task, attempt after attempt, and uploads its records and outputs.
 
 It does in one container what the supervisor does for all tasks on one machine. It knows its own task, and what the other
-agents have written into the run's directory. It never imports TensorFlow.
+agents have written into the run's directory. A task that fails is restarted in the container, together with its gang. It never
+imports TensorFlow, and knows nothing of the service that runs the container but the terms in the launch spec.
 """
 
 from __future__ import annotations
@@ -10,73 +11,55 @@ import hashlib
 import json
 import os
 import posixpath
+import shutil
+import sys
 import tarfile
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ... import logs
-from ...clock import Clock, SystemClock
+from ...clock import SystemClock
 from ...errors import AccessError, InputError, PodliftError
 from ...process.redirect import start
-from ...records import cancels, outputs
-from ...records.events import Event, error_of, first_failure, is_collateral, reason_of
-from ...records.recorder import Recorder, last_step, read_events
-from ...records.restarts import EndedAttempt, decide
+from ...process.template import Imports, top_modules
+from ...records import outputs
+from ...records.recorder import Recorder
 from ...records.sync.push import ContainerUploader
+from ...spec.container import ContainerTerms
 from ...spec.layout import RunPaths
 from ...spec.payload import VERSION, Payload
 from ...spec.policies import Retry
 from ...spec.wire import decode
-from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
+from ...status import EXIT_INFRASTRUCTURE, State
 from ...storage import posix
 from ...storage.registry import open_store
-from ...storage.store import Store
 from .. import secret_values, task_main, unpack
-from . import exit_codes, identity, records, tail
-from .membership import Membership, MembershipRendezvous
+from . import identity, spare, tail
+from .attempt import ContainerAttempt, Place
+from .attempts import AttemptEnd, Attempts, LeaveError, Membership
 from .task_process import TaskProcess
 
 _log = logs.logger("runtime")
-_KEYS = RunPaths("")
-# Upload limits. A preempted machine has some 15 s left, part of which the task has used.
-_PREEMPTED_S, _NORMAL_S = 8.0, 120.0
-_REPLACED_S = 10.0
+# For the last uploads of a container that nothing has asked to stop.
+_NORMAL_S = 120.0
+# The container whose task has failed ends first, so that the service reports that one.
+_YIELD_S, _POLL_S = 5.0, 0.1
 
 
 def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: str) -> int:
-    """Run the task of this container and return the container's exit code."""
+    """Run the task of this container, attempt after attempt, and return the container's exit code."""
     logs.start(errors_apart=True)
+    terms = decode(ContainerTerms, launch_spec["container"])
     try:
-        payload = Payload.from_json(json.dumps({"version": VERSION, **launch_spec["payload"]}))
-        task = identity.task_of(os.environ, payload.tasks)
-        job = int(launch_spec["job"])
-        store = open_store(launch_spec["run"])
-        resumes = int(launch_spec.get("resumes_by_users", job - 1))
-        if cancels.requests(store, job - 1, resumes):
-            # Needed even if no client watches the run: a job may start after the process that created it has ended.
-            _log.info("the run was cancelled: its program is not started")
-            return EXIT_CANCELLED
-        rendezvous = MembershipRendezvous(store, task, payload.tasks, job, SystemClock())
-        membership = rendezvous.form()
-        paths = RunPaths(posixpath.join(home, "runs", payload.run_id))
-        payload = replace(
-            payload,
-            run_url=paths.url,
-            attempt=membership.attempt,
-            bundle=bundle,
-            store=payload.store or RunPaths(launch_spec["run"]).store,
-            bucket_url=launch_spec["run"],
-            resumes=job - 1,
-            resumes_by_users=resumes,
-            vendor=posixpath.join(home, "runtime", "vendor"),
-        )
-        dirs = ContainerDirs(home=home, installed=installed, paths=paths)
-        retry, secrets = decode(Retry, launch_spec["retry"]), secret_values.words(os.environ, payload.copied)
-        return Agent(payload, task, dirs, store, rendezvous, membership, retry, secrets).run()
+        return _agent(launch_spec, terms, bundle=bundle, home=home, installed=installed).run()
+    except LeaveError as left:
+        _log.info(str(left))
+        return terms.restart_code if left.code is None else left.code
     except AccessError as error:
         _log.error(str(error))
         return EXIT_INFRASTRUCTURE
@@ -84,168 +67,220 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
         _log.error(str(error))
         return error.exit_code
     except PodliftError as error:
-        # Another try may succeed: Vertex AI restarts the job up to three times.
+        # Another try may succeed: the service starts the container again.
         _log.error(str(error))
-        return exit_codes.RESTART
+        return terms.restart_code
     except Exception:  # a full disk, or a bug in podlift: the program has not failed
         traceback.print_exc()
         return EXIT_INFRASTRUCTURE
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContainerDirs:
-    home: str  # the entrypoint's folder
-    installed: str  # folder of the packages that the image lacked, "" for none
-    paths: RunPaths  # the run's folder in this container
+def _agent(launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str, home: str, installed: str) -> Agent:
+    payload = Payload.from_json(json.dumps({"version": VERSION, **launch_spec["payload"]}))
+    task = identity.task_of(os.environ, payload.tasks, terms.identity)
+    store, job = open_store(launch_spec["run"]), int(launch_spec["job"])
+    paths = RunPaths(posixpath.join(home, "runs", payload.run_id))
+    resumes = int(launch_spec.get("resumes_by_users", job - 1))
+    payload = replace(
+        payload,
+        run_url=paths.url,
+        bundle=bundle,
+        store=payload.store or RunPaths(launch_spec["run"]).store,
+        bucket_url=launch_spec["run"],
+        resumes=job - 1,
+        resumes_by_users=resumes,
+        vendor=posixpath.join(home, "runtime", "vendor"),
+    )
+    process, clock = TaskProcess(), SystemClock()
+    attempts = Attempts(
+        store,
+        task,
+        payload.tasks,
+        job,
+        clock,
+        retry=decode(Retry, launch_spec["retry"]),
+        resumes_by_users=resumes,
+        drill=bool(payload.drill),
+        stop=lambda: process.stop_requested,
+    )
+    place = Place(task=task, paths=paths, store=store, terms=terms, attempts=attempts, process=process, clock=clock)
+    secrets = secret_values.words(os.environ, payload.copied)
+    preload = decode(tuple[str, ...], launch_spec.get("preload", []))
+    return Agent(place, payload, home=home, installed=installed, secrets=secrets, preload=preload)
 
 
-@dataclass
 class Agent:
-    """Runs one task of one attempt. `retry` says how many restarts the job allows; `secrets` are never stored."""
+    """Runs one task, attempt after attempt.
 
-    payload: Payload
-    task: str
-    dirs: ContainerDirs
-    store: Store
-    rendezvous: MembershipRendezvous
-    membership: Membership
-    retry: Retry
-    secrets: Sequence[str] = ()
-    clock: Clock = field(default_factory=SystemClock)
+    `installed` is the folder of the packages that the image lacked, "" for none; `secrets` are never stored; `preload` are the
+    modules that a spare process imports for the next attempt.
+    """
 
-    def __post_init__(self) -> None:
-        self._paths = self.dirs.paths
-        self._is_first = self.task == self.payload.tasks[0]
-        source = records.agent_of(self.task, self.payload.tasks)
-        self._recorder = Recorder(self._paths, source, self.membership.attempt, self.clock)
-        self._ended = threading.Event()
-        key = _KEYS.tail(self.membership.attempt, self.task)
-        self._tail = tail.TailUploader(open_store(self.payload.bucket_url), key, self.clock, self.secrets)
+    def __init__(
+        self,
+        place: Place,
+        payload: Payload,
+        *,
+        home: str,
+        installed: str,
+        secrets: Sequence[str] = (),
+        preload: Sequence[str] = (),
+    ) -> None:
+        self._place, self._payload = place, payload
+        self._home, self._installed, self._secrets, self._preload = home, installed, secrets, preload
+        self._is_first = place.task == payload.tasks[0]
+        self._uploader = ContainerUploader(
+            place.paths,
+            payload.bucket_url,
+            place.clock,
+            task=place.task if self._is_first else "",
+            resumes=payload.resumes,
+        )
+        self._redirected: Mapping[str, str] = {}
+        self._spare: spare.Spare | None = None
+        # What remains to be done for earlier attempts, while the next one runs.
+        self._later: list[threading.Thread] = []
 
     def run(self) -> int:
-        process = TaskProcess()
-        uploader = ContainerUploader(
-            self._paths,
-            self.payload.bucket_url,
-            self.clock,
-            task=self.task if self._is_first else "",
-            resumes=self.payload.resumes,
-        )
-        env = self._prepare()
-        attempt = self.membership.attempt
-        if self._is_first:
-            known = identity.addresses(os.environ, self.payload.tasks)
-            self._recorder.record("attempt_started", addresses=known, job=self.membership.job)
-        cwd = posixpath.dirname(self._paths.work(attempt, self.task))
-        output = tail.CopiedOutput(self._tail.buffer.add)
-        payload = self._paths.payload(attempt)
-        process.start(str(Path(task_main.__file__)), payload, self.task, env=env, cwd=cwd, output=output.ends)
-        output.start()
-        uploader.start()
-        self._tail.start()
-        if self._is_first and len(self.payload.tasks) > 1:
-            threading.Thread(target=self._watch, args=(process,), name="podlift-watch", daemon=True).start()
-        code = process.wait()
-        output.finish()
-        self._ended.set()
-        return self._exit(code, process, uploader)
-
-    def _prepare(self) -> dict[str, str]:
-        paths, attempt = self._paths, self.membership.attempt
-        work, scratch = paths.work(attempt, self.task), posixpath.join(self.dirs.home, "tmp")
-        for folder in (posixpath.dirname(work), scratch, paths.events):
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        posix.put_passing(paths.payload(attempt), self.payload.to_json().encode())
-        return {
-            **environment(os.environ, self.payload, self.task, scratch, self.dirs.installed),
-            **start.start(os.environ, self.dirs.home),
-        }
-
-    def _watch(self, process: TaskProcess) -> None:
-        """Kill the task once Vertex AI has replaced the container of one of its peers."""
-        while not self._ended.wait(_REPLACED_S):
+        """Return the container's exit code."""
+        membership = self._place.attempts.join()
+        self._redirected = start.start(os.environ, self._home)
+        self._uploader.start()
+        while True:
+            kept = self._tail(membership.attempt)
+            attempt = self._begun(membership, kept)
+            error, end = None, None
             try:
-                replaced = tuple(self.rendezvous.replaced(self.membership))
-            except (PodliftError, ValueError, LookupError) as error:
-                _log.info(f"cannot check for replaced containers now: {error}")
-                continue
-            if replaced:
-                _log.info(f"{', '.join(replaced)} was restarted: this attempt cannot continue")
-                process.give_up(replaced)
-                return
+                env = self._environment(membership.attempt)
+                chosen, self._spare = self._spare, None
+                end = attempt.run(env, chosen, partial(self._start_spare, attempt, env))
+            except PodliftError as failed:
+                error = failed
+            tidy = partial(self._tidy, membership.attempt, attempt.recorder, kept)
+            if end is None or not end.restart or self._place.process.stop_requested:
+                return self._leave(end, error, tidy)
+            _log.info(f"attempt {membership.attempt} has ended ({end.reason.value}). {end.why}")
+            self._later.append(threading.Thread(target=tidy, name="podlift-tidy", daemon=True))
+            self._later[-1].start()
+            try:
+                membership = self._place.attempts.join(end.delay_s)
+            except LeaveError as left:
+                _log.info(str(left))
+                code = self._place.terms.restart_code if left.code is None else left.code
+                return self._leave(None, None, lambda: None, code=code)
+            except PodliftError as failed:
+                return self._leave(None, failed, lambda: None)
 
-    def _exit(self, code: int, process: TaskProcess, uploader: ContainerUploader) -> int:
-        """Record how the task ended, upload the rest, and return the container's exit code."""
-        attempt, state = self.membership.attempt, process.state.value
-        stop_requested = state.stop_requested
-        failure = first_failure(read_events(self._paths, ("failed",)), attempt)
-        collateral = bool(state.replaced) or (failure is not None and is_collateral(failure))
-        step = last_step(self._paths, attempt, self.task)
-        if failure is not None and not stop_requested:
-            reason = reason_of(failure)
+    # --- The beginning of an attempt
+
+    def _tail(self, attempt: int) -> tail.TailUploader:
+        place = self._place
+        key = RunPaths("").tail(attempt, place.task)
+        return tail.TailUploader(open_store(self._payload.bucket_url), key, place.clock, self._secrets)
+
+    def _begun(self, membership: Membership, kept: tail.TailUploader) -> ContainerAttempt:
+        place, number = self._place, membership.attempt
+        work = place.paths.work(number, place.task)
+        for folder in (posixpath.dirname(work), self._scratch(number), place.paths.events):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        payload = replace(self._payload, attempt=number)
+        posix.put_passing(place.paths.payload(number), payload.to_json().encode())
+        output = tail.CopiedOutput(kept.buffer.add, posixpath.dirname(work))
+        attempt = ContainerAttempt(place, payload, membership, output)
+        if self._is_first:
+            known = identity.addresses(os.environ, self._payload.tasks)
+            attempt.recorder.record("attempt_started", addresses=known, job=membership.job)
+        kept.start()
+        return attempt
+
+    def _scratch(self, attempt: int) -> str:
+        return posixpath.join(self._home, "tmp", f"{attempt:04d}")
+
+    def _environment(self, attempt: int) -> dict[str, str]:
+        payload = replace(self._payload, attempt=attempt)
+        found = environment(os.environ, payload, self._place.task, self._scratch(attempt), self._installed)
+        return {**found, **self._redirected}
+
+    def _start_spare(self, attempt: ContainerAttempt, env: Mapping[str, str]) -> None:
+        """Start the process from which the next attempt is forked, if there is none yet and the memory allows it."""
+        if self._spare is not None or not self._preload or not spare.fits(spare.free_bytes()):
+            return
+        preload, self._preload = self._preload, ()
+        begin = attempt.start(env)
+        imports = Imports(
+            python=sys.executable,
+            script=str(Path(task_main.__file__).with_name("template.py")),
+            modules=preload,
+            own_names=self._payload.own_names,
+            project=top_modules(self._names(), self._payload.roots),
+            outside=self._payload.source_dirs,
+        )
+        log, room = posixpath.join(self._home, "imports.log"), spare.room_for(begin.command)
+        try:
+            self._spare = spare.Spare(imports, env, cwd=begin.cwd, log=log, room=room)
+        except OSError as error:
+            # It is not tried again: the task that trains needs what is scarce.
+            _log.info(f"no spare process for the next attempt: {error}")
         else:
-            reason = exit_codes.reason_of(code, stop_requested=stop_requested)
-        within_s = _PREEMPTED_S if stop_requested else _NORMAL_S
-        restart, why, denied = False, "", False
-        try:
-            # The other agents need this task's records before this one reads theirs.
-            uploader.flush(within_s)
-            cancelled = code != 0 and self._is_cancelled()
-            restart, why = self._decide(code, reason, step, collateral=collateral)
-            exit_code = exit_codes.code_of(code, collateral=collateral, cancelled=cancelled, restart=restart)
-        except PodliftError as error:
-            denied = _upload_failed(error)
-            exit_code = exit_codes.code_of(code, collateral=collateral, cancelled=False, restart=True)
-        found = {"code": code, "reason": reason.value, "step": step, "exit_code": exit_code}
-        self._recorder.record("exited", task=self.task, collateral=collateral, stop_requested=stop_requested, **found)
-        if restart:
-            details = None if failure is None else self._failure_details(failure)
-            self._recorder.record("restarting", reason=reason.value, failure=details, why=why, delay_s=0.0)
-        if self._is_first and not stop_requested and not denied:
-            outputs.collect(self._paths, attempt, self.task, self._bundled, self._recorder, model=False)
-        denied = self._upload_rest(uploader, within_s) or denied
-        suffix = f": {why}" if why else ""
-        _log.info(f"{self.task} ended with {code}; this container exits with {exit_code}{suffix}")
-        return EXIT_INFRASTRUCTURE if denied else exit_code
+            self._preload = preload
 
-    def _upload_rest(self, uploader: ContainerUploader, within_s: float) -> bool:
-        """Upload what remains, and return whether access was denied."""
-        denied = False
+    def _names(self) -> list[str]:
+        with tarfile.open(self._payload.bundle, mode="r:") as tar:
+            return tar.getnames()
+
+    # --- Its end
+
+    def _tidy(self, number: int, recorder: Recorder, kept: tail.TailUploader) -> None:
+        """Keep what an attempt has left, and free the disk."""
+        place, within_s = self._place, self._within_s()
+        if self._is_first and not place.process.stop_requested:
+            outputs.collect(place.paths, number, place.task, self._bundled, recorder, model=False)
         try:
-            uploader.flush(within_s, last=True)
-        except PodliftError as error:
-            denied = _upload_failed(error)
-        try:
-            self._tail.finish(within_s)
+            kept.finish(within_s)
         except PodliftError as error:
             # The service has it too: the run ends as it has ended.
             _log.info(f"the last output of this task could not be uploaded: {error}")
-        return denied
+        if not place.process.stop_requested:
+            shutil.rmtree(place.paths.work(number, place.task), ignore_errors=True)
+        shutil.rmtree(self._scratch(number), ignore_errors=True)
 
-    def _decide(self, code: int, reason: Reason, step: int | None, *, collateral: bool) -> tuple[bool, str]:
-        """Return whether this task's end restarts the run, and why."""
-        if code == 0 or collateral:
-            return False, ""
-        own = self.membership
-        same_job = [each.attempt for each in self.rendezvous.memberships if each.job == own.job]
-        earlier = [number for number in same_job if number < own.attempt]
-        ends = exit_codes.history(records.read(self.store, ("exited",), earlier), earlier)
-        this = EndedAttempt(state=State.FAILED, reason=reason, step=step)
-        decision = decide([*ends, this], self.retry, drill=bool(self.payload.drill))
-        return decision.restart, decision.why
+    def _within_s(self) -> float:
+        return self._place.terms.notice_s if self._place.process.stop_requested else _NORMAL_S
 
-    def _is_cancelled(self) -> bool:
-        return bool(cancels.requests(self.store, self.payload.resumes, self.payload.resumes_by_users))
+    def _leave(
+        self, end: AttemptEnd | None, error: PodliftError | None, tidy: Callable[[], None], *, code: int | None = None
+    ) -> int:
+        """Upload the rest, and return the container's exit code."""
+        denied = error is not None and _upload_failed(error)
+        if self._spare is not None:
+            self._spare.close()
+        for thread in self._later:
+            thread.join(self._within_s())
+        tidy()
+        try:
+            self._uploader.flush(self._within_s(), last=True)
+        except PodliftError as failed:
+            denied = _upload_failed(failed) or denied
+        if code is None:
+            code = self._exit_code(end)
+        _log.info(f"{self._place.task}: this container exits with {code}. {end.why if end else ''}".rstrip())
+        return EXIT_INFRASTRUCTURE if denied else code
 
-    def _failure_details(self, failure: Event) -> dict[str, object]:
-        message = f"{self.task} failed: {error_of(failure)}"
-        return {"task": self.task, "message": message, "traceback": failure.data["traceback"], "log": ""}
+    def _exit_code(self, end: AttemptEnd | None) -> int:
+        place = self._place
+        if end is None or end.restart:
+            return place.terms.restart_code
+        if end.state is not State.SUCCEEDED and end.nonce != place.attempts.nonce:
+            until = place.clock.monotonic() + _YIELD_S
+            while place.clock.monotonic() < until and not place.process.stop_requested:
+                place.clock.sleep(_POLL_S)
+        return end.exit_code
 
     def _bundled(self) -> dict[str, tuple[int, str]]:
         """Return size and sha256 of each file of the bundle."""
         found = {}
-        with tarfile.open(self.payload.bundle, mode="r:") as tar:
-            for member in unpack.members(tar, Path(self.payload.bundle).stat().st_size):
+        with tarfile.open(self._payload.bundle, mode="r:") as tar:
+            for member in unpack.members(tar, Path(self._payload.bundle).stat().st_size):
                 data = tar.extractfile(member)
                 if data is not None:
                     found[member.name] = (member.size, hashlib.sha256(data.read()).hexdigest())
@@ -259,7 +294,7 @@ def environment(own: Mapping[str, str], payload: Payload, task: str, scratch: st
     no_proxy = [own.get("no_grpc_proxy", ""), "localhost", *hosts]
     found = {
         **own,
-        # Those of Vertex AI are in the job's own output directory, which may be in another bucket than the run.
+        # A service may set these itself. Here all jobs of a run have the run's own directory.
         "AIP_MODEL_DIR": f"{bucket.model}/",
         "AIP_CHECKPOINT_DIR": f"{bucket.checkpoints}/",
         "AIP_TENSORBOARD_LOG_DIR": f"{bucket.tensorboard}/",

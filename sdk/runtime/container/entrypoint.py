@@ -45,7 +45,9 @@ class EntrypointError(Exception):
 
 def main(fetch: Fetch, key: str, digest: str) -> int:
     """Run the launch spec with that key and sha256; return the exit code of the container."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_RESTART))
+    # The launch spec may name another one for the service that runs this container.
+    codes = [_RESTART]
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(codes[-1]))
     home = Path(tempfile.mkdtemp(prefix="podlift-"))
     try:
         spec = json.loads(fetched(fetch, {"key": key, "sha256": digest}, home / "launch_spec.json").read_bytes())
@@ -53,6 +55,7 @@ def main(fetch: Fetch, key: str, digest: str) -> int:
             raise EntrypointError(
                 f"The launch spec has version {spec.get('version')!r}. This entrypoint reads {_VERSION}."
             )
+        codes.append(spec.get("container", {}).get("restart_code", _RESTART))
         check_python(spec)
         runtime = home / "runtime"
         unpack(fetched(fetch, spec["runtime"], home / "runtime.tar"), runtime)

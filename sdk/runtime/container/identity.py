@@ -1,4 +1,8 @@
-"""Which task of the run a container is. Vertex AI sets variables for this, whose contents vary more than documented."""
+"""Which task of the run a container is, by variables that the service or the backend sets. What is in them varies.
+
+A variable holds the task's name, or JSON of which "task" is a role and an index (TF_CONFIG) or a pool of machines and an index
+(CLUSTER_SPEC of Vertex AI).
+"""
 
 from __future__ import annotations
 
@@ -12,19 +16,22 @@ from ...spec.cluster import role_of
 _POOL = re.compile(r"workerpool(\d+)")
 
 
-def task_of(environ: Mapping[str, str], tasks: Sequence[str]) -> str:
-    """Return the name of the task that these environment variables describe."""
+def task_of(environ: Mapping[str, str], tasks: Sequence[str], variables: Sequence[str]) -> str:
+    """Return the name of the task that the first of these environment variables describes."""
     if len(tasks) == 1:
         return tasks[0]
-    pool, index = _of_cluster_spec(environ)
-    found = _in_pool(pool, index, tasks) or _of_tf_config(environ)
-    if found not in tasks:
-        # The rest of these variables may be secret.
-        shown = {name: _json(environ, name).get("task") for name in ("CLUSTER_SPEC", "TF_CONFIG")}
-        raise InputError(
-            f"This container cannot determine its task. Received: task={shown!r}. The run's tasks: {', '.join(tasks)}."
-        )
-    return found
+    for variable in variables:
+        found = environ.get(variable, "")
+        task = _json(environ, variable).get("task")
+        if isinstance(task, dict):
+            found = _of_pool(task, tasks) or _of_role(task)
+        if found in tasks:
+            return found
+    # The rest of these variables may be secret.
+    shown = {name: _json(environ, name).get("task") for name in variables}
+    raise InputError(
+        f"This container cannot determine its task. Received: task={shown!r}. The run's tasks: {', '.join(tasks)}."
+    )
 
 
 def addresses(environ: Mapping[str, str], tasks: Sequence[str]) -> dict[str, str]:
@@ -49,19 +56,13 @@ def _in_pool(pool: int, index: int, tasks: Sequence[str]) -> str:
     return members[index] if 0 <= index < len(members) else ""
 
 
-def _of_cluster_spec(environ: Mapping[str, str]) -> tuple[int, int]:
-    task = _json(environ, "CLUSTER_SPEC").get("task")
-    match = _POOL.fullmatch(str(task.get("type"))) if isinstance(task, dict) else None
-    try:
-        return (int(match[1]), int(task["index"])) if match and isinstance(task, dict) else (-1, -1)
-    except (LookupError, TypeError, ValueError):
-        return -1, -1
+def _of_pool(task: Mapping[str, object], tasks: Sequence[str]) -> str:
+    match = _POOL.fullmatch(str(task.get("type")))
+    index = str(task.get("index"))
+    return _in_pool(int(match[1]), int(index), tasks) if match and index.isdecimal() else ""
 
 
-def _of_tf_config(environ: Mapping[str, str]) -> str:
-    task = _json(environ, "TF_CONFIG").get("task")
-    if not isinstance(task, dict):
-        return ""
+def _of_role(task: Mapping[str, object]) -> str:
     role = {"master": "chief"}.get(str(task.get("type")), task.get("type"))
     return f"{role}-{task.get('index', 0)}"
 

@@ -147,24 +147,31 @@ def _pieces(data: bytes) -> list[bytes]:
 
 
 class CopiedOutput:
-    """Pipes whose content is copied to this process's stdout and stderr, and line by line to `add`.
+    """Two named pipes whose content is copied to this process's stdout and stderr, and line by line to `add`.
 
     Unbuffered Python writes a line in several pieces, between which the other stream may write.
     """
 
-    def __init__(self, add: Callable[[bytes], None]) -> None:
+    def __init__(self, add: Callable[[bytes], None], folder: str) -> None:
         self._add = add
         self._threads: list[threading.Thread] = []
-        self.ends: list[int] = []  # for the task's stdout and stderr
-        for target in (1, 2):
-            source, end = os.pipe()
-            self.ends.append(end)
+        self._ends: list[int] = []
+        self.count = 0  # of bytes so far
+        self.paths: list[str] = []  # for the task's stdout and stderr
+        for target, name in ((1, "stdout"), (2, "stderr")):
+            path = os.path.join(folder, name)
+            os.mkfifo(path, 0o600)
+            self.paths.append(path)
+            source = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            # Until the task has opened its end: without a writer, the pipe would be at its end.
+            self._ends.append(os.open(path, os.O_WRONLY))
+            os.set_blocking(source, True)
             thread = threading.Thread(target=self._copy, args=(source, target), name="podlift-output", daemon=True)
             self._threads.append(thread)
 
     def start(self) -> None:
-        """Begin to copy, once the task has inherited its ends."""
-        for end in self.ends:
+        """Begin to copy, once the task has opened its ends."""
+        for end in self._ends:
             os.close(end)
         for thread in self._threads:
             thread.start()
@@ -178,6 +185,7 @@ class CopiedOutput:
         alive, line = True, b""
         while data := os.read(source, _READ_BYTES):
             line += data
+            self.count += len(data)
             if end := _end_of_lines(line):
                 self._add(line[:end])
                 line = line[end:]

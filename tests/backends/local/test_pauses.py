@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from support import LIMIT_S
 
 import sdk
-from sdk.backends.local.hang import HangDetector, Pauses
 from sdk.process import exit_reasons
+from sdk.process.hang import Activity, HangDetector, Pauses
 from sdk.records.events import Event, is_collateral, reason_of
 from sdk.records.recorder import read_events
-from sdk.spec.layout import RunPaths
 from sdk.status import Reason
 
 # What TensorFlow 2.21 says after a pause of 22 s of: a worker, the chief, both; and when a barrier or a connection is lost.
@@ -120,17 +116,13 @@ class Clock:
         self.time += seconds
 
 
-def test_the_time_for_which_nobody_looked_makes_no_hang(tmp_path: Path) -> None:
+def test_the_time_for_which_nobody_looked_makes_no_hang() -> None:
     clock = Clock()
-    plan: Any = SimpleNamespace(
-        job=SimpleNamespace(limits=sdk.Limits(hang_s=10.0)),
-        paths=RunPaths(str(tmp_path)),
-        tasks=("chief-0", "worker-0"),
-    )
     pauses = Pauses(clock)
     clock.sleep(100.0)  # imports
     pauses.begin()
-    detector = HangDetector(plan, 1, {}, clock)
+    nothing = Activity(beats=(0, 0), output_bytes=0, cpu_s=0.0)
+    detector = HangDetector(10.0, lambda: nothing, clock)
 
     def look(seconds: float) -> bool:
         until = clock.time + seconds

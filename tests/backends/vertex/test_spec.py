@@ -190,14 +190,9 @@ def test_the_place_of_a_pool_is_its_role_and_an_empty_one_keeps_its_place(bodies
     assert replicas("row cpu") == ["1", "1"]
 
 
-def test_a_worker_that_restarts_takes_the_others_along_where_they_train_in_lockstep(bodies: dict[str, Any]) -> None:
-    def together(name: str) -> bool | None:
-        return bodies[name]["jobSpec"].get("scheduling", {}).get("restartJobOnWorkerRestart")
-
-    assert together("row cpu") is True
-    assert together("a chief and an evaluator") is True
-    assert together("every pool") is None
-    assert together("one task") is None
+def test_vertex_ai_is_not_asked_to_restart_a_whole_job_for_one_container(bodies: dict[str, Any]) -> None:
+    found = [body["jobSpec"].get("scheduling", {}) for body in bodies.values()]
+    assert not any("restartJobOnWorkerRestart" in each for each in found)
 
 
 def test_parameter_servers_have_no_accelerator(bodies: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import sdk
+from sdk.backends.vertex import request
 from sdk.packaging import bundle
 from sdk.packaging.runtime_archive import entrypoint_file, loader, runtime_archive
 from sdk.process.ports import PortReservation
@@ -95,6 +96,8 @@ class Cloud:
             "runtime": {"key": f"podlift/runtime/{podlift.digest}.tar", "sha256": podlift.digest},
             "requirements": {"lines": [], "options": [], "constraints": []},
             "retry": dataclasses.asdict(plan.job.retry),
+            "container": dataclasses.asdict(request.CONTAINER),
+            "preload": plan.preload,
             **RANGES,
             **changes,
         }

@@ -14,11 +14,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from support import heard
 
 from sdk.packaging import runtime_archive
-from sdk.spec.layout import RunPaths
-from sdk.storage.gcs.store import GcsStore
 
 from .cloud import BUCKET, Cloud
 
@@ -243,48 +240,3 @@ def test_what_the_image_lacks_is_installed_beside_it_and_what_it_has_is_left_alo
     said = refused(cloud, plan, missing, **own)
     assert "pip could not install them" in said
     assert "nowhere==9" in said
-
-
-def test_members_that_do_not_come_are_named(cloud: Cloud, write, monkeypatch) -> None:
-    from sdk.clock import SystemClock
-    from sdk.errors import StoreError
-    from sdk.runtime.container.membership import MembershipRendezvous
-
-    write("train.py", HELLO)
-    plan = cloud.plan("train.py", resources={"workers": 3})
-    said = heard()
-    first = MembershipRendezvous(cloud.store(plan), "chief-0", plan.tasks, 1, SystemClock())
-    worker = MembershipRendezvous(cloud.store(plan), "worker-1", plan.tasks, 1, SystemClock())
-    with pytest.raises(StoreError, match="chief-0 did not start an attempt with this container within 0 s"):
-        worker.form(0)
-    with pytest.raises(StoreError, match="worker-0 did not start within 0 s, and no attempt was started"):
-        first.form(0)
-    assert said == ["waiting for chief-0", "waiting for worker-0"]
-
-
-def test_a_member_that_was_replaced_is_noticed_and_one_that_was_replaced_before_is_not(cloud: Cloud, write) -> None:
-    from sdk.clock import SystemClock
-    from sdk.errors import StoreError
-    from sdk.runtime.container.membership import MembershipRendezvous
-
-    write("train.py", HELLO)
-    plan = cloud.plan("train.py", resources={"workers": 2})
-    store = GcsStore(plan.url.partition("://")[2])
-
-    def one(task: str) -> MembershipRendezvous:
-        return MembershipRendezvous(store, task, plan.tasks, 1, SystemClock())
-
-    for _ in range(2):
-        with pytest.raises(StoreError):
-            one("worker-0").form(0)
-    first = one("chief-0")
-    claim = first.form(0)
-    assert claim.attempt == 1
-    assert first.replaced(claim) == []
-    with pytest.raises(StoreError):
-        one("worker-0").form(0)
-    assert first.replaced(claim) == ["worker-0"]
-    second = one("chief-0").form(0)
-    assert second.attempt == 2
-    assert second.members["worker-0"] not in claim.members.values()
-    assert len(list(store.list(f"{RunPaths('').members}/"))) == 5

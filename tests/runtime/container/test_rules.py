@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import random
@@ -10,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sdk.backends.vertex import request
 from sdk.errors import InputError
 from sdk.packaging.runtime_archive import loader
-from sdk.records.events import Event
 from sdk.runtime.container import exit_codes, identity
-from sdk.runtime.container.membership import MemberContainer, Membership, choose
+from sdk.runtime.container.attempts import ReadyContainer, newest
 from sdk.runtime.rendezvous.bucket import AHEAD_S, Lookahead
 from sdk.runtime.rendezvous.files import StepCoordinator
 from sdk.spec import cluster
@@ -22,32 +23,34 @@ from sdk.status import Reason
 
 # --- Exit codes of containers -------------------------------------------------------------------------------------
 
+TERMS = request.CONTAINER
 CODES = {
-    "done": (0, {}, 0),
-    "done, although somebody cancelled": (0, {"cancelled": True}, 0),
-    "an error": (1, {}, 1),
-    "an error, and another try": (1, {"restart": True}, 134),
-    "an error caused by the failure of another task": (1, {"collateral": True}, 134),
-    "an error of a run that is cancelled": (1, {"restart": True, "cancelled": True}, 1),
-    "another code of the program": (17, {}, 17),
-    "saved": (75, {"restart": True}, 134),
-    "saved, and no preemption more": (75, {}, 75),
-    "saved, since somebody cancelled": (75, {"restart": True, "cancelled": True}, 75),
-    "aborted too often": (-6, {}, 3),
-    "aborted, as a shell says": (134, {}, 134),
-    "segmentation fault, too often": (-11, {}, 3),
-    "segmentation fault, as a shell says": (139, {}, 139),
-    "segmentation fault, and another try": (-11, {"restart": True}, 134),
-    "killed": (-9, {"restart": True}, 134),
-    "killed too often": (-9, {}, 137),
-    "asked to stop": (-15, {"restart": True}, 134),
-    "a collateral failure of a cancelled run": (-6, {"collateral": True, "cancelled": True}, 3),
+    "done": (0, False, 0),
+    "an error": (1, False, 1),
+    "an error, and another try elsewhere": (1, True, 134),
+    "another code of the program": (17, False, 17),
+    "saved": (75, True, 134),
+    "saved, and no preemption more": (75, False, 75),
+    "aborted too often": (-6, False, 3),
+    "aborted, as a shell says": (134, False, 3),
+    "segmentation fault, too often": (-11, False, 3),
+    "segmentation fault, as a shell says": (139, False, 3),
+    "segmentation fault, and another try": (-11, True, 134),
+    "killed": (-9, True, 134),
+    "killed too often": (-9, False, 137),
+    "asked to stop": (-15, True, 134),
 }
 
 
-@pytest.mark.parametrize(("code", "about", "left"), CODES.values(), ids=CODES)
-def test_a_containers_exit_code_decides_whether_the_job_is_restarted(code, about, left) -> None:
-    assert exit_codes.code_of(code, **{"collateral": False, "cancelled": False, "restart": False, **about}) == left
+@pytest.mark.parametrize(("code", "restart", "left"), CODES.values(), ids=CODES)
+def test_a_containers_exit_code_decides_whether_the_service_starts_it_again(code, restart, left) -> None:
+    assert exit_codes.code_of(code, TERMS, restart=restart) == left
+
+
+def test_another_service_has_other_exit_codes() -> None:
+    terms = dataclasses.replace(TERMS, restart_code=42, restarting_codes=(42,))
+    assert [exit_codes.code_of(code, terms, restart=True) for code in (1, 0)] == [42, 0]
+    assert [exit_codes.code_of(code, terms, restart=False) for code in (42, 134, -6)] == [3, 134, 134]
 
 
 @pytest.mark.parametrize(
@@ -67,62 +70,23 @@ def test_a_task_that_recorded_no_failure_has_a_reason_all_the_same(code, stop_re
     assert exit_codes.reason_of(code, stop_requested=stop_requested) is reason
 
 
-def exited(attempt: int, code: int, time: float, **data) -> Event:
-    return Event(attempt=attempt, source="agent-0", sequence=1, kind="exited", time=time, data={"code": code, **data})
-
-
-def test_an_earlier_attempt_ended_for_the_first_cause_that_is_not_collateral_and_one_without_records_was_preempted() -> (
-    None
-):
-    events = [
-        exited(1, 1, 5.0, reason="user_error", collateral=False, step=7),
-        exited(1, -6, 4.0, reason="killed", collateral=True, step=9),
-        exited(3, 0, 1.0, reason="done", collateral=False, step=3),
-    ]
-    ends = exit_codes.history(events, [1, 2, 3])
-    assert [(end.reason, end.step) for end in ends] == [
-        (Reason.USER_ERROR, 9),
-        (Reason.PREEMPTED, None),
-        (Reason.PREEMPTED, None),
-    ]
-
-
 # --- Which containers are an attempt ------------------------------------------------------------------------------
 
 TASKS = ("chief-0", "worker-0")
-MEMBERSHIPS = {
-    "nobody came": ([], [], {}),
-    "one came": ([("worker-0", "a", 1)], [], {"worker-0": "a"}),
-    "both came": ([("worker-0", "a", 1), ("chief-0", "b", 2)], [], {"chief-0": "b", "worker-0": "a"}),
-    "one came twice": ([("worker-0", "a", 1), ("worker-0", "b", 2)], [], {"worker-0": "b"}),
-    "in any order": ([("worker-0", "b", 2), ("worker-0", "a", 1)], [], {"worker-0": "b"}),
-    "all belong to an attempt": ([("worker-0", "a", 1), ("chief-0", "b", 1)], [{"chief-0": "b", "worker-0": "a"}], {}),
-    "one of them is new": (
-        [("worker-0", "a", 1), ("chief-0", "b", 1), ("worker-0", "c", 5)],
-        [{"chief-0": "b", "worker-0": "a"}],
-        {"worker-0": "c"},
-    ),
-    "one was replaced before it belonged to any": (
-        [("worker-0", "old", 1), ("worker-0", "a", 2)],
-        [{"worker-0": "a"}],
-        {},
-    ),
-    "one that belonged to an attempt before the last": (
-        [("worker-0", "a", 1), ("worker-0", "b", 2)],
-        [{"worker-0": "a"}, {"worker-0": "b"}],
-        {},
-    ),
-    "somebody unknown": ([("ps-7", "a", 1)], [], {}),
+READY = {
+    "nobody came": ([], {}),
+    "one came": ([("worker-0", "a", 1)], {"worker-0": "a"}),
+    "both came": ([("worker-0", "a", 1), ("chief-0", "b", 2)], {"chief-0": "b", "worker-0": "a"}),
+    "one came twice": ([("worker-0", "a", 1), ("worker-0", "b", 2)], {"worker-0": "b"}),
+    "in any order": ([("worker-0", "b", 2), ("worker-0", "a", 1)], {"worker-0": "b"}),
+    "somebody unknown": ([("ps-7", "a", 1)], {}),
 }
 
 
-@pytest.mark.parametrize(("started", "memberships", "members"), MEMBERSHIPS.values(), ids=MEMBERSHIPS)
-def test_the_newest_container_of_each_task_is_taken_unless_it_belongs_to_an_attempt(
-    started, memberships, members
-) -> None:
-    there = [MemberContainer(task=task, nonce=nonce, time=time) for task, nonce, time in started]
-    made = [Membership(attempt=number, job=1, members=each) for number, each in enumerate(memberships, 1)]
-    assert choose(there, made, TASKS) == members
+@pytest.mark.parametrize(("ready", "members"), READY.values(), ids=READY)
+def test_the_newest_container_of_each_task_is_taken(ready, members) -> None:
+    there = [ReadyContainer(task=task, nonce=nonce, time=time) for task, nonce, time in ready]
+    assert {task: each.nonce for task, each in newest(there, TASKS).items()} == members
 
 
 # --- Who a container is -------------------------------------------------------------------------------------------
@@ -150,13 +114,19 @@ def told(**about) -> dict[str, str]:
 
 @pytest.mark.parametrize(("about", "name"), WHO.values(), ids=WHO)
 def test_a_container_finds_its_task_in_the_variables_of_vertex_ai(about, name) -> None:
-    assert identity.task_of(told(**about), ALL) == name
+    assert identity.task_of(told(**about), ALL, TERMS.identity) == name
+
+
+def test_a_service_may_name_the_task_in_a_variable() -> None:
+    assert identity.task_of({"POD": "worker-1"}, ALL, ("JOB", "POD")) == "worker-1"
+    with pytest.raises(InputError, match="cannot determine its task"):
+        identity.task_of({"POD": "worker-7"}, ALL, ("POD",))
 
 
 def test_without_a_chief_the_first_worker_is_in_pool_0() -> None:
     tasks = ("worker-0", "worker-1", "worker-2")
-    assert identity.task_of(told(cluster_spec=("workerpool0", 0)), tasks) == "worker-0"
-    assert identity.task_of(told(cluster_spec=("workerpool1", 1)), tasks) == "worker-2"
+    assert identity.task_of(told(cluster_spec=("workerpool0", 0)), tasks, TERMS.identity) == "worker-0"
+    assert identity.task_of(told(cluster_spec=("workerpool1", 1)), tasks, TERMS.identity) == "worker-2"
 
 
 @pytest.mark.parametrize(
@@ -171,8 +141,8 @@ def test_without_a_chief_the_first_worker_is_in_pool_0() -> None:
 )
 def test_a_container_without_usable_variables_reports_that_its_task_is_unknown(environ) -> None:
     with pytest.raises(InputError, match="cannot determine its task"):
-        identity.task_of(environ, ALL)
-    assert identity.task_of(environ, ("chief-0",)) == "chief-0"
+        identity.task_of(environ, ALL, TERMS.identity)
+    assert identity.task_of(environ, ("chief-0",), TERMS.identity) == "chief-0"
 
 
 def test_addresses_are_those_of_vertex_ai() -> None:
@@ -181,7 +151,7 @@ def test_addresses_are_those_of_vertex_ai() -> None:
     for member in members:
         environ = cluster.environment(member, members, places, {})
         names = [each.name for each in members]
-        assert identity.task_of(environ, names) == member.name
+        assert identity.task_of(environ, names, TERMS.identity) == member.name
         assert identity.addresses(environ, names) == places
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import signal
 
+import psutil
 import pytest
+from support import full_only
 
 from .cloud import BUCKET, Cloud
 
@@ -41,28 +43,35 @@ def weights(container) -> str:
     return found[0]
 
 
+def undisturbed(cloud: Cloud, settings) -> str:
+    plain = cloud.plan("train.py", **settings)
+    containers = cloud.start_all(plain, cloud.order(plain))
+    codes = {task: each.code() for task, each in containers.items()}
+    assert codes == dict.fromkeys(plain.tasks, 0), containers["chief-0"].said
+    return weights(containers["chief-0"])
+
+
 def train_with_a_preemption(cloud: Cloud, write, workers: int, victim: str) -> None:
     write("train.py", FIT)
     settings = {"resources": {"workers": workers}, "retry": {"preemptions": None}, "limits": {"grace_s": 30}}
-    plain = cloud.plan("train.py", **settings)
-    undisturbed = cloud.start_all(plain, cloud.order(plain))
-    assert {task: each.code() for task, each in undisturbed.items()} == dict.fromkeys(plain.tasks, 0), undisturbed[
-        "chief-0"
-    ].said
+    expected = undisturbed(cloud, settings)
     plan = cloud.plan("train.py", **settings)
     words = cloud.order(plan)
-    first = cloud.start_all(plan, words, SLOW_S="0.3")
-    cloud.until(lambda: cloud.events(plan, "first_step"), "a first step", *first.values())
-    first[victim].process.send_signal(signal.SIGTERM)
-    assert {task: each.code() for task, each in first.items()} == dict.fromkeys(plan.tasks, 134), first["chief-0"].said
-    left = {re.search(r"saves its state and exits after step (\d+)", each.said)[1] for each in first.values()}
+    containers = cloud.start_all(plan, words, SLOW_S="0.3")
+    cloud.until(lambda: cloud.events(plan, "first_step"), "a first step", *containers.values())
+    containers[victim].process.send_signal(signal.SIGTERM)
+    assert containers[victim].code() == 134, containers[victim].said
+    left = {re.search(r"saves its state and exits after step (\d+)", containers[victim].said)[1]}
+    containers[victim] = cloud.start(plan, words, victim)
+    assert {task: each.code() for task, each in containers.items()} == dict.fromkeys(plan.tasks, 0), containers[
+        "chief-0"
+    ].said
+    left |= {step for each in containers.values() for step in re.findall(r"exits after step (\d+)", each.said)}
     assert len(left) == 1
     assert 0 < int(*left) < 30
-    second = cloud.start_all(plan, words)
-    assert {task: each.code() for task, each in second.items()} == dict.fromkeys(plan.tasks, 0), second["chief-0"].said
-    assert f"restored step {int(*left)} of phase 1" in second["chief-0"].said
-    assert "not exact" not in second["chief-0"].said
-    assert weights(second["chief-0"]) == weights(undisturbed["chief-0"])
+    assert f"restored step {int(*left)} of phase 1" in containers["chief-0"].said
+    assert "not exact" not in containers["chief-0"].said
+    assert weights(containers["chief-0"]) == expected
     assert [event.attempt for event in cloud.events(plan, "attempt_started")] == [1, 2]
 
 
@@ -74,6 +83,40 @@ def test_a_preempted_container_saves_and_the_next_one_continues_at_the_same_step
 @pytest.mark.full
 def test_a_gang_whose_worker_is_preempted_saves_together_and_continues_at_the_same_step(cloud: Cloud, write) -> None:
     train_with_a_preemption(cloud, write, 2, "worker-0")
+
+
+def spare_of(container) -> list[psutil.Process]:
+    return [
+        each for each in psutil.Process(container.process.pid).children() if "template.py" in " ".join(each.cmdline())
+    ]
+
+
+def task_of(container) -> psutil.Process:
+    [found] = [
+        each for each in psutil.Process(container.process.pid).children() if "task_main.py" in str(each.cmdline())
+    ]
+    return found
+
+
+@pytest.mark.parametrize("victims", [["worker-0"], full_only(["chief-0"]), full_only(["chief-0", "worker-0"])])
+def test_a_killed_gang_is_forked_from_the_spare_processes_and_ends_with_the_same_weights(
+    cloud: Cloud, write, victims
+) -> None:
+    write("train.py", FIT)
+    settings = {"resources": {"workers": 2}, "checkpoints": {"every_steps": 4}, "retry": {"infrastructure": 2}}
+    expected = undisturbed(cloud, settings)
+    plan = cloud.plan("train.py", **settings)
+    containers = cloud.start_all(plan, cloud.order(plan), SLOW_S="0.5")
+    cloud.until(lambda: all(map(spare_of, containers.values())), "spare processes", *containers.values())
+    cloud.until(lambda: cloud.events(plan, "saved"), "a checkpoint", *containers.values())
+    for victim in victims:
+        task_of(containers[victim]).kill()
+    codes = {task: each.code() for task, each in containers.items()}
+    assert codes == dict.fromkeys(plan.tasks, 0), containers["chief-0"].said
+    assert not any("was not forked" in each.said for each in containers.values()), containers["chief-0"].said
+    assert re.search(r"restored step \d+ of phase 1", containers["chief-0"].said)
+    assert weights(containers["chief-0"]) == expected
+    assert [event.attempt for event in cloud.events(plan, "attempt_started")] == [1, 2]
 
 
 WRITES = """

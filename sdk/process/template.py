@@ -1,0 +1,195 @@
+"""Starts tasks by forking a process that has imported TensorFlow.
+
+The template (`runtime/template.py`) starts to import at once, receives one JSON line per task over a pipe, forks a process for
+each, and exits. The process that started it adopts its children, which wait for permission to begin. If anything fails before
+that, no task has begun, and the caller starts them as new processes instead.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import json
+import os
+import select
+import signal
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from . import spawn as processes
+
+_POLL_S = 0.05
+_CHUNK = 65536
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStart:
+    task: str
+    command: list[str]
+    env: dict[str, str]
+    cwd: str
+    log: str  # path of the file for its output
+    errors: str = ""  # path of another one for its stderr; "" for the same
+
+    def spawn(self) -> processes.Process:
+        return processes.spawn(self.command, env=self.env, cwd=self.cwd, log=self.log)
+
+
+class CannotForkError(Exception):
+    """The tasks cannot be forked, for the reason in the message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imports:
+    """What a template imports, and how."""
+
+    python: str
+    script: str  # path of `runtime/template.py`
+    modules: Sequence[str]
+    own_names: Sequence[str]  # import names of podlift that the project has modules of
+    project: Collection[str]  # top-level modules of the project, which must not shadow those
+    outside: Sequence[str] = ()  # folders that nothing may be imported from
+
+
+class Template:
+    """A process that imports the tasks' modules and then forks the tasks.
+
+    The thread that makes it must outlive it. `env` is what all tasks share, `room` the longest of their commands.
+    """
+
+    def __init__(self, imports: Imports, env: Mapping[str, str], *, cwd: str, log: str, room: int) -> None:
+        self._project_modules = imports.project
+        self._env = dict(env)
+        (orders, order_end), (go, go_end), (news_end, news) = os.pipe(), os.pipe(), os.pipe()
+        self._orders = os.fdopen(order_end, "wb", buffering=0)
+        self._go = os.fdopen(go_end, "wb", buffering=0)
+        self._news = os.fdopen(news_end, "rb", buffering=0)
+        config = {
+            "orders": orders,
+            "go": go,
+            "news": news,
+            "log": log,
+            "modules": list(imports.modules),
+            "own_names": list(imports.own_names),
+            "outside": list(imports.outside),
+            "work": cwd,
+            # Room for the tasks' command lines, which replace this one in process lists.
+            "room": " " * room,
+        }
+        try:
+            self._process = processes.spawn(
+                [imports.python, imports.script, json.dumps(config)],
+                env={**env, "PODLIFT_PARENT": str(os.getpid())},
+                cwd=str(Path(log).parent),
+                log=log,
+                pass_fds=(orders, go, news),
+            )
+        finally:
+            for end in (orders, go, news):
+                os.close(end)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        """End a template that is not needed."""
+        with self._orders, self._go, self._news:
+            processes.signal_group(self._process, signal.SIGKILL)
+            self._process.wait()
+
+    def fork(self, starts: Sequence[TaskStart], stop: Callable[[], bool]) -> list[processes.Process]:
+        """Fork the tasks and return their processes, in the order of `starts`. The template exits.
+
+        `stop` is polled several times a second. Once it is True, no further task is started.
+        """
+        with self._orders, self._go, self._news:
+            try:
+                tasks = self._fork(starts, stop)
+                self._process.wait()
+                for task in tasks:
+                    _check_adopted(task)
+            except CannotForkError:
+                processes.signal_group(self._process, signal.SIGKILL)
+                self._process.wait()
+                # Its forks have not begun yet, and this process has no other children.
+                processes.end_orphans()
+                raise
+            self._go.write(b"g" * len(tasks))
+            return tasks
+
+    def _fork(self, starts: Sequence[TaskStart], stop: Callable[[], bool]) -> list[processes.Process]:
+        messages = self._messages(stop)
+        first = next(messages, {})
+        if "ready" not in first:
+            raise CannotForkError(first.get("failed", "the process that imports for all tasks has ended"))
+        shadowed = set(self._project_modules) & set(first["ready"])
+        if shadowed:
+            raise CannotForkError(
+                f"modules of the project would shadow modules that TensorFlow imports: {', '.join(sorted(shadowed))}"
+            )
+        if first.get("devices"):
+            raise CannotForkError(f"the imports have opened {', '.join(first['devices'])}")
+        self._send_orders(starts, stop)
+        found: dict[str, Any] = {}
+        pids: dict[str, int] = {}
+        for message in messages:
+            found.update(message)
+            if "pid" in message:
+                pids[message["task"]] = message["pid"]
+        if "failed" in found:
+            raise CannotForkError(found["failed"])
+        if "threads" not in found or len(pids) < len(starts):
+            raise CannotForkError("a process ended while the tasks were being forked")
+        if found["threads"] > 1:
+            raise CannotForkError(
+                f"{found['threads']} threads are running after the imports, and a fork would keep only one"
+            )
+        return [processes.Adopted(pids[start.task]) for start in starts]
+
+    def _messages(self, stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+        """Yield messages of the template and its children, until all of them closed the pipe."""
+        unread = b""
+        while True:
+            while not select.select([self._news], [], [], _POLL_S)[0]:
+                _check(stop)
+            chunk = self._news.read(_CHUNK)
+            if not chunk:
+                return
+            *lines, unread = (unread + chunk).split(b"\n")
+            yield from map(json.loads, lines)
+
+    def _send_orders(self, starts: Sequence[TaskStart], stop: Callable[[], bool]) -> None:
+        os.set_blocking(self._orders.fileno(), False)
+        for start in starts:
+            per_task = {name: value for name, value in start.env.items() if self._env.get(name) != value}
+            line = json.dumps({**asdict(start), "env": per_task}).encode() + b"\n"
+            while line:
+                while not select.select([], [self._orders], [], _POLL_S)[1]:
+                    _check(stop)
+                try:
+                    line = line[self._orders.write(line) or 0 :]
+                except BrokenPipeError:
+                    raise CannotForkError("the process to be forked has ended") from None
+        self._orders.close()
+
+
+def _check(stop: Callable[[], bool]) -> None:
+    if stop():
+        raise CannotForkError("the run was stopped before that")
+
+
+def _check_adopted(task: processes.Process) -> None:
+    try:
+        os.waitid(os.P_PID, task.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        raise CannotForkError("a forked process was adopted by another parent") from None
+
+
+def top_modules(paths: Iterable[str], roots: Sequence[str]) -> set[str]:
+    """Return the names of the top-level modules of a bundle, of which these are the files and the folders on sys.path."""
+    suffixes = tuple(importlib.machinery.all_suffixes())
+    prefixes = [f"{root}/" if root else "" for root in roots]
+    inner = [path[len(prefix) :] for path in paths for prefix in prefixes if path.startswith(prefix)]
+    return {path.partition("/")[0].partition(".")[0] for path in inner if "/" in path or path.endswith(suffixes)}

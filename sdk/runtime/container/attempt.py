@@ -1,0 +1,273 @@
+"""One attempt in one container: starts its task, and follows what the containers of the attempt agree on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ... import logs
+from ...clock import Clock
+from ...errors import PodliftError
+from ...process import exit_reasons, spawn
+from ...process.exit_reasons import OutOfMemory
+from ...process.hang import Activity, HangDetector, blame
+from ...process.template import TaskStart
+from ...records.events import Event, error_of, first_failure, is_collateral, reason_of
+from ...records.recorder import Recorder, last_step, read_events, read_progress
+from ...spec import cluster
+from ...spec.container import ContainerTerms
+from ...spec.layout import RunPaths
+from ...spec.payload import Payload
+from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, Reason, State
+from ...storage import posix
+from ...storage.store import Store
+from .. import task_main
+from . import exit_codes, records
+from .attempts import AttemptEnd, Attempts, Membership
+from .spare import Spare
+from .tail import CopiedOutput
+from .task_process import TaskProcess
+
+_log = logs.logger("runtime")
+
+_POLL_S, _FOLLOW_S = 0.05, 0.5
+# How long to wait for the container whose task has failed, after an error that is its consequence ("peer unavailable").
+_ECHO_S = 5.0
+# How long a task may still save what all tasks save, after another one has left.
+_SAVING_S = 30.0
+# A task that is stopped because the attempt is over has nothing to write.
+_DECIDED_GRACE_S = 2.0
+# The signal handler writes the stacks within milliseconds and needs no lock of Python.
+_STACKS_S = 0.5
+_SPARE_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What all attempts of a container share."""
+
+    task: str
+    paths: RunPaths  # the run's folder in this container
+    store: Store  # the run's directory in the bucket
+    terms: ContainerTerms
+    attempts: Attempts
+    process: TaskProcess
+    clock: Clock
+
+
+class ContainerAttempt:
+    def __init__(self, place: Place, payload: Payload, membership: Membership, output: CopiedOutput) -> None:
+        self._place, self._payload, self._output = place, payload, output
+        self._attempt, self._members = membership.attempt, frozenset(membership.members.values())
+        self._is_first = place.task == payload.tasks[0]
+        source = records.agent_of(place.task, payload.tasks)
+        self.recorder = Recorder(place.paths, source, membership.attempt, place.clock)
+        self._ended = threading.Event()
+        self._gone = threading.Event()
+        self._end: AttemptEnd | None = None
+        self._stalled_since: float | None = None
+
+    # --- While the task runs
+
+    def run(self, env: Mapping[str, str], spare: Spare | None, spare_wanted: Callable[[], None]) -> AttemptEnd:
+        """Run the task, and return how the attempt ended; `spare_wanted` is called once a second while the task trains."""
+        place, process = self._place, self._place.process
+        why = process.start(self.start(env), spare)
+        self._output.start()
+        if why:
+            _log.info(f"the task was not forked: {why}")
+        threading.Thread(target=self._follow, name="podlift-follow", daemon=True).start()
+        detector = HangDetector(self._payload.limits.hang_s, self._activity, place.clock)
+        in_step = place.task in cluster.in_step(self._payload.tasks)
+        due = place.clock.monotonic()
+        while (code := process.poll()) is None:
+            if in_step and not self._ended.is_set() and (stalled := detector.hang()) is not None:
+                self._report(stalled.beats[0])
+            if place.clock.monotonic() >= due:
+                due += _SPARE_S
+                if self._beats():
+                    spare_wanted()
+            place.clock.sleep(_POLL_S)
+        self._gone.set()
+        self._output.finish()
+        return self._conclude(code)
+
+    def start(self, env: Mapping[str, str]) -> TaskStart:
+        """Return how the task is started."""
+        place, attempt = self._place, self._attempt
+        work = place.paths.work(attempt, place.task)
+        return TaskStart(
+            task=place.task,
+            command=[sys.executable, str(Path(task_main.__file__)), place.paths.payload(attempt), place.task],
+            env=dict(env),
+            cwd=os.path.dirname(work),
+            log=self._output.paths[0],
+            errors=self._output.paths[1],
+        )
+
+    def _beats(self) -> int:
+        return read_progress(self._place.paths.progress(self._attempt, self._place.task))[1]
+
+    def _activity(self) -> Activity:
+        pid = self._place.process.pid
+        used_s = 0.0 if pid is None else spawn.cpu_s(pid)
+        return Activity(beats=(self._beats(),), output_bytes=self._output.count, cpu_s=used_s)
+
+    def _report(self, beats: int) -> None:
+        """Report that the task hangs. In the first task's container, end the attempt once all of them hang."""
+        attempts, limit_s, now = self._place.attempts, self._payload.limits.hang_s or 0.0, self._place.clock.monotonic()
+        self._stalled_since = self._stalled_since or now
+        try:
+            attempts.report_stall(self._attempt, beats)
+            if not self._is_first:
+                return
+            together = cluster.in_step(self._payload.tasks)
+            found = {**attempts.stalled(self._attempt), self._place.task: beats}
+            silent = [task for task in together if task not in found]
+            if silent and now - self._stalled_since < limit_s:
+                return
+            hang = blame(limit_s, {task: found[task] for task in together if task in found}, silent=silent)
+            failure = {"task": hang.task, "message": hang.message}
+            step = last_step(self._place.paths, self._attempt, self._place.task)
+            attempts.conclude(self._attempt, Reason.HUNG, exit_code=EXIT_INFRASTRUCTURE, step=step, failure=failure)
+        except PodliftError as error:
+            _log.info(f"cannot report that this task hangs: {error}")
+
+    # --- In a thread: the end of the attempt, which any container may write
+
+    def _follow(self) -> None:
+        """Wait for the end of the attempt, and stop the task."""
+        while not self._ended.wait(_FOLLOW_S):
+            try:
+                end = self._place.attempts.end_of(self._attempt)
+            except (PodliftError, ValueError, LookupError, TypeError) as error:
+                _log.info(f"cannot check now whether the attempt has ended: {error}")
+                continue
+            if end is not None:
+                self._end = end
+                self._ended.set()
+                self._stop_task(end)
+
+    def _stop_task(self, end: AttemptEnd) -> None:
+        if self._gone.is_set():
+            return
+        place, limits = self._place, self._payload.limits
+        if end.task != place.task or end.reason is Reason.HUNG:
+            _log.info(f"attempt {self._attempt} is over ({end.task}: {end.reason.value}): {place.task} is stopped")
+        if end.reason is Reason.HUNG:
+            place.process.send(signal.SIGUSR2)
+            time.sleep(_STACKS_S)
+        elif self._gone.wait(self._left_s(end, limits.exit_wait_s)):
+            return
+        # A task that gets SIGTERM now must not save: another attempt may have begun.
+        with suppress(OSError):
+            posix.put_passing(place.paths.decided(self._attempt), b"{}")
+        if end.state is State.SUCCEEDED:
+            place.process.send(signal.SIGTERM)
+            self._gone.wait(_DECIDED_GRACE_S)
+        if not self._gone.is_set():
+            place.process.send(signal.SIGKILL)
+
+    def _left_s(self, end: AttemptEnd, exit_wait_s: float) -> float:
+        """Return how long the task may take to end by itself."""
+        found = [event for event in read_events(self._place.paths, ("failed", "done", "left")) if self._is_own(event)]
+        kinds = {event.kind for event in found}
+        if end.state is State.SUCCEEDED:
+            return exit_wait_s if "done" in kinds else 0.0
+        if end.reason is Reason.CHECKPOINTED:
+            # It saves too, and leaves after the same step.
+            in_step = self._place.task in cluster.in_step(self._payload.tasks)
+            return max(_SAVING_S, self._payload.limits.grace_s) if in_step and self._beats() else 0.0
+        # It has failed too, and saves the state that it has.
+        saving = [float(event.data.get("saving_s", 0.0)) for event in found if event.kind == "failed"]
+        return 0.0 if "left" in kinds else max(saving, default=0.0)
+
+    def _is_own(self, event: Event) -> bool:
+        return event.attempt == self._attempt
+
+    # --- Once the task has ended
+
+    def _conclude(self, code: int) -> AttemptEnd:
+        """Record how the task ended, and return how the attempt did; waits for that if another task decides it."""
+        place = self._place
+        stopped = self._end is not None
+        failure = first_failure(read_events(place.paths, ("failed",)), self._attempt)
+        stop_requested = place.process.stop_requested
+        reason = exit_codes.reason_of(code, stop_requested=stop_requested)
+        if failure is not None and not stop_requested:
+            reason = reason_of(failure)
+        step = last_step(place.paths, self._attempt, place.task)
+        found = {"code": code, "reason": reason.value, "step": step}
+        if code == 0 and not self._is_first:
+            self._record_exit(found, collateral=stopped)
+        end = self._await_end(code, failure) or self._decide(code, reason, step, failure)
+        self._end = end
+        self._ended.set()
+        own = end.nonce == place.attempts.nonce and not stopped
+        if code != 0 or self._is_first:
+            self._record_exit({**found, "exit_code": end.exit_code}, collateral=not own and code != 0)
+        if end.nonce == place.attempts.nonce or (self._is_first and end.nonce not in self._members):
+            self._record_end(end, failure if own else None, code if own else 0)
+        return end
+
+    def _record_exit(self, found: Mapping[str, object], *, collateral: bool) -> None:
+        stop_requested = self._place.process.stop_requested
+        task = self._place.task
+        self.recorder.record("exited", task=task, collateral=collateral, stop_requested=stop_requested, **found)
+
+    def _record_end(self, end: AttemptEnd, failure: Event | None, code: int) -> None:
+        details = self._details(end, failure, code)
+        if end.restart:
+            data = {"reason": end.reason.value, "failure": details, "why": end.why, "delay_s": end.delay_s}
+            self.recorder.record("restarting", **data)
+        elif end.state is not State.SUCCEEDED:
+            self.recorder.record("attempt_ended", reason=end.reason.value, failure=end.failure and details, why=end.why)
+
+    def _details(self, end: AttemptEnd, failure: Event | None, code: int) -> dict[str, str] | None:
+        if end.failure is not None:
+            return {"traceback": "", "log": "", **end.failure}
+        if failure is not None:
+            message = f"{end.task} failed: {error_of(failure)}"
+            return {"task": end.task, "message": message, "traceback": str(failure.data["traceback"]), "log": ""}
+        if code in (0, EXIT_CHECKPOINTED):
+            return None
+        _, text = exit_reasons.describe(code, OutOfMemory.UNKNOWN)
+        return {"task": end.task, "message": f"{end.task} {text}", "traceback": "", "log": ""}
+
+    def _await_end(self, code: int, failure: Event | None) -> AttemptEnd | None:
+        """Wait for the end of the attempt where another container decides about it, or is expected to do so."""
+        if self._end is not None:
+            return self._end
+        process, together = self._place.process, len(self._payload.tasks) > 1
+        if code == 0:
+            wait_s = 0.0 if self._is_first else float("inf")
+        else:
+            # TensorFlow aborts a process if a peer is gone.
+            echo = is_collateral(failure) if failure is not None else code == -signal.SIGABRT
+            wait_s = self._echo_s() if together and echo else 0.0
+        until = self._place.clock.monotonic() + wait_s
+        while not self._ended.is_set() and self._place.clock.monotonic() < until and not process.stop_requested:
+            self._ended.wait(_POLL_S)
+        return self._end
+
+    def _echo_s(self) -> float:
+        """Peers may fail because the first task is done and exits, which takes a while if it has exit handlers."""
+        first = self._payload.tasks[0]
+        done = any(event.source == first for event in records.read(self._place.store, ("done",), [self._attempt]))
+        return max(_ECHO_S, self._payload.limits.exit_wait_s) if done else _ECHO_S
+
+    def _decide(self, code: int, reason: Reason, step: int | None, failure: Event | None) -> AttemptEnd:
+        place = self._place
+        if code == 0 and not self._is_first:
+            # This container is stopped, and its task is done: whether the run has succeeded is not known here.
+            return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE, task=place.task, nonce="")
+        cancelled = code != 0 and place.attempts.is_cancelled()
+        own = exit_codes.code_of(code, place.terms, restart=False)
+        return place.attempts.conclude(self._attempt, reason, exit_code=own, step=step, cancelled=cancelled)

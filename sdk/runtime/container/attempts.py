@@ -1,0 +1,303 @@
+"""How the containers of a job form attempts, and agree on the end of each one.
+
+A service may replace single containers and restart whole jobs, at any time and in any order. What all containers have to agree
+on is therefore in objects that are created only if absent:
+
+- `ready`: this container can take part in that attempt. An earlier task of it is gone.
+- `membership`: the attempt, with one container of each task. The first task's container creates it.
+- `end`: how the attempt ended, and whether another one follows. Any container creates it that sees the end: one whose task
+  ended, or a new one whose predecessor is a member. All others only read it, so that no two can disagree.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from ...clock import Clock
+from ...errors import AlreadyExistsError, CorruptRunError, MissingError, StoreError
+from ...logs import logger
+from ...records import cancels
+from ...records.restarts import Decision, EndedAttempt, decide
+from ...spec.layout import RunPaths
+from ...spec.policies import Retry
+from ...spec.wire import decode
+from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
+from ...storage.store import Store, create
+
+_log = logger("runtime")
+
+_KEYS = RunPaths("")
+# Containers that restart together come within a second; the machines of a job may start minutes apart.
+_SOON_S, _SOON_POLL_S, _POLL_S = 10.0, 0.2, 0.5
+WAIT_S = 900.0
+
+
+class LeaveError(Exception):
+    """This container has nothing more to do. `code` is its exit code, None for the one that restarts a container."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadyContainer:
+    """A container that can take part in an attempt."""
+
+    task: str
+    nonce: str  # distinguishes it from other containers of that task
+    time: float  # unix time of its start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """The containers of one attempt."""
+
+    attempt: int  # from 1
+    job: int  # number of the run's vendor job, from 1
+    members: Mapping[str, str]  # the nonce of each task's container
+    times: Mapping[str, float] = field(default_factory=dict)  # unix time of its start
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptEnd:
+    """How an attempt ended, and what follows."""
+
+    state: State
+    reason: Reason
+    task: str  # whose container wrote it
+    nonce: str
+    restart: bool = False
+    why: str = ""  # one sentence about the decision, or ""
+    delay_s: float = 0.0  # before the next attempt
+    step: int | None = None  # the last training step
+    exit_code: int = 0  # of the containers, if no attempt follows
+    failure: Mapping[str, str] | None = None  # what a user reads, if no task has recorded it
+
+    @property
+    def ended(self) -> EndedAttempt:
+        succeeded = self.state is State.SUCCEEDED
+        return EndedAttempt(state=self.state if succeeded else State.FAILED, reason=self.reason, step=self.step)
+
+
+def newest(ready: Iterable[ReadyContainer], tasks: Sequence[str]) -> dict[str, ReadyContainer]:
+    """Return each task's newest container: an older one was replaced."""
+    found = {each.task: each for each in sorted(ready, key=lambda each: (each.time, each.nonce))}
+    return {task: found[task] for task in tasks if task in found}
+
+
+class Attempts:
+    """One container's side of it.
+
+    `job` is the number of the vendor's job, `resumes_by_users` that of the last one before the last resume by a user. `stop`
+    tells whether this container has to end.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        task: str,
+        tasks: Sequence[str],
+        job: int,
+        clock: Clock,
+        *,
+        retry: Retry,
+        resumes_by_users: int | None = None,
+        drill: bool = False,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._store, self._clock, self._stop = store, clock, stop
+        self._task, self._tasks, self._job = task, tasks, job
+        self._resumes_by_users = job - 1 if resumes_by_users is None else resumes_by_users
+        self._retry, self._drill = retry, drill
+        self.nonce, self._started = secrets.token_hex(8), clock.now()
+        self._memberships: list[Membership] = []
+        self._left = self._announced = 0
+        self._ready: dict[str, ReadyContainer] = {}
+        self._ends: dict[int, AttemptEnd] = {}
+
+    # --- The beginning of an attempt
+
+    def join(self, delay_s: float = 0.0, wait_s: float = WAIT_S) -> Membership:
+        """Return the next attempt of this container, waiting at most `wait_s` seconds for the other containers.
+
+        Raises:
+            LeaveError: there is none: the run was cancelled or has ended, or this container was stopped or replaced.
+        """
+        begun, waiting = self._clock.monotonic(), list[str]()
+        while True:
+            if self._stop():
+                raise LeaveError("this container is stopped")
+            last = self._last_membership()
+            if last is not None and last.members[self._task] == self.nonce and last.attempt > self._left:
+                self._left = last.attempt
+                return last
+            number = len(self._memberships) + 1
+            self._announce(number)
+            if last is not None and last.members[self._task] != self.nonce:
+                self._end_of_predecessor(last)
+            if self.is_cancelled():
+                # Also if no client watches the run: a job may start after the process that created it has ended.
+                raise LeaveError("the run was cancelled: its program is not started", EXIT_CANCELLED)
+            waited_s = self._clock.monotonic() - begun
+            missing = self._missing(number, may_create=waited_s >= delay_s)
+            if missing is None:
+                continue
+            if missing and missing != waiting:
+                waiting = missing
+                _log.info(f"waiting for {', '.join(missing)}")
+            if waited_s >= wait_s + delay_s:
+                raise StoreError(self._timed_out(missing, wait_s))
+            self._clock.sleep(_SOON_POLL_S if waited_s < _SOON_S else _POLL_S)
+
+    def is_cancelled(self) -> bool:
+        return bool(cancels.requests(self._store, self._job - 1, self._resumes_by_users))
+
+    def _last_membership(self) -> Membership | None:
+        """Return the last attempt of this job, if there is one."""
+        self._read_memberships()
+        last = self._memberships[-1] if self._memberships else None
+        if last is None or last.job < self._job:
+            return None
+        if last.job > self._job:
+            raise LeaveError("a later job of this run has begun")
+        return last
+
+    def _announce(self, number: int) -> None:
+        if self._announced < number:
+            data = {"task": self._task, "nonce": self.nonce, "time": self._started}
+            create(self._store, _KEYS.ready(number, self._task, self.nonce), json.dumps(data).encode())
+            self._announced = number
+
+    def _end_of_predecessor(self, last: Membership) -> None:
+        """End an attempt to which another container of this task belongs; one of them was replaced."""
+        if last.times.get(self._task, -math.inf) > self._started:
+            raise LeaveError("this container was replaced by a newer one")
+        end = self.end_of(last.attempt)
+        if end is None:
+            # A container that disappears without a record was on a machine that is gone.
+            end = self.conclude(last.attempt, Reason.PREEMPTED, exit_code=EXIT_INFRASTRUCTURE)
+        if not end.restart:
+            raise LeaveError(f"the run has ended ({end.reason.value}) {end.why}".rstrip(), end.exit_code)
+
+    def _missing(self, number: int, *, may_create: bool) -> list[str] | None:
+        """Return the tasks that this container waits for; None once it has tried to create the attempt."""
+        if self._task != self._tasks[0]:
+            return [self._tasks[0]]
+        found = newest(self._ready_for(number), self._tasks)
+        if found[self._task].nonce != self.nonce:
+            raise LeaveError("this container was replaced by a newer one")
+        missing = [task for task in self._tasks if task not in found]
+        if missing or not may_create:
+            return missing
+        members = {task: each.nonce for task, each in found.items()}
+        times = {task: each.time for task, each in found.items()}
+        data = {"job": self._job, "members": members, "times": times, "time": self._clock.now()}
+        # Read next: it is that of another container, or of this very request, whose answer was lost.
+        create(self._store, _KEYS.membership(number), json.dumps(data).encode())
+        return None
+
+    def _timed_out(self, missing: Sequence[str], wait_s: float) -> str:
+        if self._task == self._tasks[0]:
+            what = f"{', '.join(missing)} did not start within {wait_s:g} s, and no attempt was started"
+        else:
+            what = f"{missing[0]} did not start an attempt with this container within {wait_s:g} s"
+        return f"{what}. Next: read the log of {missing[0]}; machines may be scarce in this region."
+
+    def _ready_for(self, number: int) -> list[ReadyContainer]:
+        prefix = f"{_KEYS.ready_for(number)}/"
+        for stat in self._store.list(prefix):
+            # They never change.
+            if stat.key not in self._ready:
+                self._ready[stat.key] = decode(ReadyContainer, json.loads(bytes(self._store.get(stat.key))))
+        return [each for key, each in self._ready.items() if key.startswith(prefix)]
+
+    def _read_memberships(self) -> None:
+        """Read the attempts that have appeared since the last call. They are numbered without gaps."""
+        while True:
+            number = len(self._memberships) + 1
+            try:
+                data = json.loads(bytes(self._store.get(_KEYS.membership(number))))
+                self._memberships.append(decode(Membership, {**data, "attempt": number}))
+            except MissingError:
+                return
+            except (ValueError, LookupError, TypeError) as error:
+                raise CorruptRunError(f"{self._store.url}/{_KEYS.membership(number)} is damaged: {error!r}.") from None
+
+    # --- Its end
+
+    def end_of(self, attempt: int) -> AttemptEnd | None:
+        """Return how an attempt ended, or None if it has no end yet."""
+        if attempt not in self._ends:
+            try:
+                data = json.loads(bytes(self._store.get(_KEYS.end(attempt))))
+            except MissingError:
+                return None
+            known = {"state": State(data["state"]), "reason": Reason(data["reason"])}
+            self._ends[attempt] = decode(AttemptEnd, {**data, **known})
+        return self._ends[attempt]
+
+    def conclude(
+        self,
+        attempt: int,
+        reason: Reason,
+        *,
+        exit_code: int,
+        step: int | None = None,
+        cancelled: bool = False,
+        failure: Mapping[str, str] | None = None,
+    ) -> AttemptEnd:
+        """Decide what follows an attempt, and return the decision that holds: this one, or another container's."""
+        state = State.SUCCEEDED if reason is Reason.DONE else State.FAILED
+        decision = Decision(restart=False)
+        if state is State.FAILED and not cancelled:
+            history = [*self._history(attempt), EndedAttempt(state=state, reason=reason, step=step)]
+            decision = decide(history, self._retry, drill=self._drill)
+        end = AttemptEnd(
+            state=state,
+            reason=reason,
+            task=self._task,
+            nonce=self.nonce,
+            restart=decision.restart,
+            why=decision.why,
+            delay_s=decision.delay_s,
+            step=step,
+            exit_code=exit_code,
+            failure=failure,
+        )
+        try:
+            self._store.put_new(_KEYS.end(attempt), [json.dumps(asdict(end)).encode()])
+        except AlreadyExistsError:
+            found = self.end_of(attempt)
+            if found is not None:
+                return found
+            raise
+        self._ends[attempt] = end
+        return end
+
+    def _history(self, attempt: int) -> list[EndedAttempt]:
+        """Return the ends of the earlier attempts, in all jobs since the last resume by a user."""
+        jobs = range(self._resumes_by_users + 1, self._job + 1)
+        earlier = [each.attempt for each in self._memberships if each.job in jobs and each.attempt < attempt]
+        ends = [self.end_of(number) for number in earlier]
+        # An attempt without an end was on machines that are gone.
+        lost = EndedAttempt(state=State.FAILED, reason=Reason.PREEMPTED)
+        return [lost if end is None else end.ended for end in ends]
+
+    # --- Tasks that hang
+
+    def report_stall(self, attempt: int, beats: int) -> None:
+        """Report that this container's task has had no activity for so long that it counts as a hang."""
+        create(self._store, _KEYS.stall(attempt, self._task, beats), b"{}")
+
+    def stalled(self, attempt: int) -> dict[str, int]:
+        """Return the finished batches of each task that was reported."""
+        found: dict[str, int] = {}
+        for stat in self._store.list(f"{_KEYS.stalls(attempt)}/"):
+            task, beats = stat.key.rpartition("/")[2].split(".")[:2]
+            found[task] = max(int(beats), found.get(task, 0))
+        return found

@@ -1,0 +1,147 @@
+"""Restarts inside the containers of an emulated job: podlift's own budget pays for them, and Vertex AI does not notice."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+import psutil
+import pytest
+from support import LIMIT_S, until
+
+import sdk
+from sdk.backends.vertex import logs
+from sdk.records.recorder import read_events
+from sdk.testing.vertex import Cloud
+
+# It trains for ever in its first attempt, and reports a few steps in every later one.
+PROGRAM = """
+import os, time, sdk
+ctx = sdk.context()
+attempt = int(os.environ["PODLIFT_ATTEMPT"])
+print("begins", ctx.task, attempt, flush=True)
+for step in range(1, 100_000 if attempt == 1 else 30):
+    ctx.report({"loss": 1.0}, step=step)
+    time.sleep(0.02)
+    if ctx.should_stop():
+        raise SystemExit(75)
+print("through", ctx.task, attempt, flush=True)
+"""
+
+
+def submit(cloud: Cloud, write, program: str = PROGRAM, *, workers: int = 2, **settings: Any) -> sdk.Run:
+    write("train.py", program)
+    retry = sdk.Retry(infrastructure=settings.pop("infrastructure", 2), preemptions=None)
+    return sdk.submit(
+        sdk.Job("train.py", resources=sdk.Resources(workers=workers), retry=retry, **settings), backend=cloud.backend()
+    )
+
+
+def processes(run: sdk.Run, task: str, attempt: int) -> Iterator[psutil.Process]:
+    """Yield a task's process as this machine sees it: in its container it has another number."""
+    payload = f"/runs/{run.id}/attempts/{attempt:04d}/payload.json"
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            words = process.cmdline()
+            if len(words) > 1 and words[-1] == task and words[-2].endswith(payload):
+                yield process
+
+
+def process_of(run: sdk.Run, task: str, attempt: int) -> psutil.Process:
+    until(lambda: next(processes(run, task, attempt), None), lambda: run.why())
+    return next(processes(run, task, attempt))
+
+
+def trains(run: sdk.Run, attempt: int) -> None:
+    def steps() -> bool:
+        run.status()
+        found = [event for event in read_events(run.plan.paths, ("first_step",)) if event.attempt == attempt]
+        return len(found) > 0
+
+    until(steps, lambda: run.why())
+
+
+def counters(cloud: Cloud) -> dict[str, Any]:
+    """Return the emulator's own record of the latest job."""
+    # A reset of the emulator begins another one.
+    newest = max(cloud.folder.rglob("jobs.sqlite"), key=lambda path: path.stat().st_mtime)
+    with closing(sqlite3.connect(newest)) as db:
+        (status,) = db.execute("SELECT status FROM jobs ORDER BY rowid DESC LIMIT 1").fetchone()
+    found: dict[str, Any] = json.loads(status)
+    return found
+
+
+def test_killed_tasks_restart_in_their_containers_and_the_counters_of_vertex_ai_stay_at_zero(
+    podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = submit(podlift_vertex, write)
+    trains(run, 1)
+    agents = {task: process_of(run, task, 1).ppid() for task in run.plan.tasks}
+    process_of(run, "worker-0", 1).kill()
+    assert {task: process_of(run, task, 2).ppid() for task in run.plan.tasks} == agents
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
+    found = counters(podlift_vertex)
+    assert (found["restarts"], found["retries"], found["preemptions"], found["internal"]) == ({}, 0, 0, 0)
+    why = run.why()
+    assert "ended (killed)" in why and "Restarts left after this one: 1" in why
+    assert "attempt 1" in why and "attempt 2" in why
+    # One container's output belongs to both attempts, in the service's log and in the run's directory.
+    for _ in range(2):
+        for attempt in (1, 2):
+            texts = [line.text for line in run.logs(task="worker-0", attempt=attempt)]
+            assert [text for text in texts if text.startswith("begins")] == [f"begins worker-0 {attempt}"], texts
+        monkeypatch.setattr(logs, "query", lambda *args, **more: {})
+
+
+def test_when_the_budget_is_used_up_the_job_ends_for_good(podlift_vertex: Cloud, write) -> None:
+    program = "import os, signal, sdk\nif sdk.context().task == 'worker-0': os.kill(os.getpid(), signal.SIGKILL)\n"
+    run = submit(podlift_vertex, write, program + "import time\ntime.sleep(600)", infrastructure=1)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.reason, status.attempts) == (sdk.State.FAILED, sdk.Reason.KILLED, 2), run.why()
+    assert status.failure is not None and status.failure.task == "worker-0"
+    assert "1 of 1 restarts after an infrastructure failure are used up" in run.why()
+    found = counters(podlift_vertex)
+    assert (found["state"], found["restarts"], found["retries"]) == ("JOB_STATE_FAILED", {}, 0)
+    assert "workerpool1-0 exited with a non-zero status of 137" in found["outcome"]["message"]
+
+
+@pytest.mark.parametrize("replica", ["workerpool1-0", "workerpool0-0"])
+def test_a_machine_that_is_replaced_joins_the_containers_that_stay(podlift_vertex: Cloud, write, replica: str) -> None:
+    run = submit(podlift_vertex, write)
+    trains(run, 1)
+    stays = "chief-0" if replica == "workerpool1-0" else "worker-0"
+    agent = process_of(run, stays, 1).ppid()
+    job = next(iter(podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)))
+    assert podlift_vertex.preempt(job.name, replica)
+    assert process_of(run, stays, 2).ppid() == agent
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
+    assert (counters(podlift_vertex)["restarts"], counters(podlift_vertex)["retries"]) == ({}, 0)
+
+
+HANGS = """
+import os, time, sdk
+ctx = sdk.context()
+for step in range(1, 10):
+    ctx.report({}, step=step)
+    time.sleep(0.02)
+    if step == (7 if ctx.task == "chief-0" else 5):
+        time.sleep(600)
+"""
+
+
+def test_a_run_that_hangs_ends_as_hung_with_the_slow_task_and_all_stacks_in_its_logs(
+    podlift_vertex: Cloud, write
+) -> None:
+    run = submit(podlift_vertex, write, HANGS, infrastructure=0, limits=sdk.Limits(hang_s=3.0))
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.reason) == (sdk.State.FAILED, sdk.Reason.HUNG), run.why()
+    assert status.failure is not None and status.failure.task == "worker-0"
+    assert "chief-0 7, worker-0 5. The slowest task is worker-0." in status.failure.message
+    for task in run.plan.tasks:
+        text = "\n".join(line.text for line in run.logs(task=task))
+        assert "most recent call first" in text and "train.py" in text, text

@@ -1,0 +1,230 @@
+"""What the containers of a job agree on: who takes part in an attempt, how it ended, and what follows."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from support import FakeClock, heard
+
+from sdk.errors import AlreadyExistsError, StoreError
+from sdk.runtime.container.attempts import Attempts, LeaveError, Membership
+from sdk.spec.layout import RunPaths
+from sdk.spec.policies import Retry
+from sdk.status import EXIT_CANCELLED, Reason, State
+from sdk.storage.posix_store import PosixStore
+
+TASKS = ("chief-0", "worker-0", "worker-1")
+KEYS = RunPaths("")
+
+
+class Service:
+    """Starts containers, one after the other."""
+
+    def __init__(self, store: PosixStore, tasks: tuple[str, ...] = TASKS) -> None:
+        self.store, self.tasks, self.clock = store, tasks, FakeClock()
+
+    def container(self, task: str, *, job: int = 1, **more) -> Attempts:
+        self.clock.time += 1
+        retry = more.pop("retry", Retry(infrastructure=2))
+        return Attempts(self.store, task, self.tasks, job, self.clock, retry=retry, **more)
+
+    def all(self, **more) -> dict[str, Attempts]:
+        return {task: self.container(task, **more) for task in reversed(self.tasks)}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    return Service(PosixStore(str(tmp_path / "run")))
+
+
+def joined(containers: dict[str, Attempts]) -> Membership:
+    """Return the attempt that all of these join, the first task's container last."""
+    for task, container in containers.items():
+        if task != TASKS[0]:
+            with pytest.raises(StoreError):
+                container.join(wait_s=0)
+    found = [container.join(wait_s=0) for container in reversed(containers.values())]
+    assert all(each == found[0] for each in found)
+    return found[0]
+
+
+def test_the_same_containers_take_part_in_attempt_after_attempt(service: Service) -> None:
+    containers = service.all()
+    first = joined(containers)
+    assert (first.attempt, first.members) == (1, {task: containers[task].nonce for task in TASKS})
+    end = containers["worker-0"].conclude(1, Reason.KILLED, exit_code=137, step=5)
+    assert end.restart and "Restarts left after this one: 1" in end.why
+    second = joined(containers)
+    assert (second.attempt, second.members) == (2, first.members)
+
+
+def test_a_container_does_not_join_an_attempt_that_it_has_left(service: Service) -> None:
+    containers = service.all()
+    joined(containers)
+    containers["chief-0"].conclude(1, Reason.KILLED, exit_code=137)
+    with pytest.raises(StoreError, match="worker-0, worker-1 did not start within 0 s"):
+        containers["chief-0"].join(wait_s=0)
+    assert len(list(service.store.list("attempts/0002/ready/"))) == 1
+
+
+def test_members_that_do_not_come_are_named(service: Service) -> None:
+    said = heard()
+    with pytest.raises(StoreError, match="chief-0 did not start an attempt with this container within 0 s"):
+        service.container("worker-1").join(wait_s=0)
+    with pytest.raises(StoreError, match="worker-0 did not start within 0 s, and no attempt was started"):
+        service.container("chief-0").join(wait_s=0)
+    assert said == ["waiting for chief-0", "waiting for worker-0"]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(TASKS)), ids="-".join)
+def test_of_several_that_see_the_end_one_decides_and_all_read_the_same(service: Service, order) -> None:
+    containers = service.all()
+    joined(containers)
+    reasons = dict(zip(TASKS, (Reason.USER_ERROR, Reason.KILLED, Reason.PREEMPTED), strict=True))
+    ends = [containers[task].conclude(1, reasons[task], exit_code=1) for task in order]
+    assert all(end == ends[0] for end in ends)
+    assert (ends[0].task, ends[0].reason) == (order[0], reasons[order[0]])
+    assert [containers[task].end_of(1) for task in TASKS] == ends
+    assert service.container("worker-0").end_of(1) == ends[0]
+
+
+def test_a_decision_whose_answer_was_lost_is_the_one_that_holds(service: Service, monkeypatch) -> None:
+    containers = service.all()
+    joined(containers)
+    put_new = service.store.put_new
+
+    def lose(key: str, data: list[bytes]):
+        put_new(key, data)
+        raise AlreadyExistsError(key)
+
+    monkeypatch.setattr(service.store, "put_new", lose)
+    assert containers["worker-0"].conclude(1, Reason.KILLED, exit_code=137).nonce == containers["worker-0"].nonce
+
+
+def test_the_budget_is_that_of_all_attempts_of_the_job_and_once_it_is_used_up_the_end_is_final(
+    service: Service,
+) -> None:
+    containers = service.all(retry=Retry(infrastructure=2))
+    for attempt in (1, 2, 3):
+        assert joined(containers).attempt == attempt
+        # Decided by another container each time.
+        end = containers[TASKS[attempt - 1]].conclude(attempt, Reason.KILLED, exit_code=137, step=10 * attempt)
+        assert end.restart is (attempt < 3)
+    assert (
+        end.why == "Not restarted: 2 of 2 restarts after an infrastructure failure are used up (retry_infrastructure)."
+    )
+    assert end.exit_code == 137
+    # A container that the service starts again all the same leaves at once, with the same code.
+    with pytest.raises(LeaveError, match="the run has ended") as left:
+        service.container("worker-0").join(wait_s=0)
+    assert left.value.code == 137
+    # A job that continues the run by itself shares its budgets, and one after a resume has budgets of its own.
+    for job, since, restarts in ((2, 0, False), (3, 2, True)):
+        containers = service.all(job=job, resumes_by_users=since)
+        attempt = joined(containers).attempt
+        assert containers["chief-0"].conclude(attempt, Reason.KILLED, exit_code=137, step=90).restart is restarts
+
+
+def test_a_container_in_the_place_of_a_member_ends_its_attempt_once_and_joins_the_next_one(service: Service) -> None:
+    containers = service.all()
+    joined(containers)
+    new = {"worker-0": service.container("worker-0"), "worker-1": service.container("worker-1")}
+    for container in new.values():
+        with pytest.raises(StoreError):
+            container.join(wait_s=0)
+    end = containers["chief-0"].end_of(1)
+    assert end is not None
+    assert (end.restart, end.reason, end.nonce) == (True, Reason.PREEMPTED, new["worker-0"].nonce)
+    assert joined({**new, "chief-0": containers["chief-0"]}).members["worker-1"] == new["worker-1"].nonce
+    # The old ones are still there, and do not come back.
+    for task in new:
+        with pytest.raises(LeaveError, match="replaced by a newer one"):
+            containers[task].join(wait_s=0)
+
+
+def test_a_chief_that_is_replaced_and_not_dead_neither_makes_an_attempt_nor_ends_one(service: Service) -> None:
+    containers = service.all()
+    joined(containers)
+    chief = service.container("chief-0")
+    with pytest.raises(StoreError):
+        chief.join(wait_s=0)
+    with pytest.raises(LeaveError, match="replaced by a newer one"):
+        containers["chief-0"].join(wait_s=0)
+    again = {**{task: containers[task] for task in ("worker-1", "worker-0")}, "chief-0": chief}
+    assert joined(again).members["chief-0"] == chief.nonce
+    assert chief.end_of(2) is None
+
+
+def test_a_container_that_is_lost_between_two_attempts_is_waited_for_and_replaced(service: Service) -> None:
+    containers = service.all()
+    joined(containers)
+    containers["chief-0"].conclude(1, Reason.KILLED, exit_code=137)
+    # It announced itself for the next attempt, and disappeared.
+    with pytest.raises(StoreError):
+        containers["worker-0"].join(wait_s=0)
+    new = service.container("worker-0")
+    assert joined({"worker-1": containers["worker-1"], "worker-0": new, "chief-0": containers["chief-0"]}).attempt == 2
+    assert containers["chief-0"].end_of(2) is None
+
+
+def test_after_a_restart_of_the_whole_job_the_new_containers_are_the_next_attempt(service: Service) -> None:
+    old = service.all()
+    joined(old)
+    new = service.all()
+    assert joined(new).members == {task: new[task].nonce for task in TASKS}
+    with pytest.raises(LeaveError):
+        old["worker-0"].join(wait_s=0)
+
+
+def test_between_two_attempts_a_cancel_request_or_a_signal_starts_nothing_more(service: Service) -> None:
+    stopped: list[bool] = []
+    containers = service.all(stop=lambda: bool(stopped))
+    joined(containers)
+    containers["worker-0"].conclude(1, Reason.KILLED, exit_code=137)
+    service.store.put_new(KEYS.remote_cancel_request(0, "abc"), [b"{}"])
+    for container in containers.values():
+        with pytest.raises(LeaveError, match="the run was cancelled") as left:
+            container.join(wait_s=0)
+        assert left.value.code == EXIT_CANCELLED
+    stopped.append(True)
+    with pytest.raises(LeaveError, match="stopped") as left:
+        containers["chief-0"].join(wait_s=0)
+    assert left.value.code is None
+    assert not list(service.store.list("attempts/0002/membership"))
+
+
+def test_containers_of_an_earlier_job_leave(service: Service) -> None:
+    old = service.all()
+    joined(old)
+    joined(service.all(job=2))
+    with pytest.raises(LeaveError, match="a later job of this run has begun"):
+        old["chief-0"].join(wait_s=0)
+
+
+def test_the_next_attempt_begins_after_its_delay(service: Service) -> None:
+    alone = Service(service.store, ("chief-0",))
+    container = alone.container("chief-0")
+    assert container.join(wait_s=0).attempt == 1
+    end = container.conclude(1, Reason.KILLED, exit_code=137)
+    before = alone.clock.time
+    assert container.join(end.delay_s, wait_s=0).attempt == 2
+    assert end.delay_s == 1.0
+    assert 1.0 <= alone.clock.time - before < 2.0
+
+
+def test_success_is_not_restarted(service: Service) -> None:
+    container = Service(service.store, ("chief-0",)).container("chief-0")
+    container.join(wait_s=0)
+    end = container.conclude(1, Reason.DONE, exit_code=0)
+    assert (end.state, end.restart, end.exit_code) == (State.SUCCEEDED, False, 0)
+
+
+def test_the_latest_report_of_each_task_that_hangs_counts(service: Service) -> None:
+    containers = service.all()
+    containers["chief-0"].report_stall(1, 9)
+    containers["chief-0"].report_stall(1, 120)
+    containers["chief-0"].report_stall(1, 120)
+    containers["worker-1"].report_stall(1, 119)
+    assert containers["worker-0"].stalled(1) == {"chief-0": 120, "worker-1": 119}
