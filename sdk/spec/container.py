@@ -14,4 +14,4 @@ class ContainerTerms:
     restarting_codes: tuple[int, ...]
     # The variables that tell a container which task it is; the first one that does so counts.
     identity: tuple[str, ...]
-    notice_s: float  # what is left for uploads after SIGTERM, of the time that the service gives
+    notice_s: float  # how long uploads may take after SIGTERM

@@ -138,7 +138,7 @@ class Agent:
         )
         self._redirected: Mapping[str, str] = {}
         self._spare: spare.Spare | None = None
-        # What remains to be done for earlier attempts, while the next one runs.
+        # They finish the work for earlier attempts while the next one runs.
         self._later: list[threading.Thread] = []
 
     def run(self) -> int:
