@@ -21,6 +21,8 @@ from . import spawn as processes
 
 _POLL_S = 0.05
 _CHUNK = 65536
+# One line of the template or of its forks.
+_Message = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +134,7 @@ class Template:
         if first.get("devices"):
             raise CannotForkError(f"the imports have opened {', '.join(first['devices'])}")
         self._send_orders(starts, stop)
-        found: dict[str, Any] = {}
+        found: _Message = {}
         pids: dict[str, int] = {}
         for message in messages:
             found.update(message)
@@ -148,7 +150,7 @@ class Template:
             )
         return [processes.Adopted(pids[start.task]) for start in starts]
 
-    def _messages(self, stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+    def _messages(self, stop: Callable[[], bool]) -> Iterator[_Message]:
         """Yield messages of the template and its children, until all of them closed the pipe."""
         unread = b""
         while True:
