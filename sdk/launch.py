@@ -191,11 +191,12 @@ def _too_expensive(plan: Plan, events: Sequence[Event]) -> list[str]:
     # Its jobs may come to any of its places, with a timeout that is shorter by the time of those before.
     prices = [pricing.price(rented) for rented in rentals]
     price = max(prices, key=lambda each: (each.own is None and not plan.job.limits.allow_unknown_price, each.at_least))
-    limits = plan.job.limits
-    found = spending.next_job(limits, used, price, price.region, fresh=True)
+    limits, keeper = plan.job.limits, plan.target.kept_by(plan.job.limits, plan.job.retry)
+    keeper_usd = 0.0 if keeper is None else pricing.price(keeper.rental).cap or 0.0
+    found = spending.next_job(limits, used, price, price.region, counted_s=0.0, keeper_usd=keeper_usd)
     if found.refused is None:
         return []
-    options = spending.remedies(limits, used, price, found)
+    options = spending.remedies(limits, used, price, found, keeper_usd=keeper_usd)
     again = "submit it again with limit_allow_unknown_price=True"
     return [f"{found.why} Next: {f'podlift resume {plan.run_id} {options}' if options else again}."]
 

@@ -106,48 +106,65 @@ class NextJob:
     why: str = ""
 
 
-def next_job(limits: Limits, used: Spent, price: Price | None, where: str, *, fresh: bool = False) -> NextJob:
-    """Return what the limits of a run leave for its next job in a place (`where`, in words).
+def next_job(
+    limits: Limits,
+    used: Spent,
+    price: Price | None,
+    where: str,
+    *,
+    counted_s: float | None = None,
+    keeper_usd: float = 0.0,
+) -> NextJob:
+    """Return what the limits of a run leave for its next job.
 
-    `price` is that of the next job; None where nothing is billed. `fresh`: the time limit begins again, as after a resume.
+    Args:
+        limits: those of the run.
+        used: what its jobs have used so far.
+        price: that of the next job; None where nothing is billed.
+        where: its place, in words.
+        counted_s: the running time that counts against the time limit, which a resume begins again; None for all.
+        keeper_usd: the most that a keeper beside it can cost, if it is not made yet.
     """
+    ran_s = used.seconds if counted_s is None else counted_s
     most = None if price is None else limits.max_cost_usd
     # A limit on the cost needs an end: Vertex AI's own would begin again with each job.
     whole_s = limits.timeout_s if limits.timeout_s is not None or most is None else DEFAULT_TIMEOUT_S
-    left_s = None if whole_s is None else whole_s - (0.0 if fresh else used.seconds)
+    left_s = None if whole_s is None else whole_s - ran_s
     if left_s is not None and whole_s is not None and left_s <= 0:
-        limit = f"The time limit of the run is used up: its jobs ran for {duration(used.seconds)}"
+        limit = f"The time limit of the run is used up: its jobs ran for {duration(ran_s)}"
         why = f"{limit}, and timeout={compact_duration(whole_s)!r} holds for all of them together."
         return NextJob(timeout_s=0.0, refused=Reason.TIMEOUT, why=why)
     if price is None:
         return NextJob(timeout_s=left_s)
     longest_s = DEFAULT_TIMEOUT_S if left_s is None else left_s
     at_most = price.at_least * longest_s / 3600
-    cap = None if price.own is None else at_most
-    why = "" if most is None else _too_much(limits, most, used, price, at_most, longest_s, where)
+    cap = None if price.own is None else at_most + keeper_usd
+    hours = f"{money(price.at_least)} an hour for {duration(longest_s)}"
+    hours += f", and {money(keeper_usd)} for its keeper" if keeper_usd else ""
+    why = "" if most is None else _too_much(limits, most, used, price, at_most + keeper_usd, f"{where} may cost", hours)
     return NextJob(timeout_s=left_s, cap_usd=cap, refused=Reason.BUDGET if why else None, why=why)
 
 
-def _too_much(
-    limits: Limits, most: float, used: Spent, price: Price, at_most: float, longest_s: float, where: str
-) -> str:
+def _too_much(limits: Limits, most: float, used: Spent, price: Price, at_most: float, costs: str, hours: str) -> str:
     """Return why another job would break the limit on the cost, "" if it would not."""
     before = f"The run has spent {used}" if used.seconds else "The run has spent nothing yet"
     if price.own is None and not limits.allow_unknown_price:
+        where = costs.removesuffix(" may cost")
         return f"{before}, and no source gives the price of a job in {where}: max_cost_usd={most:g} cannot be enforced."
     left = most - (used.usd or 0.0)
     if at_most <= left + _CENT:
         return ""
     least = "at least " if price.own is None else ""
-    job = f"another job in {where} may cost {least}{money(at_most)}: {money(price.at_least)} an hour for {duration(longest_s)}"
+    job = f"another job in {costs} {least}{money(at_most)}: {hours}"
     return f"{before}, and {job}. That is more than the {money(max(left, 0.0))} left of max_cost_usd={most:g}."
 
 
-def remedies(limits: Limits, used: Spent, price: Price, found: NextJob) -> str:
+def remedies(limits: Limits, used: Spent, price: Price, found: NextJob, *, keeper_usd: float = 0.0) -> str:
     """Return the options of podlift resume that allow a job in spite of a limit on the cost, "" for none."""
     if price.own is None and not limits.allow_unknown_price:
         return ""
-    left, spent_usd = (limits.max_cost_usd or 0.0) - (used.usd or 0.0), used.usd or 0.0
+    spent_usd = (used.usd or 0.0) + keeper_usd
+    left = (limits.max_cost_usd or 0.0) - spent_usd
     rest_s = math.floor(left / price.at_least * 60) * 60
     longest_s = DEFAULT_TIMEOUT_S if found.timeout_s is None else found.timeout_s
     shorter = [f"--timeout {compact_duration(rest_s)}"] if rest_s >= _LEAST_S else []

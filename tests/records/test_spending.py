@@ -152,6 +152,17 @@ def test_what_is_booked_is_read_back(parts: list[Spent]) -> None:
     assert found == expected
 
 
+def test_a_resume_begins_the_time_again_but_not_the_money_and_counts_its_keeper() -> None:
+    limit, used = limits(2 * HOUR, 40.0), Spent(seconds=2 * HOUR, usd=2 * RATE)
+    assert next_job(limit, used, DEAR, "there").refused is Reason.TIMEOUT
+    assert next_job(limit, used, DEAR, "there", counted_s=0.0).refused is Reason.BUDGET
+    found = next_job(limit, used, KNOWN, "there", counted_s=HOUR)
+    assert (found.timeout_s, found.refused) == (HOUR, None)
+    kept = next_job(limit, used, KNOWN, "there", counted_s=HOUR, keeper_usd=16.0)
+    assert kept.refused is Reason.BUDGET and "for 1 h, and 16.00 USD for its keeper. That is more" in kept.why
+    assert spending.remedies(limit, used, KNOWN, kept, keeper_usd=16.0) == "--timeout 51m or --max-cost-usd 41"
+
+
 def test_a_status_adds_what_every_job_of_the_run_has_spent_also_before_a_resume() -> None:
     part = spending.booked(Spent(seconds=HOUR, usd=2.0))
     end = {"state": "FAILED", "reason": "preempted", "failure": None}

@@ -59,8 +59,8 @@ def following(ended: JobEnd) -> dict[str, object]:
     decision, place = _decide(ended, len(places))
     if not decision.restart:
         return {"why": decision.why}
-    used, where = _spent(ended), _words(places[place], resources)
-    limited = spending.next_job(ended.plan.job.limits, used, price(ended.plan, place), where)
+    (used, counted_s), where = _spent(ended), _words(places[place], resources)
+    limited = spending.next_job(ended.plan.job.limits, used, price(ended.plan, place), where, counted_s=counted_s)
     if limited.refused is not None:
         return _refused(ended, limited.refused, limited.why)
     after = {"place": place, "where": where, "after": ended.now + decision.delay_s, "timeout_s": limited.timeout_s}
@@ -87,12 +87,12 @@ def price(plan: Plan, place: int) -> Price | None:
     )
 
 
-def _spent(ended: JobEnd) -> Spent:
-    """Return what counts against the limits: all money, and the time since the last resume by a user."""
+def _spent(ended: JobEnd) -> tuple[Spent, float]:
+    """Return what the run has used, and the time since the last resume by a user, which counts against the time limit."""
     finals = [event.data for event in ended.events if event.kind == "final"]
     since = [event.data for event in ended.events if continues(event) and event.data["number"] >= ended.first]
     whole, recent = (spending.total([*each, ended.verdict]) or Spent() for each in (finals, since))
-    return replace(whole, seconds=recent.seconds)
+    return whole, recent.seconds
 
 
 def _refused(ended: JobEnd, reason: Reason, why: str) -> dict[str, object]:
