@@ -29,6 +29,7 @@ _MODULES = {
     "spec.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
     "spec.places": "Place",
     "run": "Run RunInfo Result",
+    "schedules.handle": "schedule Schedule",
     "status": "State Reason Status",
     "runtime.context": "context Context",
     "errors": "PodliftError InputError RunNotFoundError CorruptRunError InsideTaskError RunError RunFailedError"
@@ -57,6 +58,8 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .run import RunInfo as RunInfo
     from .runtime.context import Context as Context
     from .runtime.context import context as context
+    from .schedules.handle import Schedule as Schedule
+    from .schedules.handle import schedule as schedule
     from .spec.job import FromCaller as FromCaller
     from .spec.job import Job as Job
     from .spec.places import Place as Place

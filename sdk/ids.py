@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from collections.abc import Callable
@@ -49,6 +50,16 @@ def default_name(entry: str, folder: str = "") -> str:
 def new_run_id(name: str, choose: Callable[[str], str] = secrets.choice) -> str:
     """Return `name` with a random suffix of six characters (a billion for each name)."""
     return f"{name}-{''.join(choose(_ALPHABET) for _ in range(6))}"
+
+
+def suffix_of(text: str) -> str:
+    """Return the six characters that always end the id of the run with this identity."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:6])
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def is_run_id(text: str) -> bool:

@@ -82,6 +82,14 @@ def _execute(made: Plan, exact: bool) -> Plan:
     return made
 
 
+def finish(plan: Plan) -> None:
+    """Start a run whose submit was interrupted after its plan was written; one that was started stays as it is."""
+    with suppress(FileExistsError):
+        Recorder(plan.paths, "client", 0, SystemClock()).record("submitted")
+    backend = backends.load(plan.backend)
+    backend.start(backend.render(plan))
+
+
 def resume(
     plan: Plan,
     events: Sequence[Event],

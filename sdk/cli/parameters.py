@@ -83,6 +83,44 @@ PinName = Annotated[
 Unpin = Annotated[str | None, option("--unpin", "NAME", "Remove the pin of this name.")]
 
 # Schedules.
+NamedWords = Annotated[
+    list[str] | None,
+    argument(
+        "NAME ENTRY [-- ARGS]", f"Name of the schedule; {_PROGRAM} or package.module:function; then its arguments."
+    ),
+]
+ScheduleName = Annotated[str, argument("NAME", "Name of a schedule.")]
+OptionalScheduleName = Annotated[str | None, argument("[NAME]", "Name of a schedule; without it, --cron is needed.")]
+SchedulesFile = Annotated[Path, argument("FILE.toml", "File with a table for each schedule.")]
+When = Annotated[
+    list[str] | None,
+    option(
+        "--when",
+        "CONDITION",
+        "Skip a slot unless this holds: data_changed(INPUT), min_new_examples(INPUT, N), older_than(20h), or module:function "
+        "of the packaged code. Repeatable.",
+    ),
+]
+Notify = Annotated[
+    list[str] | None,
+    option(
+        "--notify",
+        "TARGET",
+        "Receives failures, repeated skips and pauses: webhook:VARIABLE, with the URL in that environment variable of the "
+        "server, or command:WORDS. Repeatable.",
+    ),
+]
+NotifySkips = Annotated[
+    int, typer.Option("--notify-skips", metavar="N", min=0, help="Notify after this many skips in a row; 0 for never.")
+]
+PauseAfter = Annotated[
+    int,
+    typer.Option(
+        "--pause-after-failures", metavar="N", min=0, help="Pause after this many failures in a row; 0 for never."
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and the next five slots, and write nothing.")]
+Once = Annotated[bool, typer.Option("--once", help="Start what is due now, and exit: for cron, or a test.")]
 Cron = Annotated[
     str | None, option("--cron", "CRON", "Five fields: minute, hour, day of the month, month, day of the week.")
 ]

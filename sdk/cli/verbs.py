@@ -18,7 +18,11 @@ GROUPS = {
 }  # fmt: skip
 MODULES = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 # The verbs of a group, which follow its name.
-IN_GROUP = {"schedule": ("simulate",)}
+IN_GROUP = {
+    "schedule": (
+        "create", "apply", "list", "show", "history", "check", "pause", "resume", "run", "delete", "serve", "simulate",
+    ),
+}  # fmt: skip
 _INSTEAD = {
     "runs": "ls ps list history jobs top",
     "submit": "run start launch train exec create new go",

@@ -27,6 +27,11 @@ class RootPaths:
         """The part of podlift that runs in containers, with the pure-Python packages that it imports."""
         return posixpath.join(self.root, "runtime", f"{digest}.tar")
 
+    @property
+    def schedules(self) -> str:
+        """The schedules, their plans and the records of their slots, as the objects of a store."""
+        return posixpath.join(self.root, "schedules")
+
     def entrypoint(self, digest: str) -> str:
         """The script that a container starts first."""
         return posixpath.join(self.root, "entrypoints", f"{digest}.py")

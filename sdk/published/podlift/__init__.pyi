@@ -22,6 +22,7 @@ from sdk import RunError as RunError
 from sdk import RunFailedError as RunFailedError
 from sdk import RunInfo as RunInfo
 from sdk import RunNotFoundError as RunNotFoundError
+from sdk import Schedule as Schedule
 from sdk import State as State
 from sdk import Status as Status
 from sdk import Vertex as Vertex
@@ -31,4 +32,5 @@ from sdk import attach as attach
 from sdk import context as context
 from sdk import plan as plan
 from sdk import runs as runs
+from sdk import schedule as schedule
 from sdk import submit as submit

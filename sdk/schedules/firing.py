@@ -1,0 +1,111 @@
+"""From a slot to its run: the plan of a firing, and starting it exactly once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from .. import api, launch
+from ..clock import Clock
+from ..errors import InputError, RunNotFoundError
+from ..planning import remote
+from ..planning.settings.merge import missing_variables
+from ..run import Run
+from ..spec.layout import RootPaths
+from ..spec.plan import Plan
+from ..status import Status
+from ..storage import data
+from .records import ScheduleRecord, SlotRecord, run_id_of
+from .templates import rendered
+
+
+class Runs(Protocol):
+    """What a server does with runs."""
+
+    def submit(self, plan: Plan) -> None:
+        """Start the run of a plan, or finish a submit that was interrupted; a run that was started stays as it is."""
+
+    def status(self, url: str) -> Status:
+        """Return the status of a run; RunNotFoundError if it was removed."""
+
+    def cancel(self, url: str) -> None:
+        """Request that a run saves and ends."""
+
+    def resume(self, url: str) -> None:
+        """Restart a run from its last checkpoint."""
+
+
+class LocalRuns:
+    """The runs of this machine."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def submit(self, plan: Plan) -> None:
+        if self._exists(plan):
+            return launch.finish(plan)
+        if plan.local:
+            remote.fetch_code(plan)
+        try:
+            launch.execute(plan)
+        except InputError:
+            # Another server that took the slot over may have been faster.
+            if not self._exists(plan):
+                raise
+
+    def _exists(self, plan: Plan) -> bool:
+        try:
+            api.attach(plan.url)
+        except RunNotFoundError:
+            return False
+        except InputError:
+            # A folder without a plan is what an interrupted submit leaves.
+            return Path(plan.paths.plan).exists()
+        return True
+
+    def status(self, url: str) -> Status:
+        return self._run(url).status()
+
+    def cancel(self, url: str) -> None:
+        self._run(url).cancel()
+
+    def resume(self, url: str) -> None:
+        self._run(url).resume()
+
+    def _run(self, url: str) -> Run:
+        return Run(api.attach(url).plan, self._clock)
+
+
+def url_of(root: str, record: SlotRecord) -> str:
+    return RootPaths(root).run(record.run).url
+
+
+def plan_of(
+    template: Plan, record: ScheduleRecord, key: str, slot: datetime, previous_success: datetime | None
+) -> Plan:
+    """Return the plan of one firing; InputError if an input or a variable is missing now."""
+    times: Mapping[str, datetime | None] = {"slot": slot, "previous_success": previous_success}
+    args = rendered(template.job.args, times)
+    inputs = rendered(record.spec.inputs, times)
+    job = replace(template.job, args=args, inputs=inputs)
+    missing = missing_variables(job, os.environ)
+    if missing:
+        raise InputError(missing)
+    located, _ = data.resolve(inputs, Path(record.spec.folder or "/")) if inputs else ({}, [])
+    is_call = bool(template.code.function) and isinstance(args, dict)
+    code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
+    made = replace(template.for_run(run_id_of(record, key, slot), job), code=code, inputs=located)
+    made = remote.with_local_folder(made, os.environ)
+    if made.capabilities.runs_here and not Path(made.facts.executable).exists():
+        # The environment that made the schedule has moved.
+        made = made.at(made.root, made.local, sys.executable)
+    with suppress(FileNotFoundError):
+        # A prune that is going on spares what was used a moment ago.
+        os.utime(made.bundle)
+    return made

@@ -1,0 +1,108 @@
+"""Notifications of a schedule: a webhook or a command. They never delay or fail a run.
+
+`webhook:NAME` posts JSON to the URL in the environment variable NAME of the server: the URL is a secret and stored nowhere.
+`command:WORDS` starts a command with the same JSON as its input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from ..clock import Clock
+from ..errors import InputError
+from ..logs import logger
+
+_log = logger("schedules")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DELAYS_S = (1.0, 5.0, 25.0)
+_LIMIT_S = 10.0
+Post = Callable[[str, bytes], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """What happened; the names of the fields are the keys of the JSON."""
+
+    schedule: str
+    event: str  # failed, skipped or paused
+    slot: str
+    state: str
+    reason: str
+    run: str
+    text: str  # one sentence, which Slack shows
+
+
+def check(text: str) -> str:
+    """Return a notification that is valid, else raise InputError; never shows a URL, which is a secret."""
+    kind, colon, rest = text.partition(":")
+    if kind == "webhook" and colon and _VARIABLE.fullmatch(rest):
+        return text
+    if kind == "command" and rest.strip():
+        try:
+            shlex.split(rest)
+            return text
+        except ValueError as error:
+            raise InputError(f"notify: the command is not valid: {error}. Received: {text!r}.") from None
+    if "://" in text:
+        raise InputError(
+            "notify: a webhook's URL is a secret and is not stored. Next: put it into an environment variable of the server, "
+            "and write webhook:NAME with the name of that variable."
+        )
+    raise InputError(f"notify: unknown. Received: {text!r}. Known: webhook:VARIABLE, command:WORDS.")
+
+
+def _post(url: str, data: bytes) -> None:
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method="POST")  # noqa: S310
+    with urllib.request.urlopen(request, timeout=_LIMIT_S):  # noqa: S310
+        pass
+
+
+class Notifier:
+    """Sends notices from a thread of its own."""
+
+    def __init__(self, clock: Clock, environ: Mapping[str, str] = os.environ, post: Post = _post) -> None:
+        self._clock, self._environ, self._post = clock, environ, post
+
+    def send(self, targets: Sequence[str], notice: Notice) -> list[threading.Thread]:
+        """Start to send a notice, and return at once."""
+        threads = [threading.Thread(target=self.deliver, args=(target, notice), daemon=True) for target in targets]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def deliver(self, target: str, notice: Notice) -> None:
+        """Send a notice to one target; what fails is logged."""
+        kind, _, rest = target.partition(":")
+        data = json.dumps(asdict(notice)).encode()
+        try:
+            if kind == "command":
+                subprocess.run(shlex.split(rest), input=data, timeout=60, check=True, stdout=subprocess.DEVNULL)
+            else:
+                self._webhook(rest, data)
+        except Exception as error:  # a notification must not end the server
+            # The message of an error may hold the URL.
+            shown = type(error).__name__ if kind == "webhook" else str(error)
+            _log.warning("The notification %s of the schedule %s failed: %s", target, notice.schedule, shown)
+
+    def _webhook(self, variable: str, data: bytes) -> None:
+        url = self._environ.get(variable)
+        if not url or not url.startswith(("http://", "https://")):
+            raise LookupError(variable)
+        for delay_s in (*_DELAYS_S, None):
+            try:
+                self._post(url, data)
+                break
+            except OSError as error:
+                refused = isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != 429
+                if delay_s is None or refused:
+                    raise
+                self._clock.sleep(delay_s)

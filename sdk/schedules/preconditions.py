@@ -1,0 +1,251 @@
+"""Preconditions of a firing: whether there is anything to do. A slot whose precondition does not hold is SKIPPED.
+
+They are texts: `min_new_examples(INPUT, N)`, `data_changed(INPUT)`, `older_than(DURATION)`, or `module:function` of the
+schedule's own code, which is called in a process of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import struct
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from glob import has_magic, iglob
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, PodliftError, Problems, nearest
+from ..packaging.source.functions import import_name
+from ..runtime.unpack import unpack
+from ..spec.plan import Plan
+from ..storage.gcs.files import INTERACTIVE, BucketFiles
+from ..text import compact_duration, duration, parse_duration
+from .records import DataState
+
+KNOWN = {"min_new_examples": "(INPUT, N)", "data_changed": "(INPUT)", "older_than": "(DURATION)"}
+_CALL = re.compile(r"(\w+)\(([^()]*)\)")
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_FUNCTION_LIMIT_S = 60.0
+_LINES, _RECORDS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt"), (".tfrecord", ".tfrecords")
+_PROGRAM = """
+import importlib, json, sys
+sys.path[:0] = json.loads(sys.argv[1])
+module, _, name = sys.argv[2].partition(":")
+result = getattr(importlib.import_module(module), name)(json.loads(sys.stdin.read()))
+print("\\n" + json.dumps(result if isinstance(result, str) else bool(result)))
+"""
+
+
+class PreconditionError(PodliftError):
+    """A precondition could not be checked."""
+
+
+@dataclass(frozen=True)
+class Precondition:
+    """One precondition: `kind` is a name of KNOWN, or "function"."""
+
+    kind: str
+    input: str = ""
+    number: float = 0.0  # examples, or seconds
+    function: str = ""
+
+    def __str__(self) -> str:
+        arguments = {
+            "min_new_examples": f"({self.input}, {self.number:g})",
+            "data_changed": f"({self.input})",
+            "older_than": f"({compact_duration(self.number)})",
+        }
+        return self.function or self.kind + arguments[self.kind]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Firing:
+    """What a precondition may look at."""
+
+    plan: Plan  # of this firing
+    schedule: str
+    slot: str
+    now: float
+    success: str = ""  # slot of the previous success, "" if there was none
+    success_ended: float | None = None
+    success_data: Mapping[str, DataState]  # what the inputs were then
+
+
+def parse(given: str | Callable[..., Any]) -> Precondition:
+    """Return a precondition from its text, or from a function that other processes can import."""
+    if callable(given):
+        name = import_name(given)
+        if name is None or name.startswith("__main__"):
+            shown = getattr(given, "__qualname__", repr(given))
+            raise InputError(
+                f"when: {shown!r} cannot be imported by name. Next: move it into a module: 'module:function'."
+            )
+        return Precondition("function", function=name)
+    text = given.strip()
+    if _FUNCTION.fullmatch(text):
+        return Precondition("function", function=text)
+    call = _CALL.fullmatch(text)
+    known = [f"{name}{arguments}" for name, arguments in KNOWN.items()] + ["module:function"]
+    if call is None or call[1] not in KNOWN:
+        near = nearest(call[1], list(KNOWN)) if call else f"Known: {', '.join(known)}."
+        raise InputError(f"when: unknown precondition. Received: {text!r}. {near}")
+    words = [word.strip() for word in call[2].split(",")]
+    expected = f"Expected: {call[1]}{KNOWN[call[1]]}. Received: {text!r}."
+    try:
+        if len(words) != KNOWN[call[1]].count(",") + 1 or not all(words):
+            raise ValueError
+        if call[1] == "older_than":
+            return Precondition("older_than", number=parse_duration(words[0], unit_required=True))
+        return Precondition(call[1], words[0], float(int(words[1])) if len(words) > 1 else 0.0)
+    except ValueError:
+        raise InputError(f"when: {expected}") from None
+
+
+def check(texts: Sequence[str], plan: Plan, inputs: Mapping[str, str]) -> None:
+    """Raise InputError for preconditions that name no input, or no module of the program."""
+    problems = Problems()
+    for each in map(parse, texts):
+        with problems.collect():
+            if each.input and each.input not in inputs:
+                hint = nearest(each.input, list(inputs)) if inputs else "The job has no inputs. Next: --input NAME=URL."
+                raise InputError(f"when: {each}: no such input. {hint}")
+            if each.function:
+                _check_module(each.function, plan)
+    problems.raise_if_any()
+
+
+def _check_module(function: str, plan: Plan) -> None:
+    module = function.partition(":")[0].replace(".", "/")
+    paths = {file.path for file in plan.code.files}
+    wanted = {
+        os.path.normpath(os.path.join(root, name))
+        for root in plan.code.roots or ["."]
+        for name in (f"{module}.py", f"{module}/__init__.py")
+    }
+    if not wanted & paths:
+        modules = [path.removesuffix(".py").replace("/", ".") for path in sorted(paths) if path.endswith(".py")]
+        raise InputError(
+            f"when: {function!r}: the packaged code has no such module. {nearest(module.replace('/', '.'), modules)}"
+        )
+
+
+def unmet(texts: Sequence[str], firing: Firing) -> tuple[str, dict[str, DataState]]:
+    """Return why a firing is skipped ("" if it is not), and the state of the inputs that were looked at."""
+    seen: dict[str, DataState] = {}
+    for each in map(parse, texts):
+        if each.input:
+            seen[each.input] = state_of(firing.plan.inputs[each.input])
+        reason = _unmet(each, firing, seen.get(each.input))
+        if reason:
+            return f"{each}: {reason}", seen
+    return "", seen
+
+
+def _unmet(each: Precondition, firing: Firing, state: DataState | None) -> str:
+    before = firing.success_data.get(each.input)
+    if each.kind == "data_changed" and state is not None:
+        return f"{each.input} is what it was at {firing.success}" if before and before.digest == state.digest else ""
+    if each.kind == "min_new_examples" and state is not None:
+        new = state.examples - (before.examples if before else 0)
+        return f"{new} new examples since {firing.success or 'the beginning'}" if new < each.number else ""
+    if each.kind == "older_than":
+        age_s = None if firing.success_ended is None else firing.now - firing.success_ended
+        return f"the last success is {duration(age_s)} old" if age_s is not None and age_s <= each.number else ""
+    return _call(each.function, firing)
+
+
+def _call(function: str, firing: Firing) -> str:
+    """Call a function of the schedule's code in a process of its own; return why it says no, "" if it does not."""
+    plan, about = firing.plan, {"schedule": firing.schedule, "slot": firing.slot, "previous_success": firing.success}
+    with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
+        code = Path(folder, "code")
+        unpack(Path(plan.bundle), plan.code.digest, code)
+        roots = [os.path.normpath(code / root) for root in plan.code.roots or ["."]]
+        command = [plan.facts.executable, "-c", _PROGRAM, json.dumps(roots), function]
+        text = json.dumps({**about, "inputs": plan.inputs})
+        try:
+            done = subprocess.run(
+                command, input=text, capture_output=True, text=True, timeout=_FUNCTION_LIMIT_S, cwd=code, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise PreconditionError(f"{function} took longer than {duration(_FUNCTION_LIMIT_S)}") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise PreconditionError(f"{function} failed: {last}")
+    answer = json.loads(done.stdout.rstrip().splitlines()[-1])
+    return answer if isinstance(answer, str) else "" if answer else "it returned a false value"
+
+
+def state_of(location: str) -> DataState:
+    """Return a digest of the names, sizes and times of an input's files, and the number of examples in them.
+
+    An example is a line of a text file (csv, tsv, jsonl, ndjson, txt), a record of a TFRecord file, or any other file. In a
+    bucket or at another URL, each object is one.
+    """
+    try:
+        files = list(_remote(location) if "://" in location else _local(location))
+    except OSError as error:
+        raise PreconditionError(f"{location!r} cannot be read: {error.strerror or error}") from error
+    digest = hashlib.sha256(json.dumps([[name, *state] for name, _, *state in files]).encode()).hexdigest()
+    return DataState(digest=digest, examples=sum(int(count) for _, count, *_ in files))
+
+
+def _local(location: str) -> Iterator[tuple[str, int, int, int]]:
+    """Yield the name, examples, size and time of change of each file."""
+    tops = (
+        sorted(iglob(location, recursive=True)) if has_magic(location) and not os.path.exists(location) else [location]
+    )
+    for top in tops:
+        paths = [top] if not os.path.isdir(top) else sorted(
+            os.path.join(folder, name) for folder, _, names in os.walk(top) for name in names
+        )  # fmt: skip
+        for path in paths:
+            about = os.stat(path)
+            yield path, _examples(path, about.st_size), about.st_size, about.st_mtime_ns
+
+
+def _examples(path: str, size: int) -> int:
+    if path.endswith(_LINES):
+        with open(path, "rb") as file:
+            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b"")) + _unended(path, size)
+    if not path.endswith(_RECORDS):
+        return 1
+    count = at = 0
+    with open(path, "rb") as file:
+        # Each record has its length, a checksum of it, its bytes, and a checksum of them.
+        while at + 12 <= size:
+            file.seek(at)
+            at += 16 + struct.unpack("<Q", file.read(8))[0]
+            count += at <= size
+    return count
+
+
+def _unended(path: str, size: int) -> int:
+    """Return 1 if the last line of a file has no end."""
+    if not size:
+        return 0
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return int(file.read(1) != b"\n")
+
+
+def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
+    if location.startswith("gs://"):
+        bucket, _, prefix = location.removeprefix("gs://").partition("/")
+        for each in BucketFiles(f"gs://{bucket}", retry=INTERACTIVE).list(prefix):
+            yield each.name, 1, each.size, str(each.generation)
+        return
+    import fsspec
+
+    system, path = fsspec.core.url_to_fs(location)
+    found: dict[str, dict[str, object]] = system.find(path, detail=True) or {path: system.info(path)}
+    for name, about in sorted(found.items()):
+        version = next(
+            (str(about[key]) for key in ("etag", "ETag", "md5", "mtime", "LastModified") if key in about), ""
+        )
+        yield name, 1, int(str(about.get("size") or 0)), version

@@ -1,0 +1,241 @@
+"""What is stored about schedules: the schedule itself, its plan, and one record for each slot.
+
+Below `<root>/schedules`, in a Store. The name of a slot's record is its instant: creating it takes the slot, so that any
+number of servers start one run. Records of slots do not end in .json: prune keeps whatever the JSON files of a root name, which
+are the bundles of schedules, but not every run that ever fired.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TypeVar
+
+from .. import ids
+from ..errors import ConflictError, CorruptRunError, InputError, MissingError, nearest
+from ..spec.layout import RootPaths
+from ..spec.plan import Plan
+from ..spec.wire import decode
+from ..storage.registry import open_store
+from ..storage.store import create
+from .slots import Cron
+
+VERSION = 1
+# The run's name is that of the schedule with the slot, and has at most ids.MAX_NAME characters.
+_STAMP = "%Y%m%dt%H%M%S"
+MAX_NAME = ids.MAX_NAME - len("-20261123t030000")
+_SPEC = re.compile(r"specs/(.+)\.json")
+_KEY = "%Y-%m-%d/%H%M%SZ"
+# States of a slot without a run that has ended. The others are those of its run.
+TAKEN, WAITING, RUNNING, SKIPPED = "TAKEN", "WAITING", "RUNNING", "SKIPPED"
+OPEN = (TAKEN, WAITING, RUNNING)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleSpec:
+    """What the user wants, apart from the job."""
+
+    name: str
+    cron: str
+    time_zone: str = "UTC"
+    overlap: str = "skip"
+    missed: str = "skip"
+    when: tuple[str, ...] = ()
+    notify: tuple[str, ...] = ()
+    notify_skips: int = 3
+    pause_after_failures: int = 3
+    # As they were given: they may hold templates, and paths are relative to the folder.
+    inputs: dict[str, str] = field(default_factory=dict)
+    folder: str = ""
+
+    @property
+    def slots(self) -> Cron:
+        return Cron(self.cron, self.time_zone)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleRecord:
+    """A schedule as it is stored. It names the bundle, which prune therefore keeps."""
+
+    id: str  # of this schedule, also among others that had its name
+    spec: ScheduleSpec
+    bundle: str  # digest of the code
+    plan: str  # key of the plan
+    created: float
+    since: float  # slots after this unix time belong to it
+    paused: str = ""  # why it is paused, "" if it is not
+    resumed: float = 0.0  # failures before this unix time do not count
+    version: int = VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataState:
+    """What a precondition found in an input."""
+
+    digest: str
+    examples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlotRecord:
+    """What became of one slot."""
+
+    key: str = ""
+    slot: str  # ISO 8601 with the offset of the schedule's zone
+    state: str
+    reason: str = ""
+    cause: str = "schedule"  # schedule, manual or catch_up
+    run: str = ""  # id of the run
+    holder: str = ""  # the server that works on it
+    expires: float = 0.0  # unix time after which another server may take it over
+    taken: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    resumes: int = 0
+    count: int = 1  # slots that the record stands for: very many missed ones share one
+    data: dict[str, DataState] = field(default_factory=dict)
+    # Keys of older records that a server needs, however far back: the newest one that was open, and the last success.
+    earlier: str = ""
+    success: str = ""
+
+    @property
+    def moment(self) -> datetime:
+        return datetime.fromisoformat(self.slot)
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+
+def key_of(slot: datetime) -> str:
+    """Return the name of a slot's record: its instant in UTC, which sorts by time."""
+    return slot.astimezone(timezone.utc).strftime(_KEY)
+
+
+def instant_of(key: str) -> datetime:
+    return datetime.strptime(key[: len("2026-11-23/030000Z")], _KEY).replace(tzinfo=timezone.utc)
+
+
+def run_id_of(record: ScheduleRecord, key: str, slot: datetime) -> str:
+    """Return the id of the run of a slot: always the same one."""
+    choices = ids.suffix_of(f"{record.spec.name} {record.id} {key}")
+    return f"{record.spec.name}-{slot.strftime(_STAMP)}-{choices}"
+
+
+class Book:
+    """The schedules of a root."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._store = open_store(RootPaths(root).schedules)
+
+    def names(self) -> list[str]:
+        found = (_SPEC.fullmatch(stat.key) for stat in self._store.list("specs/"))
+        return [match[1] for match in found if match]
+
+    def read(self, name: str) -> ScheduleRecord:
+        """Return a schedule, or raise InputError with the nearest name."""
+        return self._read(name)[0]
+
+    def _read(self, name: str) -> tuple[ScheduleRecord, str]:
+        key = f"specs/{name}.json"
+        try:
+            while True:
+                generation = self._store.stat(key).generation
+                # Another process may replace it between the two requests.
+                with suppress(ConflictError):
+                    data = bytes(self._store.get(key, generation=generation))
+                    return _decoded(ScheduleRecord, data, key), generation
+        except (MissingError, InputError) as error:
+            if isinstance(error, CorruptRunError):
+                raise
+            names = self.names()
+            near = nearest(name, names) if names else "There is none. Next: podlift schedule create."
+            raise InputError(f"No such schedule below {self.root!r}. Received: {name!r}. {near}") from None
+
+    def find(self, name: str) -> ScheduleRecord | None:
+        return self.read(name) if name in self.names() else None
+
+    def add(self, record: ScheduleRecord) -> bool:
+        """Create a schedule; False if there is one of its name."""
+        return create(self._store, f"specs/{record.spec.name}.json", _encoded(record))
+
+    def change(self, name: str, **fields: object) -> ScheduleRecord:
+        """Change fields of a schedule, whatever other processes change at the same time."""
+        while True:
+            before, generation = self._read(name)
+            after = replace(before, **fields)  # type: ignore[arg-type]
+            try:
+                self._store.swap(f"specs/{name}.json", [_encoded(after)], expected=generation)
+            except ConflictError:
+                continue
+            return after
+
+    def delete(self, record: ScheduleRecord) -> None:
+        """Remove a schedule and its records; its runs stay."""
+        name = record.spec.name
+        prefixes = (f"specs/{name}.json", f"plans/{name}/", f"slots/{name}/")
+        for key in [stat.key for prefix in prefixes for stat in self._store.list(prefix)]:
+            try:
+                self._store.delete(key)
+            except MissingError:
+                continue
+
+    def put_plan(self, name: str, plan: Plan) -> str:
+        """Store a plan and return its key."""
+        data = plan.to_json().encode()
+        key = f"plans/{name}/{ids.digest_of(data)}"
+        create(self._store, key, data)
+        return key
+
+    def plan(self, record: ScheduleRecord) -> Plan:
+        data = bytes(self._store.get(record.plan))
+        return Plan.from_json(data, f"{RootPaths(self.root).schedules}/{record.plan}", root=self.root)
+
+    def keys(self, record: ScheduleRecord, days: Iterable[str] = ("",)) -> list[str]:
+        """Return the names of the records of slots in order, of all days or of some."""
+        prefix = _slots(record)
+        folders = [f"{prefix}{day}/" if day else prefix for day in days]
+        return [stat.key.removeprefix(prefix) for folder in folders for stat in self._store.list(folder)]
+
+    def slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
+        where = _slots(record) + key
+        return replace(_decoded(SlotRecord, bytes(self._store.get(where)), where), key=key)
+
+    def take(self, record: ScheduleRecord, slot: SlotRecord) -> bool:
+        """Create the record of a slot; False if another process did."""
+        return create(self._store, _slots(record) + slot.key, _encoded(slot))
+
+    def update(self, record: ScheduleRecord, before: SlotRecord, after: SlotRecord) -> bool:
+        """Replace the record of a slot unless another process has changed it."""
+        where = _slots(record) + before.key
+        try:
+            generation = self._store.stat(where).generation
+            found = _decoded(SlotRecord, bytes(self._store.get(where, generation=generation)), where)
+            if replace(found, key=before.key) != before:
+                return False
+            self._store.swap(where, [_encoded(after)], expected=generation)
+        except (ConflictError, MissingError):
+            return False
+        return True
+
+
+def _slots(record: ScheduleRecord) -> str:
+    return f"slots/{record.spec.name}/{record.id}/"
+
+
+def _encoded(record: ScheduleRecord | SlotRecord) -> bytes:
+    data: Mapping[str, object] = {name: value for name, value in asdict(record).items() if name != "key"}
+    return json.dumps(data, sort_keys=True).encode()
+
+
+def _decoded(kind: type[_T], data: bytes, where: str) -> _T:
+    try:
+        return decode(kind, json.loads(data))
+    except (ValueError, TypeError) as error:
+        raise CorruptRunError(f"The record {where!r} of a schedule is damaged: {error}. Nothing was changed.") from None

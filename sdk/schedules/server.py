@@ -1,0 +1,438 @@
+"""Starts what is due: the loop of `podlift schedule serve`, and a single firing for `podlift schedule run`.
+
+A slot is taken by creating its record, so that any number of servers start one run. The run's id follows from the slot, so
+that a server that takes over from a killed one finds what that one has started. Everything is read again from the root: a
+server has no state that matters.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+
+from ..clock import Clock
+from ..errors import PodliftError, RunNotFoundError
+from ..logs import logger
+from ..process import spawn
+from ..spec.plan import Plan
+from ..status import State, Status
+from . import policy, preconditions
+from .firing import LocalRuns, Runs, plan_of, url_of
+from .notices import Notice, Notifier
+from .records import (
+    RUNNING,
+    SKIPPED,
+    TAKEN,
+    WAITING,
+    Book,
+    ScheduleRecord,
+    SlotRecord,
+    instant_of,
+    key_of,
+    run_id_of,
+)
+
+_log = logger("schedules")
+POLL_S = 5.0
+# A server on another machine that holds a slot for longer than this is taken for dead.
+LEASE_S = 600.0
+# Of older slots, only open ones matter; records are searched back to this number.
+_REMEMBERED = 400
+# Missed slots beyond this number share one record.
+_MOST_MISSED = 500
+_MOST_RESUMES = 3
+_FAILED = (State.FAILED.value, State.LOST.value)
+
+
+@dataclass
+class Memory:
+    """The newest records of one schedule, by their keys."""
+
+    records: dict[str, SlotRecord] = field(default_factory=dict)
+    last: datetime | None = None  # newest regular slot with a record
+
+    def add(self, record: SlotRecord) -> None:
+        self.records[record.key] = record
+        if record.cause != "manual":
+            last = instant_of(record.key)
+            self.last = max(self.last or last, last)
+        if len(self.records) > _REMEMBERED:
+            kept = {self.success.key} if self.success else set()
+            old = min((key for key, each in self.records.items() if not each.is_open and key not in kept), default=None)
+            self.records.pop(old or "", None)
+
+    def references(self) -> dict[str, str]:
+        """Return the fields of a new record that refer to older ones."""
+        success, going_on = self.success, self.open
+        return {"earlier": going_on[-1].key if going_on else "", "success": success.key if success else ""}
+
+    @property
+    def newest_first(self) -> list[SlotRecord]:
+        return [self.records[key] for key in sorted(self.records, reverse=True)]
+
+    @property
+    def open(self) -> list[SlotRecord]:
+        return [record for record in reversed(self.newest_first) if record.is_open]
+
+    @property
+    def success(self) -> SlotRecord | None:
+        return next((record for record in self.newest_first if record.state == State.SUCCEEDED.value), None)
+
+
+class Server:
+    """Serves the schedules of a root. Several servers of one root are harmless."""
+
+    def __init__(self, root: str, clock: Clock, runs: Runs | None = None, notifier: Notifier | None = None) -> None:
+        self._book, self._clock = Book(root), clock
+        self._root = root
+        self._runs: Runs = runs or LocalRuns(clock)
+        self._notifier = notifier or Notifier(clock)
+        self._holder = f"{spawn.identity(os.getpid())} {secrets.token_hex(4)}"
+        self._memories: dict[str, Memory] = {}
+        self._busy = (0.0, 0.0)
+        self._warned: dict[str, str] = {}
+
+    def serve(self) -> None:
+        """Start what is due, until the process ends."""
+        while True:
+            due = self.tick()
+            self._clock.sleep(max(0.0, min(due - self._clock.now(), POLL_S)))
+
+    def tick(self) -> float:
+        """Do once what is due now, and return the unix time of the next slot."""
+        begin, due = self._clock.now(), float("inf")
+        for name in self._names():
+            try:
+                due = min(due, self._tick(self._book.read(name), begin))
+            except (PodliftError, OSError) as error:
+                self._warn(name, error)
+        self._busy = (begin, self._clock.now())
+        return due
+
+    def _names(self) -> list[str]:
+        try:
+            return self._book.names()
+        except (PodliftError, OSError) as error:
+            self._warn("", error)
+            return []
+
+    def _warn(self, name: str, error: Exception) -> None:
+        """Log what is wrong with a schedule, or with all of them, until something else is."""
+        text = str(error)
+        if self._warned.get(name) != text:
+            self._warned[name] = text
+            _log.warning("%s: %s", f"The schedule {name}" if name else "The schedules", text)
+
+    def fire(self, name: str) -> SlotRecord:
+        """Fire a schedule now, as a slot of its own, and return the record."""
+        schedule, now = self._book.read(name), self._now()
+        memory = self._remembered(schedule, now)
+        self._refresh(schedule, memory)
+        slot = now.astimezone(schedule.spec.slots.zone)
+        key = f"{key_of(now)}-manual-{secrets.token_hex(3)}"
+        return self._fire(schedule, memory, key, slot, "manual") or memory.records[key]
+
+    def record_passed(self, schedule: ScheduleRecord) -> None:
+        """Record the slots so far at which nothing started."""
+        now = self._now()
+        memory = self._remembered(schedule, now)
+        reason = f"paused: {schedule.paused}" if schedule.paused else "missed: no server was there"
+        self.record_skipped(schedule, memory, self._unrecorded(schedule, memory, now), reason)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now(), timezone.utc)
+
+    def _tick(self, schedule: ScheduleRecord, begin: float) -> float:
+        now = datetime.fromtimestamp(begin, timezone.utc)
+        memory = self._remembered(schedule, now)
+        self._refresh(schedule, memory)
+        # A failure may have paused it.
+        schedule = self._book.read(schedule.spec.name)
+        self._start_waiting(schedule, memory)
+        self._serve_due(schedule, memory, now)
+        self._start_waiting(schedule, memory)
+        coming = next(schedule.spec.slots.after(now), None)
+        return coming.timestamp() if coming else float("inf")
+
+    def _remembered(self, schedule: ScheduleRecord, now: datetime) -> Memory:
+        """Return the newest records, with those that other processes have added or changed."""
+        known = self._memories.get(schedule.id)
+        memory = known or self._memories.setdefault(schedule.id, Memory())
+        days = ("",) if known is None else tuple(f"{now - timedelta(days=back):%Y-%m-%d}" for back in (1, 0))
+        keys = self._book.keys(schedule, days)[-_REMEMBERED:]
+        self._read(schedule, memory, [*keys, *(record.key for record in memory.open)])
+        if known is None:
+            found = memory.newest_first
+            self._read(schedule, memory, [key for each in found for key in (each.earlier, each.success) if key])
+        return memory
+
+    def _read(self, schedule: ScheduleRecord, memory: Memory, keys: list[str]) -> None:
+        for key in dict.fromkeys(keys):
+            if key not in memory.records or memory.records[key].is_open:
+                memory.add(self._book.slot(schedule, key))
+
+    # --- Slots that are due ----------------------------------------------------------------------------------------------
+
+    def _serve_due(self, schedule: ScheduleRecord, memory: Memory, now: datetime) -> None:
+        due = self._unrecorded(schedule, memory, now)
+        if schedule.paused:
+            self.record_skipped(schedule, memory, due, f"paused: {schedule.paused}")
+            return
+        late = [slot for slot in due if self._is_late(slot, now)]
+        chosen = policy.caught_up(schedule.spec.missed, late)
+        self.record_skipped(schedule, memory, late[:-1] if chosen else late, "missed: no server was there")
+        for slot in due:
+            if slot is chosen:
+                self._fire(schedule, memory, key_of(slot), slot, "catch_up")
+            elif slot not in late:
+                self._fire(schedule, memory, key_of(slot), slot, "schedule")
+
+    def _unrecorded(self, schedule: ScheduleRecord, memory: Memory, now: datetime) -> list[datetime]:
+        since = datetime.fromtimestamp(schedule.since, timezone.utc)
+        last = max(since, memory.last or since)
+        return list(schedule.spec.slots.between(last + timedelta(seconds=1), now + timedelta(microseconds=1)))
+
+    def _is_late(self, slot: datetime, now: datetime) -> bool:
+        begin, end = self._busy
+        return (now - slot).total_seconds() > policy.LATE_S and not begin <= slot.timestamp() <= end
+
+    def record_skipped(self, schedule: ScheduleRecord, memory: Memory, slots: list[datetime], reason: str) -> None:
+        """Record slots at which nothing was started."""
+        many = slots[: -_MOST_MISSED + 1] if len(slots) > _MOST_MISSED else []
+        rest = slots[len(many) :]
+        if many:
+            reasons = f"{reason} ({len(many)} slots until {many[-1].isoformat()})"
+            self._skip(schedule, memory, self._record(many[-1], SKIPPED, reason=reasons, count=len(many)))
+        for slot in rest:
+            self._skip(schedule, memory, self._record(slot, SKIPPED, reason=reason), quiet=reason.startswith("paused"))
+
+    def _record(self, slot: datetime, state: str, *, reason: str, count: int = 1) -> SlotRecord:
+        now = self._clock.now()
+        return SlotRecord(
+            key=key_of(slot), slot=slot.isoformat(), state=state, reason=reason, taken=now, ended=now, count=count
+        )
+
+    def _skip(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, *, quiet: bool = False) -> None:
+        record = replace(record, **memory.references())  # type: ignore[arg-type]
+        if self._book.take(schedule, record):
+            memory.add(record)
+            if not quiet:
+                self._skipped(schedule, memory, record)
+        else:
+            memory.add(self._book.slot(schedule, record.key))
+
+    # --- One firing ------------------------------------------------------------------------------------------------------
+
+    def _fire(
+        self, schedule: ScheduleRecord, memory: Memory, key: str, slot: datetime, cause: str
+    ) -> SlotRecord | None:
+        """Take a slot and start its run; None if another process has taken it."""
+        now = self._clock.now()
+        record = SlotRecord(
+            key=key,
+            slot=slot.isoformat(),
+            state=TAKEN,
+            cause=cause,
+            run=run_id_of(schedule, key, slot),
+            holder=self._holder,
+            expires=now + LEASE_S,
+            taken=now,
+            **memory.references(),  # type: ignore[arg-type]
+        )
+        if not self._book.take(schedule, record):
+            memory.add(self._book.slot(schedule, key))
+            return None
+        memory.add(record)
+        return self._proceed(schedule, memory, record)
+
+    def _proceed(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord:
+        """Decide what becomes of a slot that this server holds."""
+        others = [each for each in memory.open if each.key != record.key]
+        active = [each for each in others if each.state != WAITING]
+        waiting = [each for each in others if each.state == WAITING]
+        decision = policy.decide(schedule.spec.overlap, active=bool(active), waiting=bool(waiting))
+        if decision == "start":
+            return self._start(schedule, memory, record)
+        if decision == "skip":
+            earlier = (active or waiting)[-1]
+            why = f"overlap: the run {earlier.run} goes on" if active else f"overlap: the slot {earlier.slot} waits"
+            return self._end(schedule, memory, record, SKIPPED, why)
+        if decision == "replace":
+            for each in waiting:
+                self._end(schedule, memory, each, SKIPPED, f"overlap: replaced by {record.slot}")
+            for each in active:
+                self._cancel(each)
+        return self._changed(
+            schedule, memory, record, state=WAITING, reason=f"waits for {active[-1].run}" if active else ""
+        )
+
+    def _cancel(self, record: SlotRecord) -> None:
+        with suppress(PodliftError):
+            self._runs.cancel(url_of(self._root, record))
+
+    def _start(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord:
+        """Check the preconditions and start the run."""
+        success = memory.success
+        try:
+            plan = plan_of(
+                self._book.plan(schedule), schedule, record.key, record.moment, success.moment if success else None
+            )
+            reason, seen = preconditions.unmet(schedule.spec.when, self._firing(schedule, record, plan, success))
+            if reason:
+                return self._end(schedule, memory, record, SKIPPED, reason)
+            self._runs.submit(plan)
+        except (PodliftError, OSError) as error:
+            return self._end(
+                schedule, memory, record, State.FAILED.value, f"not started: {' '.join(str(error).split())}"
+            )
+        _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
+        return self._changed(schedule, memory, record, state=RUNNING, reason="", started=self._clock.now(), data=seen)
+
+    def _firing(
+        self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, success: SlotRecord | None
+    ) -> preconditions.Firing:
+        return preconditions.Firing(
+            plan=plan,
+            schedule=schedule.spec.name,
+            slot=record.slot,
+            now=self._clock.now(),
+            success=success.slot if success else "",
+            success_ended=success.ended if success else None,
+            success_data=success.data if success else {},
+        )
+
+    def _start_waiting(self, schedule: ScheduleRecord, memory: Memory) -> None:
+        waiting = [record for record in memory.open if record.state == WAITING]
+        if waiting and len(waiting) == len(memory.open) and not schedule.paused:
+            held = self._hold(schedule, memory, waiting[0])
+            if held is not None:
+                self._start(schedule, memory, held)
+
+    # --- Runs that go on -------------------------------------------------------------------------------------------------
+
+    def _refresh(self, schedule: ScheduleRecord, memory: Memory) -> None:
+        """Record the ends of runs, and take over what killed servers have left."""
+        for record in memory.open:
+            if record.state == TAKEN and self._is_abandoned(record):
+                held = self._hold(schedule, memory, record)
+                if held is not None:
+                    _log.warning(
+                        "The schedule %s: the slot %s was left by a killed server", schedule.spec.name, record.slot
+                    )
+                    self._proceed(schedule, memory, held)
+            elif record.state == RUNNING:
+                self._follow(schedule, memory, record)
+
+    def _is_abandoned(self, record: SlotRecord) -> bool:
+        identity = record.holder.partition(" ")[0]
+        dead = spawn.same_machine(identity) and not spawn.alive(identity)
+        return dead or self._clock.now() > record.expires
+
+    def _hold(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord | None:
+        """Take a slot over; None if another server was faster."""
+        held = replace(record, state=TAKEN, holder=self._holder, expires=self._clock.now() + LEASE_S)
+        if not self._book.update(schedule, record, held):
+            return None
+        memory.add(held)
+        return held
+
+    def _follow(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
+        try:
+            status = self._runs.status(url_of(self._root, record))
+        except RunNotFoundError:
+            self._end(schedule, memory, record, State.LOST.value, "the run was removed")
+            return
+        if not status.state.terminal:
+            return
+        if status.state in (State.LOST, State.CHECKPOINTED) and record.resumes < _MOST_RESUMES:
+            with suppress(PodliftError):
+                record = self._changed(schedule, memory, record, resumes=record.resumes + 1)
+                self._runs.resume(url_of(self._root, record))
+                return
+        reason = status.reason.value if status.failure is None else f"{status.reason.value}: {status.failure.message}"
+        self._end(schedule, memory, record, status.state.value, reason, status)
+
+    # --- Records and notices ---------------------------------------------------------------------------------------------
+
+    def _changed(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, **fields: object) -> SlotRecord:
+        return self._swapped(schedule, memory, record, **fields)[0]
+
+    def _swapped(
+        self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, **fields: object
+    ) -> tuple[SlotRecord, bool]:
+        """Change the record of a slot; if another server was faster, return its record, which counts, and False."""
+        after = replace(record, **fields)  # type: ignore[arg-type]
+        mine = self._book.update(schedule, record, after)
+        if not mine:
+            after = self._book.slot(schedule, record.key)
+        memory.add(after)
+        return after, mine
+
+    def _end(
+        self,
+        schedule: ScheduleRecord,
+        memory: Memory,
+        record: SlotRecord,
+        state: str,
+        reason: str,
+        status: Status | None = None,
+    ) -> SlotRecord:
+        ended = status.since if status and status.since else self._clock.now()
+        run = record.run if status or record.started else ""
+        after, mine = self._swapped(schedule, memory, record, state=state, reason=reason, ended=ended, run=run)
+        if not mine:
+            return after
+        _log.info("The schedule %s: the slot %s: %s %s", schedule.spec.name, record.slot, state, reason)
+        if state == SKIPPED:
+            self._skipped(schedule, memory, after)
+        elif state in _FAILED:
+            self._failed(schedule, memory, after)
+        return after
+
+    def _skipped(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
+        count = 0
+        for each in memory.newest_first:
+            if each.state != SKIPPED:
+                break
+            count += 1
+        if schedule.spec.notify_skips and count % schedule.spec.notify_skips == 0:
+            self._notify(
+                schedule, record, "skipped", f"{count} slots in a row were skipped; the last one: {record.reason}"
+            )
+
+    def _failed(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
+        self._notify(schedule, record, "failed", f"the slot {record.slot} failed: {record.reason}")
+        most = schedule.spec.pause_after_failures
+        failures = sum(1 for _ in self._failures(schedule, memory))
+        if most and failures >= most and not schedule.paused:
+            why = f"{failures} failures in a row"
+            self._book.change(schedule.spec.name, paused=why)
+            self._notify(
+                schedule, record, "paused", f"paused after {why}. Next: podlift schedule resume {schedule.spec.name}"
+            )
+
+    def _failures(self, schedule: ScheduleRecord, memory: Memory) -> Iterator[SlotRecord]:
+        """Yield the newest ended records that failed, back to one that succeeded."""
+        for record in memory.newest_first:
+            if record.state == State.SUCCEEDED.value or (
+                (record.ended or 0.0) < schedule.resumed and not record.is_open
+            ):
+                return
+            if record.state in _FAILED:
+                yield record
+
+    def _notify(self, schedule: ScheduleRecord, record: SlotRecord, event: str, text: str) -> None:
+        notice = Notice(
+            schedule=schedule.spec.name,
+            event=event,
+            slot=record.slot,
+            state=record.state,
+            reason=record.reason,
+            run=record.run,
+            text=f"podlift schedule {schedule.spec.name}: {text}",
+        )
+        self._notifier.send(schedule.spec.notify, notice)

@@ -1,0 +1,197 @@
+"""`podlift schedule`: created, changed, listed, fired, pruned; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from support import needs, until
+
+import sdk
+from sdk.upkeep import prune
+
+needs("cronsim")
+CRON = ("--cron", "0 3 * * 1", "--time-zone", "Europe/Berlin")
+
+
+@pytest.fixture(autouse=True)
+def in_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODLIFT_ROOT", str(root))
+
+
+def the_json(shown):
+    assert shown.code == 0, shown.stderr
+    return json.loads(shown.stdout)
+
+
+def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, write) -> None:
+    write("train.py", "print(1)")
+    words = ("schedule", "create", "weekly", "train.py", *CRON, "--json")
+    (made,) = the_json(here(*words))
+    assert made["outcome"] == "created" and len(made["next"]) == 5
+    assert made["next"][0].endswith(("T03:00:00+01:00", "T03:00:00+02:00"))
+    (same,) = the_json(here(*words))
+    assert (same["outcome"], same["changes"]) == ("unchanged", [])
+    write("train.py", "print(2)")
+    (other,) = the_json(here(*words, "--overlap", "queue", "--", "--lr", "0.1"))
+    assert other["outcome"] == "changed" and other["bundle"] != made["bundle"]
+    assert {"~ overlap: 'skip' -> 'queue'", "code: ~ train.py"} <= set(other["changes"])
+    assert any("--lr" in change for change in other["changes"])
+    (listed,) = the_json(here("schedule", "list", "--json"))
+    assert (listed["name"], listed["state"], listed["last"]) == ("weekly", "active", None)
+    shown = here("schedule", "show", "weekly").stdout
+    assert "overlap    queue" in shown and "train.py --lr 0.1" in shown
+    assert here("schedule", "delete", "weekly").code == 0
+    assert the_json(here("schedule", "list", "--json")) == []
+
+
+def test_a_dry_run_shows_the_next_slots_and_writes_nothing(here, write, root: Path) -> None:
+    write("train.py", "print(1)")
+    shown = here(
+        "schedule", "create", "weekly", "train.py", "--cron", "30 2 * * *", "--time-zone", "Europe/Berlin", "--dry-run"
+    )
+    assert shown.code == 0 and shown.stdout.count("fires ") == 5
+    assert "exists twice" in shown.stderr and "nearest safe hour is 3" in shown.stderr
+    assert not root.exists()
+
+
+def test_a_schedule_pauses_and_a_named_one_is_simulated(here, write) -> None:
+    write("train.py", "print(1)")
+    here("schedule", "create", "weekly", "train.py", *CRON)
+    assert here("schedule", "pause", "weekly").code == 0
+    shown = the_json(here("schedule", "show", "weekly", "--json"))
+    assert (shown["state"], shown["paused"], shown["next"]) == ("paused", "by hand", [])
+    assert here("schedule", "check", "weekly").code == 0
+    assert "fires next at" in here("schedule", "resume", "weekly").stderr
+    span = ("--from", "2027-01-01", "--to", "2028-01-01", "--json")
+    slots = the_json(here("schedule", "simulate", "weekly", *span))
+    assert len(slots) == 52 and slots[0]["slot"] == "2027-01-04T03:00:00+01:00"
+
+
+def test_a_file_creates_several_schedules_or_none(here, write) -> None:
+    write("jobs/train.py", "print(1)")
+    file = write(
+        "jobs/schedules.toml",
+        """
+        [daily]
+        entry = "train.py"
+        cron = "0 3 * * *"
+        args = ["--day", "{slot:%d}"]
+        [weekly]
+        entry = "train.py"
+        cron = "0 4 * * 1"
+        time_zone = "America/New_York"
+        workers = 2
+        when = "older_than(20h)"
+        """,
+    )
+    assert [made["outcome"] for made in the_json(here("schedule", "apply", str(file), "--json"))] == ["created"] * 2
+    assert [made["outcome"] for made in the_json(here("schedule", "apply", str(file), "--json"))] == ["unchanged"] * 2
+    file.write_text('[one]\nentri = "train.py"\ncron = "0 3 * * *"\n[two]\nentry = "train.py"\ncron = "0 3 * *"\n')
+    shown = here("schedule", "apply", str(file))
+    assert shown.code == 2
+    for text in (
+        "one: unknown key 'entri'. Did you mean 'entry'?",
+        "one: entry is missing",
+        "two: cron: expected five fields",
+    ):
+        assert text in shown.stderr
+    assert [each["name"] for each in the_json(here("schedule", "list", "--json"))] == ["daily", "weekly"]
+
+
+def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(here, write, root: Path) -> None:
+    write("train.py", "print(1)")
+    shown = here(
+        "schedule", "create", "weekly", "train.py", "--cron", "0 3 * * MO", "--overlap", "ski", "--when", "data_change(rows)",
+        "--notify", "https://hooks.example.com/secret", "--backend", "vertex",
+    )  # fmt: skip
+    assert shown.code == 2
+    for text in (
+        "Did you mean 'MON'?", "Did you mean 'skip'?", "Did you mean 'data_changed'?", "webhook:NAME",
+        "Schedules run on this machine so far. Received: backend='vertex'.",
+    ):  # fmt: skip
+        assert text in shown.stderr
+    assert "secret\n" not in shown.stderr and "hooks.example" not in shown.stderr
+    assert not root.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ("--when", "data_changed(rows)", "--input", "row=train.py"),
+            "data_changed(rows): no such input. Did you mean 'row'?",
+        ),
+        (("--when", "min_new_examples(rows)"), "Expected: min_new_examples(INPUT, N)"),
+        (("--when", "trane:ready"), "the packaged code has no such module. Did you mean 'train'?"),
+        (("--", "{slots}"), "Unknown template. Received: '{slots}'"),
+    ],
+)
+def test_what_a_schedule_refers_to_must_exist(here, write, words: tuple[str, ...], sentence: str) -> None:
+    write("train.py", "print(1)")
+    shown = here("schedule", "create", "weekly", "train.py", *CRON, *words)
+    assert shown.code == 2 and sentence in shown.stderr
+
+
+def test_an_unknown_schedule_gets_the_nearest_one(here, write) -> None:
+    write("train.py", "print(1)")
+    assert "There is none. Next: podlift schedule create." in here("schedule", "show", "x").stderr
+    here("schedule", "create", "weekly", "train.py", *CRON)
+    assert "Received: 'wekly'. Did you mean 'weekly'?" in here("schedule", "history", "wekly").stderr
+    assert "Did you mean: podlift schedule pause?" in here("schedule", "pose", "weekly").stderr
+
+
+def test_a_program_schedules_itself_by_name_and_prune_keeps_the_code_of_a_schedule(write, root: Path) -> None:
+    write("train.py", "print(1)")
+    made = sdk.schedule("train.py", name="weekly", cron="0 3 * * 1", time_zone="Europe/Berlin", max_cost_usd=3)
+    assert len(made.next(3)) == 3 and made.plan.job.limits.max_cost_usd == 3
+    assert sdk.schedule(sdk.Job("train.py"), name="daily", cron="0 3 * * *").name == "daily"
+    with pytest.raises(sdk.InputError, match="cannot be imported by name"):
+        sdk.schedule("train.py", name="other", cron="0 3 * * *", when=[lambda firing: True])
+    (bundle,) = (root / "bundles").iterdir()
+    os.utime(bundle, (0, 0))
+
+    def pruned() -> list[str]:
+        return [item.kind for item in prune.find(root, older_than_s=0, keep=0, now=time.time()).items]
+
+    assert pruned() == []
+    made.delete()
+    assert pruned() == []
+    sdk.Schedule("daily").delete()
+    assert pruned() == ["bundle"]
+
+
+def test_a_server_killed_between_lock_and_submit_starts_the_slot_once_after_its_restart(
+    podlift, write, root: Path
+) -> None:
+    write("train.py", "import sys; print(sys.argv[1])")
+    write(
+        "ready.py",
+        f"""
+        import os, pathlib, signal
+        def ready(firing):
+            first = pathlib.Path({str(root)!r}, "first")
+            if not first.exists():
+                first.write_text("")
+                os.kill(os.getppid(), signal.SIGKILL)
+            return True
+        """,
+    )
+    created = podlift("schedule", "create", "weekly", "train.py", *CRON, "--when", "ready:ready", "--", "{slot:%Y}")
+    assert created.code == 0, created.stderr
+    assert podlift("schedule", "run", "weekly").code == -signal.SIGKILL
+    schedule = sdk.Schedule("weekly")
+    assert [record.state for record in schedule.history()] == ["TAKEN"]
+    for _ in range(2):
+        served = podlift("schedule", "serve", "--once")
+        assert served.code == 0, served.stderr
+    until(lambda: not schedule.history()[0].is_open, lambda: str(schedule.history()))
+    (record,) = schedule.history()
+    assert (record.state, record.cause) == ("SUCCEEDED", "manual")
+    (run,) = sdk.runs()
+    assert run.id == record.run and run.id.startswith("weekly-20")
+    assert [line.text for line in sdk.attach(run.id).logs()][-1] == str(record.moment.year)

@@ -1,0 +1,422 @@
+"""What a server starts, under a virtual clock and with runs that only exist on paper: no test waits or starts a process."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import FakeClock, needs
+
+import sdk
+from sdk import InputError, Reason, RunNotFoundError, State, Status
+from sdk.schedules.handle import Schedule
+from sdk.schedules.notices import Notice, Notifier
+from sdk.schedules.records import Book, ScheduleRecord, ScheduleSpec, SlotRecord, key_of
+from sdk.schedules.server import LEASE_S, Server
+from sdk.schedules.simulation import Simulation
+from sdk.spec.plan import Plan
+from sdk.storage import posix
+
+needs("cronsim")
+HOUR = 3600.0
+START = datetime(2027, 1, 4, tzinfo=timezone.utc)
+
+
+class PaperRuns:
+    """Runs that take a while on a clock, and end as they are told to."""
+
+    def __init__(self, clock: FakeClock, *, takes_s: float = 60.0) -> None:
+        self.clock, self.takes_s = clock, takes_s
+        self.plans: dict[str, Plan] = {}
+        self.started: dict[str, float] = {}
+        self.ends: dict[str, tuple[float, State]] = {}
+        self.outcome: Callable[[Plan], State] = lambda plan: State.SUCCEEDED
+        self.resumed: list[str] = []
+        self.killed = False
+
+    def submit(self, plan: Plan) -> None:
+        if self.killed:
+            raise KeyboardInterrupt
+        if plan.run_id not in self.plans:
+            self.plans[plan.run_id] = plan
+            self.started[plan.run_id] = self.clock.now()
+            self.ends[plan.run_id] = self.clock.now() + self.takes_s, self.outcome(plan)
+
+    def status(self, url: str) -> Status:
+        run = url.rpartition("/")[2]
+        if run not in self.ends:
+            raise RunNotFoundError(f"No such run: {run}.")
+        end, state = self.ends[run]
+        if self.clock.now() < end:
+            return Status(state=State.RUNNING, reason=Reason.TRAINING)
+        return Status(state=state, reason=Reason.DONE if state is State.SUCCEEDED else Reason.USER_ERROR, since=end)
+
+    def cancel(self, url: str) -> None:
+        self.ends[url.rpartition("/")[2]] = self.clock.now() + 10, State.CANCELLED
+
+    def resume(self, url: str) -> None:
+        run = url.rpartition("/")[2]
+        self.resumed.append(run)
+        self.ends[run] = self.clock.now() + self.takes_s, State.SUCCEEDED
+
+
+@dataclass
+class World:
+    """A root with schedules of one small program, a clock, and servers."""
+
+    root: str
+    template: Plan
+    clock: FakeClock
+    runs: PaperRuns
+    posts: list[dict[str, str]] = field(default_factory=list)
+
+    def add(self, **fields: object) -> ScheduleRecord:
+        spec = ScheduleSpec(**{"name": "each", "cron": "0 * * * *", "folder": self.root, **fields})  # type: ignore[arg-type]
+        book, plan = Book(self.root), replace(self.template, root=self.root)
+        now = self.clock.now()
+        key = book.put_plan(spec.name, plan)
+        record = ScheduleRecord(id=spec.name, spec=spec, bundle=plan.code.digest, plan=key, created=now, since=now)
+        assert book.add(record)
+        return record
+
+    def server(self) -> Server:
+        notifier = Notifier(self.clock, {"HOOK": "https://hooks.invalid/secret"}, self._post)
+        # In this process: what is sent is there at once.
+        notifier.send = lambda targets, notice: [notifier.deliver(each, notice) for each in targets] and []  # type: ignore
+        return Server(self.root, self.clock, self.runs, notifier)
+
+    def _post(self, url: str, data: bytes) -> None:
+        self.posts.append(json.loads(data))
+
+    def advance(self, server: Server, hours: float) -> None:
+        """Serve for a while, as `serve` does."""
+        end = self.clock.now() + hours * HOUR
+        while self.clock.now() < end:
+            due = server.tick()
+            # Nothing happens between these moments.
+            moments = [due, end, *(moment for moment, _ in self.runs.ends.values() if moment > self.clock.now())]
+            self.clock.time = max(self.clock.now() + 0.5, min(moments))
+        server.tick()
+
+    def history(self, name: str = "each") -> list[SlotRecord]:
+        book = Book(self.root)
+        record = book.read(name)
+        return [book.slot(record, key) for key in book.keys(record)]
+
+    def shown(self) -> list[str]:
+        """Each slot's hour and what became of it."""
+        found = []
+        for record in self.history():
+            start = self.runs.started.get(record.run)
+            hour = (record.moment - START) / timedelta(hours=1)
+            at = "" if start is None else f" at {(start - START.timestamp()) / HOUR:g}"
+            found.append(f"{hour:g} {record.state}{at}")
+        return found
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "train.py").write_text("print(1)\n")
+    args = ["--day", "{slot:%d}", "--since", "{previous_success}"]
+    return sdk.plan(folder / "train.py", root=folder / "root", name="each", args=args)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_disk() -> Iterator[None]:
+    """What survives a loss of power is tested with the store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(posix, "sync_file", lambda handle: None)
+        patch.setattr(posix, "sync_folder", lambda folder: None)
+        yield
+
+
+@pytest.fixture
+def world(tmp_path: Path, template: Plan) -> World:
+    clock = FakeClock(START.timestamp() - 60)
+    return World(str(tmp_path), template, clock, PaperRuns(clock))
+
+
+def test_each_firing_is_a_run_of_its_own_with_an_id_from_its_slot(world: World) -> None:
+    world.add(time_zone="Europe/Berlin")
+    world.advance(world.server(), 3)
+    assert world.shown() == ["0 SUCCEEDED at 0", "1 SUCCEEDED at 1", "2 SUCCEEDED at 2"]
+    runs = [record.run for record in world.history()]
+    assert [run[:-7] for run in runs] == ["each-20270104t010000", "each-20270104t020000", "each-20270104t030000"]
+    assert list(world.runs.plans) == runs
+    # The first has no success before it.
+    assert [plan.code.argv[1:] for plan in world.runs.plans.values()] == [
+        ["04", "--since", ""],
+        ["04", "--since", "2027-01-04T01:00:00+01:00"],
+        ["04", "--since", "2027-01-04T02:00:00+01:00"],
+    ]
+    assert all(plan.job.args == plan.code.argv for plan in world.runs.plans.values())
+
+
+@pytest.mark.parametrize(
+    ("overlap", "expected"),
+    [
+        ("skip", ["0 SUCCEEDED at 0", "1 SKIPPED", "2 SUCCEEDED at 2", "3 SKIPPED"]),
+        ("allow", ["0 SUCCEEDED at 0", "1 SUCCEEDED at 1", "2 SUCCEEDED at 2", "3 RUNNING at 3"]),
+        ("queue", ["0 SUCCEEDED at 0", "1 SUCCEEDED at 1.5", "2 RUNNING at 3", "3 WAITING"]),
+        ("replace", ["0 CANCELLED at 0", "1 CANCELLED at 1.00278", "2 CANCELLED at 2.00278", "3 RUNNING at 3.00278"]),
+    ],
+)
+def test_a_slot_whose_predecessor_goes_on(world: World, overlap: str, expected: list[str]) -> None:
+    world.runs.takes_s = 1.5 * HOUR
+    world.add(overlap=overlap)
+    world.advance(world.server(), 3.6)
+    assert world.shown() == expected
+
+
+def test_slots_without_a_server_are_missed_or_the_last_one_is_caught_up(world: World) -> None:
+    world.add()
+    world.add(name="late", missed="catch_up_last")
+    world.advance(world.server(), 1)
+    world.clock.time += 3 * HOUR + 600
+    world.advance(world.server(), 0.5)
+    assert world.shown() == ["0 SUCCEEDED at 0", "1 SKIPPED", "2 SKIPPED", "3 SKIPPED", "4 SKIPPED"]
+    late = world.history("late")
+    assert [record.state for record in late] == ["SUCCEEDED", *["SKIPPED"] * 3, "SUCCEEDED"]
+    assert [record.cause for record in late] == [*["schedule"] * 4, "catch_up"]
+    assert all(record.reason.startswith("missed") for record in late[1:4])
+
+
+def test_resuming_never_fires_at_once_and_the_slots_of_the_pause_are_recorded(world: World) -> None:
+    world.add(missed="catch_up_last")
+    schedule, server = Schedule("each", root=world.root, clock=world.clock), world.server()
+    world.advance(server, 1)
+    schedule.pause()
+    world.advance(server, 2)
+    # Also those that no server saw.
+    world.clock.time += 2 * HOUR
+    schedule.resume()
+    world.advance(world.server(), 1)
+    states = [record.state for record in world.history()]
+    assert states == ["SUCCEEDED", *["SKIPPED"] * 4, "SUCCEEDED"]
+    assert {record.reason for record in world.history()[1:5]} == {"paused: by hand"}
+
+
+def test_of_24_racing_deliveries_of_one_slot_one_run_starts(world: World) -> None:
+    world.add()
+    servers = [world.server() for _ in range(24)]
+    world.clock.time = START.timestamp() + 1
+    with ThreadPoolExecutor(24) as pool:
+        list(pool.map(lambda server: server.tick(), servers))
+    assert len(world.runs.plans) == 1
+    assert world.shown() == ["0 RUNNING at 0.000277778"]
+
+
+def test_a_server_killed_between_the_lock_and_the_submit_starts_the_slot_once_after_its_restart(world: World) -> None:
+    world.add()
+    world.clock.time = START.timestamp()
+    world.runs.killed = True
+    with pytest.raises(KeyboardInterrupt):
+        world.server().tick()
+    assert [record.state for record in world.history()] == ["TAKEN"]
+    world.runs.killed = False
+    world.server().tick()
+    # This process still lives, so that its lease counts.
+    assert world.runs.plans == {}
+    world.clock.time += LEASE_S + 1
+    for _ in range(3):
+        world.server().tick()
+    assert len(world.runs.plans) == 1
+    assert [record.state for record in world.history()] == ["SUCCEEDED"] or world.history()[0].state == "RUNNING"
+
+
+def test_a_restarted_server_neither_starts_a_slot_again_nor_forgets_its_run(world: World) -> None:
+    world.add()
+    for _ in range(4):
+        world.advance(world.server(), 0.5)
+    assert world.shown() == ["0 SUCCEEDED at 0", "1 SUCCEEDED at 1"]
+
+
+def test_a_lost_firing_resumes_its_own_run_a_few_times(world: World) -> None:
+    world.runs.outcome = lambda plan: State.LOST
+    world.add()
+    world.advance(world.server(), 0.5)
+    assert world.runs.resumed == list(world.runs.plans)
+    assert world.shown() == ["0 SUCCEEDED at 0"]
+
+
+def test_failures_pause_a_schedule_and_are_notified(world: World) -> None:
+    world.runs.outcome = lambda plan: State.FAILED
+    world.add(notify=("webhook:HOOK",), pause_after_failures=2)
+    server = world.server()
+    world.advance(server, 4)
+    assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED", "SKIPPED"]
+    assert [post["event"] for post in world.posts] == ["failed", "failed", "paused"]
+    assert "podlift schedule resume each" in world.posts[-1]["text"]
+    assert Schedule("each", root=world.root, clock=world.clock).problems()[0] == "it is paused: 2 failures in a row"
+    # The failures before a resume do not count again.
+    Schedule("each", root=world.root, clock=world.clock).resume()
+    world.advance(server, 1)
+    assert Book(world.root).read("each").paused == ""
+
+
+def test_repeated_skips_are_notified_and_a_webhook_never_ends_a_server(world: World) -> None:
+    world.runs.takes_s = 100 * HOUR
+    world.add(notify=("webhook:HOOK", "webhook:MISSING"), notify_skips=2)
+    server = world.server()
+    world.advance(server, 5)
+    assert [(post["event"], post["slot"]) for post in world.posts] == [
+        ("skipped", "2027-01-04T02:00:00+00:00"), ("skipped", "2027-01-04T04:00:00+00:00"),
+    ]  # fmt: skip
+
+
+def test_a_webhook_is_retried_and_its_url_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    calls, clock = [], FakeClock()
+
+    def post(url: str, data: bytes) -> None:
+        calls.append(clock.now())
+        raise OSError(url)
+
+    notice = Notice(schedule="each", event="failed", slot="", state="FAILED", reason="", run="", text="")
+    Notifier(clock, {"HOOK": "https://hooks.invalid/secret"}, post).deliver("webhook:HOOK", notice)
+    assert calls == [1000.0, 1001.0, 1006.0, 1031.0]
+    assert "webhook:HOOK" in caplog.text and "secret" not in caplog.text
+
+
+@pytest.mark.process
+def test_a_command_gets_the_notice_as_json(tmp_path: Path) -> None:
+    notice = Notice(schedule="each", event="failed", slot="", state="FAILED", reason="why", run="", text="")
+    notifier = Notifier(FakeClock())
+    for thread in notifier.send(
+        (f"command:tee {tmp_path / 'said'}", "command:false", "command:no-such-command"), notice
+    ):
+        thread.join()
+    assert json.loads((tmp_path / "said").read_text())["reason"] == "why"
+
+
+def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(world: World, tmp_path: Path) -> None:
+    data = tmp_path / "rows.csv"
+    data.write_text("a\n")
+    world.add(cron="* * * * *", inputs={"rows": str(data)}, when=("data_changed(rows)",))
+    world.advance(world.server(), 500 / 60)
+    assert len(world.runs.plans) == 1
+    # A server that starts now reads the newest records, and those that they refer to.
+    world.clock.time += 60
+    world.server().tick()
+    assert len(world.runs.plans) == 1
+    assert world.history()[-1].reason.startswith("data_changed(rows)")
+    data.write_text("b\nb\n")
+    world.runs.takes_s = 1000 * HOUR
+    world.advance(world.server(), 450 / 60)
+    world.clock.time += 60
+    world.server().tick()
+    assert len(world.runs.plans) == 2
+    assert world.history()[-1].reason.startswith("overlap")
+
+
+def test_preconditions_skip_a_slot_with_the_reason(world: World, tmp_path: Path) -> None:
+    data = tmp_path / "rows.csv"
+    data.write_text("a\n" * 10)
+    world.add(inputs={"rows": str(data)}, when=("data_changed(rows)",))
+    world.add(name="more", inputs={"rows": str(data)}, when=("min_new_examples(rows, 5)", "older_than(90m)"))
+    server = world.server()
+    world.advance(server, 2)
+    data.write_text("a\n" * 14)
+    world.advance(server, 2)
+    data.write_text("a\n" * 15)
+    world.advance(server, 1)
+    assert [record.state for record in world.history()] == ["SUCCEEDED", "SKIPPED", "SUCCEEDED", "SKIPPED", "SUCCEEDED"]
+    assert world.history()[1].reason == "data_changed(rows): rows is what it was at 2027-01-04T00:00:00+00:00"
+    more = world.history("more")
+    assert [record.state for record in more] == ["SUCCEEDED", "SKIPPED", "SKIPPED", "SKIPPED", "SUCCEEDED"]
+    assert more[2].reason == "min_new_examples(rows, 5): 4 new examples since 2027-01-04T00:00:00+00:00"
+
+
+def test_an_input_that_names_its_slot_is_looked_up_when_the_slot_fires(world: World, tmp_path: Path) -> None:
+    world.add(inputs={"rows": "day-{slot:%H}.csv"})
+    (tmp_path / "day-01.csv").write_text("a\n")
+    world.advance(world.server(), 2)
+    missing, found = world.history()
+    assert missing.state == "FAILED" and missing.run == ""
+    assert "not started: inputs.rows" in missing.reason and "day-00.csv" in missing.reason
+    assert found.state == "SUCCEEDED"
+    assert world.runs.plans[found.run].inputs == {"rows": str(tmp_path / "day-01.csv")}
+
+
+def test_a_manual_firing_is_a_slot_of_its_own(world: World) -> None:
+    world.add()
+    server = world.server()
+    record = server.fire("each")
+    assert (record.state, record.cause) == ("RUNNING", "manual")
+    world.clock.time += 1
+    again = server.fire("each")
+    assert again.state == "SKIPPED" and record.run in again.reason
+    world.advance(server, 1.1)
+    assert [(each.cause, each.state) for each in world.history()] == [
+        ("manual", "SUCCEEDED"), ("manual", "SKIPPED"), ("schedule", "SUCCEEDED"), ("schedule", "SUCCEEDED"),
+    ]  # fmt: skip
+
+
+def test_a_schedule_deleted_and_made_again_has_other_runs(world: World) -> None:
+    first = world.add()
+    world.advance(world.server(), 0.5)
+    Schedule("each", root=world.root, clock=world.clock).delete()
+    assert Book(world.root).names() == []
+    with pytest.raises(InputError, match="There is none"):
+        Schedule("each", root=world.root)
+    assert list(Path(world.root, "schedules").rglob("*.json")) == []
+    assert first.id
+
+
+@settings(max_examples=12)
+@given(
+    overlap=st.sampled_from(["skip", "queue", "allow"]),
+    missed=st.sampled_from(["skip", "catch_up_last"]),
+    hours=st.lists(st.floats(0.1, 4), min_size=3, max_size=10),
+    takes=st.floats(0.1, 5),
+)
+def test_whatever_happens_each_slot_has_one_record_and_at_most_one_run(
+    tmp_path_factory, template, overlap, missed, hours, takes
+) -> None:
+    clock = FakeClock(START.timestamp() - 60)
+    world = World(str(tmp_path_factory.mktemp("root")), template, clock, PaperRuns(clock, takes_s=takes * HOUR))
+    record = world.add(overlap=overlap, missed=missed)
+    for at, span in enumerate(hours):
+        # Served, then not served for a while, by a new server each time.
+        if at % 2:
+            clock.time += span * HOUR
+        else:
+            world.advance(world.server(), span)
+    world.server().tick()
+    found = world.history()
+    slots = list(record.spec.slots.between(START, datetime.fromtimestamp(clock.now(), timezone.utc)))
+    assert [each.moment for each in found] == slots
+    assert sorted(world.runs.plans) == sorted(each.run for each in found if each.started)
+    assert all(each.reason for each in found if each.state == "SKIPPED")
+
+
+@pytest.mark.full
+def test_a_year_of_a_daily_schedule_is_what_was_simulated(world: World) -> None:
+    world.runs.takes_s = 30 * HOUR
+    record = world.add(cron="30 2 * * *", time_zone="America/New_York")
+    world.advance(world.server(), 365 * 24)
+    expected = Simulation(cron=record.spec.slots, durations_s=[30 * HOUR]).run(START, START + timedelta(days=365))
+    found = world.history()
+    assert len(found) == 365
+    assert [(each.slot, each.state != "SKIPPED") for each in found] == [
+        (each.slot.isoformat(), each.action == "fire") for each in expected
+    ]
+
+
+def test_a_year_of_a_daily_schedule_is_listed_quickly(world: World) -> None:
+    record, book = world.add(cron="0 3 * * *"), Book(world.root)
+    for slot in record.spec.slots.between(START, START + timedelta(days=365)):
+        made = SlotRecord(key=key_of(slot), slot=slot.isoformat(), state="SUCCEEDED", run=f"each-{slot:%Y%m%d}-aaaaaa")
+        assert book.take(record, made)
+    begin = time.process_time()
+    found = Schedule("each", root=world.root, clock=world.clock).history(None)
+    assert time.process_time() - begin < 0.5
+    assert len(found) == 365 and found[0].slot > found[-1].slot
