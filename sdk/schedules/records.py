@@ -29,7 +29,9 @@ VERSION = 1
 _STAMP = "%Y%m%dt%H%M%S"
 MAX_NAME = ids.MAX_NAME - len("-20261123t030000")
 _SPEC = re.compile(r"specs/(.+)\.json")
-_KEY = "%Y-%m-%d/%H%M%SZ"
+# A folder for each hour: a server lists those since it last looked.
+_HOUR = "%Y-%m-%dT%H"
+_KEY = f"{_HOUR}/%M%SZ"
 # States of a slot without a run that has ended. The others are those of its run.
 TAKEN, WAITING, RUNNING, SKIPPED = "TAKEN", "WAITING", "RUNNING", "SKIPPED"
 OPEN = (TAKEN, WAITING, RUNNING)
@@ -118,7 +120,12 @@ def key_of(slot: datetime) -> str:
 
 
 def instant_of(key: str) -> datetime:
-    return datetime.strptime(key[: len("2026-11-23/030000Z")], _KEY).replace(tzinfo=timezone.utc)
+    return datetime.strptime(key[: len("2026-11-23T03/0000Z")], _KEY).replace(tzinfo=timezone.utc)
+
+
+def hour_of(moment: datetime) -> str:
+    """Return the folder of the records of an hour."""
+    return moment.astimezone(timezone.utc).strftime(_HOUR)
 
 
 def run_id_of(record: ScheduleRecord, key: str, slot: datetime) -> str:
@@ -197,10 +204,10 @@ class Book:
         data = bytes(self._store.get(record.plan))
         return Plan.from_json(data, f"{RootPaths(self.root).schedules}/{record.plan}", root=self.root)
 
-    def keys(self, record: ScheduleRecord, days: Iterable[str] = ("",)) -> list[str]:
-        """Return the names of the records of slots in order, of all days or of some."""
+    def keys(self, record: ScheduleRecord, hours: Iterable[str] = ("",)) -> list[str]:
+        """Return the names of the records of slots in order, of all hours or of some."""
         prefix = _slots(record)
-        folders = [f"{prefix}{day}/" if day else prefix for day in days]
+        folders = [f"{prefix}{hour}/" if hour else prefix for hour in hours]
         return [stat.key.removeprefix(prefix) for folder in folders for stat in self._store.list(folder)]
 
     def slot(self, record: ScheduleRecord, key: str) -> SlotRecord:

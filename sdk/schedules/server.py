@@ -31,6 +31,7 @@ from .records import (
     Book,
     ScheduleRecord,
     SlotRecord,
+    hour_of,
     instant_of,
     key_of,
     run_id_of,
@@ -42,6 +43,8 @@ POLL_S = 5.0
 LEASE_S = 600.0
 # Of older slots, only open ones matter; records are searched back to this number.
 _REMEMBERED = 400
+_HOUR = timedelta(hours=1)
+_MOST_LISTED = timedelta(hours=48)
 # Missed slots beyond this number share one record.
 _MOST_MISSED = 500
 _MOST_RESUMES = 3
@@ -54,6 +57,7 @@ class Memory:
 
     records: dict[str, SlotRecord] = field(default_factory=dict)
     last: datetime | None = None  # newest regular slot with a record
+    listed: datetime | None = None  # when the records were listed
 
     def add(self, record: SlotRecord) -> None:
         self.records[record.key] = record
@@ -81,6 +85,15 @@ class Memory:
     @property
     def success(self) -> SlotRecord | None:
         return next((record for record in self.newest_first if record.state == State.SUCCEEDED.value), None)
+
+
+def _hours(since: datetime | None, now: datetime) -> list[str]:
+    """Return the folders to list for the records since then; "" stands for all."""
+    if since is None or now - since > _MOST_LISTED:
+        return [""]
+    # A slot may have been recorded a little later than it was.
+    hours = int((now - since) / _HOUR) + 2
+    return [hour_of(now - back * _HOUR) for back in reversed(range(hours))]
 
 
 class Server:
@@ -162,8 +175,8 @@ class Server:
         """Return the newest records, with those that other processes have added or changed."""
         known = self._memories.get(schedule.id)
         memory = known or self._memories.setdefault(schedule.id, Memory())
-        days = ("",) if known is None else tuple(f"{now - timedelta(days=back):%Y-%m-%d}" for back in (1, 0))
-        keys = self._book.keys(schedule, days)[-_REMEMBERED:]
+        keys = self._book.keys(schedule, _hours(memory.listed, now))[-_REMEMBERED:]
+        memory.listed = now
         self._read(schedule, memory, [*keys, *(record.key for record in memory.open)])
         if known is None:
             found = memory.newest_first

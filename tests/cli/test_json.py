@@ -144,3 +144,19 @@ def test_a_simulated_schedule_prints_what_the_page_says(here) -> None:
     assert len(found) == 12
     for each in found:
         agrees("schedule simulate", each)
+
+
+def test_the_verbs_of_a_schedule_print_what_the_page_says(here, write, root: Path) -> None:
+    pytest.importorskip("cronsim")
+    write("train.py", "print(1)")
+    where = ("--root", str(root), "--json")
+    words = ("train.py", "--cron", "0 3 * * *", "--input", "rows={slot}")
+    (made,) = json.loads(here("schedule", "create", "daily", *words, *where).stdout)
+    agrees("schedule create", made)
+    # Its input does not exist: the firing fails before anything is started.
+    fired = here("schedule", "run", "daily", *where)
+    assert fired.code == 1
+    agrees("schedule run", json.loads(fired.stdout))
+    for verb in ("list", "show", "history"):
+        found = json.loads(here("schedule", verb, *(() if verb == "list" else ("daily",)), *where).stdout)
+        agrees(f"schedule {verb}", found[0] if isinstance(found, list) else found)

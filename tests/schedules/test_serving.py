@@ -297,11 +297,14 @@ def test_a_command_gets_the_notice_as_json(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "said").read_text())["reason"] == "why"
 
 
-def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(world: World, tmp_path: Path) -> None:
+def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podlift.schedules.server._REMEMBERED", 10)
     data = tmp_path / "rows.csv"
     data.write_text("a\n")
     world.add(cron="* * * * *", inputs={"rows": str(data)}, when=("data_changed(rows)",))
-    world.advance(world.server(), 500 / 60)
+    world.advance(world.server(), 30 / 60)
     assert len(world.runs.plans) == 1
     # A server that starts now reads the newest records, and those that they refer to.
     world.clock.time += 60
@@ -310,7 +313,7 @@ def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(world
     assert world.history()[-1].reason.startswith("data_changed(rows)")
     data.write_text("b\nb\n")
     world.runs.takes_s = 1000 * HOUR
-    world.advance(world.server(), 450 / 60)
+    world.advance(world.server(), 30 / 60)
     world.clock.time += 60
     world.server().tick()
     assert len(world.runs.plans) == 2
@@ -371,7 +374,7 @@ def test_a_schedule_deleted_and_made_again_has_other_runs(world: World) -> None:
     assert first.id
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(
     overlap=st.sampled_from(["skip", "queue", "allow"]),
     missed=st.sampled_from(["skip", "catch_up_last"]),
