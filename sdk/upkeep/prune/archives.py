@@ -1,8 +1,8 @@
 """The archives of a root, which are named by digests, and which words in the files of the root show that one is needed.
 
 Runs need archives: a plan names the bundle, and the launch spec and the request of each job name what its containers
-download at every start. Other folders of the root may need archives and runs. Schedules and registered models will live
-there, as small JSON files. Prune does not know their form, so that whatever they name stays.
+download at every start. Other folders of the root may need archives and runs. Schedules live there, and registered
+models will, as small JSON files. Prune does not know their form, so that whatever they name stays.
 """
 
 from __future__ import annotations
