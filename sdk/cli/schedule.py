@@ -333,7 +333,7 @@ def serve(root: p.Root = None, once: p.Once = False) -> None:
     server = Server(folder, SystemClock())
     with logs.heard(lambda text: say(f"podlift: {text}"), "schedules"):
         if once:
-            server.tick()
+            server.serve_once()
             return
         names = [each.name for each in handle.listed(root)]
         what = joined(names, "and") if names else "no schedules yet"

@@ -24,7 +24,7 @@ from ..logs import logger
 _log = logger("schedules")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DELAYS_S = (1.0, 5.0, 25.0)
-_LIMIT_S = 10.0
+_LIMIT_S, _SETTLE_S = 10.0, 60.0
 Post = Callable[[str, bytes], None]
 
 
@@ -71,13 +71,20 @@ class Notifier:
 
     def __init__(self, clock: Clock, environ: Mapping[str, str] = os.environ, post: Post = _post) -> None:
         self._clock, self._environ, self._post = clock, environ, post
+        self._threads: list[threading.Thread] = []
 
-    def send(self, targets: Sequence[str], notice: Notice) -> list[threading.Thread]:
+    def send(self, targets: Sequence[str], notice: Notice) -> None:
         """Start to send a notice, and return at once."""
-        threads = [threading.Thread(target=self.deliver, args=(target, notice), daemon=True) for target in targets]
-        for thread in threads:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        for target in targets:
+            thread = threading.Thread(target=self.deliver, args=(target, notice), daemon=True)
             thread.start()
-        return threads
+            self._threads.append(thread)
+
+    def settle(self) -> None:
+        """Wait until what was sent has arrived, or was given up: for a process that is about to end."""
+        for thread in self._threads:
+            thread.join(_SETTLE_S)
 
     def deliver(self, target: str, notice: Notice) -> None:
         """Send a notice to one target; what fails is logged."""

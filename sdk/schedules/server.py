@@ -115,6 +115,11 @@ class Server:
             due = self.tick()
             self._clock.sleep(max(0.0, min(due - self._clock.now(), POLL_S)))
 
+    def serve_once(self) -> None:
+        """Start what is due now, and wait for the notifications."""
+        self.tick()
+        self._notifier.settle()
+
     def tick(self) -> float:
         """Do once what is due now, and return the unix time of the next slot."""
         begin, due = self._clock.now(), float("inf")
@@ -147,7 +152,9 @@ class Server:
         self._refresh(schedule, memory)
         slot = now.astimezone(schedule.spec.slots.zone)
         key = f"{key_of(now)}-manual-{secrets.token_hex(3)}"
-        return self._fire(schedule, memory, key, slot, "manual") or memory.records[key]
+        record = self._fire(schedule, memory, key, slot, "manual") or memory.records[key]
+        self._notifier.settle()
+        return record
 
     def record_passed(self, schedule: ScheduleRecord) -> None:
         """Record the slots so far at which nothing started."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -68,6 +68,14 @@ class PaperRuns:
         self.ends[run] = self.clock.now() + self.takes_s, State.SUCCEEDED
 
 
+class AtOnce(Notifier):
+    """Sends in the caller's thread: what is sent is there."""
+
+    def send(self, targets: Sequence[str], notice: Notice) -> None:
+        for target in targets:
+            self.deliver(target, notice)
+
+
 @dataclass
 class World:
     """A root with schedules of one small program, a clock, and servers."""
@@ -88,9 +96,7 @@ class World:
         return record
 
     def server(self) -> Server:
-        notifier = Notifier(self.clock, {"HOOK": "https://hooks.invalid/secret"}, self._post)
-        # In this process: what is sent is there at once.
-        notifier.send = lambda targets, notice: [notifier.deliver(each, notice) for each in targets] and []  # type: ignore
+        notifier = AtOnce(self.clock, {"HOOK": "https://hooks.invalid/secret"}, self._post)
         return Server(self.root, self.clock, self.runs, notifier)
 
     def _post(self, url: str, data: bytes) -> None:
@@ -290,10 +296,8 @@ def test_a_webhook_is_retried_and_its_url_is_not_logged(caplog: pytest.LogCaptur
 def test_a_command_gets_the_notice_as_json(tmp_path: Path) -> None:
     notice = Notice(schedule="each", event="failed", slot="", state="FAILED", reason="why", run="", text="")
     notifier = Notifier(FakeClock())
-    for thread in notifier.send(
-        (f"command:tee {tmp_path / 'said'}", "command:false", "command:no-such-command"), notice
-    ):
-        thread.join()
+    notifier.send((f"command:tee {tmp_path / 'said'}", "command:false", "command:no-such-command"), notice)
+    notifier.settle()
     assert json.loads((tmp_path / "said").read_text())["reason"] == "why"
 
 
