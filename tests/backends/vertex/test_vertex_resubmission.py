@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, heard
+from support import LIMIT_S, full_only, heard
 
 import sdk
 from sdk import Reason, State, api
@@ -167,7 +167,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["who_cancels_lives", "who_cancels_dies_after_the_request"])
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", [*list(MOMENTS)[:3], *map(full_only, list(MOMENTS)[3:])])
 def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(
     podlift_vertex: Cloud,
     start: Callable[..., sdk.Run],
