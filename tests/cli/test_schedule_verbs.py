@@ -9,9 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support import needs, until
+from support import LIMIT_S, needs, until
 
 import sdk
+from sdk.backends.local import LocalBackend
+from sdk.clock import SystemClock
+from sdk.schedules.firing import LocalRuns
 from sdk.upkeep import prune
 
 needs("cronsim")
@@ -195,3 +198,22 @@ def test_a_server_killed_between_lock_and_submit_starts_the_slot_once_after_its_
     (run,) = sdk.runs()
     assert run.id == record.run and run.id.startswith("weekly-20")
     assert [line.text for line in sdk.attach(run.id).logs()][-1] == str(record.moment.year)
+
+
+@pytest.mark.process
+def test_a_submit_that_was_interrupted_before_its_supervisor_is_finished_once(write, monkeypatch) -> None:
+    write("train.py", "print(1)")
+    plan, runs = sdk.plan("train.py", name="weekly"), LocalRuns(SystemClock())
+
+    def killed(self, request) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(LocalBackend, "start", killed)
+        runs.submit(plan)
+    for _ in range(2):
+        runs.submit(plan)
+    status = sdk.attach(plan.run_id).wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 1)
+    runs.submit(plan)
+    assert runs.status(plan.url).attempts == 1
