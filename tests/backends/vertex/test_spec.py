@@ -24,6 +24,7 @@ from sdk.checks import Finding
 from sdk.hardware import accelerators
 from sdk.packaging.runtime_archive import loader
 from sdk.spec import cluster
+from sdk.spec.layout import RunPaths
 from sdk.spec.plan import Plan
 
 # `GOLDEN=write pytest tests/backends/vertex/test_spec.py` writes it anew: read the difference before it is committed.
@@ -110,7 +111,11 @@ def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_sp
     assert request.render(plan) == request.render(plan, place=first) == request.render(plain)
     assert request.url(plan, second).startswith("https://us-west1-aiplatform.googleapis.com/v1/projects/my-project/")
     tpu = planned(base, {"resources": {"accelerator": "v5e-8"}}, {"regions": "us-west1"})
-    assert request.render(plan, number=2, place=second) == request.render(tpu, number=2)
+    moved, alone = (
+        json.dumps(request.render(each, number=2, place=place)) for each, place in ((plan, second), (tpu, None))
+    )
+    key = RunPaths("podlift/runs/digits-aaaaaa")
+    assert moved.replace(key.launch_spec(2, 1), key.launch_spec(2, 0)) == alone, "but for its own launch spec"
     specs = [request.launch_spec(plan, 1, "a" * 64, place) for place in (first, second)]
     assert [spec["payload"]["tpu"] for spec in specs] == ["", "v5e-8"]  # type: ignore[index]
     assert [spec["payload"]["replicas"] for spec in specs] == [None, [8, 1]]  # type: ignore[index]
@@ -132,7 +137,8 @@ def test_the_output_directory_is_in_the_region_of_the_place_or_left_out(
 ) -> None:
     options = {"places": "us-central1,us-east1,europe-west4", "staging_buckets": {"europe-west4": "my-eu-bucket"}}
     plan = planned(base, {}, options)
-    spec = request.render(plan, place=sdk.Place(place), bucket_region=bucket_region)["jobSpec"]
+    there = next(each for each in sdk.Vertex.of(plan.target).places_for(plan.job.resources) if each.region == place)
+    spec = request.render(plan, place=there, bucket_region=bucket_region)["jobSpec"]
     prefix = {"outputUriPrefix": f"{expected}/runs/{plan.run_id}"}
     assert spec.get("baseOutputDirectory") == (prefix if expected else None)
     variables = {each["name"]: each["value"] for each in spec["workerPoolSpecs"][0]["containerSpec"]["env"]}
