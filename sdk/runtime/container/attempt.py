@@ -184,7 +184,7 @@ class ContainerAttempt:
         if end.reason is Reason.CHECKPOINTED:
             # It saves too, and leaves after the same step.
             in_step = self._place.task in cluster.in_step(self._payload.tasks)
-            return max(_SAVING_S, self._payload.limits.grace_s) if in_step and self._beats() else 0.0
+            return max(_SAVING_S, self._payload.limits.grace_s) if in_step else 0.0
         # It has failed too, and saves the state that it has.
         saving = [float(event.data.get("saving_s", 0.0)) for event in found if event.kind == "failed"]
         return 0.0 if "left" in kinds else max(saving, default=0.0)
