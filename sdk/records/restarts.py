@@ -105,7 +105,9 @@ def _stuck(history: Sequence[EndedAttempt]) -> int:
     last = history[-1]
     row = 0
     for ended in reversed(history):
-        if ended.step != last.step or ended.reason in _NO_MACHINE:
+        # A machine that was taken away from a program without steps says nothing about the program.
+        taken = ended.reason in _NO_MACHINE or (ended.reason is Reason.PREEMPTED and ended.step is None)
+        if ended.step != last.step or taken:
             break
         row += 1
     return row if row >= LOOP else 0

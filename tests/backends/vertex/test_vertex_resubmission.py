@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +155,79 @@ def test_a_service_and_a_bucket_that_do_not_answer_for_a_while_do_not_end_a_wait
     podlift_vertex.faults({"api": "vertex", "kind": "drop_before", "operation": "customJobs.get", "times": 30}, silent)
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     assert any("goes on waiting" in text for text in said)
+
+
+# --- Seven preemptions, and a process that is killed ----------------------------------------------------------------
+
+# Weights that depend on every step, in the program's own checkpoints; it leaves at once when its machine is taken away.
+PROGRAM = """
+import os, signal, time
+from sdk.storage.registry import open_store
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+store = open_store(os.environ["AIP_CHECKPOINT_DIR"].rstrip("/"))
+done = sorted(stat.key for stat in store.list("step-"))
+weight = float.fromhex(bytes(store.get(done[-1])).decode()) if done else 0.1
+for step in range(len(done), 9):
+    weight = 3.9 * weight * (1 - weight)
+    store.put_new(f"step-{step:03d}", [weight.hex().encode()])
+    print("step", step, flush=True)
+    # Until its machine is taken away, once in each attempt.
+    time.sleep(60 * (step < 7) * DISTURBED)
+print("weights", weight.hex(), flush=True)
+"""
+# One more than Vertex AI restarts: it takes the machine away after the first seven steps.
+PREEMPTIONS = {"api": "vertex", "kind": "preempt", "log": r"^step [0-6]$", "times": 7}
+# Its process dies between the claim on the second job and its request.
+CLIENT = """
+import os, signal, sys
+import sdk
+from sdk.backends.vertex.client import JobClient
+create, calls = JobClient.create, []
+
+def dying(self, region, body):
+    calls.append(region)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return create(self, region, body)
+
+JobClient.create = dying
+places = ["us-central1:spot", "europe-west4:standard"]
+backend = sdk.Vertex(project="podlift", bucket="podlift-runs", image="podlift/emulated", places=places)
+run = sdk.submit(sdk.Job("program.py", retry=sdk.Retry(infrastructure=3, preemptions=None)), backend=backend)
+print(run.url, flush=True)
+run.wait()
+"""
+
+
+def test_a_run_is_taken_over_from_a_killed_process_after_seven_preemptions_and_ends_with_the_same_weights(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = start(PROGRAM.replace("DISTURBED", "0"))
+    assert undisturbed.wait(LIMIT_S).state is State.SUCCEEDED
+    Path("program.py").write_text(PROGRAM.replace("DISTURBED", "1"))
+    podlift_vertex.faults(PREEMPTIONS)
+    with subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        run = api.attach(client.stdout.readline().strip())
+        assert client.wait(LIMIT_S) == -signal.SIGKILL, run.why()
+    # The claim of the killed process expires, and several others wait.
+    monkeypatch.setattr(create_job, "LEASE_S", 1.0)
+    monkeypatch.setattr(create_job, "SEARCH_DELAYS_S", (0.0, 0.5))
+    others = [threading.Thread(target=api.attach(run.url).wait, args=(LIMIT_S,), daemon=True) for _ in range(2)]
+    for other in others:
+        other.start()
+    status = run.wait(LIMIT_S)
+    for other in others:
+        other.join(LIMIT_S)
+    assert (status.state, status.attempts) == (State.SUCCEEDED, 8)
+    elsewhere = podlift_vertex.jobs().list_custom_jobs(
+        parent=f"projects/{podlift_vertex.project}/locations/europe-west4", timeout=30
+    )
+    assert [job.labels["podlift-job"] for job in elsewhere] == ["2"]
+    assert "job 1 ended (preempted)" in flat(run.why())
+    ends = [[line.text for line in each.logs() if line.text.startswith("weights")] for each in (undisturbed, run)]
+    assert ends[0] == ends[1]
+    assert len(ends[0]) == 1
 
 
 # --- Cancelling while another job is on its way ---------------------------------------------------------------------
