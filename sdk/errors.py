@@ -12,7 +12,9 @@
     │   ├── MissingError          3   (LookupError) no object of that name
     │   ├── ConflictError         3   the object has another generation than the expected one
     │   ├── AccessError           3   credentials or a permission are missing
-    │   └── CorruptObjectError    3   an object's bytes are not those that were written
+    │   ├── CorruptObjectError    3   an object's bytes are not those that were written
+    │   └── StoreUnavailableError 3   (UnavailableError) it does not answer now, or has failed
+    ├── UnavailableError          3   a service does not answer now, or has failed: the same request may succeed later
     ├── CheckpointError           3   a checkpoint could not be saved or read
     │   ├── CorruptCheckpointError 3  it does not verify; the message names the file
     │   ├── FencedError           3   a newer attempt has taken over the store: stop writing
@@ -99,10 +101,6 @@ class StoreError(PodliftError):
     """An operation of a store failed: the disk is full, read-only, missing, or does not respond."""
 
 
-class UnavailableError(PodliftError):
-    """A service cannot be reached or does not answer. Another try may succeed."""
-
-
 class AlreadyExistsError(StoreError):
     """An object of that name exists already, and objects are written once."""
 
@@ -121,6 +119,14 @@ class AccessError(StoreError):
 
 class CorruptObjectError(StoreError):
     """The bytes of an object are not those that were written."""
+
+
+class UnavailableError(PodliftError):
+    """A service does not answer now, or has failed: the same request may succeed later. It never ends a wait."""
+
+
+class StoreUnavailableError(StoreError, UnavailableError):
+    """A store does not answer now, or has failed; retries did not help."""
 
 
 class CheckpointError(PodliftError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from . import backends
 from .backends.base import LogLine
@@ -22,10 +23,8 @@ from .errors import (
     RunError,
     RunFailedError,
     StoreError,
-    UnavailableError,
     WaitTimeoutError,
 )
-from .logs import logger
 from .packaging.paths import destination
 from .planning.roots import configured_root
 from .records.events import Event, fold
@@ -35,15 +34,13 @@ from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Progress, Reason, State, Status
 from .storage import trees
+from .storage.retry import Outage
 from .text import emulator_at
 
+_T = TypeVar("_T")
 _POLL_S = 0.1
 # The minimum time between two requests to a bucket for the last checkpoint.
 _NEWEST_S = 5.0
-# The minimum time between two reports of a service that cannot be reached.
-_REPORT_S = 60.0
-
-_log = logger("backends.wait")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +117,8 @@ class Run:
         self._clock = clock or SystemClock()
         self._handle = backends.load(plan.backend).open(plan, self._clock)
         self._saved: tuple[float, tuple[int, float] | None] | None = None
-        self._reported = -_REPORT_S
+        # Of the status, and of what is read besides it.
+        self._outage, self._other_outage = self._new_outage(), self._new_outage()
 
     @property
     def id(self) -> str:
@@ -173,7 +171,8 @@ class Run:
         """Wait for the end of the run, however it ends, and return the last status.
 
         On Vertex AI, a process that waits submits the next job when machines were taken away or are missing, as far as the
-        budgets of `Retry` and the limits of the run allow. A service that cannot be reached does not end the wait.
+        budgets of `Retry` and the limits of the run allow. A service that cannot be reached, or fails, does not end the wait:
+        the logger `podlift.backends` says after half a minute what is wrong.
 
         Args:
             timeout_s: the maximum time in seconds; None waits forever.
@@ -188,8 +187,9 @@ class Run:
                     self._handle.settle(until)
                     break
                 if until is not None and self._clock.monotonic() >= until:
+                    problem = f" It cannot be read now: {self._outage.error}" if self._outage.error else ""
                     raise WaitTimeoutError(
-                        f"The run {self.id} is still {status.state.value} after {timeout_s} s. It continues."
+                        f"The run {self.id} is still {status.state.value} after {timeout_s} s. It continues.{problem}"
                     )
                 self._clock.sleep(_POLL_S)
         return status
@@ -203,26 +203,15 @@ class Run:
         status = Status(state=State.PENDING, reason=Reason.SUBMITTED)
         with self._handle.attending() as attend:
             while not status.state.terminal:
-                with self.patient():
+                with self._outage.asking():
                     attend()
                     status = self.status()
                 yield status
+                self._clock.sleep(self._outage.pause_s)
 
-    @contextmanager
-    def patient(self) -> Iterator[None]:
+    def patient(self) -> AbstractContextManager[None]:
         """Report a service that cannot be reached instead of raising the error. Code in this context runs again later."""
-        try:
-            yield
-        except (UnavailableError, StoreError) as error:
-            # Those say that something is wrong, and waiting does not mend it.
-            if not isinstance(error, UnavailableError) and type(error) is not StoreError:
-                raise
-            now = self._clock.monotonic()
-            if now - self._reported >= _REPORT_S:
-                self._reported = now
-                _log.warning(
-                    f"{str(error).partition(' Next:')[0]} The run is not affected, and this process goes on waiting."
-                )
+        return self._other_outage.asking()
 
     def result(self, timeout_s: float | None = None) -> Result:
         """Wait for the end of the run and return its result.
@@ -237,14 +226,15 @@ class Run:
             RunError: the infrastructure failed.
             WaitTimeoutError: as for `wait`.
         """
+        until = None if timeout_s is None else self._clock.monotonic() + timeout_s
         status = self.wait(timeout_s)
         if status.state is not State.SUCCEEDED:
-            raise _error(self, status)
+            raise _error(status)(self._patiently(self.why, until), status)
         paths, capabilities = RunPaths(self.url), self.plan.capabilities
         logs = {} if capabilities.keeps_logs else {t: self.plan.paths.log(status.attempts, t) for t in self.plan.tasks}
         return Result(
             value=status.value,
-            metrics=self.last_metrics(),
+            metrics=self._patiently(self.last_metrics, until),
             run_dir=self.url,
             model_dir=paths.outputs_model if self.plan.local and not capabilities.outputs_in_store else paths.model,
             checkpoint_dir=paths.checkpoints,
@@ -384,6 +374,22 @@ class Run:
         self._handle = backends.load(self.plan.backend).open(self.plan, self._clock)
         return str(difference)
 
+    def _patiently(self, call: Callable[[], _T], until: float | None) -> _T:
+        """Return what the call returns, as soon as all services answer; WaitTimeoutError after `until`."""
+        outage = self._new_outage()
+        while (found := outage.outlive(call)) is None:
+            left_s = math.inf if until is None else until - self._clock.monotonic()
+            if left_s <= 0:
+                raise WaitTimeoutError(
+                    f"The run {self.id} cannot be read: {outage.error} The run itself is not affected."
+                )
+            self._clock.sleep(min(outage.pause_s, left_s))
+        return found
+
+    def _new_outage(self) -> Outage:
+        about = f"The run {self.id} cannot be read", "The run is not affected, and this process goes on waiting."
+        return Outage(self._clock, *about)
+
     def _with_saved(self, status: Status) -> Status:
         """Return the status with the last checkpoint; a bucket is not queried for it every time."""
         now, known = self._clock.monotonic(), self._saved
@@ -419,10 +425,10 @@ class Run:
         return self.url
 
 
-def _error(run: Run, status: Status) -> RunError:
+def _error(status: Status) -> type[RunError]:
     kinds: dict[State, type[RunError]] = {
         State.CANCELLED: RunCancelledError,
         State.CHECKPOINTED: RunCheckpointedError,
         State.FAILED: RunFailedError if status.user_fault else RunError,
     }
-    return kinds.get(status.state, RunError)(run.why(), status)
+    return kinds.get(status.state, RunError)

@@ -17,6 +17,7 @@ from ..spec.layout import RunPaths
 from ..spec.plan import Plan
 from ..status import Progress, Status
 from ..storage import posix
+from ..storage.retry import Outage
 
 
 def request_cancel(paths: RunPaths, request: bytes) -> None:
@@ -58,10 +59,15 @@ class FolderRun:
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield the lines of the log files. With `follow`, until the supervisor has ended."""
 
+        outage = Outage(self._clock, "The log cannot be read", "Its lines follow as soon as it can.")
+
         def supervised() -> bool:
-            supervised = self.supervised()
-            self.refresh(logs=True)
-            return supervised
+            found = True
+            with outage.asking():
+                found = self.supervised()
+                self.refresh(logs=True)
+            self._clock.sleep(outage.pause_s)
+            return found or outage.failures > 0
 
         return log_lines.read(self._plan, task=task, attempt=attempt, follow=follow, supervised=supervised)
 

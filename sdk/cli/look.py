@@ -10,6 +10,7 @@ import typer
 from .. import api
 from ..clock import SystemClock
 from ..errors import WaitTimeoutError
+from ..logs import heard
 from ..planning.roots import configured_root
 from ..records.explain import MEANINGS, next_command
 from ..records.spending import Spent
@@ -150,14 +151,15 @@ def logs(
     if follow_logs:
         end_with_reader()
     try:
-        there = run.logs(task=task, attempt=attempt) if lines is not None else iter(())
-        skipped = too_many(since_then(there, after), lines)
-        for line in since_then(run.logs(task=task, attempt=attempt, follow=follow_logs), after):
-            if skipped > 0:
-                skipped -= is_whole(line)
-            else:
-                printer.show(line)
-        printer.close()
+        with heard(lambda text: say(f"podlift: {text}"), "backends"):
+            there = run.logs(task=task, attempt=attempt) if lines is not None else iter(())
+            skipped = too_many(since_then(there, after), lines)
+            for line in since_then(run.logs(task=task, attempt=attempt, follow=follow_logs), after):
+                if skipped > 0:
+                    skipped -= is_whole(line)
+                else:
+                    printer.show(line)
+            printer.close()
     except KeyboardInterrupt:
         say("Stopped printing the logs. The run is not affected.")
         raise typer.Exit(EXIT_DETACHED) from None

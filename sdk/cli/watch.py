@@ -9,6 +9,7 @@ from typing import Protocol, cast
 
 from .. import logs
 from ..clock import Clock, SystemClock
+from ..errors import UnavailableError
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
 from ..text import duration, emulator_at
@@ -49,16 +50,22 @@ def waited(run: Run, timeout_s: float | None) -> Status:
 def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
     """Print how a run ended, where it is and the next commands; return its exit code."""
     if status.state is State.SUCCEEDED:
-        metrics = run.last_metrics()
-        if metrics:
-            (say if quiet else answer)(numbers(metrics, between="\n"))
+        try:
+            if metrics := run.last_metrics():
+                (say if quiet else answer)(numbers(metrics, between="\n"))
+        except UnavailableError as error:
+            say(f"Its metrics cannot be read: {error}")
         where = f", on the {emulator_at(run.plan.emulator)}" if run.plan.emulator else ""
         say(
             f"{run.id} is done after {duration(status.timings.get('finished', 0.0))}. Its directory is {run.url}{where}"
         )
         say(f"Next: podlift status {ref} · podlift logs {ref} · podlift runs")
     else:
-        say(run.why())
+        try:
+            say(run.why())
+        except UnavailableError as error:
+            # How it has ended is known all the same.
+            say(f"{run.id} is {status.state.value} ({status.reason.value}). Why cannot be read: {error}")
     return EXIT_INFRASTRUCTURE if status.exit_code is None else status.exit_code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,17 +126,17 @@ def train(plan: Plan, role: str, clock: Clock) -> tuple[Run, Status]:
 
 def _watch(run: Run, clock: Clock) -> Status:
     logged = 0
-    while True:
-        status = run.status()
-        events = sorted(read_events(run.plan.paths, ("restored", "restarting")), key=lambda event: event.time)
-        relevant = [event for event in events if event.source in (run.plan.tasks[0], "supervisor")]
-        for event in relevant[logged:]:
-            _log.info(f"{run.id}: {_describe(event, run.plan)}")
-        logged = len(relevant)
-        if status.state.terminal:
-            _log.info(f"{run.id}: {status.state.value} after {status.timings.get('finished', 0.0):.1f} s")
-            return status
-        clock.sleep(_POLL_S)
+    with closing(run.following()) as statuses:
+        for status in statuses:
+            events = sorted(read_events(run.plan.paths, ("restored", "restarting")), key=lambda event: event.time)
+            relevant = [event for event in events if event.source in (run.plan.tasks[0], "supervisor")]
+            for event in relevant[logged:]:
+                _log.info(f"{run.id}: {_describe(event, run.plan)}")
+            logged = len(relevant)
+            if not status.state.terminal:
+                clock.sleep(_POLL_S)
+    _log.info(f"{run.id}: {status.state.value} after {status.timings.get('finished', 0.0):.1f} s")
+    return status
 
 
 def _describe(event: Event, plan: Plan) -> str:

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..clock import Clock
+from ..errors import UnavailableError
+from ..logs import logger
+from ..text import duration
 
 # The least time for a try, and how soon a waiting call notices a new deadline, in seconds.
 _LAST_TRY_S, _NAP_S = 0.05, 0.5
+# When an outage is reported, and how often again.
+_REPORT_S, _REPORT_AGAIN_S = 30.0, 600.0
+# The time between two questions during an outage: the first one, and the longest.
+_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+# The command shows the messages of this room.
+OUTAGES = logger("backends.outages")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,3 +97,76 @@ class Retries:
                 return False
             self._clock.sleep(min(rest_s, _NAP_S))
         return self.left_s > _LAST_TRY_S
+
+
+class Outage:
+    """Lets a wait outlive a service that does not answer: says after a while what is wrong, and when it is over.
+
+    Usage: `status = outage.outlive(run.status)`, again and again; it is None while the service does not answer.
+
+    Args:
+        clock: what time it is.
+        what: the subject of the report, such as "The run digits-k3f9aa cannot be read".
+        effect: its last sentence: what happens meanwhile.
+    """
+
+    def __init__(self, clock: Clock, what: str, effect: str) -> None:
+        self._clock = clock
+        self._what, self._effect = what, effect
+        self._since: float | None = None
+        self._next_report = 0.0
+        self._asked = 0.0
+        self._reported = False
+        self.failures = 0  # in a row
+        self.error: UnavailableError | None = None  # the last one, during an outage
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before the next question; 0 without an outage."""
+        return backoff(self.failures, _PAUSE_S, _LONGEST_PAUSE_S) if self.failures else 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next question."""
+        return self._clock.monotonic() - self._asked >= self.pause_s
+
+    @property
+    def lasted_s(self) -> float:
+        return 0.0 if self._since is None else self._clock.monotonic() - self._since
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Catch the error of a service that does not answer; `failures` tells it."""
+        began = self._clock.monotonic()
+        try:
+            yield
+        except UnavailableError as error:
+            self._fail(error, began)
+        else:
+            self._end()
+
+    def outlive(self, call: Callable[[], _T]) -> _T | None:
+        """Return what the call returns, or None if the service does not answer."""
+        with self.asking():
+            return call()
+        return None
+
+    def _fail(self, error: UnavailableError, began: float) -> None:
+        now = self._clock.monotonic()
+        if self._since is None:
+            # The call itself may have been repeated for a minute.
+            self._since, self._next_report = began, began + _REPORT_S
+        self.failures, self.error, self._asked = self.failures + 1, error, now
+        if now >= self._next_report:
+            self._reported, self._next_report = True, now + _REPORT_AGAIN_S
+            OUTAGES.warning(f"{self._what} for {duration(self.lasted_s)} now: {_sentence(error)} {self._effect}")
+
+    def _end(self) -> None:
+        if self._reported:
+            OUTAGES.info(f"The service answers again, after {duration(self.lasted_s)}.")
+        self._since, self.failures, self.error, self._reported = None, 0, None, False
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return text if text.endswith(".") else f"{text}."

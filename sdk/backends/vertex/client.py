@@ -26,7 +26,8 @@ from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...storage import emulator
 from ...storage.gcs.auth import MachineToken, TokenError
 from ...storage.retry import Retries, retry_after_s
-from .service import sentence, service_name
+from .diagnose import diagnose
+from .service import quoted, sentence, service_name
 from .states import VendorJob, state_name
 
 _WRITE_S, _READ_S = 60.0, 20.0
@@ -36,6 +37,7 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 # HTTP statuses of requests that were not executed and would be rejected again.
 _REJECTIONS = frozenset({400, 401, 403, 404, 405, 409, 412, 413, 429, 501})
 _FAILED = 400
+_DENIALS, _SLOW_DOWN = (401, 403), 429
 _PAGE = 100
 # A response is read up to 64 MB: a page of jobs has some hundred KB.
 _PIECE_BYTES, _PIECES = 64 << 10, 1 << 10
@@ -126,9 +128,10 @@ class JobClient:
     def create(self, region: str, body: Mapping[str, object]) -> VendorJob:
         return _request("POST", self._parent(region), "/customJobs", _vendor_job, _WRITE_S, body=body)
 
-    def get(self, name: str) -> VendorJob:
+    def get(self, name: str, *, within_s: float | None = None) -> VendorJob:
+        """Return a job. `within_s`: how long to repeat the request if the service does not answer."""
         try:
-            return self._read(lambda: _request("GET", name, "", _vendor_job))
+            return self._read("look at the job", lambda: _request("GET", name, "", _vendor_job), within_s)
         except VertexRejectedError as error:
             if error.status == 404:
                 raise MissingError(sentence(f"{service_name()} has no job {name!r}.")) from error
@@ -141,7 +144,7 @@ class JobClient:
         found: list[VendorJob] = []
         while True:
             jobs, query["pageToken"] = self._read(
-                lambda: _request("GET", self._parent(region), "/customJobs", _page, query=query)
+                "list the jobs", lambda: _request("GET", self._parent(region), "/customJobs", _page, query=query)
             )
             found += jobs
             if not query["pageToken"]:
@@ -150,7 +153,7 @@ class JobClient:
     def cancel(self, name: str) -> None:
         """Cancel a job. Has no effect on a job that was cancelled before, has ended or does not exist."""
         try:
-            self._read(lambda: _request("POST", name, ":cancel", dict, body={}))
+            self._read("cancel the job", lambda: _request("POST", name, ":cancel", dict, body={}))
         except VertexRejectedError as error:
             # 400: it has ended.
             if error.status not in (400, 404, 409):
@@ -159,19 +162,29 @@ class JobClient:
     def _parent(self, region: str) -> str:
         return f"projects/{self._project}/locations/{region}"
 
-    def _read(self, call: Callable[[], _T]) -> _T:
-        tries = Retries.within(_RETRY_S, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
+    def _read(self, what: str, call: Callable[[], _T], within_s: float | None = None) -> _T:
+        limit_s = _RETRY_S if within_s is None else within_s
+        tries = Retries.within(limit_s, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
         while True:
             try:
                 return call()
-            except (VertexRejectedError, OutcomeUnknownError) as error:
-                busy = isinstance(error, OutcomeUnknownError) or error.status == 429
-                if not busy:
-                    raise
+            except OutcomeUnknownError as error:
                 if not tries.again(error.wait_s):
-                    raise (
-                        error if isinstance(error, OutcomeUnknownError) else OutcomeUnknownError(str(error))
-                    ) from None
+                    raise
+            except VertexRejectedError as error:
+                if error.status != _SLOW_DOWN:
+                    raise _explained(what, error) from error
+                if not tries.again(error.wait_s):
+                    text = f"{service_name()} asks to slow down (429): {error}"
+                    raise OutcomeUnknownError(sentence(text), error.wait_s) from error
+
+
+def _explained(what: str, error: VertexRejectedError) -> VertexRejectedError:
+    """Return the rejection of a request about a job, with what it means."""
+    if error.status not in _DENIALS:
+        return error
+    text = f"{service_name()} refuses to {what}. {diagnose(str(error), error.status).message}"
+    return VertexRejectedError(sentence(quoted(text, emulator.asked())), error.status, error.wait_s)
 
 
 def _request(
@@ -201,7 +214,7 @@ def _request(
         with session(address).request(method, url, **more, allow_redirects=False, stream=True) as response:
             data = b"".join(islice(response.iter_content(_PIECE_BYTES), _PIECES))
     except Exception as error:
-        failure = _translated(error)
+        failure = _translated(error, timeout_s or _READ_S)
         if failure is None:
             raise
         raise failure from error
@@ -220,7 +233,10 @@ def _reason(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(". ")
 
 
-def _unreachable(error: Exception) -> str:
+def _unreachable(error: Exception, timeout_s: float) -> str:
+    if isinstance(error, requests.ReadTimeout):
+        text = f"{service_name()} has accepted the request, but did not answer within {timeout_s:g} s. Next: try again."
+        return sentence(text)
     reason = f"{type(error).__name__}: {emulator.mask_token(_reason(error))}"
     step = "start it again: podlift emulator --data DIR --port PORT" if emulator.asked() else "check the network"
     return sentence(f"{service_name()} cannot be reached: {reason}. Next: {step}.")
@@ -245,7 +261,7 @@ def _error_text(data: bytes) -> str:
     return f"{text} ({reasons[0]})" if reasons and reasons[0] not in text else text
 
 
-def _translated(error: Exception) -> PodliftError | None:
+def _translated(error: Exception, timeout_s: float) -> PodliftError | None:
     # google-auth is imported if it raised the error.
     auth: Any = sys.modules.get("google.auth.exceptions")
     if auth is not None and isinstance(error, auth.TransportError):
@@ -257,7 +273,7 @@ def _translated(error: Exception) -> PodliftError | None:
     if isinstance(error, TokenError) and not error.again:
         return VertexRejectedError(f"The machine's service account is not accepted: {error}.", 401)
     if isinstance(error, (requests.RequestException, OSError, TokenError)):
-        return OutcomeUnknownError(_unreachable(error))
+        return OutcomeUnknownError(_unreachable(error, timeout_s))
     return None
 
 

@@ -16,6 +16,7 @@ from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
+from ...storage.retry import Outage
 from . import create_job, service, states
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .create_job import KEYS, CreatedJob
@@ -40,6 +41,9 @@ class LatestJob:
         self._clock = clock
         self._created: dict[int, CreatedJob] = {}
         self._searched_strays = -_STRAYS_S
+        self._outage = Outage(
+            clock, "The state of the job cannot be read", "Until then, its last known state is shown."
+        )
 
     @property
     def number(self) -> int:
@@ -110,13 +114,15 @@ class LatestJob:
         if known and self.over and has_ended(self._plan.paths):
             return
         try:
-            self.vendor = self.client.get(created.name)
+            if not known:
+                self.vendor = self.client.get(created.name)
+            elif self._outage.due:
+                # While the service does not answer, the last known state remains valid, and each look asks only once.
+                within_s = 0.0 if self._outage.failures else None
+                found = self._outage.outlive(lambda: self.client.get(created.name, within_s=within_s))
+                self.vendor = found or self.vendor
         except MissingError:
             self.vendor, self.lost = None, states.lost(created.name, service.service_name()).message
-        except OutcomeUnknownError:
-            # While the service does not respond, the last known state remains valid.
-            if not known:
-                raise
 
     def restore(self) -> None:
         finals = [event for event in self._events("final") if event.data.get("job")]
@@ -150,7 +156,7 @@ class LatestJob:
         if created is None or not created.unsure or now - self._searched_strays < _STRAYS_S:
             return
         self._searched_strays = now
-        with suppress(VertexRejectedError):
+        with suppress(VertexRejectedError, OutcomeUnknownError):
             create_job.cancel_strays(self.client, self._regions, self._plan.run_id, self.number, created)
 
     def _find_by_label(self, number: int) -> CreatedJob | None:

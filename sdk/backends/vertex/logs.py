@@ -14,9 +14,9 @@ from itertools import islice
 from typing import Any
 
 from ...clock import Clock, SystemClock
-from ...errors import AccessError, InputError, PodliftError, StoreError, nearest
+from ...errors import AccessError, InputError, PodliftError, StoreError, StoreUnavailableError, nearest
 from ...storage import emulator
-from ...storage.retry import Retries, retry_after_s
+from ...storage.retry import Outage, Retries, retry_after_s
 from ..base import LogLine
 from .client import session, unix_time
 from .states import PODLIFT_PREFIX
@@ -49,6 +49,10 @@ DEFAULT_POLLING, EMULATOR_POLLING = Polling(), Polling(poll_s=0.2, hold_s=0.0, s
 
 def polling() -> Polling:
     return EMULATOR_POLLING if emulator.address() else DEFAULT_POLLING
+
+
+def outage(clock: Clock) -> Outage:
+    return Outage(clock, "The log cannot be read", "Its lines follow as soon as it can.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,20 +122,22 @@ class LogReader:
     def follow(self, replica: str | None, has_ended: Callable[[], tuple[bool, float]]) -> Iterator[LogEntry]:
         """Yield entries until no more arrive. `has_ended` returns whether the job has ended, and when."""
         seen_over: float | None = None
+        ended, failed = 0.0, outage(self._clock)
         while True:
-            # Checked before reading, so that everything written before the end is read.
-            over, ended = has_ended()
-            if over and seen_over is None:
-                seen_over = self._clock.now()
             fresh = False
-            for entry in self.read(replica, whole=over):
-                fresh = True
-                yield entry
+            with failed.asking():
+                # Checked before reading, so that everything written before the end is read.
+                over, ended = has_ended()
+                if over and seen_over is None:
+                    seen_over = self._clock.now()
+                for entry in self.read(replica, whole=over):
+                    fresh = True
+                    yield entry
             # `ended` is by the service's clock. If that is ahead of this machine's, do not wait for hours.
             settled = seen_over is not None and self._clock.now() >= min(ended, seen_over) + self._polling.settle_s
-            if settled and not fresh:
+            if settled and not fresh and not failed.failures:
                 return
-            self._clock.sleep(self._polling.poll_s)
+            self._clock.sleep(max(self._polling.poll_s, failed.pause_s))
 
 
 def lines(
@@ -212,18 +218,19 @@ def _timestamp(time: float) -> str:
 
 
 def query(
-    body: dict[str, object], clock: Clock | None = None, within_s: float = _RETRY_S, timeout_s: float = _TIMEOUT_S
+    body: dict[str, object], clock: Clock | None = None, within_s: float = _RETRY_S, timeout_s: float | None = None
 ) -> Mapping[str, Any]:
     """Send one request, and repeat it for `within_s` seconds while the service is busy."""
     import requests
     from google.auth.exceptions import GoogleAuthError, TransportError
 
     tries = Retries.within(within_s, clock or SystemClock(), _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
+    kind: type[StoreError] = StoreUnavailableError
     again = True
     while again:
         try:
             url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
-            response = session(url).post(url, json=body, timeout=timeout_s)
+            response = session(url).post(url, json=body, timeout=timeout_s or _TIMEOUT_S)
             if response.ok and isinstance(found := response.json(), dict):
                 return found
         except (requests.RequestException, TransportError) as error:
@@ -237,5 +244,6 @@ def query(
         problem = emulator.mask_token(f"{response.status_code} {response.text[:300]}".rstrip(". \n"))
         if response.status_code in (401, 403):
             raise AccessError(f"The logs cannot be read without roles/logging.viewer on the project: {problem}")
+        kind = StoreUnavailableError if response.status_code in _BUSY else StoreError
         again = response.status_code in _BUSY and tries.again(retry_after_s(response.headers))
-    raise StoreError(f"The logs cannot be read: {problem}. Next: try again.")
+    raise kind(f"The logs cannot be read: {problem}. Next: try again.")

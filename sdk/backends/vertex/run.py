@@ -12,13 +12,13 @@ import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
 from ...clock import Clock
-from ...errors import AccessError, PodliftError, StoreError
+from ...errors import AccessError, PodliftError, StoreError, UnavailableError
 from ...logs import logger
 from ...records import spending
 from ...records.events import Event
@@ -34,6 +34,7 @@ from ...text import size
 from ..base import LogLine
 from ..folder import CopiedRun
 from . import final_record, history, logs, resubmit, service, states, tails
+from .client import OutcomeUnknownError, VertexRejectedError
 from .create_job import CreatedJob
 from .keeper import Kept
 from .latest_job import LatestJob
@@ -227,7 +228,11 @@ class VertexRun(CopiedRun):
             # A job that was never created has no lines: a resume created the next one.
             if created is not None:
                 reader = logs.LogReader(
-                    logs.query, str(self._options.project), created.id, polling=self._polling, clock=self._clock
+                    partial(logs.query, clock=self._clock),
+                    str(self._options.project),
+                    created.id,
+                    polling=self._polling,
+                    clock=self._clock,
                 )
                 following = follow and number == self._job.number
                 ended = partial(self._has_ended, number)
@@ -243,11 +248,13 @@ class VertexRun(CopiedRun):
 
     def _follows(self, number: int, wait: bool) -> bool:
         """Return whether another job follows this one; `wait` until that is decided."""
+        outage = logs.outage(self._clock)
         while number >= self._job.number:
             if not wait or has_ended(self._plan.paths) or (self._job.lost and not self._continuing):
                 return False
-            self._clock.sleep(self._polling.poll_s)
-            self.refresh()
+            self._clock.sleep(max(self._polling.poll_s, outage.pause_s))
+            with outage.asking():
+                self.refresh()
         return True
 
     def _kept(self, job: int, attempt: int | None, tasks: list[str]) -> Iterator[LogLine]:
@@ -257,8 +264,13 @@ class VertexRun(CopiedRun):
         yield from tails.lines(self._plan.url, wanted if tasks else [], tasks)
 
     def _wait_for_job(self, number: int, follow: bool) -> CreatedJob | None:
+        outage = logs.outage(self._clock)
         while True:
-            self.refresh()
+            with outage.asking() if follow else nullcontext():
+                self.refresh()
+            if outage.failures:
+                self._clock.sleep(outage.pause_s)
+                continue
             created = self._job.created(number)
             ended = self._job.lost or number < self._job.number or has_ended(self._plan.paths)
             if created is not None or not follow or ended:
@@ -314,8 +326,14 @@ class VertexRun(CopiedRun):
             return
         now = self._clock.now()
         if any(now >= each.requested_at + each.grace_s + _CANCEL_MARGIN_S for each in self._cancel_requests()):
-            self._job.client.cancel(job.name)
             self._cancelled = job.name
+            try:
+                self._job.client.cancel(job.name)
+            except VertexRejectedError as error:
+                # Who only looks at the run may not have the permission. The tasks have the request, too.
+                _log.warning(f"The time to stop by itself is over for the job. {error}")
+            except OutcomeUnknownError:
+                self._cancelled = ""
 
     def _cancel_requests(self) -> list[CancelRequest]:
         keys = self._copy.cancel_requests(self._job.number - 1, self._job.first - 1)
@@ -371,7 +389,8 @@ class VertexRun(CopiedRun):
             return None
         replica = states.silent_replica(ended)
         if replica:
-            output = logs.last_output(logs.query, str(self._options.project), job.id, replica)
+            query = partial(logs.query, clock=self._clock)
+            output = logs.last_output(query, str(self._options.project), job.id, replica)
             # They are known here only if this shell has them.
             secrets = secret_values.words(os.environ, self._plan.job.copied)
             ended = replace(ended, last_output=secret_values.hidden(output, secrets))
@@ -399,7 +418,7 @@ def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogL
     first = None
     try:
         first = next(found, None)
-    except AccessError as error:
+    except (AccessError, UnavailableError) as error:
         other = next(kept, None)
         if other is None:
             raise

@@ -13,16 +13,27 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ...clock import Clock, SystemClock
-from ...errors import AlreadyExistsError, ConflictError, CorruptObjectError, InputError, MissingError
+from ...errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptObjectError,
+    InputError,
+    MissingError,
+    StoreError,
+    StoreUnavailableError,
+)
+from ...text import duration
 from .. import emulator
 from ..checksums import crc32c, flat
-from ..retry import Retries, RetryPolicy
+from ..retry import OUTAGES, Retries, RetryPolicy
 from ..store import DAMAGED, Buffer, Stat, check_key
 
 if TYPE_CHECKING:
     from .requests import BucketRequests, ObjectInfo, ObjectPage
 
 OBJECT_BYTES = 64 << 20
+# A call that is repeated for this long is reported if it may be for as long again.
+_REPORT_S, _REPORT_LEFT_S = 30.0, 60.0
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 # "anonymous" sends no credentials, which is enough to read a public bucket.
 Access = Literal["write", "read", "anonymous"]
@@ -167,7 +178,7 @@ class GcsStore:
         """Send a request until it succeeds or a retry cannot help."""
         from . import errors
 
-        damages = 0
+        damages, reported = 0, False
         while True:
             try:
                 answer = call(self._requests(tries))
@@ -181,10 +192,16 @@ class GcsStore:
                 tries.unsure = tries.unsure or failure.unsure
                 damages += failure.kind is CorruptObjectError
                 again = failure.retry and damages < errors.DAMAGED_TRIES
+                if again and not reported and tries.spent_s >= _REPORT_S and tries.left_s >= _REPORT_LEFT_S:
+                    reported = True
+                    text = f"{what}: {failure.text}. Trying again for up to {duration(tries.left_s)}."
+                    OUTAGES.warning(emulator.mask_token(text))
                 if again and tries.again(failure.wait_s):
                     continue
                 after = f" Tried {tries.count} times in {tries.spent_s:.0f} s." if tries.count > 1 else ""
-                raise failure.kind(emulator.mask_token(f"{what}: {failure.text}.{after}")) from error
+                lasting = failure.kind is not StoreError or not failure.retry
+                kind = failure.kind if lasting else StoreUnavailableError
+                raise kind(emulator.mask_token(f"{what}: {failure.text}.{after}")) from error
 
     def _requests(self, tries: Retries) -> BucketRequests:
         from .auth import connection

@@ -146,6 +146,9 @@ def test_a_service_and_a_bucket_that_do_not_answer_for_a_while_do_not_end_a_wait
 
     said = heard("backends")
     monkeypatch.setattr("sdk.backends.vertex.client._RETRY_S", 0.1)
+    monkeypatch.setattr("sdk.storage.retry._REPORT_S", 0.1)
+    monkeypatch.setattr("sdk.storage.retry._PAUSE_S", 0.05)
+    monkeypatch.setattr("sdk.storage.retry._LONGEST_PAUSE_S", 0.2)
     impatient = RetryPolicy(connect_s=1.0, read_s=1.0, total_s=0.2, first_s=0.2)
     for module in ("records.sync.index", "backends.vertex.latest_job", "backends.vertex.waiting"):
         monkeypatch.setattr(f"sdk.{module}.SYNC_RETRY", impatient)
