@@ -15,6 +15,7 @@ from sdk import Reason, State, api
 from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
 from sdk.errors import AccessError, PodliftError, StoreError, WaitTimeoutError
 from sdk.run import Run
+from sdk.status import Progress
 from sdk.storage.retry import RetryPolicy
 from sdk.testing.vertex import Cloud
 
@@ -267,7 +268,7 @@ def test_a_wait_outlives_minutes_without_an_answer_and_says_what_is_wrong(
     rules: list[dict[str, Any]],
 ) -> None:
     monkeypatch.setattr("sdk.backends.vertex.client._READ_S", 0.1)
-    for user in ("records.sync.index", "backends.vertex.latest_job"):
+    for user in ("records.sync.index", "backends.vertex.latest_job", "backends.vertex.waiting"):
         monkeypatch.setattr(f"sdk.{user}.SYNC_RETRY", IMPATIENT)
     podlift_vertex.faults(HOLD)
     run = quick(start())
@@ -296,7 +297,7 @@ def test_a_wait_with_a_time_limit_ends_in_an_outage_with_the_reason(
     podlift_vertex.faults(HOLD)
     run = quick(start())
     podlift_vertex.faults(HOLD, {"kind": "status_before"})
-    with pytest.raises(WaitTimeoutError, match=r"cannot be read: .*has failed \(503\).*The run itself is not affected"):
+    with pytest.raises(WaitTimeoutError, match=r"It continues\. It cannot be read now: .*has failed \(503\)"):
         run.wait(timeout_s=30)
 
 
@@ -385,7 +386,7 @@ def test_a_worker_that_is_preempted_at_a_step_goes_on_in_the_same_job(
 def test_a_region_without_machines_ends_a_preempted_run_with_the_reason(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
-    run = start(SLEEPS, provisioning="spot", retry=sdk.Retry(preemptions=None))
+    run = start(SLEEPS, provisioning="spot")
     running(run)
     podlift_vertex.faults(vertex("stockout", region="us-central1"))
     (job,) = made(podlift_vertex)
@@ -393,6 +394,23 @@ def test_a_region_without_machines_ends_a_preempted_run_with_the_reason(
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason) == (State.FAILED, Reason.PREEMPTED)
     assert "A spot machine was taken away, and no other was available." in run.why()
+
+
+def test_a_replica_is_preempted_once_the_run_reports_a_step(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start(SLEEPS, provisioning="spot")
+    running(run)
+    reports = iter([None, Progress(step=3), Progress(step=12)])
+    monkeypatch.setattr(run, "progress", lambda: next(reports))
+    assert podlift_vertex.preempt_at_step(run, 12)
+    assert next(reports, "all were read") == "all were read"
+    (job,) = made(podlift_vertex)
+    said = [entry["textPayload"] for entry in podlift_vertex.entries(job.name, "service")]
+    assert "The machine of workerpool0-0 is being taken away." in said
+    run.cancel(grace_s=0)
+    assert run.wait(LIMIT_S).state is State.CANCELLED
+    assert not podlift_vertex.preempt_at_step(run, 12), "it has ended"
 
 
 # --- The log ----------------------------------------------------------------------------------------------------------
