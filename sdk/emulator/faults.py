@@ -40,7 +40,7 @@ VertexKind = Literal[
     CommonKind,
     "quota",  # reject the creation of the job: 429 with the metrics that it needs
     "late_list",  # leave a new job out of the next `lists` lists, or for `seconds`
-    "hold",  # leave a new job in the queue for `seconds`, or until the rules are replaced
+    "hold",  # leave a new job in the queue for `seconds`, or until rules without this one are set
     "expire",  # leave a new job in the queue for `seconds`, and let it expire
     "late_line",  # leave a line out of the log for `seconds`, or until the rules are replaced
     "lost_line",  # never store a line in the log

@@ -164,6 +164,15 @@ def test_lines_of_the_service_are_lost_too(vertex: Served) -> None:
     assert [entry["textPayload"] for entry in vertex.lines(job)] == ["the program's"]
 
 
+def test_a_job_stays_in_the_queue_while_new_rules_hold_it_too(vertex: Served) -> None:
+    vertex.faults({"kind": "hold"})
+    job = vertex.create()
+    vertex.faults({"kind": "hold"}, {"kind": "latency", "seconds": 0.0})
+    assert vertex.get(job).state == JobState.JOB_STATE_QUEUED
+    vertex.faults({"kind": "hold", "display_name": "other"})
+    vertex.until(job, "JOB_STATE_RUNNING")
+
+
 def test_a_replica_is_preempted_by_a_line_of_its_own(vertex: Served) -> None:
     vertex.faults({"kind": "preempt", "replica": "workerpool1-0", "writer": "workerpool1-0", "log": "^step 12$"})
     job = vertex.create(body(1, **SPOT))
