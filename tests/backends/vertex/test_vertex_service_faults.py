@@ -285,9 +285,11 @@ def test_a_wait_outlives_minutes_without_an_answer_and_says_what_is_wrong(
 
     monkeypatch.setattr(clock, "sleep", slept)
     assert run.wait().state is State.SUCCEEDED
-    assert over and "cannot be read for " in lines[0] and len(lines) == 2
+    # One report for each service that does not answer, and one when it does again.
+    expected = 4 if len(rules) == 2 else 2
+    assert over and "cannot be read for " in lines[0] and len(lines) == expected
     assert f"emulator at 127.0.0.1:{podlift_vertex.port} " in lines[0]
-    assert lines[1].startswith("The service answers again, after ")
+    assert lines[-1].startswith("The service answers again, after ")
     assert len(made(podlift_vertex)) == 1
 
 
@@ -426,7 +428,7 @@ def test_a_log_that_lost_everything_is_read_from_the_run_and_says_so(
     assert "ValueError: no data" in run.why()
     said = heard("backends")
     lines = [line.text for line in run.logs()]
-    assert lines[0] == "here" and lines[-1] == "ValueError: no data"
+    assert "here" in lines and "ValueError: no data" in lines
     assert any("The log service has no lines of this job" in line for line in said)
 
 
@@ -475,13 +477,13 @@ def test_the_command_waits_on_and_prints_why_on_stderr(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from sdk.cli.app import run as command
+    from sdk.cli.watch import follow
 
     monkeypatch.setattr("sdk.storage.retry._REPORT_S", 0.0)
     monkeypatch.setattr("sdk.records.sync.index.SYNC_RETRY", RetryPolicy(total_s=0.2, first_s=0.2))
     run = start("import time; time.sleep(1)")
     podlift_vertex.faults({"kind": "status_before", "operation": "objects.list", "times": 20})
-    assert command(["wait", run.url]) == 0
+    assert follow(run, run.id) == 0
     shown = capsys.readouterr().err
     assert f"The run {run.id} cannot be read for " in shown and "The service answers again" in shown
     assert f"{run.id} is done after" in shown
