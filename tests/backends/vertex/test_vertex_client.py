@@ -218,12 +218,12 @@ def test_a_silent_server_is_not_waited_for_for_ever(
     monkeypatch.setattr(client, "_WRITE_S", 0.3)
     monkeypatch.setattr(client, "_READ_S", 0.2)
     server.script = [(0, None)]
-    with pytest.raises(OutcomeUnknownError, match=r"Timeout.*read timeout=0\.3"):
+    with pytest.raises(OutcomeUnknownError, match=r"did not answer within 0\.3 s"):
         jobs.create("us-central1", BODY)
     assert len(server.asked) == 1
     # The clock does not run while a request waits: one try only.
     monkeypatch.setattr(client, "_RETRY_S", 0.0)
-    with pytest.raises(OutcomeUnknownError, match=r"Timeout.*read timeout=0\.2"):
+    with pytest.raises(OutcomeUnknownError, match=r"did not answer within 0\.2 s"):
         jobs.get(NAME)
     assert len(server.asked) == 2
 
