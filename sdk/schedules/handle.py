@@ -245,7 +245,8 @@ def prepare(
     refuse_inside_task("schedule")
     backend = target.backend or "local"
     name = backend if isinstance(backend, str) else type(backend).__name__.lower()
-    if backends.check_name(name) != "local":
+    if not backends.load(name).capabilities.supervised_here:
+        # A server of schedules is a process of this machine, and so is what supervises its runs.
         raise InputError(
             f"Schedules run on this machine so far. Received: backend={name!r}. Next: backend='local', and podlift schedule "
             "serve."

@@ -40,7 +40,7 @@ from ...storage import posix
 from ...storage.registry import open_store
 from .. import secret_values, task_main, unpack
 from . import identity, spare, tail
-from .attempt import ContainerAttempt, Place
+from .attempt import Container, ContainerAttempt
 from .attempts import AttemptEnd, Attempts, LeaveError, Membership
 from .task_process import TaskProcess
 
@@ -103,10 +103,12 @@ def _agent(launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str
         drill=bool(payload.drill),
         stop=lambda: process.stop_requested,
     )
-    place = Place(task=task, paths=paths, store=store, terms=terms, attempts=attempts, process=process, clock=clock)
+    container = Container(
+        task=task, paths=paths, store=store, terms=terms, attempts=attempts, process=process, clock=clock
+    )
     secrets = secret_values.words(os.environ, payload.copied)
     preload = decode(tuple[str, ...], launch_spec.get("preload", []))
-    return Agent(place, payload, home=home, installed=installed, secrets=secrets, preload=preload)
+    return Agent(container, payload, home=home, installed=installed, secrets=secrets, preload=preload)
 
 
 class Agent:
@@ -118,7 +120,7 @@ class Agent:
 
     def __init__(
         self,
-        place: Place,
+        container: Container,
         payload: Payload,
         *,
         home: str,
@@ -126,14 +128,14 @@ class Agent:
         secrets: Sequence[str] = (),
         preload: Sequence[str] = (),
     ) -> None:
-        self._place, self._payload = place, payload
+        self._container, self._payload = container, payload
         self._home, self._installed, self._secrets, self._preload = home, installed, secrets, preload
-        self._is_first = place.task == payload.tasks[0]
+        self._is_first = container.task == payload.tasks[0]
         self._uploader = ContainerUploader(
-            place.paths,
+            container.paths,
             payload.bucket_url,
-            place.clock,
-            task=place.task if self._is_first else "",
+            container.clock,
+            task=container.task if self._is_first else "",
             resumes=payload.resumes,
         )
         self._redirected: Mapping[str, str] = {}
@@ -143,7 +145,7 @@ class Agent:
 
     def run(self) -> int:
         """Return the container's exit code."""
-        membership = self._place.attempts.join()
+        membership = self._container.attempts.join()
         self._redirected = start.start(os.environ, self._home)
         self._uploader.start()
         while True:
@@ -157,16 +159,16 @@ class Agent:
             except PodliftError as failed:
                 error = failed
             tidy = partial(self._tidy, membership.attempt, attempt.recorder, kept)
-            if end is None or not end.restart or self._place.process.stop_requested:
+            if end is None or not end.restart or self._container.process.stop_requested:
                 return self._leave(end, error, tidy)
             _log.info(f"attempt {membership.attempt} has ended ({end.reason.value}). {end.why}")
             self._later.append(threading.Thread(target=tidy, name="podlift-tidy", daemon=True))
             self._later[-1].start()
             try:
-                membership = self._place.attempts.join(end.delay_s)
+                membership = self._container.attempts.join(end.delay_s)
             except LeaveError as left:
                 _log.info(str(left))
-                code = self._place.terms.restart_code if left.code is None else left.code
+                code = self._container.terms.restart_code if left.code is None else left.code
                 return self._leave(None, None, lambda: None, code=code)
             except PodliftError as failed:
                 return self._leave(None, failed, lambda: None)
@@ -174,19 +176,19 @@ class Agent:
     # --- The beginning of an attempt
 
     def _tail(self, attempt: int) -> tail.TailUploader:
-        place = self._place
-        key = RunPaths("").tail(attempt, place.task)
-        return tail.TailUploader(open_store(self._payload.bucket_url), key, place.clock, self._secrets)
+        container = self._container
+        key = RunPaths("").tail(attempt, container.task)
+        return tail.TailUploader(open_store(self._payload.bucket_url), key, container.clock, self._secrets)
 
     def _begun(self, membership: Membership, kept: tail.TailUploader) -> ContainerAttempt:
-        place, number = self._place, membership.attempt
-        work = place.paths.work(number, place.task)
-        for folder in (posixpath.dirname(work), self._scratch(number), place.paths.events):
+        container, number = self._container, membership.attempt
+        work = container.paths.work(number, container.task)
+        for folder in (posixpath.dirname(work), self._scratch(number), container.paths.events):
             Path(folder).mkdir(parents=True, exist_ok=True)
         payload = replace(self._payload, attempt=number)
-        posix.put_passing(place.paths.payload(number), payload.to_json().encode())
+        posix.put_passing(container.paths.payload(number), payload.to_json().encode())
         output = tail.CopiedOutput(kept.buffer.add, posixpath.dirname(work))
-        attempt = ContainerAttempt(place, payload, membership, output)
+        attempt = ContainerAttempt(container, payload, membership, output)
         if self._is_first:
             known = identity.addresses(os.environ, self._payload.tasks)
             attempt.recorder.record("attempt_started", addresses=known, job=membership.job)
@@ -198,7 +200,7 @@ class Agent:
 
     def _environment(self, attempt: int) -> dict[str, str]:
         payload = replace(self._payload, attempt=attempt)
-        found = environment(os.environ, payload, self._place.task, self._scratch(attempt), self._installed)
+        found = environment(os.environ, payload, self._container.task, self._scratch(attempt), self._installed)
         return {**found, **self._redirected}
 
     def _start_spare(self, attempt: ContainerAttempt, env: Mapping[str, str]) -> None:
@@ -232,20 +234,20 @@ class Agent:
 
     def _tidy(self, number: int, recorder: Recorder, kept: tail.TailUploader) -> None:
         """Keep what an attempt has left, and free the disk."""
-        place, within_s = self._place, self._within_s()
-        if self._is_first and not place.process.stop_requested:
-            outputs.collect(place.paths, number, place.task, self._bundled, recorder, model=False)
+        container, within_s = self._container, self._within_s()
+        if self._is_first and not container.process.stop_requested:
+            outputs.collect(container.paths, number, container.task, self._bundled, recorder, model=False)
         try:
             kept.finish(within_s)
         except PodliftError as error:
             # The service has it too: the run ends as it has ended.
             _log.info(f"the last output of this task could not be uploaded: {error}")
-        if not place.process.stop_requested:
-            shutil.rmtree(place.paths.work(number, place.task), ignore_errors=True)
+        if not container.process.stop_requested:
+            shutil.rmtree(container.paths.work(number, container.task), ignore_errors=True)
         shutil.rmtree(self._scratch(number), ignore_errors=True)
 
     def _within_s(self) -> float:
-        return self._place.terms.notice_s if self._place.process.stop_requested else _NORMAL_S
+        return self._container.terms.notice_s if self._container.process.stop_requested else _NORMAL_S
 
     def _leave(
         self, end: AttemptEnd | None, error: PodliftError | None, tidy: Callable[[], None], *, code: int | None = None
@@ -263,17 +265,17 @@ class Agent:
             denied = _upload_failed(failed) or denied
         if code is None:
             code = self._exit_code(end)
-        _log.info(f"{self._place.task}: this container exits with {code}. {end.why if end else ''}".rstrip())
+        _log.info(f"{self._container.task}: this container exits with {code}. {end.why if end else ''}".rstrip())
         return EXIT_INFRASTRUCTURE if denied else code
 
     def _exit_code(self, end: AttemptEnd | None) -> int:
-        place = self._place
+        container = self._container
         if end is None or end.restart:
-            return place.terms.restart_code
-        if end.state is not State.SUCCEEDED and end.nonce != place.attempts.nonce:
-            until = place.clock.monotonic() + _YIELD_S
-            while place.clock.monotonic() < until and not place.process.stop_requested:
-                place.clock.sleep(_POLL_S)
+            return container.terms.restart_code
+        if end.state is not State.SUCCEEDED and end.nonce != container.attempts.nonce:
+            until = container.clock.monotonic() + _YIELD_S
+            while container.clock.monotonic() < until and not container.process.stop_requested:
+                container.clock.sleep(_POLL_S)
         return end.exit_code
 
     def _bundled(self) -> dict[str, tuple[int, str]]:

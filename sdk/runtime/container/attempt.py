@@ -50,7 +50,7 @@ _SPARE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Container:
     """What all attempts of a container share."""
 
     task: str
@@ -63,12 +63,12 @@ class Place:
 
 
 class ContainerAttempt:
-    def __init__(self, place: Place, payload: Payload, membership: Membership, output: CopiedOutput) -> None:
-        self._place, self._payload, self._output = place, payload, output
+    def __init__(self, container: Container, payload: Payload, membership: Membership, output: CopiedOutput) -> None:
+        self._container, self._payload, self._output = container, payload, output
         self._attempt, self._members = membership.attempt, frozenset(membership.members.values())
-        self._is_first = place.task == payload.tasks[0]
-        source = records.agent_of(place.task, payload.tasks)
-        self.recorder = Recorder(place.paths, source, membership.attempt, place.clock)
+        self._is_first = container.task == payload.tasks[0]
+        source = records.agent_of(container.task, payload.tasks)
+        self.recorder = Recorder(container.paths, source, membership.attempt, container.clock)
         self._ended = threading.Event()
         self._gone = threading.Event()
         self._end: AttemptEnd | None = None
@@ -78,34 +78,34 @@ class ContainerAttempt:
 
     def run(self, env: Mapping[str, str], spare: Spare | None, spare_wanted: Callable[[], None]) -> AttemptEnd:
         """Run the task, and return how the attempt ended; `spare_wanted` is called once a second while the task trains."""
-        place, process = self._place, self._place.process
+        container, process = self._container, self._container.process
         why = process.start(self.start(env), spare)
         self._output.start()
         if why:
             _log.info(f"the task was not forked: {why}")
         threading.Thread(target=self._follow, name="podlift-follow", daemon=True).start()
-        detector = HangDetector(self._payload.limits.hang_s, self._activity, place.clock)
-        in_step = place.task in cluster.in_step(self._payload.tasks)
-        due = place.clock.monotonic()
+        detector = HangDetector(self._payload.limits.hang_s, self._activity, container.clock)
+        in_step = container.task in cluster.in_step(self._payload.tasks)
+        due = container.clock.monotonic()
         while (code := process.poll()) is None:
             if in_step and not self._ended.is_set() and (stalled := detector.hang()) is not None:
                 self._report(stalled.beats[0])
-            if place.clock.monotonic() >= due:
+            if container.clock.monotonic() >= due:
                 due += _SPARE_S
                 if self._beats():
                     spare_wanted()
-            place.clock.sleep(_POLL_S)
+            container.clock.sleep(_POLL_S)
         self._gone.set()
         self._output.finish()
         return self._conclude(code)
 
     def start(self, env: Mapping[str, str]) -> TaskStart:
         """Return how the task is started."""
-        place, attempt = self._place, self._attempt
-        work = place.paths.work(attempt, place.task)
+        container, attempt = self._container, self._attempt
+        work = container.paths.work(attempt, container.task)
         return TaskStart(
-            task=place.task,
-            command=[sys.executable, str(Path(task_main.__file__)), place.paths.payload(attempt), place.task],
+            task=container.task,
+            command=[sys.executable, str(Path(task_main.__file__)), container.paths.payload(attempt), container.task],
             env=dict(env),
             cwd=os.path.dirname(work),
             log=self._output.paths[0],
@@ -113,29 +113,33 @@ class ContainerAttempt:
         )
 
     def _beats(self) -> int:
-        return read_progress(self._place.paths.progress(self._attempt, self._place.task))[1]
+        return read_progress(self._container.paths.progress(self._attempt, self._container.task))[1]
 
     def _activity(self) -> Activity:
-        pid = self._place.process.pid
+        pid = self._container.process.pid
         used_s = 0.0 if pid is None else spawn.cpu_s(pid)
         return Activity(beats=(self._beats(),), output_bytes=self._output.count, cpu_s=used_s)
 
     def _report(self, beats: int) -> None:
         """Report that the task hangs. In the first task's container, end the attempt once all of them hang."""
-        attempts, limit_s, now = self._place.attempts, self._payload.limits.hang_s or 0.0, self._place.clock.monotonic()
+        attempts, limit_s, now = (
+            self._container.attempts,
+            self._payload.limits.hang_s or 0.0,
+            self._container.clock.monotonic(),
+        )
         self._stalled_since = self._stalled_since or now
         try:
             attempts.report_stall(self._attempt, beats)
             if not self._is_first:
                 return
             together = cluster.in_step(self._payload.tasks)
-            found = {**attempts.stalled(self._attempt), self._place.task: beats}
+            found = {**attempts.stalled(self._attempt), self._container.task: beats}
             silent = [task for task in together if task not in found]
             if silent and now - self._stalled_since < limit_s:
                 return
             hang = blame(limit_s, {task: found[task] for task in together if task in found}, silent=silent)
             failure = {"task": hang.task, "message": hang.message}
-            step = last_step(self._place.paths, self._attempt, self._place.task)
+            step = last_step(self._container.paths, self._attempt, self._container.task)
             attempts.conclude(self._attempt, Reason.HUNG, exit_code=EXIT_INFRASTRUCTURE, step=step, failure=failure)
         except PodliftError as error:
             _log.info(f"cannot report that this task hangs: {error}")
@@ -146,7 +150,7 @@ class ContainerAttempt:
         """Wait for the end of the attempt, and stop the task."""
         while not self._ended.wait(_FOLLOW_S):
             try:
-                end = self._place.attempts.end_of(self._attempt)
+                end = self._container.attempts.end_of(self._attempt)
             except (PodliftError, ValueError, LookupError, TypeError) as error:
                 _log.info(f"cannot check now whether the attempt has ended: {error}")
                 continue
@@ -158,32 +162,34 @@ class ContainerAttempt:
     def _stop_task(self, end: AttemptEnd) -> None:
         if self._gone.is_set():
             return
-        place, limits = self._place, self._payload.limits
-        if end.task != place.task or end.reason is Reason.HUNG:
-            _log.info(f"attempt {self._attempt} is over ({end.task}: {end.reason.value}): {place.task} is stopped")
+        container, limits = self._container, self._payload.limits
+        if end.task != container.task or end.reason is Reason.HUNG:
+            _log.info(f"attempt {self._attempt} is over ({end.task}: {end.reason.value}): {container.task} is stopped")
         if end.reason is Reason.HUNG:
-            place.process.send(signal.SIGUSR2)
+            container.process.send(signal.SIGUSR2)
             time.sleep(_STACKS_S)
         elif self._gone.wait(self._left_s(end, limits.exit_wait_s)):
             return
         # A task that gets SIGTERM now must not save: another attempt may have begun.
         with suppress(OSError):
-            posix.put_passing(place.paths.decided(self._attempt), b"{}")
+            posix.put_passing(container.paths.decided(self._attempt), b"{}")
         if end.state is State.SUCCEEDED:
-            place.process.send(signal.SIGTERM)
+            container.process.send(signal.SIGTERM)
             self._gone.wait(_DECIDED_GRACE_S)
         if not self._gone.is_set():
-            place.process.send(signal.SIGKILL)
+            container.process.send(signal.SIGKILL)
 
     def _left_s(self, end: AttemptEnd, exit_wait_s: float) -> float:
         """Return how long the task may take to end by itself."""
-        found = [event for event in read_events(self._place.paths, ("failed", "done", "left")) if self._is_own(event)]
+        found = [
+            event for event in read_events(self._container.paths, ("failed", "done", "left")) if self._is_own(event)
+        ]
         kinds = {event.kind for event in found}
         if end.state is State.SUCCEEDED:
             return exit_wait_s if "done" in kinds else 0.0
         if end.reason is Reason.CHECKPOINTED:
             # It saves too, and leaves after the same step.
-            in_step = self._place.task in cluster.in_step(self._payload.tasks)
+            in_step = self._container.task in cluster.in_step(self._payload.tasks)
             return max(_SAVING_S, self._payload.limits.grace_s) if in_step else 0.0
         # It has failed too, and saves the state that it has.
         saving = [float(event.data.get("saving_s", 0.0)) for event in found if event.kind == "failed"]
@@ -196,30 +202,30 @@ class ContainerAttempt:
 
     def _conclude(self, code: int) -> AttemptEnd:
         """Record how the task ended, and return how the attempt did; waits for that if another task decides it."""
-        place = self._place
+        container = self._container
         stopped = self._end is not None
-        failure = first_failure(read_events(place.paths, ("failed",)), self._attempt)
-        stop_requested = place.process.stop_requested
+        failure = first_failure(read_events(container.paths, ("failed",)), self._attempt)
+        stop_requested = container.process.stop_requested
         reason = exit_codes.reason_of(code, stop_requested=stop_requested)
         if failure is not None and not stop_requested:
             reason = reason_of(failure)
-        step = last_step(place.paths, self._attempt, place.task)
+        step = last_step(container.paths, self._attempt, container.task)
         found = {"code": code, "reason": reason.value, "step": step}
         if code == 0 and not self._is_first:
             self._record_exit(found, collateral=stopped)
         end = self._await_end(code, failure) or self._decide(code, reason, step, failure)
         self._end = end
         self._ended.set()
-        own = end.nonce == place.attempts.nonce and not stopped
+        own = end.nonce == container.attempts.nonce and not stopped
         if code != 0 or self._is_first:
             self._record_exit({**found, "exit_code": end.exit_code}, collateral=not own and code != 0)
-        if end.nonce == place.attempts.nonce or (self._is_first and end.nonce not in self._members):
+        if end.nonce == container.attempts.nonce or (self._is_first and end.nonce not in self._members):
             self._record_end(end, failure if own else None, code if own else 0)
         return end
 
     def _record_exit(self, found: Mapping[str, object], *, collateral: bool) -> None:
-        stop_requested = self._place.process.stop_requested
-        task = self._place.task
+        stop_requested = self._container.process.stop_requested
+        task = self._container.task
         self.recorder.record("exited", task=task, collateral=collateral, stop_requested=stop_requested, **found)
 
     def _record_end(self, end: AttemptEnd, failure: Event | None, code: int) -> None:
@@ -245,29 +251,29 @@ class ContainerAttempt:
         """Wait for the end of the attempt where another container decides about it, or is expected to do so."""
         if self._end is not None:
             return self._end
-        process, together = self._place.process, len(self._payload.tasks) > 1
+        process, together = self._container.process, len(self._payload.tasks) > 1
         if code == 0:
             wait_s = 0.0 if self._is_first else float("inf")
         else:
             # TensorFlow aborts a process if a peer is gone.
             echo = is_collateral(failure) if failure is not None else code == -signal.SIGABRT
             wait_s = self._echo_s() if together and echo else 0.0
-        until = self._place.clock.monotonic() + wait_s
-        while not self._ended.is_set() and self._place.clock.monotonic() < until and not process.stop_requested:
+        until = self._container.clock.monotonic() + wait_s
+        while not self._ended.is_set() and self._container.clock.monotonic() < until and not process.stop_requested:
             self._ended.wait(_POLL_S)
         return self._end
 
     def _echo_s(self) -> float:
         """Peers may fail because the first task is done and exits, which takes a while if it has exit handlers."""
         first = self._payload.tasks[0]
-        done = any(event.source == first for event in records.read(self._place.store, ("done",), [self._attempt]))
+        done = any(event.source == first for event in records.read(self._container.store, ("done",), [self._attempt]))
         return max(_ECHO_S, self._payload.limits.exit_wait_s) if done else _ECHO_S
 
     def _decide(self, code: int, reason: Reason, step: int | None, failure: Event | None) -> AttemptEnd:
-        place = self._place
+        container = self._container
         if code == 0 and not self._is_first:
             # This container is stopped, and its task is done: whether the run has succeeded is not known here.
-            return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE, task=place.task, nonce="")
-        cancelled = code != 0 and place.attempts.is_cancelled()
-        own = exit_codes.code_of(code, place.terms, restart=False)
-        return place.attempts.conclude(self._attempt, reason, exit_code=own, step=step, cancelled=cancelled)
+            return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE, task=container.task, nonce="")
+        cancelled = code != 0 and container.attempts.is_cancelled()
+        own = exit_codes.code_of(code, container.terms, restart=False)
+        return container.attempts.conclude(self._attempt, reason, exit_code=own, step=step, cancelled=cancelled)

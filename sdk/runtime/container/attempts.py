@@ -49,6 +49,7 @@ class ReadyContainer:
     """A container that can take part in an attempt."""
 
     task: str
+    job: int  # number of the run's vendor job, from 1
     nonce: str  # distinguishes it from other containers of that task
     time: float  # unix time of its start
 
@@ -169,7 +170,7 @@ class Attempts:
 
     def _announce(self, number: int) -> None:
         if self._announced < number:
-            data = {"task": self._task, "nonce": self.nonce, "time": self._started}
+            data = {"task": self._task, "job": self._job, "nonce": self.nonce, "time": self._started}
             create(self._store, _KEYS.ready(number, self._task, self.nonce), json.dumps(data).encode())
             self._announced = number
 
@@ -214,7 +215,8 @@ class Attempts:
             # They never change.
             if stat.key not in self._ready:
                 self._ready[stat.key] = decode(ReadyContainer, json.loads(bytes(self._store.get(stat.key))))
-        return [each for key, each in self._ready.items() if key.startswith(prefix)]
+        # Those of an earlier job may have waited for this attempt, and are gone.
+        return [each for key, each in self._ready.items() if key.startswith(prefix) and each.job == self._job]
 
     def _read_memberships(self) -> None:
         """Read the attempts that have appeared since the last call. They are numbered without gaps."""

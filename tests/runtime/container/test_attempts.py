@@ -69,6 +69,19 @@ def test_a_container_does_not_join_an_attempt_that_it_has_left(service: Service)
     assert len(list(service.store.list("attempts/0002/ready/"))) == 1
 
 
+def test_a_container_of_an_earlier_job_that_waited_is_no_member(service: Service) -> None:
+    earlier = service.all()
+    joined(earlier)
+    earlier["worker-1"].conclude(1, Reason.KILLED, exit_code=137)
+    with pytest.raises(StoreError):
+        earlier["worker-0"].join(wait_s=0)
+    chief = service.container("chief-0", job=2)
+    with pytest.raises(StoreError):
+        service.container("worker-1", job=2).join(wait_s=0)
+    with pytest.raises(StoreError, match="worker-0 did not start within 0 s"):
+        chief.join(wait_s=0)
+
+
 def test_members_that_do_not_come_are_named(service: Service) -> None:
     said = heard()
     with pytest.raises(StoreError, match="chief-0 did not start an attempt with this container within 0 s"):

@@ -85,7 +85,7 @@ READY = {
 
 @pytest.mark.parametrize(("ready", "members"), READY.values(), ids=READY)
 def test_the_newest_container_of_each_task_is_taken(ready, members) -> None:
-    there = [ReadyContainer(task=task, nonce=nonce, time=time) for task, nonce, time in ready]
+    there = [ReadyContainer(task=task, job=1, nonce=nonce, time=time) for task, nonce, time in ready]
     assert {task: each.nonce for task, each in newest(there, TASKS).items()} == members
 
 
