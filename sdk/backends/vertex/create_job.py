@@ -66,10 +66,13 @@ class CreatedJob:
 class JobNotCreatedError(PodliftError):
     """Vertex AI rejected the job in every region, or the run was cancelled before."""
 
-    def __init__(self, message: str, reason: Reason, notes: Sequence[Mapping[str, object]] = ()) -> None:
+    def __init__(
+        self, message: str, reason: Reason, notes: Sequence[Mapping[str, object]] = (), *, busy: bool = False
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.notes = notes
+        self.busy = busy  # the same request may succeed later
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +121,9 @@ class JobCreation:
         self._clock = clock
         self._age_s = age_s
         self._unsure = False
-        self._claimed, self._renewed = "", 0.0  # the generation of this process's intent, and when it was written
+        self._claimed = ""  # the generation of this process's intent
+        # When it was written, by both clocks: the monotonic one stands still while a machine is suspended.
+        self._renewed = (0.0, 0.0)
         # What went wrong before there was a job: part of the run's history.
         self._notes: list[Mapping[str, object]] = []
 
@@ -150,7 +155,7 @@ class JobCreation:
         if created is not None:
             return created
         try:
-            self._renewed = self._clock.monotonic()
+            self._renewed = self._times()
             self._claimed = self._store.put_new(key, [self._intent()]).generation
         except AlreadyExistsError:
             # Another process was about to send the request. It may be alive, or have been killed before or after that.
@@ -174,10 +179,16 @@ class JobCreation:
         """Replace the intent. Only one process can replace the same generation."""
         try:
             key = KEYS.intent(self._request.number)
-            self._renewed = self._clock.monotonic()
+            self._renewed = self._times()
             self._claimed = self._store.swap(key, [self._intent()], expected=self._claimed).generation
         except (ConflictError, MissingError):
             raise _NotOursError from None
+
+    def _times(self) -> tuple[float, float]:
+        return self._clock.monotonic(), self._clock.now()
+
+    def _is_fresh(self) -> bool:
+        return all(0.0 <= now - then < _FRESH_S for now, then in zip(self._times(), self._renewed, strict=True))
 
     def _create(self) -> CreatedJob:
         rejections: list[tuple[str, Diagnosis]] = []
@@ -195,9 +206,12 @@ class JobCreation:
     def _create_in(self, request: PlacedRequest) -> CreatedJob | Diagnosis:
         sent, region = 0, request.region
         while True:
-            # A process that finds the claim expired sends a request of its own.
-            if sent or self._clock.monotonic() - self._renewed >= _FRESH_S:
+            # A process that finds the claim expired sends a request of its own, and one that cancels the run forbids it.
+            if sent or not self._is_fresh():
                 self._renew()
+                created = read_created(self._store, self._request.number)
+                if created is not None:
+                    return created
             sent += 1
             try:
                 return self._record(self._jobs.create(region, request.body))
@@ -335,4 +349,5 @@ def _not_created(
     others = [f"{other}: {each.sentence or each.message}" for other, each in rejections[:-1]]
     parts = [f"{service.service_name()} rejected the job in {region}. {diagnosis.message}", *others]
     text = " ".join(part if part.endswith((".", ")", '"')) else f"{part}." for part in parts)
-    return JobNotCreatedError(service.sentence(service.quoted(text, emulator.asked())), diagnosis.reason, notes)
+    sentence = service.sentence(service.quoted(text, emulator.asked()))
+    return JobNotCreatedError(sentence, diagnosis.reason, notes, busy=diagnosis.busy)

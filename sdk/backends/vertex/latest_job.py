@@ -115,14 +115,25 @@ class LatestJob:
             return
         try:
             if not known:
-                self.vendor = self.client.get(created.name)
+                self.vendor = self._get(created)
             elif self._outage.due:
                 # While the service does not answer, the last known state remains valid, and each look asks only once.
                 within_s = 0.0 if self._outage.failures else None
-                found = self._outage.outlive(lambda: self.client.get(created.name, within_s=within_s))
+                found = self._outage.outlive(lambda: self._get(created, within_s))
                 self.vendor = found or self.vendor
         except MissingError:
             self.vendor, self.lost = None, states.lost(created.name, service.service_name()).message
+
+    def _get(self, created: CreatedJob, within_s: float | None = None) -> VendorJob:
+        """Return the job; MissingError only if the list does not have it either, because another job follows a lost one."""
+        try:
+            return self.client.get(created.name, within_s=within_s)
+        except MissingError:
+            listed = create_job.find_labelled(self.client, [created.region], self._plan.run_id, self.number)
+            found = next((job for job in listed if job.name == created.name), None)
+            if found is None:
+                raise
+            return found
 
     def restore(self) -> None:
         finals = [event for event in self._events("final") if event.data.get("job")]

@@ -63,7 +63,7 @@ def following(ended: JobEnd) -> dict[str, object]:
     limited = spending.next_job(ended.plan.job.limits, used, price(ended.plan, place), where, counted_s=counted_s)
     if limited.refused is not None:
         return _refused(ended, limited.refused, limited.why)
-    after = {"place": place, "where": where, "after": ended.now + decision.delay_s, "timeout_s": limited.timeout_s}
+    after = {"place": place, "where": where, "delay_s": decision.delay_s, "timeout_s": limited.timeout_s}
     return {
         "number": ended.number,
         "attempts": max((event.attempt for event in ended.events), default=0),

@@ -27,7 +27,7 @@ from ...records.timeline import NOW, Moment
 from ...runtime import secret_values
 from ...runtime.container.tail import TAIL_BYTES
 from ...spec.plan import Plan
-from ...spec.policies import Vertex
+from ...spec.policies import LONGEST_S, Vertex
 from ...status import Progress, Reason, State, Status
 from ...storage import emulator, trees
 from ...text import size
@@ -368,6 +368,8 @@ class VertexRun(CopiedRun):
         time = self._job.vendor.ended if self._job.vendor else None
         final_record.write(self._store, self._job.number, time or self._clock.now(), {**verdict, **followed})
         self._copy.refresh(self._plan.tasks, logs=True)
+        # Until the next look, the lost job is still the latest one that is known here.
+        self._continuing = "continues" in followed
 
     def _verdict(self, cancel_requested_at: float | None) -> dict[str, object] | None:
         """Return the verdict on the run if no job follows the one that has ended; None while it is not explained yet."""
@@ -375,7 +377,8 @@ class VertexRun(CopiedRun):
         if job is None:
             failure = {"task": "", "message": self._job.lost, "traceback": "", "log": ""}
             state, reason = State.FAILED.value, Reason.JOB_LOST.value
-            return {"state": state, "reason": reason, "failure": failure, "vendor": "", "job": ""}
+            about = {"state": state, "reason": reason, "failure": failure, "vendor": "", "job": ""}
+            return {**about, **spending.booked(self._spent())}
         ended = states.EndedJob(
             events=read_events(self._plan.paths),
             job=job,
@@ -404,12 +407,18 @@ class VertexRun(CopiedRun):
     def _spent(self) -> spending.Spent:
         """Return what the latest job has spent so far."""
         job, price = self._job.vendor, resubmit.price(self._plan, self._job.place)
-        if job is None:
-            return spending.spent(None, None, price)
-        until = job.ended or self._clock.now()
-        used = spending.spent(job.started, until, price)
+        started, until = (job.started, job.ended or self._clock.now()) if job else self._may_have_run()
+        used = spending.spent(started, until, price)
         since = max((event.time for event in self._job.continued(self._job.first)), default=None)
         return self._keeper.added(used, self._job.first, since, until)
+
+    def _may_have_run(self) -> tuple[float | None, float]:
+        """Return the start of the first attempt of a job that the service has lost, and until when it may have run."""
+        now = self._clock.now()
+        started = min((each.time for each in self._started() if each.data.get("job") == self._job.number), default=None)
+        if started is None:
+            return None, now
+        return started, min(now, started + (self._job.timeout_s or LONGEST_S))
 
 
 def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:

@@ -36,23 +36,28 @@ class WaitingLease:
         self._store, self._clock = store, clock
         self._files = BucketFiles(url, retry=SYNC_RETRY, clock=clock)
         self._holder, self._generation, self._renewed = secrets.token_hex(8), "", -math.inf
+        self._shared = -math.inf  # monotonic time at which another holder was last seen
 
     def renew(self) -> None:
         """Hold the lease, or go on holding it."""
         if self._clock.monotonic() - self._renewed < RENEW_S:
             return
         data = json.dumps({"holder": self._holder, "time": self._clock.now()}).encode()
-        expected: str | None = None
+        expected, now = None, self._clock.monotonic()
         with suppress(MissingError):
             expected = self._store.stat(KEYS.waiting).generation
-        # Another one that renews it at this moment holds it, too.
-        with suppress(ConflictError):
+        try:
+            if expected not in (None, self._generation):
+                self._shared = now
             self._generation = self._store.swap(KEYS.waiting, [data], expected=expected).generation
-        self._renewed = self._clock.monotonic()
+        except ConflictError:
+            # Another one that renews it at this moment holds it, too.
+            self._shared = now
+        self._renewed = now
 
     def release(self) -> None:
-        """Stop holding it. Others who hold it renew it."""
-        if self._generation:
+        """Stop holding it. If others may hold it, it stays until it expires: they renew it at intervals only."""
+        if self._generation and self._clock.monotonic() - self._shared >= EXPIRES_S:
             with suppress(MissingError, ConflictError):
                 self._store.delete(KEYS.waiting, generation=self._generation)
 
@@ -93,6 +98,10 @@ class Resubmission:
                 self.lease.release()
                 self.give_up(str(error))
                 return False
+            if error.busy:
+                # The next try follows when the claim has expired.
+                _log.warning(f"The service is too busy to create the next job of the run, and is asked again. {error}")
+                return False
             final_record.write(self._store, job.number, self._clock.now(), final_record.of_rejection(error))
             return True
 
@@ -107,7 +116,8 @@ class Resubmission:
             return requested_s >= create_job.LEASE_S
         begun = job.begun
         if begun is not None:
-            return self._clock.now() >= float(begun.data["continues"]["after"])
+            # By the clock of the bucket: that of the machine that wrote the record may be wrong.
+            return job.requested_age_s() >= float(begun.data["continues"]["delay_s"])
         # The process that submitted or resumed the run may be alive. After some minutes the run counts as lost.
         return not job.lost and job.requested_age_s() >= create_job.LEASE_S
 

@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 from support import FakeClock
 
-from sdk.backends.vertex.client import OutcomeUnknownError
+from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
 from sdk.backends.vertex.create_job import (
     CreatedJob,
     JobCreation,
+    JobNotCreatedError,
     JobRequest,
     PlacedRequest,
     cancel_strays,
     read_created,
+    write_tombstone,
 )
 from sdk.backends.vertex.states import VendorJob
+from sdk.status import Reason
 from sdk.storage.posix_store import PosixStore
 
 RUN, REGION = "r-aaaaaa", "us-central1"
@@ -210,3 +213,47 @@ def test_a_holder_that_is_slow_keeps_its_claim_while_it_works(store: PosixStore,
     assert others == [None, None, None]
     assert service.alive() == [made.name]
     assert cancel_strays(service, [REGION], RUN, 2, made) == []  # type: ignore[arg-type]
+
+
+def test_a_machine_that_was_suspended_with_a_claim_in_its_hand_sends_no_request(
+    store: PosixStore, clock: FakeClock
+) -> None:
+    """The monotonic clock stands still meanwhile."""
+
+    class Suspended(FakeClock):
+        def monotonic(self) -> float:
+            return 0.0
+
+    service, own = Service(clock, late_s=0.0), Suspended()
+
+    class Slow(Mortal):
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            return self._put if name == "put_new" else getattr(self._inner, name)  # type: ignore[no-any-return]
+
+        def _put(self, key: str, data: Any) -> Any:
+            found = store.put_new(key, data)
+            clock.sleep(3600.0)
+            own.time = clock.time
+            until_created(store, service, clock)
+            store.delete("jobs/0002.created.json")  # so that only the claim tells
+            return found
+
+    assert creation(Slow(store, iter(()), 0, before=True), service, own, store).attempt() is None
+    assert len(service.jobs) == 1
+
+
+def test_a_cancellation_while_the_service_is_busy_is_noticed_before_the_next_request(
+    store: PosixStore, clock: FakeClock
+) -> None:
+    class Busy(Service):
+        def create(self, region: str, body: Any) -> VendorJob:
+            write_tombstone(store, 2)
+            self.sent += 1
+            raise VertexRejectedError("Quota exceeded for quota metric 'a' and limit 'a per minute'", 429)
+
+        sent = 0
+
+    service = Busy(clock, late_s=0.0)
+    with pytest.raises(JobNotCreatedError) as caught:
+        creation(store, service, clock, store).attempt()
+    assert (caught.value.reason, service.sent) == (Reason.CANCELLED, 1)

@@ -41,7 +41,7 @@ def ended(reason: str, seconds: float = 60.0, usd: float | None = None) -> dict[
 
 def continued(number: int, reason: str, place: int = 0, **more: Any) -> Event:
     source = f"supervisor-{number - 1}" if number > 1 else "supervisor"
-    after = {"place": place, "where": "there", "after": 0.0, "timeout_s": None}
+    after = {"place": place, "where": "there", "delay_s": 0.0, "timeout_s": None}
     return event("final", source, **ended(reason, **more), number=number, attempts=number, continues=after, why="")
 
 
@@ -80,7 +80,7 @@ def test_the_record_says_all_that_another_process_needs(planned: Callable[..., P
     found = after(
         planned(timeout_s=3600.0), ended("preempted", seconds=600.0), [event("attempt_started", attempt=4, job=1)]
     )
-    assert found["continues"] == {"place": 1, "where": "us-central1:standard", "after": 1000.0, "timeout_s": 3000.0}
+    assert found["continues"] == {"place": 1, "where": "us-central1:standard", "delay_s": 0.0, "timeout_s": 3000.0}
     assert (found["number"], found["attempts"]) == (1, 4)
     assert "Job 2 follows in us-central1:standard. Spent so far: 10 min." in found["why"]
 

@@ -1,0 +1,77 @@
+"""A job that the service no longer knows is followed by another one; one answer alone does not make it lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import LIMIT_S, FakeClock
+
+import sdk
+from sdk import State, api
+from sdk.backends.vertex.waiting import WaitingLease
+from sdk.storage.gcs.store import GcsStore
+from sdk.testing.vertex import Cloud
+
+HOLD = {"api": "vertex", "kind": "hold"}
+GET = {"api": "vertex", "kind": "status_before", "operation": "customJobs.get", "status": 404}
+LIST = {**GET, "operation": "customJobs.list"}
+
+
+@pytest.fixture
+def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+
+    def submit(text: str = "print('here')", **more: Any) -> sdk.Run:
+        Path("program.py").write_text(text)
+        return sdk.submit(sdk.Job("program.py", **more), backend=podlift_vertex.backend())
+
+    return submit
+
+
+def made(cloud: Cloud) -> list[Any]:
+    return list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
+
+
+def test_who_waits_goes_on_with_another_job_when_the_service_has_lost_one(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    podlift_vertex.faults(HOLD)
+    run = start(retry=sdk.Retry(infrastructure=1))
+    (job,) = made(podlift_vertex)
+    podlift_vertex.jobs().cancel_custom_job(name=job.name, timeout=30)
+    podlift_vertex.jobs().delete_custom_job(name=job.name, timeout=30)
+    podlift_vertex.faults()
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert "job 1 ended (job_lost)" in " ".join(run.why().split())
+
+
+def test_one_answer_that_there_is_no_such_job_makes_no_second_one(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    podlift_vertex.faults(HOLD)
+    run = start(retry=sdk.Retry(infrastructure=1))
+    podlift_vertex.faults({**GET, "times": 2})
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert len(made(podlift_vertex)) == 1
+
+
+def test_one_of_two_who_wait_may_leave_and_the_other_one_is_still_seen(podlift_vertex: Cloud) -> None:
+    place, clock = f"{podlift_vertex.bucket}/podlift/runs/r-aaaaaa", FakeClock()
+    store = GcsStore(place)
+    first, second = (WaitingLease(f"gs://{place}", store, clock) for _ in range(2))
+    first.renew()
+    second.renew()
+    second.release()
+    assert first.is_held()
+    # Alone, it leaves at once.
+    clock.sleep(20.0)
+    first.renew()
+    clock.sleep(200.0)
+    first.renew()
+    first.release()
+    assert not first.is_held()
