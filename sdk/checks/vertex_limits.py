@@ -71,8 +71,6 @@ def times(job: Job, target: Vertex) -> Iterator[Finding]:
         yield note("No timeout: Vertex AI stops the job after 7 days")
     elif limits.timeout_s > WEEK_S and target.provisioning != "flex":
         yield warning(f"Vertex AI documents no jobs of more than 7 days. Received: {timeout}")
-    if limits.hang_s is not None:
-        yield note("limit_hang is for local mode: on Vertex AI a hung job runs until its timeout")
     if limits.timeout_s is not None and limits.exit_wait_s >= limits.timeout_s:
         wait = compact_duration(limits.exit_wait_s)
         yield warning(f"limit_exit_wait={wait!r} is not below the limit of the whole job: {timeout}")
@@ -91,10 +89,11 @@ def cost(job: Job, target: Vertex, *, emulator: str = "") -> Iterator[Finding]:
         return
     places = target.places_for(job.resources)
     prices = [pricing.price(target.rental(job.resources, job.limits, place)) for place in places]
-    unknown = next((found for found in prices if found.cap is None), None)
+    unknown = next((each for each in zip(prices, places, strict=True) if each[0].cap is None), None)
     if unknown and not job.limits.allow_unknown_price:
-        where = "as flex-start" if target.provisioning == "flex" else f"in {unknown.region}"
-        what = joined(unknown.missing, "and")
+        unpriced, place = unknown
+        where = f"{pricing.PROVISIONING_WORDS[place.provisioning or target.provisioning]} in {unpriced.region}"
+        what = joined(unpriced.missing, "and")
         message = f"max_cost_usd={most:g} cannot be enforced: no source gives the price of {what} {where}"
         yield error(message, {"limits.allow_unknown_price": True})
     dearest = max(prices, key=lambda found: found.at_least)

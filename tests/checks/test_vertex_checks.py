@@ -743,16 +743,15 @@ def test_a_machine_type_that_is_nonsense_is_only_refused(machine: str) -> None:
 
 def test_a_plan_says_what_vertex_does_although_nobody_has_asked() -> None:
     notes = [finding.message for finding in Asked({L + "timeout_s": None}).of("note")]
-    hangs = "limit_hang is for local mode: on Vertex AI a hung job runs until its timeout."
     unseen = (
         "It was not checked whether gs://my-bucket exists, in a region of the job (us-central1). Next: podlift plan "
         "--online."
     )
-    assert notes == ["No timeout: Vertex AI stops the job after 7 days.", hangs, unseen]
-    assert [finding.message for finding in Asked({L + "hang_s": None}).of("note")] == [unseen]
-    legacy = [finding.message for finding in Asked({L + "hang_s": None, C + "keras": "legacy"}).of("note")]
+    assert notes == ["No timeout: Vertex AI stops the job after 7 days.", unseen]
+    assert [finding.message for finding in Asked({}).of("note")] == [unseen]
+    legacy = [finding.message for finding in Asked({C + "keras": "legacy"}).of("note")]
     assert legacy == ["code_keras='legacy' needs tf_keras, in the image or among the requirements.", unseen]
-    assert [f.message for f in Asked({L + "hang_s": None, "root": "gs://<bucket>/podlift"}).of("note")] == []
+    assert [f.message for f in Asked({"root": "gs://<bucket>/podlift"}).of("note")] == []
 
 
 def test_a_plan_is_refused_with_every_sentence_before_anything_is_written(write, root: Path) -> None:

@@ -15,18 +15,22 @@ from dataclasses import replace
 from typing import Any
 
 from ...clock import Clock
-from ...errors import InputError, MissingError, PodliftError
+from ...errors import InputError, MissingError
 from ...hardware import pricing
 from ...packaging.runtime_archive import loader
 from ...records import spending
 from ...records.spending import Spent
+from ...records.sync.index import SYNC_RETRY
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import LONGEST_S, Keeper, Vertex
+from ...status import Reason
+from ...storage.gcs.files import BucketFiles
 from ...storage.store import Store, create
-from . import create_job, service
+from . import create_job, diagnose, service
 from . import request as job_request
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
+from .create_job import JobNotCreatedError
 
 LABEL = "podlift-keeper"
 _MAIN = "sdk.backends.vertex.keeper_main"
@@ -38,7 +42,7 @@ _STARTS_S = 900.0
 
 
 def ensure(plan: Plan, number: int, store: Store, archives: tuple[str, str], clock: Clock) -> None:
-    """Create the keeper for the jobs of a run from this number on, unless it exists; PodliftError if that fails.
+    """Create the keeper for the jobs of a run from this number on, unless it exists; JobNotCreatedError if that fails.
 
     A second one, which a lost reply may leave, does no harm: claims decide who submits a job. `archives` are the sha256 of the
     runtime archive and of the entrypoint.
@@ -57,15 +61,17 @@ def ensure(plan: Plan, number: int, store: Store, archives: tuple[str, str], clo
             ]
             job = known[0] if known else jobs.create(region, body)
         except VertexRejectedError as error:
-            raise PodliftError(
+            raise JobNotCreatedError(
                 f"The run {plan.run_id} was not started, because {service.service_name()} rejected its keeper in {region}: "
-                f"{error} Next: grant what podlift plan lists for the keeper, or submit without --vertex-keeper."
+                f"{error} Next: grant what podlift plan lists for the keeper, or submit without --vertex-keeper.",
+                diagnose.diagnose(str(error), error.status).reason,
             ) from error
         except OutcomeUnknownError as error:
             if sent == _TRIES:
-                raise PodliftError(
+                raise JobNotCreatedError(
                     f"The run {plan.run_id} was not started, because its keeper was not: {error} Next: podlift resume "
-                    f"{plan.url}."
+                    f"{plan.url}.",
+                    Reason.INFRASTRUCTURE,
                 ) from error
             continue
         create(store, key, json.dumps({"name": job.name, "created": job.created or clock.now()}).encode())
@@ -78,13 +84,16 @@ class Kept:
     def __init__(self, plan: Plan, store: Store, clock: Clock) -> None:
         self._keeper = plan.target.kept_by(plan.job.limits, plan.job.retry)
         self._billed = not plan.emulator
-        self._store, self._clock = store, clock
+        self._store, self._files = store, BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
         self._created: dict[int, float | None] = {}
 
     def is_starting(self, number: int) -> bool:
         """True for some minutes after the keeper of the jobs from this number on was created."""
-        created = self._of(number)
-        return created is not None and self._clock.now() - created < _STARTS_S
+        if self._keeper is not None:
+            with suppress(MissingError):
+                # By the clock of the bucket: that of this machine may be wrong.
+                return self._files.age_s(create_job.KEYS.keeper(number)) < _STARTS_S
+        return False
 
     def added(self, used: Spent, number: int, since: float | None, until: float) -> Spent:
         """Add the keeper's money since the end of the last job, or since it began. It does not count against the timeout."""

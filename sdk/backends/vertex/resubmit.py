@@ -36,7 +36,6 @@ class JobEnd:
         place: its place in the order of the plan's places.
         verdict: what its final record says if no job follows, with what it has spent.
         events: all records of the run.
-        now: Unix time in seconds.
     """
 
     plan: Plan
@@ -45,7 +44,6 @@ class JobEnd:
     place: int
     verdict: Mapping[str, object]
     events: Sequence[Event]
-    now: float
 
     @property
     def reason(self) -> Reason:

@@ -352,7 +352,6 @@ class VertexRun(CopiedRun):
             place=self._job.place,
             verdict=verdict,
             events=read_events(self._plan.paths),
-            now=self._clock.now(),
         )
         # A cancelled run never continues.
         followed = {"why": ""} if requests else resubmit.following(ended)

@@ -13,7 +13,7 @@ from typing import Any
 from ...checks import vertex_online
 from ...clock import Clock, SystemClock
 from ...errors import InputError, PodliftError
-from ...records.events import last_resume
+from ...records.events import last_resume, source_of
 from ...records.recorder import known_resumes, read_events
 from ...records.sync import push
 from ...records.sync.index import SYNC_RETRY, SyncedRun, in_parallel
@@ -61,8 +61,15 @@ def start(request: Request) -> None:
     plan, clock = request.plan, SystemClock()
     number = known_resumes(plan.paths) + 1
     archives, store = upload_archives(plan), GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
+    _replace_lost(plan, number - 1, store, clock)
     if Vertex.of(plan.target).keeper:
-        keeper.ensure(plan, number, store, (archives.runtime, archives.entrypoint), clock)
+        try:
+            keeper.ensure(plan, number, store, (archives.runtime, archives.entrypoint), clock)
+        except JobNotCreatedError as error:
+            # A lost request may have made a keeper all the same, which would create the job.
+            create_job.write_tombstone(store, number)
+            final_record.write(store, number, clock.now(), final_record.of_rejection(error))
+            raise
     try:
         creation(plan, number, clock, archives).ensure()
     except JobNotCreatedError as error:
@@ -70,6 +77,16 @@ def start(request: Request) -> None:
         raise PodliftError(
             f"The run {plan.run_id} was not started. {error} Next: podlift resume {plan.url} tries again."
         ) from error
+
+
+def _replace_lost(plan: Plan, number: int, store: GcsStore, clock: Clock) -> None:
+    """Prevent the job before a resume if it counts as lost: a process that waits may be about to create it, or just has."""
+    source = source_of("supervisor", number - 1)
+    if number < 1 or any(event.source == source for event in read_events(plan.paths, ("final",))):
+        return
+    job = create_job.write_tombstone(store, number)
+    if job.name:
+        client.JobClient(str(Vertex.of(plan.target).project), clock=clock).cancel(job.name)
 
 
 @dataclass(frozen=True, kw_only=True)

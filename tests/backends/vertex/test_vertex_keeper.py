@@ -107,6 +107,10 @@ def test_a_keeper_that_is_rejected_lets_no_run_begin(podlift_vertex: Cloud, plan
     with pytest.raises(PodliftError, match=r"was not started, because .* rejected its keeper in us-central1"):
         sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT))
     assert made(podlift_vertex, keeper=False) == made(podlift_vertex, keeper=True) == []
+    # Nobody who waits may start it later, as the message said.
+    (info,) = sdk.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
+    assert info.status is not None
+    assert info.status.state is State.FAILED
 
 
 def test_a_lost_reply_makes_no_second_keeper(podlift_vertex: Cloud, planned: Callable[..., sdk.Plan]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,16 @@ from support import LIMIT_S, FakeClock
 
 import sdk
 from sdk import State, api
+from sdk.backends.vertex import start_run
+from sdk.backends.vertex.client import JobClient
+from sdk.backends.vertex.create_job import JobNotCreatedError
 from sdk.backends.vertex.waiting import WaitingLease
+from sdk.clock import SystemClock
 from sdk.storage.gcs.store import GcsStore
 from sdk.testing.vertex import Cloud
 
 HOLD = {"api": "vertex", "kind": "hold"}
 GET = {"api": "vertex", "kind": "status_before", "operation": "customJobs.get", "status": 404}
-LIST = {**GET, "operation": "customJobs.list"}
 
 
 @pytest.fixture
@@ -58,6 +60,28 @@ def test_one_answer_that_there_is_no_such_job_makes_no_second_one(
     podlift_vertex.faults({**GET, "times": 2})
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     assert len(made(podlift_vertex)) == 1
+
+
+def test_a_resume_prevents_the_job_that_counts_as_lost(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    podlift_vertex.faults(HOLD)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(JobClient, "create", killed)
+        start()
+    monkeypatch.setattr("sdk.backends.vertex.latest_job._START_LIMIT_S", 0.0)
+    (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
+    run = api.attach(info.url)
+    assert run.status().state is State.LOST
+    run.resume()
+    # Another process had begun to wait before, and asks for the first job now.
+    late = start_run.creation(run.plan, 1, SystemClock(), start_run.upload_archives(run.plan))
+    with pytest.raises(JobNotCreatedError):
+        late.attempt()
+    assert [job.labels["podlift-job"] for job in made(podlift_vertex)] == ["2"]
 
 
 def test_one_of_two_who_wait_may_leave_and_the_other_one_is_still_seen(podlift_vertex: Cloud) -> None:

@@ -48,7 +48,7 @@ def continued(number: int, reason: str, place: int = 0, **more: Any) -> Event:
 def after(plan: Plan, verdict: dict[str, object], events: Sequence[Event] = (), **more: int) -> dict[str, Any]:
     number = 1 + sum("continues" in each.data for each in events)
     about = {"number": number, "first": 1, "place": 0, **more}
-    return following(JobEnd(plan=plan, verdict=verdict, events=events, now=1000.0, **about))
+    return following(JobEnd(plan=plan, verdict=verdict, events=events, **about))
 
 
 @pytest.mark.parametrize(
