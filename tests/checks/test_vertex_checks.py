@@ -403,7 +403,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "an unknown price elsewhere",
         {T + "regions": ["us-central1", "europe-west4"], L + "max_cost_usd": 1000.0},
-        "n1-standard-4 in europe-west4",
+        "n1-standard-4 on demand in europe-west4",
         "allow_unknown_price=True",
     ),
     (
