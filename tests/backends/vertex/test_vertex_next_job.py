@@ -18,8 +18,10 @@ PLACES = ("us-central1:spot", "us-central1:standard", "europe-west4:standard")
 
 
 @pytest.fixture
-def planned(write: Callable[..., Path]) -> Callable[..., Plan]:
+def planned(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
     write("train.py", "print(1)")
+    for name in ("PODLIFT_RETRY_INFRASTRUCTURE", "PODLIFT_RETRY_PREEMPTIONS"):
+        monkeypatch.delenv(name)
 
     def plan(retry: sdk.Retry | None = None, places: Sequence[str] = PLACES, **limits: Any) -> Plan:
         target = sdk.Vertex(project="my-project", bucket="my-bucket", image="image", places=tuple(places))
