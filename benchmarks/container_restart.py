@@ -64,8 +64,7 @@ def run(count: int) -> list[str]:
         f"Medians of {count} rounds; ratios are medians by round. In each round a job is submitted to the emulator (cold), a "
         f"task is killed after {_STEPS} steps (in place), and after as many steps one agent ends with exit code 134, as it "
         "did in a podlift without restarts in place, and the emulator starts that container again (by Vertex AI). CPU is "
-        "that of all processes between both steps. Restarts in place include the one-second delay before a first restart, "
-        "those by Vertex AI do not.",
+        "that of all processes between both steps.",
     ]
 
 

@@ -550,8 +550,8 @@ MUTATIONS = (
     Mutation(
         "the delay goes on doubling after an attempt that made progress",
         "sdk/records/restarts.py",
-        "        if index and (ended.step or 0) > (history[index - 1].step or 0):\n            break\n",
-        "",
+        " or (ended.step or 0) > (before or 0):\n",
+        ":\n",
         (RESTARTS,),
     ),
     # --- The supervisor

@@ -114,13 +114,11 @@ def _stuck(history: Sequence[EndedAttempt]) -> int:
 
 
 def _delay(history: Sequence[EndedAttempt], budget: Budget) -> float:
-    """Return the delay. It doubles with each failure in a row, and starts over after an attempt that made progress."""
+    """Return the delay: none after an attempt that made progress, else it doubles with each failure in a row."""
     row = 0
     for index in range(len(history) - 1, -1, -1):
-        ended = history[index]
-        if BUDGETS.get(ended.reason) != budget:
+        ended, before = history[index], history[index - 1].step if index else None
+        if BUDGETS.get(ended.reason) != budget or (ended.step or 0) > (before or 0):
             break
         row += 1
-        if index and (ended.step or 0) > (history[index - 1].step or 0):
-            break
-    return backoff(row, _FIRST_DELAY_S, _LONGEST_DELAY_S)
+    return backoff(row, _FIRST_DELAY_S, _LONGEST_DELAY_S) if row else 0.0

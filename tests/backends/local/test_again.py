@@ -87,10 +87,10 @@ def test_a_crash_loop_stops_early_and_says_so(write) -> None:
 
 
 def test_cancelling_ends_the_wait_for_a_restart(write) -> None:
-    # Each attempt ends before the last one: that is no crash loop, and the delay doubles.
+    # Each attempt ends before the last one: that is no crash loop, and from the second on the delay doubles.
     ending = "import sdk\nsdk.context().report({'loss': 1.0}, step=9 - attempt)\nos.kill(os.getpid(), signal.SIGKILL)"
     run = submit(COUNTING + ending, retry=sdk.Retry(infrastructure=1000))
-    until(lambda: len(records(run, "restarting")) == 4, run.why)
+    until(lambda: len(records(run, "restarting")) == 5, run.why)
     assert read_events(run.plan.paths, ("restarting",))[-1].data["delay_s"] == 8
     asked = time.time()
     run.cancel()
