@@ -550,8 +550,8 @@ MUTATIONS = (
     Mutation(
         "the delay goes on doubling after an attempt that made progress",
         "sdk/records/restarts.py",
-        " or (ended.step or 0) > (before or 0):\n",
-        ":\n",
+        " or (ended.step or 0) > (before or 0):",
+        ":",
         (RESTARTS,),
     ),
     # --- The supervisor
