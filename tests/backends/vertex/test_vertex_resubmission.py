@@ -145,6 +145,8 @@ def test_a_service_and_a_bucket_that_do_not_answer_for_a_while_do_not_end_a_wait
     from sdk.storage.retry import RetryPolicy
 
     said = heard("backends")
+    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
+    url = start().url
     monkeypatch.setattr("sdk.backends.vertex.client._RETRY_S", 0.1)
     monkeypatch.setattr("sdk.storage.retry._REPORT_S", 0.1)
     monkeypatch.setattr("sdk.storage.retry._PAUSE_S", 0.05)
@@ -152,8 +154,7 @@ def test_a_service_and_a_bucket_that_do_not_answer_for_a_while_do_not_end_a_wait
     impatient = RetryPolicy(connect_s=1.0, read_s=1.0, total_s=0.2, first_s=0.2)
     for module in ("records.sync.index", "backends.vertex.latest_job", "backends.vertex.waiting"):
         monkeypatch.setattr(f"sdk.{module}.SYNC_RETRY", impatient)
-    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
-    run = api.attach(start().url)
+    run = api.attach(url)
     silent = {"kind": "status_before", "operation": "objects.list", "times": 40}
     podlift_vertex.faults({"api": "vertex", "kind": "drop_before", "operation": "customJobs.get", "times": 30}, silent)
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
