@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +26,7 @@ _VARIABLE = (
     (r"\s+", " "),
 )
 _END = "\x01"
+_LIMIT_S = 180.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Shell:
         self._process = subprocess.Popen(
             ["bash", "--norc"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=env,
+            start_new_session=True,
         )  # fmt: skip
 
     def run(self, command: str) -> tuple[int, str]:
@@ -80,12 +85,21 @@ class Shell:
         self._process.stdin.write(f"{{ {command}\n}} </dev/null; printf '{_END}%d\\n' $?\n")
         self._process.stdin.flush()
         output = ""
-        for line in self._process.stdout:
-            before, end, code = line.partition(_END)
-            output += before
-            if end:
-                return int(code), output
-        raise AssertionError(f"The shell has ended. {output}")
+        # A command that does not end would keep the tests from ending.
+        limit = threading.Timer(_LIMIT_S, self._kill)
+        limit.start()
+        try:
+            for line in self._process.stdout:
+                before, end, code = line.partition(_END)
+                output += before
+                if end:
+                    return int(code), output
+        finally:
+            limit.cancel()
+        raise AssertionError(f"The shell has ended, or the command took longer than {_LIMIT_S:g} s. {output}")
+
+    def _kill(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
 
     def folder(self) -> Path:
         return Path(self.run("pwd")[1].strip())

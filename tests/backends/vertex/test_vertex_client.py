@@ -21,7 +21,7 @@ from sdk import InputError
 from sdk.backends.vertex import client, logs
 from sdk.backends.vertex.client import JobClient, OutcomeUnknownError, VertexRejectedError, check_body
 from sdk.backends.vertex.create_job import CreatedJob, JobCreation, JobRequest, PlacedRequest
-from sdk.errors import AccessError, MissingError, StoreError
+from sdk.errors import AccessError, MissingError, StoreError, StoreUnavailableError
 from sdk.storage import emulator
 from sdk.storage.posix_store import PosixStore
 
@@ -553,7 +553,7 @@ def test_google_gets_what_its_own_client_would_send(
         ),
         (
             TransportError("no route to host."),
-            (OutcomeUnknownError, StoreError),
+            (OutcomeUnknownError, StoreUnavailableError),
             r"cannot be (reached|read): (TransportError: )?no route to host\. Next: (check the network|try again)",
         ),
     ],

@@ -211,7 +211,7 @@ def test_the_last_upload_ends_in_time(store: PosixStore, clock: FakeClock, monke
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_task_is_copied_to_its_last_byte_and_does_not_notice_a_container_without_a_reader(
-    monkeypatch: pytest.MonkeyPatch, broken: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: bool
 ) -> None:
     added: list[bytes] = []
     shown: list[bytes] = []
@@ -223,8 +223,8 @@ def test_a_task_is_copied_to_its_last_byte_and_does_not_notice_a_container_witho
         shown.append(bytes(data[:3]))
         return len(shown[-1])
 
-    output = CopiedOutput(added.append)
-    task = [os.dup(end) for end in output.ends]
+    output = CopiedOutput(added.append, str(tmp_path))
+    task = [os.open(path, os.O_WRONLY) for path in output.paths]
     output.start()
     with monkeypatch.context() as patch:
         task_writes = os.write
