@@ -207,6 +207,22 @@ SURPLUS: dict[str, tuple[str, ...]] = {
         "checkpoint/test_gcs_faults.py::test_a_receipt_that_is_not_for_this_save_is_refused",
         "checkpoint/test_gcs_faults.py::test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it",
     ),
+    "a killed task of two containers is restarted with its gang in the default run; these kill others, or train with Keras": (
+        "runtime/container/test_restarts.py::test_a_killed_task_is_restarted_with_its_gang_in_the_same_containers[chief-0]",
+        "runtime/container/test_restarts.py::test_a_killed_task_is_restarted_with_its_gang_in_the_same_containers[chief-0+worker-0]",
+        "runtime/container/test_training.py::test_a_killed_gang_is_forked_from_the_spare_processes_and_ends_with_the_same_weights",
+        "backends/vertex/test_vertex_restarts.py::test_a_machine_that_is_replaced_joins_the_containers_that_stay[workerpool0-0]",
+        "runtime/container/test_restarts.py::test_an_attempt_in_which_a_container_is_replaced_ends_once_and_the_others_stay",
+    ),
+    "a run on the emulator that hangs ends as hung": (
+        "runtime/container/test_restarts.py::test_a_hang_without_budget_is_the_end_of_the_run",
+    ),
+    "claims, leases and what follows a job are tested one by one, and a wait outlives an outage": (
+        "backends/vertex/test_vertex_resubmission.py::test_a_service_and_a_bucket_that_do_not_answer_for_a_while_do_not_end_a_wait",
+        "backends/vertex/test_vertex_resubmission.py::test_a_run_is_taken_over_from_a_killed_process_after_seven_preemptions_and_ends_with_the_same_weights",
+        "backends/vertex/test_vertex_service_faults.py::test_the_command_waits_on_and_prints_why_on_stderr",
+        "backends/vertex/test_vertex_service_faults.py::test_a_worker_that_is_preempted_at_a_step_goes_on_in_the_same_job",
+    ),
     "a fit with dropout that was killed goes on in another process": (
         "checkpoint/tf/test_randomness.py::test_another_process_goes_on_with_the_same_numbers",
     ),
