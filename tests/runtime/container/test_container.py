@@ -55,7 +55,7 @@ for step in range(1, 40 if os.environ["PODLIFT_ATTEMPT"] == "2" else 100_000):
     while least() < step:
         time.sleep(0.002)
     if ctx.should_stop():
-        print("stopped at", step, flush=True)
+        print(f"stopped at {step}", flush=True)
         sys.exit(75)
     time.sleep(0.01)
 """
