@@ -20,10 +20,12 @@ from dataclasses import asdict, dataclass
 from ..clock import Clock
 from ..errors import InputError
 from ..logs import logger
+from ..storage.retry import Retries, retry_after_s
 
 _log = logger("schedules")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DELAYS_S = (1.0, 5.0, 25.0)
+# A webhook is asked again for this long, after waits that grow from the second value to the third.
+_REPEAT_S, _FIRST_S, _LONGEST_S = 45.0, 1.0, 15.0
 _LIMIT_S, _SETTLE_S = 10.0, 60.0
 Post = Callable[[str, bytes], None]
 
@@ -104,12 +106,14 @@ class Notifier:
         url = self._environ.get(variable)
         if not url or not url.startswith(("http://", "https://")):
             raise LookupError(variable)
-        for delay_s in (*_DELAYS_S, None):
+        tries = Retries.within(_REPEAT_S, self._clock, _FIRST_S, longest_s=_LONGEST_S)
+        while True:
             try:
                 self._post(url, data)
-                break
-            except OSError as error:
-                refused = isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != 429
-                if delay_s is None or refused:
+                return
+            except urllib.error.HTTPError as error:
+                if (error.code < 500 and error.code != 429) or not tries.again(retry_after_s(error.headers)):
                     raise
-                self._clock.sleep(delay_s)
+            except OSError:
+                if not tries.again():
+                    raise

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -167,7 +166,7 @@ class ContainerAttempt:
             _log.info(f"attempt {self._attempt} is over ({end.task}: {end.reason.value}): {container.task} is stopped")
         if end.reason is Reason.HUNG:
             container.process.send(signal.SIGUSR2)
-            time.sleep(_STACKS_S)
+            container.clock.sleep(_STACKS_S)
         elif self._gone.wait(self._left_s(end, limits.exit_wait_s)):
             return
         # A task that gets SIGTERM now must not save: another attempt may have begun.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, full_only, heard
+from support import LIMIT_S, PROGRAMS, full_only, heard
 
 import sdk
 from sdk import Reason, State, api
@@ -182,25 +182,18 @@ print("weights", weight.hex(), flush=True)
 # One more than Vertex AI restarts: it takes the machine away after the first seven steps.
 PREEMPTIONS = {"api": "vertex", "kind": "preempt", "log": r"^step [0-6]$", "times": 7}
 # Its process dies between the claim on the second job and its request.
-CLIENT = """
-import os, signal, sys
+CLIENT = (
+    (PROGRAMS / "dying_client.py").read_text()
+    + """
+import sys
 import sdk
-from sdk.backends.vertex.client import JobClient
-create, calls = JobClient.create, []
-
-def dying(self, region, body):
-    calls.append(region)
-    if len(calls) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return create(self, region, body)
-
-JobClient.create = dying
 places = ["us-central1:spot", "europe-west4:standard"]
 backend = sdk.Vertex(project="podlift", bucket="podlift-runs", image="podlift/emulated", places=places)
 run = sdk.submit(sdk.Job("program.py", retry=sdk.Retry(infrastructure=3, preemptions=None)), backend=backend)
 print(run.url, flush=True)
 run.wait()
 """
+)
 
 
 def test_a_run_is_taken_over_from_a_killed_process_after_seven_preemptions_and_ends_with_the_same_weights(

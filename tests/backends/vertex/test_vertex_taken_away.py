@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import LONG_LIMIT_S as LIMIT_S
-from support import REPO
+from support import PROGRAMS, REPO
 
 import sdk
 from sdk import api
@@ -33,23 +33,16 @@ PREEMPTIONS = {
     "times": 7,
 }
 # A client whose process dies between the claim on the second job and its request.
-CLIENT = """
-import os, signal, sys
+CLIENT = (
+    (PROGRAMS / "dying_client.py").read_text()
+    + """
+import sys
 import sdk
-from sdk.backends.vertex.client import JobClient
-create, calls = JobClient.create, []
-
-def dying(self, region, body):
-    calls.append(region)
-    if len(calls) == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return create(self, region, body)
-
-JobClient.create = dying
 run = sdk.submit(sdk.Plan.from_json(open(sys.argv[1]).read(), sys.argv[1]))
 print(run.url, flush=True)
 run.wait()
 """
+)
 
 
 def planned(cloud: Cloud) -> sdk.Plan:
