@@ -112,7 +112,8 @@ class Notifier:
                 self._post(url, data)
                 return
             except urllib.error.HTTPError as error:
-                if (error.code < 500 and error.code != 429) or not tries.again(retry_after_s(error.headers)):
+                asked_s = retry_after_s(dict(error.headers.items()))
+                if (error.code < 500 and error.code != 429) or not tries.again(asked_s):
                     raise
             except OSError:
                 if not tries.again():
