@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 from ..errors import InputError, nearest
 from .base import Backend
+from .triggers import TriggerService
 
 _TABLE = {"local": ".local:LocalBackend", "vertex": ".vertex:VertexBackend"}
+# The service that starts schedules of a backend; others are started by `podlift schedule serve`.
+_TRIGGERS = {"vertex": ".vertex.cloud_scheduler:CloudScheduler"}
 _registered: dict[str, Callable[[], Backend]] = {}
+_registered_triggers: dict[str, Callable[[], TriggerService]] = {}
 
 
-def register(name: str, make: Callable[[], Backend]) -> None:
-    """Add your own backend in this process: `register("mine", MyBackend)`. It cannot replace a built-in one."""
+def register(name: str, make: Callable[[], Backend], *, triggers: Callable[[], TriggerService] | None = None) -> None:
+    """Add your own backend in this process: `register("mine", MyBackend)`. It cannot replace a built-in one.
+
+    `triggers` makes the service that starts schedules of this backend, if there is one.
+    """
     if name in _TABLE:
         raise InputError(f"A built-in backend cannot be replaced. Received: {name!r}. Next: choose another name.")
     _registered[name] = make
+    if triggers is not None:
+        _registered_triggers[name] = triggers
 
 
 def names() -> list[str]:
@@ -33,6 +43,20 @@ def load(name: str) -> Backend:
     """Return the backend called `name`."""
     if check_name(name) in _registered:
         return _registered[name]()
-    module, _, attribute = _TABLE[name].partition(":")
-    backend: Backend = getattr(importlib.import_module(module, __name__), attribute)()
+    backend: Backend = _imported(_TABLE[name])()
     return backend
+
+
+def trigger_service(name: str) -> TriggerService | None:
+    """Return the service that starts the schedules of a backend; None if it has none."""
+    if name in _registered_triggers:
+        return _registered_triggers[name]()
+    if check_name(name) not in _TRIGGERS:
+        return None
+    service: TriggerService = _imported(_TRIGGERS[name])()
+    return service
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module, __name__), attribute)

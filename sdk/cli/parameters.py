@@ -119,7 +119,31 @@ PauseAfter = Annotated[
         "--pause-after-failures", metavar="N", min=0, help="Pause after this many failures in a row; 0 for never."
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and the next five slots, and write nothing.")]
+MaxMonth = Annotated[
+    float | None,
+    typer.Option(
+        "--max-cost-usd-per-month",
+        metavar="USD",
+        help="Skip the slots of a calendar month whose booked money reaches this limit. Default: none.",
+        show_default=False,
+    ),
+]
+TriggerChoice = Annotated[
+    str | None,
+    option(
+        "--trigger",
+        "auto|serve",
+        "What starts it: the service of the backend, such as Cloud Scheduler for vertex, or podlift schedule serve. Default: "
+        "auto.",
+    ),
+]
+Location = Annotated[
+    str | None,
+    option("--location", "REGION", "Where that service keeps it. Default: the region of the first place."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show the plan, the request and the next five slots, and write nothing.")
+]
 Once = Annotated[bool, typer.Option("--once", help="Start what is due now, and exit: for cron, or a test.")]
 Cron = Annotated[
     str | None, option("--cron", "CRON", "Five fields: minute, hour, day of the month, month, day of the week.")
@@ -141,7 +165,7 @@ Missed = Annotated[
     option(
         "--missed",
         "skip|catch_up_last",
-        "What becomes of slots at which no server was there: none of them fires, or the last one, late. Default: skip.",
+        "What becomes of slots at which nothing fired: none of them fires, or the last one, late. Default: skip.",
     ),
 ]
 From = Annotated[

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import typer
@@ -19,21 +16,24 @@ from ..packaging.project import parse_toml
 from ..planning.roots import resolve_root
 from ..planning.settings import table as settings
 from ..planning.settings.merge import Destination
-from ..schedules import clock_changes, handle, policy, simulation
-from ..schedules.handle import Created, Schedule
-from ..schedules.records import SKIPPED, WAITING, ScheduleSpec, SlotRecord
+from ..schedules import clock_changes, creation, handle
+from ..schedules.handle import Schedule
+from ..schedules.records import SKIPPED, TAKEN, WAITING, ScheduleSpec
 from ..schedules.server import Server
-from ..schedules.slots import Cron
 from ..spec import plan_text
 from ..status import EXIT_DONE, EXIT_USER, State
-from ..text import counted, duration, joined
+from ..text import joined
 from . import parameters as p
+from . import schedule_text
 from .help import GroupHelp, VerbHelp
 from .options import CommandLine, with_settings
-from .output import answer, as_json, say, seconds, table
+from .output import answer, as_json, say, table
+from .schedule_simulation import remark, span, time_of, wanted
 
-_OWN = ("cron", "time_zone", "overlap", "missed", "when", "notify", "notify_skips", "pause_after_failures")
-_SHOWN_CHANGES = 20
+_OWN = (
+    "cron", "time_zone", "overlap", "missed", "when", "notify", "notify_skips", "pause_after_failures",
+    "max_cost_usd_per_month", "trigger", "location",
+)  # fmt: skip
 
 schedule = typer.Typer(
     name="schedule",
@@ -45,7 +45,7 @@ schedule = typer.Typer(
 
 
 @schedule.command(cls=VerbHelp)
-@with_settings(backend=p.Backend, root=p.Root, words=p.NamedWords)
+@with_settings(backend=p.Backend, root=p.Root, online=p.Online, words=p.NamedWords)
 def create(
     command: CommandLine,
     cron: p.Cron = None,
@@ -56,6 +56,9 @@ def create(
     notify: p.Notify = None,
     notify_skips: p.NotifySkips = 3,
     pause_after_failures: p.PauseAfter = 3,
+    max_cost_usd_per_month: p.MaxMonth = None,
+    trigger: p.TriggerChoice = None,
+    location: p.Location = None,
     dry_run: p.DryRun = False,
     json_output: p.Json = False,
 ) -> None:
@@ -72,7 +75,7 @@ def create(
         problems.found.append("--cron is missing. Example: --cron '0 3 * * 1' --time-zone Europe/Berlin.")
     spec = ScheduleSpec(name="any", cron="* * * * *")
     with problems.collect():
-        spec = handle.draft(
+        spec = creation.draft(
             name=name or "any",
             cron=cron or "* * * * *",
             time_zone=time_zone or "UTC",
@@ -82,14 +85,17 @@ def create(
             notify=tuple(notify or ()),
             notify_skips=notify_skips,
             pause_after_failures=pause_after_failures,
+            max_cost_usd_per_month=max_cost_usd_per_month,
+            trigger=trigger or "auto",
+            location=location or "",
         )
     entry, given = command.settings(problems)
     with problems.closing():
-        made = handle.prepare(spec, entry, given, command.target)
+        made = creation.prepare(spec, entry, given, command.target)
     if dry_run:
-        _show_plan(made)
+        schedule_text.show_prepared([made], json_output=json_output)
         return
-    _say_created([handle.create(made)], json_output=json_output)
+    schedule_text.say_created([creation.create(made)], json_output=json_output)
 
 
 @schedule.command(cls=VerbHelp)
@@ -99,7 +105,7 @@ def apply(file: p.SchedulesFile, root: p.Root = None, dry_run: p.DryRun = False,
     Each table of the TOML file is a schedule: its entry, its cron expression, and any setting. Schedules that the file does not
     name stay as they are.
     """
-    problems, made = Problems(), list[handle.Prepared]()
+    problems, made = Problems(), list[creation.Prepared]()
     with usable("The file", file):
         tables = parse_toml(file.read_bytes(), str(file))
     folder = Path.cwd()
@@ -112,13 +118,12 @@ def apply(file: p.SchedulesFile, root: p.Root = None, dry_run: p.DryRun = False,
         os.chdir(folder)
     problems.raise_if_any()
     if dry_run:
-        for each in made:
-            _show_plan(each)
+        schedule_text.show_prepared(made, json_output=json_output)
         return
-    _say_created([handle.create(each) for each in made], json_output=json_output)
+    schedule_text.say_created([creation.create(each) for each in made], json_output=json_output)
 
 
-def _from_table(name: str, entries: object, root: str | None) -> handle.Prepared:
+def _from_table(name: str, entries: object, root: str | None) -> creation.Prepared:
     if not isinstance(entries, dict):
         raise InputError(f"{name}: expected a table with entry and cron. Received: {entries!r}.")
     given = {key.replace("-", "_"): value for key, value in entries.items()}
@@ -136,114 +141,47 @@ def _from_table(name: str, entries: object, root: str | None) -> handle.Prepared
     target = Destination(backend=given.pop("backend", None), root=root or given.pop("root", None))
     given.pop("root", None)
     try:
-        return handle.prepare(handle.draft(name=name, **{**own, **lists}), given.pop("entry"), given, target)
+        return creation.prepare(creation.draft(name=name, **{**own, **lists}), given.pop("entry"), given, target)
     except InputError as error:
         raise InputError([f"{name}: {problem}" for problem in error.problems]) from None
 
 
-def _show_plan(made: handle.Prepared) -> None:
-    answer(plan_text.text(plan_text.short(made.plan)))
-    now = datetime.fromtimestamp(SystemClock().now(), timezone.utc)
-    for slot in made.spec.slots.next(5, now):
-        answer(f"fires      {slot.isoformat()}")
-    for sentence in made.warnings:
-        say(f"podlift: {sentence}")
-
-
-def _say_created(created: Sequence[Created], *, json_output: bool) -> None:
-    now = datetime.fromtimestamp(SystemClock().now(), timezone.utc)
-    if json_output:
-        as_json(
-            [
-                {
-                    "name": each.record.spec.name,
-                    "outcome": each.outcome,
-                    "changes": list(each.changes),
-                    "warnings": list(each.warnings),
-                    "bundle": each.record.bundle,
-                    "next": [slot.isoformat() for slot in each.record.spec.slots.next(5, now)],
-                }
-                for each in created
-            ]
-        )
-        return
-    for each in created:
-        name = each.record.spec.name
-        say(f"{name}: {each.outcome}")
-        for change in each.changes[:_SHOWN_CHANGES]:
-            say(f"  {change}")
-        if len(each.changes) > _SHOWN_CHANGES:
-            say(f"  and {counted(len(each.changes) - _SHOWN_CHANGES, 'more change')}")
-        for sentence in each.warnings:
-            say(f"podlift: {sentence}")
-        if each.record.paused:
-            say(f"It is paused ({each.record.paused}). Next: podlift schedule resume {name}")
-        for slot in each.record.spec.slots.next(5, now):
-            answer(f"{name}\t{slot.isoformat()}")
-    say("Next: podlift schedule serve")
-
-
 @schedule.command("list", cls=VerbHelp)
 def list_schedules(root: p.Root = None, json_output: p.Json = False) -> None:
-    """List the schedules with their state, the next slot and the last one."""
-    found = handle.listed(root)
+    """List the schedules with their state, the next slot and the last one.
+
+    The column "trigger" compares the records with what a cloud's scheduler has: in sync, changed there, missing, or orphan.
+    """
+    schedules = handle.listed(root)
+    found = [schedule_text.facts_of(each) for each in schedules]
+    orphans, unlisted = handle.orphans(root)
+    found += [schedule_text.facts_of_orphan(each) for each in orphans]
+    for problem in unlisted:
+        say(f"podlift: {problem}")
     if json_output:
-        as_json([_facts(each) for each in found])
+        as_json(found)
         return
-    rows = [_row(each) for each in found]
-    table(("schedule", "cron", "time zone", "state", "next", "last"), rows, whole=("schedule", "cron"))
+    rows = [schedule_text.row(each) for each in found]
+    header = ("schedule", "cron", "time zone", "state", "trigger", "next", "last")
+    table(header, rows, whole=("schedule", "cron"))
     if not found:
         say("There are no schedules. Next: podlift schedule create NAME ENTRY --cron CRON")
-
-
-def _row(each: Schedule) -> tuple[str, ...]:
-    facts = _facts(each)
-    last = facts["last"]
-    shown = f"{last['state']} {last['slot']}" if isinstance(last, dict) else "-"
-    coming = facts["next"]
-    return (
-        each.name,
-        str(facts["cron"]),
-        str(facts["time_zone"]),
-        str(facts["state"]),
-        str(coming[0]) if isinstance(coming, list) and coming else "-",
-        shown,
-    )
-
-
-def _facts(each: Schedule) -> dict[str, object]:
-    record, last, problems = each.record, each.history(1), each.problems()
-    return {
-        "name": each.name,
-        "cron": record.spec.cron,
-        "time_zone": record.spec.time_zone,
-        "backend": "local",
-        "state": "paused" if record.paused else "attention" if problems else "active",
-        "problems": problems,
-        "overlap": record.spec.overlap,
-        "missed": record.spec.missed,
-        "when": list(record.spec.when),
-        "notify": list(record.spec.notify),
-        "paused": record.paused,
-        "bundle": record.bundle,
-        "next": [slot.isoformat() for slot in each.next(5)],
-        "last": _line(last[0]) if last else None,
-    }
 
 
 @schedule.command(cls=VerbHelp)
 def show(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False) -> None:
     """Show a schedule: its job, its rules, the next five slots and the last one."""
     each = Schedule(name, root=root)
-    facts = _facts(each)
+    facts = schedule_text.facts_of(each)
     if json_output:
         as_json(facts)
         return
     spec = each.record.spec
-    lines = [
-        ("schedule", name),
-        ("state", f"{facts['state']}{f' ({each.record.paused})' if each.record.paused else ''}"),
-    ]
+    why = f" ({facts['paused']})" if facts["paused"] else ""
+    lines = [("schedule", name), ("state", f"{facts['state']}{why}")]
+    seen = each.trigger()
+    if seen is not None:
+        lines.append(("trigger", f"{seen.sync}: {each.record.trigger} of {seen.service}"))
     lines += [("problem", text) for text in each.problems()]
     lines += [("cron", f"{spec.cron} in {spec.time_zone}"), ("overlap", spec.overlap), ("missed", spec.missed)]
     lines += [("when", text) for text in spec.when] + [("notify", text) for text in spec.notify]
@@ -258,19 +196,12 @@ def history(name: p.ScheduleName, limit: p.Limit = 20, root: p.Root = None, json
     """List what became of the slots of a schedule, newest first."""
     found = Schedule(name, root=root).history(limit)
     if json_output:
-        as_json([_line(each) for each in found])
+        as_json([schedule_text.line(each) for each in found])
         return
-    rows = [(each.slot, each.state, _took(each), each.run or "-", each.cause, each.reason) for each in found]
+    rows = [
+        (each.slot, each.state, schedule_text.took(each), each.run or "-", each.cause, each.reason) for each in found
+    ]
     table(("slot", "state", "took", "run", "cause", "reason"), rows, whole=("slot", "run"))
-
-
-def _line(each: SlotRecord) -> dict[str, object]:
-    names = ("slot", "state", "reason", "cause", "run", "started", "ended", "count")
-    return {key: value for key, value in asdict(each).items() if key in names}
-
-
-def _took(each: SlotRecord) -> str:
-    return duration(each.ended - each.started) if each.started and each.ended else "-"
 
 
 @schedule.command(cls=VerbHelp)
@@ -305,11 +236,14 @@ def run(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False) 
     """
     record = Schedule(name, root=root).run()
     if json_output:
-        as_json(_line(record))
+        as_json(schedule_text.line(record))
     elif record.state == SKIPPED or record.state == State.FAILED.value:
         say(f"{name}: {record.state}: {record.reason}")
     elif record.state == WAITING:
         say(f"{name}: {record.reason}. Next: podlift schedule serve, which starts it then")
+    elif record.state == TAKEN:
+        answer(record.holder)
+        say(f"{name}: {record.reason}. Next: podlift schedule history {name}")
     else:
         answer(f"{record.run}")
         say(f"{name}: {record.state}. Next: podlift wait {record.run}")
@@ -319,7 +253,14 @@ def run(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False) 
 @schedule.command(cls=VerbHelp)
 def delete(name: p.ScheduleName, root: p.Root = None) -> None:
     """Remove a schedule and its history; its runs stay."""
-    Schedule(name, root=root).delete()
+    try:
+        found = Schedule(name, root=root)
+    except InputError:
+        # A trigger may be left of one whose records are gone.
+        if not handle.delete_orphan(name, root):
+            raise
+    else:
+        found.delete()
     say(f"{name}: deleted. Its runs stay. Next: podlift runs --name '{name}-*'")
 
 
@@ -370,14 +311,20 @@ def simulate(
             (each.ended or 0) - (each.started or 0) for each in each.history(50) if each.state == State.SUCCEEDED.value
         ]
         lengths = lengths or [f"{sorted(past)[len(past) // 2]:.0f}s"] if past else lengths
-    found = _simulation(cron, time_zone, overlap, missed, lengths, down or [])
-    start, stop = _span(found.cron, first, end)
+    found = wanted(cron, time_zone, overlap, missed, lengths, down or [])
+    start, stop = span(found.cron, first, end)
     slots = found.run(start, stop)
     if json_output:
         as_json([each.as_data() for each in slots])
         return
     rows = [
-        (each.slot.isoformat(), each.action, _time(each.starts, each.slot), _time(each.ends, each.slot), _remark(each))
+        (
+            each.slot.isoformat(),
+            each.action,
+            time_of(each.starts, each.slot),
+            time_of(each.ends, each.slot),
+            remark(each),
+        )
         for each in slots
     ]
     table(("slot", "action", "starts", "ends", "remark"), rows, whole=("slot",))
@@ -386,68 +333,3 @@ def simulate(
     counts = Counter(each.action for each in slots)
     overlaps = sum(each.overlaps is not None for each in slots)
     say(f"{len(slots)} slots: {counts['fire']} fire, {counts['skip']} are skipped, {overlaps} find an earlier run.")
-
-
-def _simulation(
-    cron: str | None,
-    time_zone: str | None,
-    overlap: str | None,
-    missed: str | None,
-    durations: list[str],
-    down: list[str],
-) -> simulation.Simulation:
-    problems = Problems()
-    made = Cron("* * * * *")
-    with problems.collect():
-        if cron is None:
-            raise InputError("--cron is missing. Example: --cron '0 3 * * 1' --time-zone Europe/Berlin.")
-        made = Cron(cron, time_zone or "UTC")
-    with problems.collect():
-        policy.check_choice("--overlap", overlap or "skip", policy.OVERLAPS)
-    with problems.collect():
-        policy.check_choice("--missed", missed or "skip", policy.MISSED)
-    lengths, spans = list[float](), list[tuple[datetime, datetime]]()
-    for text in durations:
-        with problems.collect():
-            lengths.append(seconds("--duration", text))
-    for text in down:
-        with problems.collect():
-            spans.append(_down(text, made))
-    problems.raise_if_any()
-    return simulation.Simulation(
-        cron=made, overlap=overlap or "skip", missed=missed or "skip", durations_s=lengths, down=spans
-    )
-
-
-def _down(text: str, cron: Cron) -> tuple[datetime, datetime]:
-    first, dots, last = text.partition("..")
-    if not dots:
-        raise InputError(
-            f"--down: two dates with .. between them. Received: {text!r}. Example: 2027-01-01..2027-01-08."
-        )
-    return simulation.instant("--down", first, cron.zone), simulation.instant("--down", last, cron.zone)
-
-
-def _span(cron: Cron, first: str | None, end: str | None) -> tuple[datetime, datetime]:
-    problems = Problems()
-    start = datetime.fromtimestamp(SystemClock().now(), timezone.utc)
-    with problems.collect():
-        start = simulation.instant("--from", first, cron.zone) if first else start
-    stop = start + timedelta(days=365)
-    with problems.collect():
-        stop = simulation.instant("--to", end, cron.zone) if end else stop
-    problems.raise_if_any()
-    if stop.astimezone(timezone.utc) <= start.astimezone(timezone.utc):
-        raise InputError(f"--to must be after --from. Received: {end!r} and {first or start.isoformat()!r}.")
-    return start, stop
-
-
-def _time(moment: datetime | None, slot: datetime) -> str:
-    if moment is None:
-        return "-"
-    return moment.strftime("%H:%M:%S" if moment.date() == slot.date() else "%Y-%m-%d %H:%M:%S")
-
-
-def _remark(each: simulation.SimulatedSlot) -> str:
-    earlier = f"the run of {each.overlaps.isoformat()} goes on" if each.overlaps else ""
-    return ", ".join(filter(None, (each.reason, earlier)))

@@ -59,6 +59,11 @@ def compare(first: Plan, second: Plan, bodies: tuple[Any, Any]) -> list[Change]:
     ]
 
 
+def of_values(section: str, first: Mapping[str, object], second: Mapping[str, object]) -> list[Change]:
+    """Return the differences of two JSON objects."""
+    return list(_changes(section, first, second))
+
+
 def anonymous(plan: Plan) -> Plan:
     """Return the plan with the run id that all compared plans share."""
     return plan.for_run(_RUN_ID)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .. import backends, checks
@@ -26,11 +26,13 @@ def make_plan(
     verb: str = "plan",
     output: Path | None = None,
     resumed: Plan | None = None,
+    also: Callable[[Plan], Sequence[str]] = lambda made: (),
 ) -> Plan:
     """Return the plan for flat settings, or raise InputError with every mistake: for `plan`, `submit` and the command.
 
     `what` is an entry or a Job, or UNNAMED if `PODLIFT_ENTRY` or the project's file names the entry. `output` is the file that
-    the plan will be written to: it is not packaged. `resumed` is the plan of the run that goes on with this code.
+    the plan will be written to: it is not packaged. `resumed` is the plan of the run that goes on with this code. `also`
+    returns more mistakes.
     """
     refuse_inside_task(verb)
     problems = Problems()
@@ -41,7 +43,7 @@ def make_plan(
     with problems.closing(settings.sourced):
         packed = pack(wanted, facts, never_packaged.files_being_written(output))
     made = decide(wanted, packed, facts, environ, verb=verb, resumed=resumed)
-    bad = checks.errors(made.findings)
+    bad = [*checks.errors(made.findings), *also(made)]
     if bad:
         raise InputError(settings.sourced(bad))
     return made

@@ -54,15 +54,18 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str], backend
     """
     if root is not None:
         return resolve_root(root, environ)
-    file = _file()
-    used = backend or environ.get("PODLIFT_BACKEND") or file.values.get("backend") or "local"
-    found = _cloud_root_of(str(used), environ, file)
+    found = _cloud_root_of(backend or configured_backend(environ), environ, _file())
     if found == NO_BUCKET and backend:
         raise InputError(
             f"Runs of {backend} live in a bucket, but none is set. Next: --root gs://BUCKET/PREFIX, or {backend}_bucket in "
             "the project's file."
         )
     return resolve_root(None, environ) if found in ("", NO_BUCKET) else found
+
+
+def configured_backend(environ: Mapping[str, str]) -> str:
+    """Return the name of the configured backend."""
+    return str(environ.get("PODLIFT_BACKEND") or _file().values.get("backend") or "local")
 
 
 def configured_roots(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:

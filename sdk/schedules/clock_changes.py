@@ -53,8 +53,11 @@ def _change(zone: ZoneInfo, low: datetime, high: datetime) -> ClockChange:
     return ClockChange(first, second, skipped=after > before)
 
 
-def warnings(cron: Cron, now: datetime) -> list[str]:
-    """Return a sentence for each slot of the next year that lies inside a clock change."""
+def warnings(cron: Cron, now: datetime, service: str = "") -> list[str]:
+    """Return a sentence for each slot of the next year that lies inside a clock change.
+
+    `service` fires the schedule, in a way that is not known there; "" for podlift's own server.
+    """
     if not cron.is_fixed:
         return []
     wall = Cron(cron.expression, "UTC")
@@ -64,9 +67,9 @@ def warnings(cron: Cron, now: datetime) -> list[str]:
         start, end = (each.replace(tzinfo=timezone.utc) for each in (change.start, change.end))
         for slot in wall.between(start, end):
             when = f"{slot:%Y-%m-%d %H:%M} in {cron.time_zone}"
-            what = (
-                f"does not exist: it fires at {change.end:%H:%M}" if change.skipped else "exists twice: it fires once"
-            )
+            does = f"it fires at {change.end:%H:%M}" if change.skipped else "it fires once"
+            does = f"what {service} does there is not known here" if service else does
+            what = f"{'does not exist' if change.skipped else 'exists twice'}: {does}"
             found.append(f"{when} {what} (clock change).{_safer(cron, known, slot)}")
             break
     return found

@@ -3,48 +3,31 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .. import backends, ids
+from ..backends.triggers import Trigger
 from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError, Problems
-from ..planning import diff, remote
-from ..planning.pack import packaged
-from ..planning.prepare import make_plan, refuse_inside_task
-from ..planning.roots import resolve_root
+from ..planning.roots import configured_roots, resolve_root
 from ..planning.settings.merge import Destination
-from ..records.sync import push
 from ..spec.job import Job
-from ..spec.layout import RootPaths
 from ..spec.plan import Plan
-from ..spec.policies import Local
-from . import clock_changes, notices, policy, preconditions, templates
+from ..spec.policies import Target
+from . import creation, preconditions, triggered
 from .firing import LocalRuns, url_of
-from .records import MAX_NAME, RUNNING, SKIPPED, Book, ScheduleRecord, ScheduleSpec, SlotRecord, key_of
+from .records import DELETED, RUNNING, SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, key_of
 from .server import Server
-from .slots import Cron
+from .triggered import Seen
 
 # A slot without a record after this time was not served.
 _OVERDUE_S = 120.0
-# Ends the id of the stored plan; each firing has an id of its own.
-_TEMPLATE = "aaaaaa"
+# How long what a service said is taken for what is.
+_SEEN_S = 5.0
 When = str | Callable[..., Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Created:
-    """What `create` did."""
-
-    record: ScheduleRecord
-    plan: Plan
-    outcome: str  # created, changed or unchanged
-    changes: Sequence[str] = ()
-    warnings: Sequence[str] = ()
 
 
 class Schedule:
@@ -52,7 +35,7 @@ class Schedule:
 
     Args:
         name: its name.
-        root: as for `plan`.
+        root: as for `plan`; by default those of all configured backends are searched.
 
     Raises:
         InputError: there is no such schedule.
@@ -60,9 +43,10 @@ class Schedule:
 
     def __init__(self, name: str, *, root: str | Path | None = None, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self.root = resolve_root(root, os.environ)
+        self.root = _root_of(name, root)
         self._book = Book(self.root)
         self.name = self._book.read(name).spec.name
+        self._seen: tuple[float, Seen | None] = (float("-inf"), None)
 
     def __repr__(self) -> str:
         return f"Schedule({self.name!r}, root={self.root!r})"
@@ -77,10 +61,18 @@ class Schedule:
         """The plan of its firings, before the templates are filled in."""
         return self._book.plan(self.record)
 
+    def trigger(self) -> Seen | None:
+        """Return what its service has, compared with the records; None if `podlift schedule serve` starts it."""
+        asked, found = self._seen
+        if self._clock.monotonic() - asked > _SEEN_S:
+            found = triggered.seen(self.record, self._clock)
+            self._seen = (self._clock.monotonic(), found)
+        return found
+
     def next(self, count: int = 5) -> list[datetime]:
-        """Return the next slots; none while the schedule is paused."""
+        """Return the next slots; none while the schedule is paused, or has no trigger at its service."""
         record = self.record
-        return [] if record.paused else record.spec.slots.next(count, self._now())
+        return record.spec.slots.next(count, self._now()) if triggered.fires(record, self.trigger()) else []
 
     def history(self, limit: int | None = 20) -> list[SlotRecord]:
         """Return the records of its slots, newest first; None for all."""
@@ -91,35 +83,92 @@ class Schedule:
 
     def pause(self, why: str = "by hand") -> None:
         """Stop firing; slots are recorded as skipped. A run that goes on continues."""
+        record = self.record
+        service = triggered.service_of(record)
+        if service is not None:
+            service.pause(record.trigger, self._clock)
         self._book.change(self.name, paused=why)
+        self._seen = (float("-inf"), None)
 
     def resume(self) -> None:
         """Fire again, from the next slot on."""
         record = self.record
+        service = triggered.service_of(record)
+        if service is not None:
+            record = triggered.unpaused(record, service.get(record.trigger, self._clock))
         if record.paused:
             # The slots of the pause must not count as missed.
             Server(self.root, self._clock).record_passed(record)
+        if service is not None:
+            service.resume(record.trigger, self._clock)
         self._book.change(self.name, paused="", resumed=self._clock.now())
+        self._seen = (float("-inf"), None)
 
     def run(self) -> SlotRecord:
-        """Fire now, beside the slots, and return what became of it. Overlap and preconditions hold as for a slot."""
-        return Server(self.root, self._clock).fire(self.name)
+        """Fire now, beside the slots, and return what became of it. Overlap and preconditions hold as for a slot.
+
+        On a cloud, a keeper is created, and the record tells which one; it takes the slot as soon as it has a machine.
+        """
+        record = self.record
+        service = triggered.service_of(record)
+        if service is None:
+            return Server(self.root, self._clock).fire(self.name)
+        found = service.get(record.trigger, self._clock)
+        if found is None:
+            raise InputError(
+                f"{service.title} has no trigger for the schedule {self.name!r}. Next: podlift schedule create again."
+            )
+        keeper, now = service.fire_now(found, self._clock), self._now()
+        return SlotRecord(
+            slot=now.astimezone(record.spec.slots.zone).isoformat(timespec="seconds"),
+            state=TAKEN,
+            cause="manual",
+            reason=f"the keeper {keeper.rpartition('/')[2]} takes the slot once it has a machine",
+            holder=keeper,
+            taken=now.timestamp(),
+        )
 
     def delete(self) -> None:
         """Remove the schedule and its history; its runs stay."""
-        self._book.delete(self.record)
+        record = self.record
+        service = triggered.service_of(record)
+        # The trigger goes first: what an interrupted removal leaves is listed, and removed by the next one.
+        if service is not None:
+            service.delete(record.trigger, self._clock)
+        self._book.delete(record)
 
     def problems(self) -> list[str]:
-        """Return a sentence for each reason for concern: overdue, failing, paused after failures."""
-        record, now = self.record, self._now()
+        """Return a sentence for each reason for concern: overdue, failing, paused after failures, changed at its service."""
+        record, seen = self.record, self.trigger()
+        if record.paused == DELETED:
+            return [f"its removal was interrupted. Next: podlift schedule delete {self.name}"]
         found = [f"it is paused: {record.paused}"] if record.paused and record.paused != "by hand" else []
+        found += seen.problems if seen is not None else []
         newest = next((each for each in self.history(50) if each.state != SKIPPED and not each.is_open), None)
         if newest is not None and newest.state in ("FAILED", "LOST"):
             found.append(f"the slot {newest.slot} is {newest.state}: {newest.reason}")
-        latest = record.spec.slots.latest(datetime.fromtimestamp(now.timestamp() - _OVERDUE_S, timezone.utc))
-        if not record.paused and latest and latest.timestamp() > record.since and not self._is_recorded(latest):
-            found.append(f"the slot {latest.isoformat()} is overdue. Next: podlift schedule serve")
-        return found
+        overdue = self._overdue(record, seen)
+        return [*found, overdue] if overdue else found
+
+    def _overdue(self, record: ScheduleRecord, seen: Seen | None) -> str:
+        """Return a sentence about the latest slot if it has no record and should have one, else ""."""
+        service = triggered.service_of(record)
+        grace_s = _OVERDUE_S if service is None else service.grace_s
+        latest = record.spec.slots.latest(datetime.fromtimestamp(self._now().timestamp() - grace_s, timezone.utc))
+        if not triggered.fires(record, seen) or not latest or latest.timestamp() <= record.since:
+            return ""
+        if self._is_recorded(latest):
+            return ""
+        if service is None:
+            return f"the slot {latest.isoformat()} is overdue. Next: podlift schedule serve"
+        last = seen.trigger.last_attempt if seen and seen.trigger else None
+        when = (
+            "has not delivered yet" if last is None else f"last delivered at {_utc(last).isoformat(timespec='seconds')}"
+        )
+        return (
+            f"the slot {latest.isoformat()} is overdue: {service.title} {when}. Next: look for the keeper's job and its log, "
+            f"labelled podlift-schedule={self.name}"
+        )
 
     def _is_recorded(self, slot: datetime) -> bool:
         key = key_of(slot)
@@ -138,7 +187,19 @@ class Schedule:
         return replace(record, state=status.state.value, reason=status.reason.value, ended=status.since or None)
 
     def _now(self) -> datetime:
-        return datetime.fromtimestamp(self._clock.now(), timezone.utc)
+        return _utc(self._clock.now())
+
+
+def _utc(time: float) -> datetime:
+    return datetime.fromtimestamp(time, timezone.utc)
+
+
+def _root_of(name: str, root: str | Path | None) -> str:
+    """Return the root that holds a schedule."""
+    if root is not None:
+        return resolve_root(root, os.environ)
+    roots, _ = configured_roots(os.environ)
+    return next((each for each in roots if name in Book(each).names()), roots[0])
 
 
 def schedule(
@@ -147,35 +208,45 @@ def schedule(
     name: str,
     cron: str,
     time_zone: str = "UTC",
-    backend: str | Local = "local",
+    backend: str | Target | None = None,
     overlap: str = "skip",
     missed: str = "skip",
     when: Sequence[When] = (),
     notify: Sequence[str] = (),
+    notify_skips: int = 3,
     max_cost_usd: float | None = None,
+    max_cost_usd_per_month: float | None = None,
     pause_after_failures: int = 3,
+    trigger: str = "auto",
+    location: str = "",
     root: str | Path | None = None,
 ) -> Schedule:
     """Run a job at the slots of a cron expression: `sdk.schedule("train.py", name="weekly", cron="0 3 * * 1")`.
 
-    The code is packaged now; each firing is a run of its own. `podlift schedule serve` starts them. A schedule of that name
-    is changed; if nothing differs, nothing is written. In `args` and `inputs`, `{slot}`, `{slot:%Y-%m-%d}` and
-    `{previous_success}` stand for the firing's own slot and for that of the last success.
+    The code is packaged now; each firing is a run of its own. Firings on this machine are started by `podlift schedule serve`,
+    those on Vertex AI by Cloud Scheduler, with no process of yours. A schedule of that name is changed; if nothing differs,
+    nothing is written. In `args` and `inputs`, `{slot}`, `{slot:%Y-%m-%d}` and `{previous_success}` stand for the firing's own
+    slot and for that of the last success.
 
     Args:
         job: what `plan` accepts.
         name: name of the schedule.
         cron: five fields: minute, hour, day of the month, month, day of the week.
         time_zone: name in the IANA database, such as "Europe/Berlin".
-        backend: "local", or a Local. Schedules run on this machine so far.
+        backend: as for `plan`.
         overlap: what a slot does while an earlier run goes on: "skip", "queue", "replace" or "allow".
-        missed: what becomes of slots at which no server was there: "skip", or "catch_up_last" to start the last one late.
+        missed: what becomes of slots at which nothing fired: "skip", or "catch_up_last" to start the last one late.
         when: preconditions: "data_changed(INPUT)", "min_new_examples(INPUT, N)", "older_than(20h)", or a function of the
             job's own code, also as "module:function". A slot is skipped unless all of them hold.
         notify: "webhook:VARIABLE" or "command:WORDS": receives failures, repeated skips, and the end of a schedule that
             fails.
+        notify_skips: notify when this many slots in a row were skipped; 0 for never.
         max_cost_usd: limit of each firing.
+        max_cost_usd_per_month: limit of the booked money of a calendar month; slots beyond it are skipped.
         pause_after_failures: pause after this many failures in a row; 0 for never.
+        trigger: "auto" for the service of the backend, if it has one; "serve" for `podlift schedule serve`, which then has to
+            run on some machine.
+        location: where the service keeps the trigger; by default the region of the first place.
         root: as for `plan`.
 
     Raises:
@@ -186,7 +257,7 @@ def schedule(
         with problems.collect():
             texts.append(str(preconditions.parse(each)))
     problems.raise_if_any()
-    spec = draft(
+    spec = creation.draft(
         name=name,
         cron=cron,
         time_zone=time_zone,
@@ -194,128 +265,41 @@ def schedule(
         missed=missed,
         when=tuple(texts),
         notify=tuple(notify),
+        notify_skips=notify_skips,
         pause_after_failures=pause_after_failures,
+        max_cost_usd_per_month=max_cost_usd_per_month,
+        trigger=trigger,
+        location=location,
     )
     given: dict[str, object] = {} if max_cost_usd is None or isinstance(job, Job) else {"max_cost_usd": max_cost_usd}
     if isinstance(job, Job) and max_cost_usd is not None:
         job = replace(job, limits=replace(job.limits, max_cost_usd=max_cost_usd))
-    create(prepare(spec, job, given, Destination(backend=backend, root=root)))
-    return Schedule(name, root=root)
-
-
-def draft(**fields: Any) -> ScheduleSpec:
-    """Return a checked specification, or raise InputError with every mistake."""
-    spec, problems = ScheduleSpec(**{**fields, "folder": os.getcwd()}), Problems()
-    with problems.collect():
-        ids.check_name(spec.name)
-        if len(spec.name) > MAX_NAME:
-            raise InputError(f"The name is too long. Received: {spec.name!r}. Allowed: {MAX_NAME} characters.")
-    with problems.collect():
-        Cron(spec.cron, spec.time_zone)
-    with problems.collect():
-        policy.check_choice("overlap", spec.overlap, policy.OVERLAPS)
-    with problems.collect():
-        policy.check_choice("missed", spec.missed, policy.MISSED)
-    for text in spec.when:
-        with problems.collect():
-            preconditions.parse(text)
-    for text in spec.notify:
-        with problems.collect():
-            notices.check(text)
-    for number in ("pause_after_failures", "notify_skips"):
-        if getattr(spec, number) < 0:
-            problems.found.append(f"{number} must be 0 or more. Received: {getattr(spec, number)!r}.")
-    problems.raise_if_any()
-    return spec
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """A schedule that is decided and not yet written."""
-
-    spec: ScheduleSpec
-    plan: Plan
-    warnings: Sequence[str]
-
-
-def prepare(
-    spec: ScheduleSpec, what: Any, given: Mapping[str, object], target: Destination, clock: Clock | None = None
-) -> Prepared:
-    """Return what `create` will write, or raise InputError with every mistake."""
-    refuse_inside_task("schedule")
-    backend = target.backend or "local"
-    name = backend if isinstance(backend, str) else type(backend).__name__.lower()
-    if not backends.load(name).capabilities.supervised_here:
-        # A server of schedules is a process of this machine, and so is what supervises its runs.
-        raise InputError(
-            f"Schedules run on this machine so far. Received: backend={name!r}. Next: backend='local', and podlift schedule "
-            "serve."
-        )
-    # An input that depends on the slot is looked up when the slot fires.
-    inputs, settings = _inputs(what, given)
-    plain = {key: place for key, place in inputs.items() if not templates.has_template(place)}
-    if isinstance(what, Job):
-        what = replace(what, inputs=plain)
-    elif inputs:
-        settings["inputs"] = plain
-    templates.check([*inputs.values(), settings.get("args", getattr(what, "args", None))])
-    made = make_plan(what, settings, replace(target, backend=backend, name=spec.name), os.environ, verb="schedule")
-    known = {**made.job.inputs, **inputs}
-    preconditions.check(spec.when, made, known)
-    clock = clock or SystemClock()
-    now = datetime.fromtimestamp(clock.now(), timezone.utc)
-    warnings = clock_changes.warnings(spec.slots, now)
-    made = made.for_run(f"{spec.name}-{_TEMPLATE}")
-    return Prepared(spec=replace(spec, inputs=known), plan=made, warnings=warnings)
-
-
-def _inputs(what: Any, given: Mapping[str, object]) -> tuple[dict[str, str], dict[str, object]]:
-    """Return the inputs of a job as they were given, and the other settings."""
-    settings = dict(given)
-    found = what.inputs if isinstance(what, Job) else settings.pop("inputs", None) or {}
-    return {str(name): str(place) for name, place in found.items()}, settings  # type: ignore[attr-defined]
-
-
-def create(prepared: Prepared, clock: Clock | None = None) -> Created:
-    """Write a schedule, or change the one of its name; nothing is written if nothing differs."""
-    clock, spec = clock or SystemClock(), prepared.spec
-    plan = packaged(remote.with_local_folder(prepared.plan, os.environ))
-    book, now = Book(plan.root), clock.now()
-    before = book.find(spec.name)
-    changes = _changes(before, book.plan(before), spec, plan) if before else []
-    if before and not changes:
-        return Created(record=before, plan=plan, outcome="unchanged", warnings=prepared.warnings)
-    if plan.local:
-        push.upload_archive(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
-    key = book.put_plan(spec.name, plan)
-    if before is None:
-        record = ScheduleRecord(
-            id=secrets.token_hex(4), spec=spec, bundle=plan.code.digest, plan=key, created=now, since=now
-        )
-        if not book.add(record):
-            raise InputError(f"Another process created the schedule {spec.name!r} at the same time. Next: try again.")
-        return Created(record=record, plan=plan, outcome="created", warnings=prepared.warnings)
-    if before.spec.slots != spec.slots:
-        # The slots so far were those of the expression before.
-        Server(plan.root, clock).record_passed(before)
-    since = before.since if before.spec.slots == spec.slots else now
-    record = book.change(spec.name, spec=spec, bundle=plan.code.digest, plan=key, since=since)
-    return Created(record=record, plan=plan, outcome="changed", changes=changes, warnings=prepared.warnings)
-
-
-def _changes(before: ScheduleRecord, old: Plan, spec: ScheduleSpec, plan: Plan) -> list[str]:
-    """Return the differences between a schedule and what it is to become."""
-    found = [
-        f"~ {name}: {getattr(before.spec, name)!r} -> {getattr(spec, name)!r}"
-        for name in ScheduleSpec.__dataclass_fields__
-        if getattr(before.spec, name) != getattr(spec, name)
-    ]
-    # The request and the findings follow from the rest.
-    changes = diff.compare(old, plan, ({}, {}))
-    changes = diff.compare(old, plan, ({}, {}))
-    return found + [f"{change.section}: {change}" for change in changes if change.section != "findings"]
+    made = creation.create(creation.prepare(spec, job, given, Destination(backend=backend, root=root)))
+    return Schedule(name, root=made.plan.root)
 
 
 def listed(root: str | Path | None = None, clock: Clock | None = None) -> list[Schedule]:
-    """Return the schedules of a root, by name."""
-    return [Schedule(name, root=root, clock=clock) for name in Book(resolve_root(root, os.environ)).names()]
+    """Return the schedules of a root, by default of all configured backends, by name."""
+    return [Schedule(name, root=each, clock=clock) for each in _roots(root) for name in Book(each).names()]
+
+
+def orphans(root: str | Path | None = None, clock: Clock | None = None) -> tuple[list[Trigger], list[str]]:
+    """Return the triggers of a root whose schedule is gone, and a sentence for each service that cannot be asked."""
+    found, problems = list[Trigger](), list[str]()
+    for each in _roots(root):
+        book = Book(each)
+        records = [book.read(name) for name in book.names()]
+        try:
+            found += triggered.orphans(each, records, clock or SystemClock())
+        except PodliftError as error:
+            problems.append(f"Triggers without a schedule are not listed: {error}")
+    return found, problems
+
+
+def delete_orphan(name: str, root: str | Path | None = None) -> bool:
+    """Delete the triggers of a schedule of this name whose records are gone; False if there are none."""
+    return any([triggered.remove_orphan(each, name, SystemClock()) for each in _roots(root)])
+
+
+def _roots(root: str | Path | None) -> list[str]:
+    return configured_roots(os.environ)[0] if root is None else [resolve_root(root, os.environ)]

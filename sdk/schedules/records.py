@@ -35,6 +35,8 @@ _KEY = f"{_HOUR}/%M%SZ"
 # States of a slot without a run that has ended. The others are those of its run.
 TAKEN, WAITING, RUNNING, SKIPPED = "TAKEN", "WAITING", "RUNNING", "SKIPPED"
 OPEN = (TAKEN, WAITING, RUNNING)
+# Why a schedule is paused whose removal has begun.
+DELETED = "being deleted"
 _T = TypeVar("_T")
 
 
@@ -51,6 +53,9 @@ class ScheduleSpec:
     notify: tuple[str, ...] = ()
     notify_skips: int = 3
     pause_after_failures: int = 3
+    max_cost_usd_per_month: float | None = None
+    trigger: str = "auto"  # the service of its backend, or "serve": podlift schedule serve
+    location: str = ""  # where its trigger is kept, "" for the choice of the service
     # As they were given: they may hold templates, and paths are relative to the folder.
     inputs: dict[str, str] = field(default_factory=dict)
     folder: str = ""
@@ -72,6 +77,9 @@ class ScheduleRecord:
     since: float  # slots after this unix time belong to it
     paused: str = ""  # why it is paused, "" if it is not
     resumed: float = 0.0  # failures before this unix time do not count
+    backend: str = "local"  # whose service starts it
+    trigger: str = ""  # full name of its trigger at that service, "" if `podlift schedule serve` starts it
+    digest: str = ""  # of what was sent to the service
     version: int = VERSION
 
 
@@ -112,6 +120,10 @@ class SlotRecord:
     @property
     def is_open(self) -> bool:
         return self.state in OPEN
+
+
+def plan_key(name: str, plan: Plan) -> str:
+    return f"plans/{name}/{ids.digest_of(plan.to_json().encode())}"
 
 
 def key_of(slot: datetime) -> str:
@@ -184,9 +196,12 @@ class Book:
             return after
 
     def delete(self, record: ScheduleRecord) -> None:
-        """Remove a schedule and its records; its runs stay."""
+        """Remove a schedule and its records; its runs stay. An interrupted removal leaves it paused, and can be repeated."""
         name = record.spec.name
-        prefixes = (f"specs/{name}.json", f"plans/{name}/", f"slots/{name}/")
+        with suppress(InputError):
+            self.change(name, paused=DELETED)
+        # The schedule comes last: as long as it is there, it is listed.
+        prefixes = (f"slots/{name}/", f"keepers/{name}/", f"plans/{name}/", f"specs/{name}.json")
         for key in [stat.key for prefix in prefixes for stat in self._store.list(prefix)]:
             try:
                 self._store.delete(key)
@@ -195,10 +210,23 @@ class Book:
 
     def put_plan(self, name: str, plan: Plan) -> str:
         """Store a plan and return its key."""
-        data = plan.to_json().encode()
-        key = f"plans/{name}/{ids.digest_of(data)}"
-        create(self._store, key, data)
+        key = plan_key(name, plan)
+        create(self._store, key, plan.to_json().encode())
         return key
+
+    def put_files(self, files: Mapping[str, bytes]) -> None:
+        """Store what firings read; their keys are named by digests."""
+        for key, data in files.items():
+            create(self._store, key, data)
+
+    def add_place(self, backend: str, parent: str) -> None:
+        """Remember where a backend's service keeps triggers of this root, also those whose schedule gets lost."""
+        create(self._store, f"triggers/{backend}/{parent}", b"")
+
+    def places(self) -> list[tuple[str, str]]:
+        """Return where triggers of this root may be, each as the backend and the place."""
+        keys = [stat.key.split("/", 2) for stat in self._store.list("triggers/")]
+        return [(backend, parent) for _, backend, parent in keys]
 
     def plan(self, record: ScheduleRecord) -> Plan:
         data = bytes(self._store.get(record.plan))

@@ -125,7 +125,10 @@ class Server:
         begin, due = self._clock.now(), float("inf")
         for name in self._names():
             try:
-                due = min(due, self._tick(self._book.read(name), begin))
+                schedule = self._book.read(name)
+                # Others are started by the service of their backend.
+                if not schedule.trigger:
+                    due = min(due, self._tick(schedule, begin))
             except (PodliftError, OSError) as error:
                 self._warn(name, error)
         self._busy = (begin, self._clock.now())

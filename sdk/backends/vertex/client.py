@@ -83,7 +83,7 @@ def _session(authorized: bool) -> Any:
             machine = requests.Session()
             machine.auth = MachineToken()
             return machine
-        return AuthorizedSession(_credentials())  # type: ignore[no-untyped-call,unused-ignore]
+        return AuthorizedSession(credentials())  # type: ignore[no-untyped-call,unused-ignore]
     plain = requests.Session()
     # Ignore proxies and .netrc of this machine.
     plain.trust_env = False
@@ -94,7 +94,7 @@ def _session(authorized: bool) -> Any:
 os.register_at_fork(after_in_child=_session.cache_clear)
 
 
-def _credentials() -> Any:
+def credentials() -> Any:
     from google.auth import default
     from google.auth.exceptions import GoogleAuthError
 

@@ -107,8 +107,8 @@ def render(
     spec = RootPaths(plan.root).run(plan.run_id).launch_spec(number, index(plan, place))
     plan = at(plan, place)
     root = RootPaths(plan.root)
-    loader_arguments = [root.root.split("/")[2], _key(root.entrypoint(entrypoint)), entrypoint]
-    arguments = [*loader_arguments, _key(spec), spec_digest]
+    loader_arguments = [root.root.split("/")[2], key_of(root.entrypoint(entrypoint)), entrypoint]
+    arguments = [*loader_arguments, key_of(spec), spec_digest]
     container = {
         "imageUri": Vertex.of(plan.target).image or NO_IMAGE,
         "args": arguments,
@@ -137,8 +137,8 @@ def launch_spec(plan: Plan, number: int, runtime: str, place: Place | None = Non
         "run": plan.url,
         "job": number,
         "payload": json.loads(payload.to_json()),
-        "bundle": {"key": _key(root.bundle(plan.code.digest)), "sha256": plan.code.digest},
-        "runtime": {"key": _key(root.runtime(runtime)), "sha256": runtime},
+        "bundle": {"key": key_of(root.bundle(plan.code.digest)), "sha256": plan.code.digest},
+        "runtime": {"key": key_of(root.runtime(runtime)), "sha256": runtime},
         "requirements": {name: getattr(plan.code.requirements, name) for name in ("lines", "options", "constraints")},
         "tensorflow": _tensorflow(plan),
         "python": list(PYTHON_RANGE),
@@ -251,7 +251,7 @@ def _tensorflow(plan: Plan) -> list[str]:
     return [".".join(map(str, low)), ".".join(map(str, high))]
 
 
-def _key(url: str) -> str:
+def key_of(url: str) -> str:
     return url.removeprefix("gs://").partition("/")[2]
 
 

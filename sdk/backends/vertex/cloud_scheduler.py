@@ -1,0 +1,212 @@
+"""The triggers of schedules on Vertex AI: jobs of Cloud Scheduler, each of which posts a keeper job at every slot.
+
+Source: the messages Job, HttpTarget and RetryConfig of google.cloud.scheduler_v1 (read 2026-11-23).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...checks import vertex_schedule
+from ...clock import Clock
+from ...errors import InputError, UnavailableError
+from ...spec.findings import Finding
+from ...spec.plan import Plan
+from ...spec.policies import Vertex
+from ...spec.values import changed
+from ...storage.retry import Retries
+from ..triggers import Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
+from . import request as job_request
+from . import scheduled_keeper, scheduler_calls, trigger_text
+from .scheduler_calls import Service
+
+_PREFIX = "podlift-"
+_ATTEMPT_S, _FIRST_RETRY_S, _MOST_RETRIES = 60, 30, 3
+# However long the period is: a keeper that comes later than this says nothing about the slot any more.
+_LONGEST_RETRIES_S = 3 * 3600
+_LARGEST = 1_000_000
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+# Repeated deliveries, and the start of the keeper's container.
+_GRACE_S = 1800.0
+_REPEAT_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 45.0, 0.5, 8.0
+# The settings that are compared, and their names in an update.
+_FIELDS = {
+    "description": "description",
+    "schedule": "schedule",
+    "timeZone": "time_zone",
+    "attemptDeadline": "attempt_deadline",
+    "retryConfig": "retry_config",
+    "httpTarget": "http_target",
+}
+
+
+class CloudScheduler:
+    """The trigger service of the backend called "vertex"."""
+
+    title = "Cloud Scheduler"
+    grace_s = _GRACE_S
+
+    def adapted(self, plan: Plan) -> Plan:
+        """Return the plan without a keeper of its own: that of the firing waits for the run."""
+        findings = tuple(each for each in plan.findings if "no effect without a keeper" not in each.message)
+        return replace(plan, target=changed(Vertex.of(plan.target), keeper=False), findings=findings)
+
+    def review(self, draft: TriggerDraft) -> list[Finding]:
+        plan = draft.plan
+        found = list(
+            vertex_schedule.run(
+                plan.job,
+                Vertex.of(plan.target),
+                plan.facts,
+                root=plan.root,
+                webhooks=scheduled_keeper.webhooks(draft),
+            )
+        )
+        size = len(json.dumps(self.render(draft).body))
+        if size >= _LARGEST:
+            found.append(
+                Finding(
+                    "error",
+                    f"The job of Cloud Scheduler is too large: {size:,} bytes. Allowed: less than {_LARGEST:,}. Next: fewer or "
+                    "shorter vertex_labels, and values of env that notify names.",
+                )
+            )
+        return found
+
+    def lines(self, draft: TriggerDraft) -> list[tuple[str, str]]:
+        name = self._name(draft).rpartition("/")[2]
+        return list(trigger_text.lines(draft, name, _location(draft.plan, draft.location), _retries(draft.period_s)))
+
+    def parent(self, plan: Plan, location: str) -> str:
+        project = Vertex.of(plan.target).project or job_request.NO_PROJECT
+        return f"projects/{project}/locations/{_location(plan, location)}"
+
+    def _name(self, draft: TriggerDraft) -> str:
+        name = f"{_PREFIX}{scheduled_keeper.project_of(draft.plan)}-{draft.schedule}"
+        return f"{self.parent(draft.plan, draft.location)}/jobs/{name}"
+
+    def render(self, draft: TriggerDraft) -> TriggerRequest:
+        found = scheduled_keeper.files(draft)
+        posted = scheduled_keeper.body(draft, found)
+        options = Vertex.of(draft.plan.target)
+        region, project = job_request.first_region(draft.plan), options.project or job_request.NO_PROJECT
+        # Also for an emulator, which stands in for this address.
+        uri = f"https://{region}-aiplatform.googleapis.com/v1/projects/{project}/locations/{region}/customJobs"
+        target: dict[str, object] = {
+            "uri": uri,
+            "httpMethod": "POST",
+            # The default is application/octet-stream, which Vertex AI rejects.
+            "headers": {"Content-Type": "application/json"},
+            "body": base64.b64encode(json.dumps(posted, sort_keys=True).encode()).decode(),
+            # Not oidcToken, which Google's own APIs do not accept.
+            "oauthToken": {
+                "serviceAccountEmail": scheduled_keeper.keeper(draft.plan, draft.overlap).account,
+                "scope": _SCOPE,
+            },
+        }
+        body: dict[str, object] = {
+            "name": self._name(draft),
+            "description": scheduler_calls.description(draft),
+            "schedule": draft.cron,
+            "timeZone": draft.time_zone,
+            "attemptDeadline": f"{_ATTEMPT_S}s",
+            "retryConfig": _retry_config(draft.period_s),
+            "httpTarget": target,
+        }
+        url = f"https://cloudscheduler.googleapis.com/v1/{self.parent(draft.plan, draft.location)}/jobs"
+        return TriggerRequest(
+            name=self._name(draft),
+            body=body,
+            settings=scheduler_calls.settings(body),
+            files={found.key: found.spec},
+            url=url,
+        )
+
+    def upload(self, plan: Plan) -> None:
+        from . import start_run
+
+        start_run.upload_archives(plan)
+
+    def create(self, request: TriggerRequest, clock: Clock) -> Trigger:
+        """Create a job of Cloud Scheduler. Its name is its identity, so that a lost reply is looked up."""
+        service, tries = Service(clock), Retries.within(_REPEAT_S, clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
+        while True:
+            try:
+                return service.create(request)
+            except UnavailableError:
+                found = self.get(request.name, clock)
+                if found is not None:
+                    return _same(found, request)
+                if not tries.again():
+                    raise
+            except TriggerRejectedError as error:
+                found = self.get(request.name, clock) if error.status == scheduler_calls.EXISTS else None
+                if found is None:
+                    raise
+                return _same(found, request)
+
+    def get(self, name: str, clock: Clock) -> Trigger | None:
+        return Service(clock).get(name)
+
+    def kept(self, parent: str, clock: Clock) -> list[Trigger]:
+        found = Service(clock).kept(parent)
+        return [each for each in found if each.name.rpartition("/")[2].startswith(_PREFIX)]
+
+    def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:
+        differing = [path for name, path in _FIELDS.items() if request.settings[name] != before.settings[name]]
+        try:
+            return Service(clock).update(request, differing)
+        except TriggerRejectedError as error:
+            # It was deleted a moment ago.
+            if error.status != scheduler_calls.MISSING:
+                raise
+            return self.create(request, clock)
+
+    def pause(self, name: str, clock: Clock) -> None:
+        Service(clock).pause(name)
+
+    def resume(self, name: str, clock: Clock) -> None:
+        Service(clock).resume(name)
+
+    def delete(self, name: str, clock: Clock) -> None:
+        Service(clock).delete(name)
+
+    def fire_now(self, trigger: Trigger, clock: Clock) -> str:
+        return scheduler_calls.fire(trigger, clock)
+
+    def alert(self, name: str) -> str:
+        return scheduler_calls.alert(name)
+
+
+def _same(found: Trigger, request: TriggerRequest) -> Trigger:
+    """Return a job that exists already if it is the requested one."""
+    if found.digest == request.digest:
+        return found
+    owner = f"the schedule {found.schedule!r} (id {found.id}) of {found.root}" if found.root else "nothing of podlift"
+    raise InputError(
+        f"Cloud Scheduler has another job {request.name.rpartition('/')[2]!r} already, of {owner}. Nothing was changed there. "
+        f"Next: another name for the schedule, or delete that job: gcloud scheduler jobs delete {request.name}"
+    )
+
+
+def _location(plan: Plan, wanted: str) -> str:
+    return wanted or job_request.first_region(plan)
+
+
+def _retries(period_s: float) -> int:
+    """Return how often a delivery is repeated, so that the last one still belongs to its slot."""
+    waits = [0, *(_FIRST_RETRY_S * (2**count - 1) + _ATTEMPT_S * count for count in range(1, _MOST_RETRIES + 1))]
+    return max(count for count, wait_s in enumerate(waits) if wait_s < period_s / 2)
+
+
+def _retry_config(period_s: float) -> Mapping[str, object]:
+    """Return the retries. Cloud Scheduler repeats until both limits are reached, the number and the duration."""
+    count = _retries(period_s)
+    if not count:
+        return {"retryCount": 0}
+    longest_s = min(math.ceil(period_s / 2) - 1, _LONGEST_RETRIES_S)
+    return {"retryCount": count, "minBackoffDuration": f"{_FIRST_RETRY_S}s", "maxRetryDuration": f"{longest_s}s"}

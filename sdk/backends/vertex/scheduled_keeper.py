@@ -1,0 +1,126 @@
+"""The keeper of a firing: the small CPU job that a schedule's trigger starts at each slot.
+
+It takes the slot, decides, and submits the run, so that no accelerator is rented for a slot that is skipped. Its request is
+fixed when the schedule is created: it names the image, and podlift itself and the launch spec by their digests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ... import ids
+from ...packaging.runtime_archive import entrypoint_file, loader, runtime_archive
+from ...spec.layout import RootPaths
+from ...spec.plan import Plan
+from ...spec.policies import LONGEST_S, Keeper, Vertex
+from ...spec.values import changed
+from ...storage import cache
+from ..triggers import TriggerDraft
+from . import request as job_request
+
+SCHEDULE, SLOT, REQUEST = "podlift-schedule", "podlift-slot", "podlift-request"
+BY_CRON, BY_HAND = "cron", "manual"
+NO_ACCOUNT = "<service account>"
+# Vertex AI's limit for the job: the keeper ends by itself before.
+_MARGIN_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeeperFiles:
+    """The launch spec of a keeper, and its key below the schedules of the root."""
+
+    key: str
+    spec: bytes
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.spec).hexdigest()
+
+
+def keeper(plan: Plan, overlap: str) -> Keeper:
+    """Return who waits for a firing; with a queue, it may wait for an earlier run first."""
+    options = Vertex.of(plan.target)
+    account = options.keeper_service_account or options.service_account or NO_ACCOUNT
+    found = changed(options, keeper=True, keeper_service_account=account).kept_by(plan.job.limits, plan.job.retry)
+    if found is None:
+        raise TypeError("A keeper with an account exists.")
+    life_s = min(found.life_s * (2 if overlap in ("queue", "replace") else 1), LONGEST_S)
+    return replace(found, rental=replace(found.rental, timeout_s=life_s))
+
+
+def files(draft: TriggerDraft) -> KeeperFiles:
+    """Return what the container of the keeper reads."""
+    root, runtime = RootPaths(draft.plan.root), runtime_archive(cache.cache_folder(os.environ)).digest
+    about = {
+        "version": 1,
+        "main": draft.main,
+        "runtime": {"key": job_request.key_of(root.runtime(runtime)), "sha256": runtime},
+        "python": list(job_request.PYTHON_RANGE),
+        "entrypoint": entrypoint_file().digest,
+        "root": draft.plan.root,
+        "schedule": draft.schedule,
+        "id": draft.id,
+        "keep_for_s": keeper(draft.plan, draft.overlap).life_s,
+    }
+    spec = json.dumps(about, sort_keys=True).encode()
+    return KeeperFiles(key=f"keepers/{draft.schedule}/{hashlib.sha256(spec).hexdigest()}", spec=spec)
+
+
+def body(draft: TriggerDraft, found: KeeperFiles, slot: str = BY_CRON) -> Mapping[str, object]:
+    """Return the custom job: one CPU machine on demand in the region of the first place, with the image of the runs."""
+    options, kept = Vertex.of(draft.plan.target), keeper(draft.plan, draft.overlap)
+    root, entrypoint, rented = RootPaths(draft.plan.root), entrypoint_file().digest, kept.rental
+    container = {
+        "imageUri": options.image or job_request.NO_IMAGE,
+        "command": ["python3", "-c", loader()],
+        "args": [
+            root.root.split("/")[2],
+            job_request.key_of(root.entrypoint(entrypoint)),
+            entrypoint,
+            job_request.key_of(f"{root.schedules}/{found.key}"),
+            found.digest,
+        ],
+        **_environment(draft),
+    }
+    pool = {
+        "machineSpec": {"machineType": rented.pools[0].machine},
+        "replicaCount": "1",
+        "diskSpec": {"bootDiskSizeGb": rented.disk_gb},
+        "containerSpec": container,
+    }
+    return {
+        "displayName": f"{draft.schedule}-keeper"[:128],
+        "labels": {
+            **options.labels,
+            SCHEDULE: draft.schedule,
+            SLOT: slot,
+            "podlift-project": project_of(draft.plan),
+        },
+        "jobSpec": {
+            "workerPoolSpecs": [pool],
+            "scheduling": {"timeout": f"{min(kept.life_s + _MARGIN_S, LONGEST_S):.0f}s"},
+            "serviceAccount": kept.account,
+        },
+    }
+
+
+def project_of(plan: Plan) -> str:
+    """Return the name of the packaged project, as in the labels of runs."""
+    return ids.slug(plan.code.project.rpartition("/")[2])
+
+
+def webhooks(draft: TriggerDraft) -> list[str]:
+    """Return the variables that hold the URLs of webhooks."""
+    return [text.partition(":")[2] for text in draft.notify if text.startswith("webhook:")]
+
+
+def _environment(draft: TriggerDraft) -> Mapping[str, object]:
+    """Return the variables that the keeper itself reads; those of the program are part of the plan."""
+    given = draft.plan.job.env
+    named = {name: value for name in webhooks(draft) if isinstance(value := given.get(name), str)}
+    found = [{"name": name, "value": job_request.escaped(value)} for name, value in named.items()]
+    return {"env": found} if found else {}

@@ -1,0 +1,87 @@
+"""What a plan says of a schedule's trigger: where it is, who fires it with which rights, and the price of a month. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...hardware import pricing
+from ...spec.policies import Keeper, Vertex
+from ...text import counted, duration, joined, money
+from ..triggers import TriggerDraft
+from . import scheduled_keeper
+
+_WAITS = {
+    "queue": ", up to half of it for the end of an earlier firing (overlap='queue')",
+    "replace": ", up to half of it for the end of an earlier firing (overlap='replace')",
+}
+
+
+def lines(draft: TriggerDraft, name: str, location: str, retries: int) -> Iterator[tuple[str, str]]:
+    """Yield (label, text) pairs."""
+    plan, kept = draft.plan, scheduled_keeper.keeper(draft.plan, draft.overlap)
+    project = Vertex.of(plan.target).project or "<project>"
+    why = "as schedule_location says" if draft.location else "the region of the first place"
+    yield "trigger", f"{name} in Cloud Scheduler, {location} ({why}), project {project}"
+    again = (
+        f"delivered again {counted(retries, 'time')} if that fails, from 30 s on"
+        if retries
+        else "never delivered again"
+    )
+    yield "posts", f"a keeper job to Vertex AI in {kept.rental.regions[0]}; {again}"
+    yield "keeper", _keeper(draft, kept)
+    yield "identity", f"{kept.account}: Cloud Scheduler's token, and the keeper's own account"
+    yield from (("rights", text) for text in _rights(draft, kept, project))
+    if not plan.emulator:
+        yield "a month", _month(draft, kept)
+
+
+def _keeper(draft: TriggerDraft, kept: Keeper) -> str:
+    rented, price = kept.rental, pricing.price(kept.rental)
+    waits = _WAITS.get(draft.overlap, "")
+    text = (
+        f"one {rented.pools[0].machine} in {rented.regions[0]} for each firing, which submits its jobs and ends with it"
+    )
+    text += f", after {duration(kept.life_s)} at most{waits}"
+    if draft.plan.emulator:
+        return text
+    if price.own is None or price.cap is None:
+        return f"{text}: its price is not known to podlift"
+    return f"{text}: {money(price.own)} an hour, {money(price.cap)} at most"
+
+
+def _rights(draft: TriggerDraft, kept: Keeper, project: str) -> Iterator[str]:
+    """Yield who needs what, and on whom."""
+    bucket = draft.plan.root.removeprefix("gs://").partition("/")[0]
+    program = kept.program_account
+    others = [kept.account, *([program] if program and program != kept.account else [])]
+    yield (
+        f"you: cloudscheduler.jobs.create, get, list, update, pause, enable and delete in {project} "
+        f"(roles/cloudscheduler.admin); iam.serviceAccounts.actAs on {kept.account} (roles/iam.serviceAccountUser)"
+    )
+    yield (
+        f"{kept.account}: aiplatform.customJobs.create, get, list and cancel in {project} (roles/aiplatform.user); "
+        f"iam.serviceAccounts.actAs on {joined(others, 'and')} (roles/iam.serviceAccountUser); "
+        f"roles/storage.objectAdmin on gs://{bucket}; cloudscheduler.jobs.pause in {project}, to pause after failures: without "
+        "it a record makes the later firings end early"
+    )
+
+
+def _month(draft: TriggerDraft, kept: Keeper) -> str:
+    """Return the most that the firings of 30 days may cost."""
+    keeper = pricing.price(kept.rental).cap
+    rentals = draft.plan.target.rentals(draft.plan.job.resources, draft.plan.job.limits)
+    caps = [pricing.price(rented).cap for rented in rentals]
+    known = [cap for cap in caps if cap is not None]
+    run = max(known) if known and len(known) == len(caps) else None
+    most = draft.plan.job.limits.max_cost_usd
+    if most is not None:
+        run = most if run is None else min(run, most)
+    count = counted(draft.firings, "firing")
+    of_keeper = f"keeper {money(keeper)} at most" if keeper is not None else "keeper, whose price is not known"
+    of_run = f"run {money(run)} at most" if run is not None else "run, whose price is not known"
+    text = f"{count} in the next 30 days x ({of_keeper} + {of_run})"
+    if keeper is not None:
+        least = "" if run is not None else "at least "
+        text += f" = {least}{money(draft.firings * (keeper + (run or 0.0)))}{' at most' if run is not None else ''}"
+    limit = draft.max_cost_usd_per_month
+    return f"{text}; limited to {money(limit)} of booked money a month" if limit is not None else text

@@ -1,0 +1,93 @@
+"""What a schedule on Vertex AI needs: an account of its project, and nothing of the machine that creates it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ..spec.findings import Facts, Finding, error, warning
+from ..spec.job import Job
+from ..spec.policies import Vertex
+from ..text import joined
+
+_OF_PROJECT = re.compile(r"[^@\s]+@(?P<project>[a-z][a-z0-9.-]+)\.iam\.gserviceaccount\.com")
+_OF_APP_ENGINE = re.compile(r"(?P<project>[a-z][a-z0-9.-]+)@appspot\.gserviceaccount\.com")
+# Its address has the number of the project, which a plan does not know.
+_OF_COMPUTE_ENGINE = re.compile(r"[0-9]+-compute@developer\.gserviceaccount\.com")
+# Cloud Scheduler's description names the root.
+_LONGEST_ROOT = 300
+
+
+def run(job: Job, target: Vertex, facts: Facts, *, root: str, webhooks: Sequence[str]) -> Iterator[Finding]:
+    """Return what speaks against a schedule of a job.
+
+    Args:
+        job: what its firings run.
+        target: where.
+        facts: what is known of the image.
+        root: where its records live.
+        webhooks: the variables with URLs that its notifications name.
+    """
+    yield from _account(target)
+    if job.copied:
+        yield error(
+            f"{joined(job.copied, 'and')}: a copied value (FromCaller(), --env NAME) comes from the machine that submits, and "
+            "none is there when a slot fires. Next: --env NAME=VALUE, which stores the value with the schedule, or let the "
+            "program read it from Secret Manager"
+        )
+    missing = [name for name in webhooks if not isinstance(job.env.get(name), str)]
+    if missing:
+        yield error(
+            f"notify: webhook:{missing[0]} names a variable of the machine that fires, and for Vertex AI that is a container, "
+            f"which has no {joined(missing, 'and')}. Next: --env {missing[0]}=URL, which stores the URL with the schedule, "
+            "readable with access to the root or to Cloud Scheduler; or command:WORDS, such as a script that reads it from "
+            "Secret Manager"
+        )
+    if len(root) > _LONGEST_ROOT:
+        yield error(f"The root of a schedule has at most {_LONGEST_ROOT} characters. Received: {len(root)}")
+    yield from _image(target, facts)
+
+
+def _account(target: Vertex) -> Iterator[Finding]:
+    """Cloud Scheduler gets a token of this account, and accepts accounts of its own project only."""
+    account = target.keeper_service_account or target.service_account
+    project = target.project or "PROJECT"
+    mine = f"vertex_keeper_service_account='NAME@{project}.iam.gserviceaccount.com'"
+    create = f"gcloud iam service-accounts create NAME --project={project}"
+    if account is None:
+        yield error(
+            "Cloud Scheduler needs a service account, as which it creates the job of each firing. Received: neither "
+            f"vertex_keeper_service_account nor vertex_service_account. Next: {mine}; the plan then lists its rights. To make "
+            f"one: {create}"
+        )
+        return
+    match = _OF_PROJECT.fullmatch(account) or _OF_APP_ENGINE.fullmatch(account)
+    if match is None:
+        if not _OF_COMPUTE_ENGINE.fullmatch(account):
+            yield error(f"This is not a service account of a project. Received: {account!r}. Next: {mine}")
+    elif target.project and not target.project.isdigit() and match["project"] != target.project:
+        yield error(
+            f"Cloud Scheduler accepts service accounts of its own project only, which is {target.project!r}. Received: "
+            f"{account!r}, of the project {match['project']!r}. Next: {mine}, which may differ from the account of the "
+            f"program; to make one: {create}"
+        )
+
+
+def _image(target: Vertex, facts: Facts) -> Iterator[Finding]:
+    """A tag may name another image at a later slot."""
+    image = target.image or ""
+    if not image or "@sha256:" in image:
+        return
+    found = facts.online.get("image") or {}
+    digest = str(found.get("digest") or "")
+    base = re.sub(r":[^:/@]+$", "", image)
+    command = f"docker buildx imagetools inspect {image}"
+    if ".pkg.dev/" in image:
+        command = f"gcloud artifacts docker images describe {image} --format='value(image_summary.digest)'"
+    pinned = (
+        f"Next: vertex_image='{base}@{digest or 'sha256:...'}'{'' if digest else f'; to see the digest: {command}'}"
+    )
+    yield warning(
+        f"The image is named by a tag: if someone pushes another image with that tag, later slots run it. Received: {image!r}. "
+        f"{pinned}"
+    )

@@ -1,0 +1,204 @@
+"""How schedules are shown: what `create` will do and has done, a line of the list, and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+
+from ..backends.triggers import Trigger
+from ..clock import SystemClock
+from ..schedules.creation import Created, Prepared
+from ..schedules.handle import Schedule
+from ..schedules.records import SlotRecord
+from ..schedules.triggered import ORPHAN, Seen
+from ..spec import plan_text
+from ..text import clipped, counted, duration
+from .output import answer, as_json, say
+
+_SHOWN_CHANGES = 20
+# The program that a container starts with is part of a request.
+_SHOWN_CHARACTERS = 200
+
+
+def show_prepared(made: Sequence[Prepared], *, json_output: bool) -> None:
+    """Show what `create` would write and send."""
+    if json_output:
+        as_json([_prepared(each) for each in made])
+        return
+    for each in made:
+        lines = plan_text.short(each.plan)
+        if each.service is not None:
+            # The keeper of the firing does.
+            lines = [pair for pair in lines if pair[0] != "submitted by"]
+        answer(plan_text.text([*lines, *_trigger_lines(each)]))
+        for slot in _next(each):
+            answer(f"fires      {slot}")
+        if each.service is not None and each.trigger is not None:
+            request = each.service.render(each.trigger)
+            answer(f"request    POST {request.url}; a new schedule gets its id, and so its digests, when it is created")
+            answer(json.dumps(_clipped({"name": request.name, **request.settings}), indent=1))
+        for sentence in each.warnings:
+            say(f"podlift: {sentence}")
+
+
+def _trigger_lines(made: Prepared) -> list[tuple[str, str]]:
+    return made.service.lines(made.trigger) if made.service is not None and made.trigger is not None else []
+
+
+def _next(made: Prepared) -> list[str]:
+    now = datetime.fromtimestamp(SystemClock().now(), timezone.utc)
+    return [slot.isoformat() for slot in made.spec.slots.next(5, now)]
+
+
+def _prepared(made: Prepared) -> dict[str, object]:
+    found: dict[str, object] = {
+        "name": made.spec.name,
+        "plan": json.loads(made.plan.to_json()),
+        "next": _next(made),
+        "warnings": list(made.warnings),
+        "trigger": None,
+    }
+    if made.service is not None and made.trigger is not None:
+        request = made.service.render(made.trigger)
+        about = {"name": request.name, "url": request.url, "request": request.body, "posts": request.settings}
+        found["trigger"] = {**about, "lines": [list(pair) for pair in _trigger_lines(made)]}
+    return found
+
+
+def _clipped(value: object) -> object:
+    """Return a JSON value whose long texts are cut."""
+    if isinstance(value, str):
+        return clipped(value, _SHOWN_CHARACTERS)
+    if isinstance(value, dict):
+        return {name: _clipped(item) for name, item in value.items()}
+    return [_clipped(item) for item in value] if isinstance(value, list) else value
+
+
+def say_created(created: Sequence[Created], *, json_output: bool) -> None:
+    now = datetime.fromtimestamp(SystemClock().now(), timezone.utc)
+    if json_output:
+        as_json(
+            [
+                {
+                    "name": each.record.spec.name,
+                    "outcome": each.outcome,
+                    "changes": list(each.changes),
+                    "warnings": list(each.warnings),
+                    "bundle": each.record.bundle,
+                    "backend": each.record.backend,
+                    "trigger": each.record.trigger,
+                    "alert": each.alert,
+                    "next": [slot.isoformat() for slot in each.record.spec.slots.next(5, now)],
+                }
+                for each in created
+            ]
+        )
+        return
+    for each in created:
+        _say_one(each, now)
+    if any(not each.record.trigger for each in created):
+        say("Next: podlift schedule serve")
+
+
+def _say_one(each: Created, now: datetime) -> None:
+    name = each.record.spec.name
+    say(f"{name}: {each.outcome}")
+    for change in each.changes[:_SHOWN_CHANGES]:
+        say(f"  {change}")
+    if len(each.changes) > _SHOWN_CHANGES:
+        say(f"  and {counted(len(each.changes) - _SHOWN_CHANGES, 'more change')}")
+    for sentence in each.warnings:
+        say(f"podlift: {sentence}")
+    if each.record.paused:
+        say(f"It is paused ({each.record.paused}). Next: podlift schedule resume {name}")
+    for slot in each.record.spec.slots.next(5, now):
+        answer(f"{name}\t{slot.isoformat()}")
+    if each.alert:
+        say(f"Started by {each.record.trigger}. For a mail when a delivery fails: {each.alert}")
+        say(f"For a monitor: podlift schedule check {name}")
+
+
+def row(facts: dict[str, object]) -> tuple[str, ...]:
+    """Return a line of the list."""
+    last, coming, trigger = facts["last"], facts["next"], facts["trigger"]
+    return (
+        str(facts["name"]),
+        str(facts["cron"]),
+        str(facts["time_zone"]),
+        str(facts["state"]),
+        str(trigger["sync"]) if isinstance(trigger, dict) else "-",
+        str(coming[0]) if isinstance(coming, list) and coming else "-",
+        f"{last['state']} {last['slot']}" if isinstance(last, dict) else "-",
+    )
+
+
+def facts_of(each: Schedule) -> dict[str, object]:
+    record, last, problems, seen = each.record, each.history(1), each.problems(), each.trigger()
+    paused = record.paused or ("at the service" if seen and seen.trigger and seen.trigger.paused else "")
+    return {
+        "name": each.name,
+        "root": each.root,
+        "cron": record.spec.cron,
+        "time_zone": record.spec.time_zone,
+        "backend": record.backend,
+        "state": "paused" if paused else "attention" if problems else "active",
+        "problems": problems,
+        "overlap": record.spec.overlap,
+        "missed": record.spec.missed,
+        "when": list(record.spec.when),
+        "notify": list(record.spec.notify),
+        "paused": paused,
+        "bundle": record.bundle,
+        "trigger": None if seen is None else _trigger(record.trigger, seen),
+        "next": [slot.isoformat() for slot in each.next(5)],
+        "last": line(last[0]) if last else None,
+    }
+
+
+def _trigger(name: str, seen: Seen) -> dict[str, object]:
+    found = seen.trigger
+    return {
+        "name": name,
+        "service": seen.service,
+        "sync": seen.sync,
+        "why": seen.why,
+        "last_attempt": _time(found.last_attempt if found else None),
+        "status": found.status if found else "",
+        "next": _time(found.next if found else None),
+    }
+
+
+def _time(moment: float | None) -> str | None:
+    return None if moment is None else datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="seconds")
+
+
+def facts_of_orphan(found: Trigger) -> dict[str, object]:
+    """Return a trigger without a schedule in the form of a schedule."""
+    problem = (
+        f"{found.name} starts a schedule whose records are gone from {found.root}. Next: podlift schedule delete "
+        f"{found.schedule}"
+    )
+    trigger = {"name": found.name, "sync": ORPHAN, "status": found.status, "next": _time(found.next)}
+    return {
+        "name": found.schedule,
+        "root": found.root,
+        "cron": found.cron,
+        "time_zone": found.time_zone,
+        "state": "paused" if found.paused else "attention",
+        "problems": [problem],
+        "trigger": trigger,
+        "next": [],
+        "last": None,
+    }
+
+
+def line(each: SlotRecord) -> dict[str, object]:
+    """Return a record of a slot for JSON."""
+    names = ("slot", "state", "reason", "cause", "run", "started", "ended", "count")
+    return {key: value for key, value in asdict(each).items() if key in names}
+
+
+def took(each: SlotRecord) -> str:
+    return duration(each.ended - each.started) if each.started and each.ended else "-"

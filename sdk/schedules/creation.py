@@ -1,0 +1,307 @@
+"""Creates and changes schedules: what was wanted is checked, planned, compared with what there is, and written."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from .. import backends, checks, ids
+from ..backends.triggers import Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest, TriggerService
+from ..clock import Clock, SystemClock
+from ..errors import InputError, Problems
+from ..planning import diff, remote
+from ..planning.pack import packaged
+from ..planning.prepare import make_plan, refuse_inside_task
+from ..planning.roots import configured_backend
+from ..planning.settings.merge import Destination
+from ..records.sync import push
+from ..spec.job import Job
+from ..spec.layout import RootPaths
+from ..spec.plan import Plan
+from . import clock_changes, notices, policy, preconditions, slots, templates, triggered
+from .records import MAX_NAME, Book, ScheduleRecord, ScheduleSpec, plan_key
+from .server import Server
+from .slots import Cron
+
+# Ends the id of the stored plan; each firing has an id of its own.
+_TEMPLATE = "aaaaaa"
+TRIGGERS = ("auto", "serve")
+# Stands in a dry run for the id that a new schedule gets.
+_UNKNOWN_ID = "<id>"
+
+
+def draft(**fields: Any) -> ScheduleSpec:
+    """Return a checked specification, or raise InputError with every mistake."""
+    spec, problems = ScheduleSpec(**{**fields, "folder": os.getcwd()}), Problems()
+    with problems.collect():
+        ids.check_name(spec.name)
+        if len(spec.name) > MAX_NAME:
+            raise InputError(f"The name is too long. Received: {spec.name!r}. Allowed: {MAX_NAME} characters.")
+    with problems.collect():
+        Cron(spec.cron, spec.time_zone)
+    for name, known in (("overlap", policy.OVERLAPS), ("missed", policy.MISSED), ("trigger", TRIGGERS)):
+        with problems.collect():
+            policy.check_choice(name, getattr(spec, name), known)
+    for text in spec.when:
+        with problems.collect():
+            preconditions.parse(text)
+    for text in spec.notify:
+        with problems.collect():
+            notices.check(text)
+    for number in ("pause_after_failures", "notify_skips"):
+        if getattr(spec, number) < 0:
+            problems.found.append(f"{number} must be 0 or more. Received: {getattr(spec, number)!r}.")
+    if spec.max_cost_usd_per_month is not None and spec.max_cost_usd_per_month <= 0:
+        problems.found.append(f"max_cost_usd_per_month must be above 0. Received: {spec.max_cost_usd_per_month!r}.")
+    problems.raise_if_any()
+    return spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A schedule that is decided and not yet written."""
+
+    spec: ScheduleSpec
+    plan: Plan
+    warnings: Sequence[str]
+    service: TriggerService | None = None  # that starts it; None for podlift schedule serve
+    trigger: TriggerDraft | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """What `create` did."""
+
+    record: ScheduleRecord
+    plan: Plan
+    outcome: str  # created, changed or unchanged
+    changes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    alert: str = ""  # the command that makes an alert of failed deliveries
+
+
+def prepare(
+    spec: ScheduleSpec, what: Any, given: Mapping[str, object], target: Destination, clock: Clock | None = None
+) -> Prepared:
+    """Return what `create` will write, or raise InputError with every mistake."""
+    refuse_inside_task("schedule")
+    backend = target.backend or configured_backend(os.environ)
+    service = _service(backend if isinstance(backend, str) else type(backend).__name__.lower(), spec)
+    clock = clock or SystemClock()
+    now = datetime.fromtimestamp(clock.now(), timezone.utc)
+    # An input that depends on the slot is looked up when the slot fires.
+    inputs, settings = _inputs(what, given)
+    plain = {key: place for key, place in inputs.items() if not templates.has_template(place)}
+    if isinstance(what, Job):
+        what = replace(what, inputs=plain)
+    elif inputs:
+        settings["inputs"] = plain
+    problems = Problems()
+    with problems.collect():
+        templates.check([*inputs.values(), settings.get("args", getattr(what, "args", None))])
+    if service is not None:
+        # The folder and the disk of this machine mean nothing to it.
+        spec = replace(spec, folder="")
+        with problems.collect():
+            _check_portable(spec, inputs, service)
+
+    def mistakes(plan: Plan) -> list[str]:
+        known = {**plan.job.inputs, **inputs}
+        found = Problems()
+        with found.collect():
+            preconditions.check(spec.when, plan, known)
+        if service is not None:
+            found.found += checks.errors(service.review(triggered.draft(spec, plan, now)))
+        return found.found
+
+    wanted = replace(target, backend=backend, name=spec.name)
+    with problems.closing():
+        made = make_plan(what, settings, wanted, os.environ, verb="schedule", also=mistakes)
+    made = (service.adapted(made) if service else made).for_run(f"{spec.name}-{_TEMPLATE}")
+    spec = replace(spec, inputs={**made.job.inputs, **inputs})
+    warnings = clock_changes.warnings(spec.slots, now, service.title if service else "")
+    if service is None:
+        return Prepared(spec=spec, plan=made, warnings=warnings)
+    about = triggered.draft(spec, made, now, schedule_id=_UNKNOWN_ID)
+    warnings += [finding.message for finding in service.review(about) if finding.level == "warning"]
+    return Prepared(spec=spec, plan=made, warnings=warnings, service=service, trigger=about)
+
+
+def _service(backend: str, spec: ScheduleSpec) -> TriggerService | None:
+    """Return the service that starts a schedule of a backend; None for podlift schedule serve."""
+    found = backends.trigger_service(backend)
+    if found is None and spec.location:
+        raise InputError(
+            f"location: schedules of {backend} are started by podlift schedule serve, which has none. Received: "
+            f"{spec.location!r}. Next: omit it."
+        )
+    return None if spec.trigger == "serve" else found
+
+
+def _check_portable(spec: ScheduleSpec, inputs: Mapping[str, str], service: TriggerService) -> None:
+    """Raise InputError for what only this machine understands."""
+    problems = Problems()
+    with problems.collect():
+        slots.check_portable(spec.cron, service.title)
+    for name, place in inputs.items():
+        if templates.has_template(place) and "://" not in place:
+            problems.found.append(
+                f"inputs.{name}: {place!r} is on this machine's disk, which is not there when {service.title} fires. Next: "
+                "upload it: gs://BUCKET/PATH."
+            )
+    problems.raise_if_any()
+
+
+def _inputs(what: Any, given: Mapping[str, object]) -> tuple[dict[str, str], dict[str, object]]:
+    """Return the inputs of a job as they were given, and the other settings."""
+    settings = dict(given)
+    found = what.inputs if isinstance(what, Job) else settings.pop("inputs", None) or {}
+    return {str(name): str(place) for name, place in found.items()}, settings  # type: ignore[attr-defined]
+
+
+def create(prepared: Prepared, clock: Clock | None = None) -> Created:
+    """Write a schedule, or change the one of its name; nothing is written if nothing differs."""
+    return _Creation(prepared, clock or SystemClock()).run()
+
+
+class _Creation:
+    """One call of `create`: what there is, what is to be, and the difference."""
+
+    def __init__(self, prepared: Prepared, clock: Clock) -> None:
+        self._spec, self._service, self._clock = prepared.spec, prepared.service, clock
+        self._warnings = prepared.warnings
+        self._plan = packaged(remote.with_local_folder(prepared.plan, os.environ))
+        self._book, self._now = Book(self._plan.root), clock.now()
+        self._before = self._book.find(self._spec.name)
+        self._id = self._before.id if self._before else secrets.token_hex(4)
+        self._changes = (
+            _changes(self._before, self._book.plan(self._before), self._spec, self._plan) if self._before else []
+        )
+        same = self._before is not None and not self._changes
+        # A plan also tells of the machine that made it: an equal one stays.
+        self._key = self._before.plan if self._before and same else plan_key(self._spec.name, self._plan)
+        self._request = self._rendered()
+        self._there = self._found()
+
+    def _rendered(self) -> TriggerRequest | None:
+        if self._service is None:
+            return None
+        now = datetime.fromtimestamp(self._now, timezone.utc)
+        return self._service.render(
+            triggered.draft(self._spec, self._plan, now, schedule_id=self._id, plan_key=self._key)
+        )
+
+    def _found(self) -> Trigger | None:
+        """Return the trigger that is there; InputError, before anything is written, if it is another schedule's."""
+        if self._service is None or self._request is None:
+            return None
+        found = self._service.get(self._request.name, self._clock)
+        if found is not None:
+            triggered.check_owner(found, self._plan.root, self._id, self._service)
+            self._changes += triggered.differences(found, self._request)
+        elif self._before is not None:
+            self._changes.append(f"+ trigger: {self._service.title} has none")
+        return found
+
+    def run(self) -> Created:
+        before = self._before
+        moved = before is not None and before.trigger != (self._request.name if self._request else "")
+        if before is not None and not self._changes and not moved:
+            return self._created(before, "unchanged")
+        self._store()
+        record = self._written(before)
+        self._set_trigger(record)
+        return self._created(record, "changed" if before else "created")
+
+    def _created(self, record: ScheduleRecord, outcome: str) -> Created:
+        alert = self._service.alert(record.trigger) if self._service and record.trigger else ""
+        return Created(
+            record=record,
+            plan=self._plan,
+            outcome=outcome,
+            changes=self._changes if outcome == "changed" else (),
+            warnings=self._warnings,
+            alert=alert,
+        )
+
+    def _store(self) -> None:
+        """Store what the schedule refers to."""
+        if self._plan.local:
+            push.upload_archive(self._plan.bundle, RootPaths(self._plan.root).bundle(self._plan.code.digest))
+        if self._before is None or self._key != self._before.plan:
+            self._book.put_plan(self._spec.name, self._plan)
+        if self._service is not None and self._request is not None:
+            self._service.upload(self._plan)
+            self._book.put_files(self._request.files)
+            self._book.add_place(self._plan.backend, self._request.name.rpartition("/jobs/")[0])
+
+    def _written(self, before: ScheduleRecord | None) -> ScheduleRecord:
+        spec = self._spec
+        trigger, digest = (self._request.name, self._request.digest) if self._request else ("", "")
+        if before is None:
+            record = ScheduleRecord(
+                id=self._id,
+                spec=spec,
+                bundle=self._plan.code.digest,
+                plan=self._key,
+                created=self._now,
+                since=self._now,
+                backend=self._plan.backend,
+                trigger=trigger,
+                digest=digest,
+            )
+            if not self._book.add(record):
+                raise InputError(
+                    f"Another process created the schedule {spec.name!r} at the same time. Next: try again."
+                )
+            return record
+        if before.trigger and before.trigger != trigger:
+            # Two triggers of one schedule would start each slot twice.
+            service = triggered.service_of(before)
+            if service is not None:
+                service.delete(before.trigger, self._clock)
+        if before.spec.slots != spec.slots:
+            # The slots so far were those of the expression before.
+            Server(self._plan.root, self._clock).record_passed(before)
+        since = before.since if before.spec.slots == spec.slots else self._now
+        return self._book.change(
+            spec.name,
+            spec=spec,
+            bundle=self._plan.code.digest,
+            plan=self._key,
+            since=since,
+            backend=self._plan.backend,
+            trigger=trigger,
+            digest=digest,
+        )
+
+    def _set_trigger(self, record: ScheduleRecord) -> None:
+        """Create or change the trigger; a new schedule that its service rejects is removed again."""
+        if self._service is None or self._request is None:
+            return
+        try:
+            if self._there is None:
+                self._service.create(self._request, self._clock)
+            elif self._there.digest != self._request.digest:
+                self._service.update(self._request, self._there, self._clock)
+        except (TriggerRejectedError, InputError) as error:
+            if self._before is None:
+                self._book.delete(record)
+            raise InputError(str(error)) from error
+
+
+def _changes(before: ScheduleRecord, old: Plan, spec: ScheduleSpec, plan: Plan) -> list[str]:
+    """Return the differences between a schedule and what it is to become."""
+    found = [
+        f"~ {name}: {getattr(before.spec, name)!r} -> {getattr(spec, name)!r}"
+        for name in ScheduleSpec.__dataclass_fields__
+        if getattr(before.spec, name) != getattr(spec, name)
+    ]
+    # The request and the findings follow from the rest, and this machine's Python runs no cloud's tasks.
+    ignored = ("findings",) if plan.capabilities.runs_here else ("findings", "environment")
+    changes = diff.compare(old, plan, ({}, {}))
+    return found + [f"{change.section}: {change}" for change in changes if change.section not in ignored]

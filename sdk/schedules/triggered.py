@@ -1,0 +1,165 @@
+"""Schedules that a service starts: what its trigger is to be, and how the one that it has compares with the records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta, timezone
+from itertools import islice, pairwise
+
+from .. import backends
+from ..backends.triggers import Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest, TriggerService, digest_of
+from ..clock import Clock
+from ..errors import InputError, UnavailableError
+from ..planning import diff
+from ..spec.plan import Plan
+from .records import Book, ScheduleRecord, ScheduleSpec
+from .slots import Cron
+
+# What the container of a firing runs.
+MAIN = "sdk.schedules.keeper_main"
+IN_SYNC, CHANGED, MISSING, ORPHAN, UNKNOWN = "in sync", "changed there", "missing", "orphan", "unknown"
+_MONTH = timedelta(days=30)
+# Slots between which the shortest period is searched.
+_SEARCHED = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A schedule's trigger as its service has it now."""
+
+    service: str  # its title
+    sync: str
+    trigger: Trigger | None = None
+    why: str = ""  # what differs, or why it is unknown
+
+    @property
+    def problems(self) -> list[str]:
+        """Return a sentence for each reason for concern."""
+        name = "its trigger" if self.trigger is None else self.trigger.name.rpartition("/")[2]
+        found = []
+        if self.sync == MISSING:
+            found.append(f"{self.service} has no trigger for it: it does not fire. Next: podlift schedule create again")
+        elif self.sync == CHANGED:
+            found.append(f"{name} was changed in {self.service}: {self.why}. Next: podlift schedule create again")
+        elif self.sync == UNKNOWN:
+            found.append(f"{self.service} cannot be asked: {self.why}")
+        if self.trigger is not None and self.trigger.status:
+            found.append(f"{self.service} could not deliver the last time: {self.trigger.status}")
+        return found
+
+
+def fires(record: ScheduleRecord, found: Seen | None) -> bool:
+    """Return whether slots start anything; an unknown trigger counts as one that does."""
+    there = found is None or (found.sync != MISSING and not (found.trigger is not None and found.trigger.paused))
+    return there and not record.paused
+
+
+def service_of(record: ScheduleRecord) -> TriggerService | None:
+    """Return the service that starts a schedule; None if `podlift schedule serve` does."""
+    return backends.trigger_service(record.backend) if record.trigger else None
+
+
+def draft(spec: ScheduleSpec, plan: Plan, now: datetime, *, schedule_id: str = "", plan_key: str = "") -> TriggerDraft:
+    """Return what a service is to be asked for."""
+    slots = spec.slots
+    about = {**asdict(spec), "plan": plan_key}
+    return TriggerDraft(
+        plan=plan,
+        schedule=spec.name,
+        id=schedule_id,
+        cron=spec.cron,
+        time_zone=spec.time_zone,
+        period_s=_period_s(slots, now),
+        firings=sum(1 for _ in slots.between(now, now + _MONTH)),
+        overlap=spec.overlap,
+        notify=spec.notify,
+        location=spec.location,
+        digest=digest_of(about),
+        max_cost_usd_per_month=spec.max_cost_usd_per_month,
+        main=MAIN,
+    )
+
+
+def _period_s(slots: Cron, now: datetime) -> float:
+    """Return the shortest time between two slots."""
+    found = [slot.astimezone(timezone.utc) for slot in islice(slots.after(now), _SEARCHED)]
+    return min(((after - before).total_seconds() for before, after in pairwise(found)), default=float("inf"))
+
+
+def differences(found: Trigger, request: TriggerRequest) -> list[str]:
+    """Return what a service is to change of a trigger."""
+    changes = diff.of_values("trigger", found.settings, request.settings)
+    return [f"trigger: {change}" for change in changes]
+
+
+def seen(record: ScheduleRecord, clock: Clock) -> Seen | None:
+    """Return the trigger of a schedule; None if it has none."""
+    service = service_of(record)
+    if service is None:
+        return None
+    try:
+        found = service.get(record.trigger, clock)
+    except (UnavailableError, TriggerRejectedError) as error:
+        return Seen(service=service.title, sync=UNKNOWN, why=str(error))
+    if found is None:
+        return Seen(service=service.title, sync=MISSING)
+    if found.digest == record.digest:
+        return Seen(service=service.title, sync=IN_SYNC, trigger=found)
+    return Seen(service=service.title, sync=CHANGED, trigger=found, why=_changed(record, found))
+
+
+def _changed(record: ScheduleRecord, found: Trigger) -> str:
+    """Return what differs, as far as the records tell."""
+    if found.id != record.id:
+        return f"it belongs to {found.schedule!r} of {found.root!r}" if found.root else "it is none of podlift's"
+    pairs = (
+        ("the cron expression", found.cron, record.spec.cron),
+        ("the time zone", found.time_zone, record.spec.time_zone),
+    )
+    named = [f"{what} is {there!r} there and {here!r} here" for what, there, here in pairs if there != here]
+    return ", ".join(named) or "what it posts, or how"
+
+
+def orphans(root: str, records: Iterable[ScheduleRecord], clock: Clock) -> list[Trigger]:
+    """Return the triggers of a root that belong to none of its schedules."""
+    known, found = {record.trigger for record in records}, []
+    for backend, parent in Book(root).places():
+        service = backends.trigger_service(backend)
+        for trigger in service.kept(parent, clock) if service else ():
+            if trigger.root == root and trigger.name not in known:
+                found.append(trigger)
+    return found
+
+
+def remove_orphan(root: str, name: str, clock: Clock) -> bool:
+    """Delete the triggers of a schedule of this name whose records are gone; False if there are none."""
+    book = Book(root)
+    records = [book.read(each) for each in book.names()]
+    places = dict((parent, backend) for backend, parent in book.places())
+    found = [each for each in orphans(root, records, clock) if each.schedule == name]
+    for trigger in found:
+        service = backends.trigger_service(places[trigger.name.rpartition("/jobs/")[0]])
+        if service is not None:
+            service.delete(trigger.name, clock)
+    return bool(found)
+
+
+def check_owner(found: Trigger, root: str, schedule_id: str, service: TriggerService) -> None:
+    """Raise InputError if a trigger of the wanted name belongs to something else."""
+    if (found.root, found.id) == (root, schedule_id):
+        return
+    owner = f"the schedule {found.schedule!r} (id {found.id}) of {found.root}" if found.root else "nothing of podlift"
+    step = "another name for the schedule, or delete that trigger there"
+    if found.root == root:
+        step = f"podlift schedule delete {found.schedule}, which removes it"
+    raise InputError(
+        f"{service.title} has a trigger {found.name.rpartition('/')[2]!r} already, which belongs to {owner}. Nothing was "
+        f"changed. Next: {step}."
+    )
+
+
+def unpaused(record: ScheduleRecord, found: Trigger | None) -> ScheduleRecord:
+    """Return the record with the reason why its slots of late did not fire."""
+    paused_there = found is not None and found.paused and not record.paused
+    return replace(record, paused="at the service") if paused_there else record

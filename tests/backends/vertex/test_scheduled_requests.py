@@ -1,0 +1,293 @@
+"""The job of Cloud Scheduler that a schedule on Vertex AI gets, whole and read by Google's own messages; and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import GOLDEN_FILES, needs
+
+import sdk
+from sdk import InputError
+from sdk.backends.vertex import scheduled_keeper
+from sdk.backends.vertex.cloud_scheduler import CloudScheduler
+from sdk.backends.vertex.scheduler_calls import _failure
+from sdk.packaging.runtime_archive import RuntimeFile, entrypoint_file, loader, runtime_archive
+from sdk.planning.settings.merge import Destination
+from sdk.schedules import creation
+from sdk.schedules.creation import Prepared
+
+needs("cronsim", "google.cloud.scheduler_v1")
+# `GOLDEN=write pytest tests/backends/vertex/test_scheduled_requests.py` writes it anew: read the difference before it is committed.
+GOLDEN = GOLDEN_FILES / "vertex" / "triggers.json"
+PLACE: dict[str, Any] = {
+    "project": "my-project",
+    "bucket": "my-bucket",
+    "image": f"us-docker.pkg.dev/my-project/train/tf@sha256:{'a' * 64}",
+    "service_account": "train@my-project.iam.gserviceaccount.com",
+}
+HOUR_S = 3600.0
+Prepare = Callable[..., Prepared]
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> RuntimeFile:
+    return runtime_archive(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: RuntimeFile) -> Prepare:
+    for name in [name for name in os.environ if name.startswith("PODLIFT_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(scheduled_keeper, "runtime_archive", lambda folder: runtime)
+    (tmp_path / "digits").mkdir()
+    (tmp_path / "digits" / "train.py").write_text("print(1)\n")
+    monkeypatch.chdir(tmp_path / "digits")
+
+    def make(cron: str = "0 3 * * 1", job: dict[str, object] | None = None, **more: Any) -> Prepared:
+        fields = {name: more.pop(name) for name in list(more) if name in creation.ScheduleSpec.__dataclass_fields__}
+        spec = creation.draft(**{"name": "weekly", "cron": cron, "time_zone": "Europe/Berlin", **fields})
+        target = sdk.Vertex(**{**PLACE, **more})
+        return creation.prepare(spec, "train.py", job or {}, Destination(backend=target))
+
+    return make
+
+
+def rendered(made: Prepared) -> dict[str, Any]:
+    """Return the request in JSON, with the posted body decoded, and without what changes with each commit of podlift."""
+    assert made.service is not None and made.trigger is not None
+    request = made.service.render(replace(made.trigger, id="1a2b3c4d", digest="d" * 64))
+    found: dict[str, Any] = json.loads(json.dumps(request.body))
+    found["httpTarget"]["body"] = json.loads(base64.b64decode(found["httpTarget"]["body"]))
+    (key,) = request.files
+    spec = json.loads(request.files[key])
+    text = json.dumps({"create": found, "reads": {key: spec}})
+    known = {
+        json.dumps(loader())[1:-1]: "<loader>",
+        entrypoint_file().digest: "<entrypoint>",
+        spec["runtime"]["sha256"]: "<runtime>",
+        key.rpartition("/")[2]: "<launch spec>",
+    }
+    for value, name in known.items():
+        text = text.replace(value, name)
+    return json.loads(text)
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "weekly": {},
+    "every ten minutes": {"cron": "*/10 * * * *"},
+    "every minute": {"cron": "* * * * *"},
+    "a queue, a webhook and limits": {
+        "overlap": "queue",
+        "notify": ("webhook:HOOK",),
+        "job": {"env": {"HOOK": "https://hooks.invalid/$(X)"}, "timeout": "2h", "retry_preemptions": 1},
+    },
+    "places, labels and an account for the keeper": {
+        "places": ("europe-west4:spot:l4", "us-central1:standard:l4"),
+        "labels": {"team": "vision"},
+        "keeper_service_account": "keeper@my-project.iam.gserviceaccount.com",
+        "location": "europe-west1",
+    },
+}
+
+
+def test_the_whole_requests_are_those_of_the_golden_file(prepare: Prepare) -> None:
+    found = {name: rendered(prepare(**more)) for name, more in SHAPES.items()}
+    if os.environ.get("GOLDEN") == "write":
+        GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    assert found == json.loads(GOLDEN.read_text())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_googles_own_messages_read_the_request_and_what_it_posts(prepare: Prepare, shape: str) -> None:
+    from google.cloud.aiplatform_v1 import CustomJob
+    from google.cloud.scheduler_v1 import Job
+
+    made = prepare(**SHAPES[shape])
+    assert made.service is not None and made.trigger is not None
+    request = made.service.render(made.trigger)
+    job = Job.from_json(json.dumps(request.body))
+    assert job.http_target.headers["Content-Type"] == "application/json"
+    assert job.http_target.oauth_token.service_account_email and not job.http_target.oidc_token
+    posted = CustomJob.from_json(job.http_target.body.decode())
+    assert posted.labels["podlift-schedule"] == "weekly" and posted.labels["podlift-slot"] == "cron"
+    assert len(json.dumps(request.body)) < 1_000_000
+
+
+@pytest.mark.parametrize(
+    "cron", ["* * * * *", "*/2 * * * *", "*/5 * * * *", "*/10 * * * *", "*/15 * * * *", "0 3 * * 1", "0 0 1 1 *"]
+)
+def test_the_last_retry_still_belongs_to_its_slot(prepare: Prepare, cron: str) -> None:
+    made = prepare(cron)
+    assert made.trigger is not None
+    retry = rendered(made)["create"]["retryConfig"]
+    half_s = made.trigger.period_s / 2
+    # Waits of 30, 60 and 120 s, and a minute for each delivery.
+    assert sum(30 * 2**number + 60 for number in range(retry["retryCount"])) < half_s
+    if retry["retryCount"]:
+        assert float(retry["maxRetryDuration"].removesuffix("s")) < half_s
+    assert retry["retryCount"] == 3 or half_s < 400
+
+
+def test_the_same_schedule_gives_the_same_request_and_another_image_another_one(prepare: Prepare) -> None:
+    def digest(**more: Any) -> str:
+        made = prepare(**more)
+        assert made.service is not None and made.trigger is not None
+        return made.service.render(made.trigger).digest
+
+    assert digest() == digest()
+    assert digest() != digest(image=f"us-docker.pkg.dev/my-project/train/tf@sha256:{'b' * 64}")
+
+
+def test_the_plan_names_the_keeper_the_rights_of_each_account_and_the_price_of_a_month(prepare: Prepare) -> None:
+    made = prepare(
+        "0 3 * * *",
+        job={"timeout": "1h", "retry_preemptions": 0, "retry_infrastructure": 0},
+        keeper_service_account="keeper@my-project.iam.gserviceaccount.com",
+    )
+    assert isinstance(made.service, CloudScheduler) and made.trigger is not None
+    lines = made.service.lines(made.trigger)
+    text = dict(lines)
+    assert "us-central1 (the region of the first place)" in text["trigger"]
+    assert (
+        text["keeper"].startswith("one n1-standard-4 in us-central1")
+        and "after 1 h at most: 0.22 USD an hour" in text["keeper"]
+    )
+    assert (
+        text["a month"]
+        == "30 firings in the next 30 days x (keeper 0.22 USD at most + run 0.22 USD at most) = 13.11 USD at most"
+    )
+    mine, of_keeper = [value for label, value in lines if label == "rights"]
+    assert "iam.serviceAccounts.actAs on keeper@" in mine and "cloudscheduler.jobs.create" in mine
+    assert "actAs on keeper@my-project.iam.gserviceaccount.com and train@my-project.iam" in of_keeper
+    assert "roles/storage.objectAdmin on gs://my-bucket" in of_keeper and "cloudscheduler.jobs.pause" in of_keeper
+
+
+def test_a_queue_makes_the_keeper_wait_longer_and_the_month_dearer(prepare: Prepare) -> None:
+    job: dict[str, object] = {"timeout": "1h", "retry_preemptions": 0, "retry_infrastructure": 0}
+    alone, queue = (prepare("0 3 * * *", job=job, overlap=overlap) for overlap in ("skip", "queue"))
+    lives = [json.loads(next(iter(files.values())))["keep_for_s"] for files in map(files_of, (alone, queue))]
+    assert lives == [HOUR_S, 2 * HOUR_S]
+    assert queue.service is not None and queue.trigger is not None
+    text = dict(queue.service.lines(replace(queue.trigger, max_cost_usd_per_month=12.0)))
+    assert "half of it for the end of an earlier firing (overlap='queue')" in text["keeper"]
+    assert text["a month"].endswith("= 19.66 USD at most; limited to 12.00 USD of booked money a month")
+
+
+def files_of(made: Prepared) -> Any:
+    assert made.service is not None and made.trigger is not None
+    return made.service.render(made.trigger).files
+
+
+def test_the_firing_brings_its_own_keeper_so_that_the_run_has_none(prepare: Prepare) -> None:
+    made = prepare(keeper=True, keeper_service_account="keeper@my-project.iam.gserviceaccount.com")
+    assert made.plan.target.kept_by(made.plan.job.limits, made.plan.job.retry) is None
+    made = prepare(keeper_service_account="keeper@my-project.iam.gserviceaccount.com")
+    assert not any("without a keeper" in finding.message for finding in made.plan.findings)
+
+
+def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "secret")
+    with pytest.raises(InputError) as caught:
+        prepare(
+            "0 3 L * *",
+            job={"env": {"TOKEN": sdk.FromCaller()}, "inputs": {"rows": "data/{slot:%Y}.csv"}},
+            notify=("webhook:HOOK",),
+            service_account="train@their-project.iam.gserviceaccount.com",
+        )
+    text = "\n".join(caught.value.problems)
+    for part in (
+        "cron: 'L': Cloud Scheduler knows no last day (L)",
+        "inputs.rows: 'data/{slot:%Y}.csv' is on this machine's disk",
+        "accepts service accounts of its own project only, which is 'my-project'. Received: 'train@their-project.iam",
+        "vertex_keeper_service_account='NAME@my-project.iam.gserviceaccount.com'",
+        "TOKEN: a copied value (FromCaller(), --env NAME) comes from the machine that submits",
+        "webhook:HOOK names a variable",
+    ):
+        assert part in text
+    assert len(caught.value.problems) == 5
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"service_account": None}, "Cloud Scheduler needs a service account"),
+        (
+            {"keeper_service_account": "me@example.com"},
+            "This is not a service account of a project. Received: 'me@example.com'",
+        ),
+        ({"bucket": None}, "No bucket is configured for vertex"),
+        ({"job": {"inputs": {"rows": "train.py"}}}, "inputs.rows"),
+        (
+            {
+                "job": {"env": {f"V{n}": "x" * 9000 for n in range(100)}},
+                "notify": tuple(f"webhook:V{n}" for n in range(100)),
+            },
+            "is too large",
+        ),
+        ({"max_cost_usd_per_month": -1.0}, "max_cost_usd_per_month must be above 0. Received: -1.0"),
+        ({"trigger": "server"}, "trigger: unknown value. Received: 'server'. Did you mean 'serve'?"),
+    ],
+)
+def test_a_mistake_is_refused_with_the_next_step(prepare: Prepare, more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        prepare(**more)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        "123456789-compute@developer.gserviceaccount.com",
+        "my-project@appspot.gserviceaccount.com",
+        PLACE["service_account"],
+    ],
+)
+def test_accounts_of_the_project_are_accepted(prepare: Prepare, account: str) -> None:
+    assert prepare(service_account=account).trigger is not None
+
+
+def test_an_image_with_a_tag_only_is_warned_of_with_the_command_that_shows_its_digest(prepare: Prepare) -> None:
+    made = prepare(image="us-docker.pkg.dev/my-project/train/tf:2.19")
+    (warning,) = [text for text in made.warnings if "image" in text]
+    assert "vertex_image='us-docker.pkg.dev/my-project/train/tf@sha256:...'" in warning
+    assert "gcloud artifacts docker images describe us-docker.pkg.dev/my-project/train/tf:2.19" in warning
+    assert not prepare().warnings
+    known = replace(made.plan, facts=replace(made.plan.facts, online={"image": {"digest": "sha256:abc"}}))
+    assert made.trigger is not None
+    (found,) = [each for each in CloudScheduler().review(replace(made.trigger, plan=known)) if "image" in each.message]
+    assert "Next: vertex_image='us-docker.pkg.dev/my-project/train/tf@sha256:abc'." in found.message
+
+
+def test_an_instant_inside_a_clock_change_is_warned_of_without_a_claim_about_cloud_scheduler(prepare: Prepare) -> None:
+    warnings = prepare("30 2 * * *").warnings
+    assert len(warnings) == 2 and all("what Cloud Scheduler does there is not known here" in text for text in warnings)
+    assert all("The nearest safe hour is 3: '30 3 * * *'." in text for text in warnings)
+
+
+def test_a_schedule_that_podlift_serves_has_no_trigger(prepare: Prepare) -> None:
+    made = prepare(trigger="serve", service_account=None)
+    assert made.service is None and made.trigger is None and made.spec.folder
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "step"),
+    [
+        (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", "podlift schedule serve on a machine inside"),
+        (400, "Location must equal europe-west1 because the App Engine app is located there", "Next: --location europe-west1."),
+        (400, "Location 'europe-west4' is not a valid location. Use ListLocations", "Next: --location REGION"),
+        (403, 'lacks IAM permission "cloudscheduler.jobs.create" for the resource (or the resource may not exist).', "not in every region"),
+        (403, "Cloud Scheduler API has not been used in project 1 before or it is disabled", "gcloud services enable cloudscheduler.googleapis.com --project=p"),
+        (403, "The principal lacks iam.serviceAccounts.actAs", "roles/iam.serviceAccountUser"),
+        (403, "Permission 'cloudscheduler.jobs.update' denied", "roles/cloudscheduler.admin, in the project p"),
+    ],
+)  # fmt: skip
+def test_what_cloud_scheduler_says_is_quoted_and_explained(status: int, text: str, step: str) -> None:
+    shown = str(_failure(status, text, "projects/p/locations/europe-west4/jobs/podlift-x-y"))
+    assert text.rstrip(".") in shown and step in shown
