@@ -1,4 +1,4 @@
-"""The job of Cloud Scheduler that a schedule on Vertex AI gets, whole and read by Google's own messages; and what is refused."""
+"""The job of Cloud Scheduler that a schedule on Vertex AI gets, whole and read by Google's own messages; what is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sdk.schedules import creation
 from sdk.schedules.creation import Prepared
 
 needs("cronsim", "google.cloud.scheduler_v1")
-# `GOLDEN=write pytest tests/backends/vertex/test_scheduled_requests.py` writes it anew: read the difference before it is committed.
+# With GOLDEN=write, this file writes it anew: read the difference before it is committed.
 GOLDEN = GOLDEN_FILES / "vertex" / "triggers.json"
 PLACE: dict[str, Any] = {
     "project": "my-project",
@@ -279,11 +279,11 @@ def test_a_schedule_that_podlift_serves_has_no_trigger(prepare: Prepare) -> None
 @pytest.mark.parametrize(
     ("status", "text", "step"),
     [
-        (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", "podlift schedule serve on a machine inside"),
+        (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", "podlift schedule serve on a"),
         (400, "Location must equal europe-west1 because the App Engine app is located there", "Next: --location europe-west1."),
         (400, "Location 'europe-west4' is not a valid location. Use ListLocations", "Next: --location REGION"),
-        (403, 'lacks IAM permission "cloudscheduler.jobs.create" for the resource (or the resource may not exist).', "not in every region"),
-        (403, "Cloud Scheduler API has not been used in project 1 before or it is disabled", "gcloud services enable cloudscheduler.googleapis.com --project=p"),
+        (403, "lacks permission cloudscheduler.jobs.create for X (or the resource may not exist).", "not in every region"),
+        (403, "Cloud Scheduler API has not been used in project 1 before", "gcloud services enable cloudscheduler"),
         (403, "The principal lacks iam.serviceAccounts.actAs", "roles/iam.serviceAccountUser"),
         (403, "Permission 'cloudscheduler.jobs.update' denied", "roles/cloudscheduler.admin, in the project p"),
     ],
