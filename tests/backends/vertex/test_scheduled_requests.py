@@ -279,7 +279,7 @@ def test_a_schedule_that_podlift_serves_has_no_trigger(prepare: Prepare) -> None
 @pytest.mark.parametrize(
     ("status", "text", "step"),
     [
-        (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", "podlift schedule serve on a"),
+        (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", "schedule serve on a"),
         (400, "Location must equal europe-west1 because the App Engine app is located there", "Next: --location europe-west1."),
         (400, "Location 'europe-west4' is not a valid location. Use ListLocations", "Next: --location REGION"),
         (403, "lacks permission cloudscheduler.jobs.create for X (or the resource may not exist).", "not in every region"),
