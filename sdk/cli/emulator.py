@@ -16,7 +16,7 @@ from .output import answer, as_json, say
 from .parameters import Buckets, Capacity, Data, Faults, Frozen, Json, Port, RetiredImages
 
 # The path of each service at the emulator.
-_GCLOUD = {"AIPLATFORM": "", "LOGGING": "", "STORAGE": "storage/v1/"}
+_GCLOUD = {"AIPLATFORM": "", "CLOUDSCHEDULER": "", "LOGGING": "", "STORAGE": "storage/v1/"}
 
 
 def emulator(
@@ -29,7 +29,7 @@ def emulator(
     allow_retired_images: RetiredImages = False,
     json_output: Json = False,
 ) -> None:
-    """Serve Cloud Storage and Vertex AI on loopback until Ctrl-C.
+    """Serve Cloud Storage, Vertex AI and Cloud Scheduler on loopback until Ctrl-C.
 
     It prints the URL with its token.
     """
@@ -94,7 +94,7 @@ def _hints(data: Path) -> list[str]:
         "# This is all that podlift and its tasks need. Anyone with this URL can run commands as you. For other clients:",
         "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR   # google-cloud-storage, gcsfs",
         "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false   # else gcsfs asks Google first, for a minute each time",
-        "# gcloud storage, gcloud ai custom-jobs:",
+        "# gcloud storage, gcloud ai custom-jobs, gcloud scheduler:",
         f"export CLOUDSDK_AUTH_ACCESS_TOKEN_FILE={shlex.quote(str(token))}",
         *(f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}=$PODLIFT_EMULATOR/{path}" for name, path in _GCLOUD.items()),
         "# google-cloud-aiplatform, with AnonymousCredentials of google.auth.credentials:",

@@ -229,5 +229,5 @@ RetiredImages = Annotated[
     ),
 ]
 Frozen = Annotated[
-    bool, typer.Option("--frozen-clock", help="Advance the time of jobs only by POST /_vertex/clock {'advance_s': N}.")
+    bool, typer.Option("--frozen-clock", help="Advance the clock only by POST /_clock {'advance_s': N}.")
 ]

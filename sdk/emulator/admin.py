@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ..errors import InputError
-from . import errors
+from . import errors, messages
 from .connections import Journal
 from .faults import FaultRules, parse_faults
 from .gcs.app import StorageApp
 from .gcs.errors import StorageApiError
-from .vertex import bodies
+from .scheduler.app import SchedulerApp
 from .vertex.app import VertexApp
 from .vertex.errors import invalid, not_found
 
 MAX_BYTES = 1 << 20
-_KNOWN = "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, POST /_reset"
+_KNOWN = (
+    "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, GET /_clock, POST /_clock, GET /_attempts,"
+    " POST /_reset"
+)
 _KNOWN_OF_VERTEX = "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/ID:preempt, :oom, :internal, :expire"
 
 _EVENTS = ("preempt", "oom", "internal", "expire")
 
 
 class Admin:
-    def __init__(self, storage: StorageApp, vertex: VertexApp, faults: FaultRules, journal: Journal) -> None:
+    def __init__(
+        self, storage: StorageApp, vertex: VertexApp, scheduler: SchedulerApp, faults: FaultRules, journal: Journal
+    ) -> None:
         self._storage, self._vertex, self._faults, self._journal = storage, vertex, faults, journal
+        self._dispatcher = scheduler.dispatcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await errors.with_error_response(self._answer(Request(scope, receive)), StorageApiError)
@@ -33,6 +41,8 @@ class Admin:
 
     async def _answer(self, request: Request) -> Response:
         body = await _read(request)
+        if request.url.path in ("/_clock", "/_vertex/clock"):
+            return await self._move_clock(request, body)
         if request.url.path.startswith("/_vertex/"):
             return self._administer_jobs(request, body)
         endpoint = f"{request.method} {request.url.path}"
@@ -42,8 +52,10 @@ class Admin:
             except InputError as error:
                 return JSONResponse({"problems": list(error.problems)}, 400)
             self._vertex.scheduler.release_held()
+            self._dispatcher.faults_changed()
         elif endpoint == "POST /_reset":
             self._faults.replace([])
+            self._dispatcher.clear()
             await self._vertex.clear()
             self._storage.clear()
             self._journal.clear()
@@ -51,25 +63,36 @@ class Admin:
             self._journal.clear()
         elif endpoint == "GET /_requests":
             return JSONResponse(self._journal.to_json())
+        elif endpoint == "GET /_attempts":
+            return JSONResponse({"attempts": self._dispatcher.attempts()})
         elif endpoint != "GET /_faults":
             return JSONResponse({"problems": [f"Unknown: {endpoint}. Known: {_KNOWN}."]}, 404)
         return JSONResponse({"faults": self._faults.to_json()})
 
     def _administer_jobs(self, request: Request, body: bytes) -> Response:
-        path, given = request.url.path.removeprefix("/_vertex/"), bodies.read_object(body)
+        path, given = request.url.path.removeprefix("/_vertex/"), messages.read_object(body)
         job, _, event = path.removeprefix("jobs/").partition(":")
         if path.startswith("jobs/") and request.method == "POST" and event in _EVENTS:
             happened = self._vertex.jobs.inject(job, event, str(given.get("replica", "workerpool0-0")))
             return JSONResponse({"happened": happened})
-        clock = self._vertex.clock
-        if path == "clock" and request.method == "POST":
-            seconds = given.get("advance_s")
-            if type(seconds) not in (int, float) or not clock.advance(float(seconds)):  # type: ignore[arg-type]
+        raise not_found(f"{request.method} /_vertex/{path[:100]} (known: {_KNOWN_OF_VERTEX})")
+
+    async def _move_clock(self, request: Request, body: bytes) -> Response:
+        """Answer about the clock: /_vertex/clock moves it with the jobs of Vertex AI, /_clock without them unless asked to."""
+        clock, attempts = self._vertex.clock, None
+        if request.method not in ("GET", "POST"):
+            raise not_found(f"{request.method} {request.url.path} (known: {_KNOWN}, {_KNOWN_OF_VERTEX})")
+        if request.method == "POST":
+            given = messages.read_object(body)
+            seconds, jobs = given.get("advance_s"), given.get("jobs", request.url.path == "/_vertex/clock")
+            if type(jobs) is not bool:
+                raise invalid([("jobs", f"It is true or false. Received: {str(jobs)[:100]!r}.")])
+            if isinstance(seconds, (int, float)) and type(seconds) is not bool:
+                # In another thread: the requests of scheduled jobs are answered meanwhile.
+                attempts = await asyncio.to_thread(self._dispatcher.advance, float(seconds), jobs=jobs)
+            if attempts is None:
                 raise invalid([("advance_s", "The clock moves ahead by a number of seconds, by 100 years in all.")])
-            self._vertex.scheduler.clock_moved()
-        elif path != "clock" or request.method != "GET":
-            raise not_found(f"{request.method} /_vertex/{path[:100]} (known: {_KNOWN_OF_VERTEX})")
-        return JSONResponse({"now": clock.now(), "frozen": clock.frozen})
+        return JSONResponse({"now": clock.now(), "frozen": clock.frozen, "attempts": attempts or []})
 
 
 async def _read(request: Request) -> bytes:

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -49,6 +50,13 @@ VertexKind = Literal[
     "oom",  # let `replica` run out of memory
     "internal",  # let the service itself fail
 ]
+SchedulerKind = Literal[
+    CommonKind,  # with the operation "jobs.attempt" also to the request of a job to its target
+    "duplicate",  # send the request of a job twice
+    "early",  # send it `seconds` (0.2) before its slot
+    "late",  # send it `seconds` (3000) after its slot
+    "disable",  # disable a job instead of sending its request, as the service does with one that it takes for faulty
+]
 # These happen to a running job: at once, after `after_s`, or when it writes a line.
 _RUNNING = frozenset(("preempt", "oom", "internal"))
 # Once by default: a line that is written again after the restart would preempt the job for ever.
@@ -56,10 +64,15 @@ _ONCE = _RUNNING | {"late_list"}
 _OF_LINES = frozenset(("late_line", "lost_line"))
 _STORAGE_FIELDS = words("method path object at_byte bytes_per_s at")
 _VERTEX_FIELDS = words("display_name region replica lists log writer after_s")
+_SCHEDULER_FIELDS = words("job region")
 _VERTEX_OPERATIONS = words(
     "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete trainingPipelines.create"
     " trainingPipelines.get trainingPipelines.list trainingPipelines.cancel trainingPipelines.delete operations.get"
     " entries.list metadata.get quotas.get"
+)
+_SCHEDULER_OPERATIONS = words(
+    "jobs.create jobs.get jobs.list jobs.patch jobs.pause jobs.resume jobs.run jobs.delete jobs.attempt locations.get"
+    " locations.list"
 )
 
 
@@ -67,6 +80,8 @@ _VERTEX_OPERATIONS = words(
 _PERMISSIONS = {
     "entries.list": "logging.logEntries.list",
     "quotas.get": "serviceusage.quotas.get",
+    "jobs.patch": "cloudscheduler.jobs.update",
+    "jobs.resume": "cloudscheduler.jobs.enable",
     "buckets.insert": "storage.buckets.create",
     "buckets.patch": "storage.buckets.update",
     "objects.download": "storage.objects.get",
@@ -83,12 +98,27 @@ _PERMISSIONS = {
 }
 
 
+class _Api(NamedTuple):
+    """What a rule for a service may say: its kinds, its operations, and the fields that are not of every service."""
+
+    kinds: tuple[str, ...]
+    operations: AbstractSet[str]
+    fields: AbstractSet[str]
+
+
+_APIS = {
+    "gcs": _Api(get_args(StorageKind), PARAMETERS.keys(), _STORAGE_FIELDS),
+    "vertex": _Api(get_args(VertexKind), _VERTEX_OPERATIONS, _VERTEX_FIELDS),
+    "scheduler": _Api(get_args(SchedulerKind), _SCHEDULER_OPERATIONS, _SCHEDULER_FIELDS),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """One rule: what goes wrong, and with which requests, jobs or lines. A matcher that is not given matches all of them."""
 
-    kind: StorageKind | VertexKind
-    api: Literal["gcs", "vertex"] = "gcs"
+    kind: StorageKind | VertexKind | SchedulerKind
+    api: Literal["gcs", "vertex", "scheduler"] = "gcs"
     operation: str | None = None  # Of the request, such as "objects.insert" or "customJobs.create"
     nth: tuple[int, ...] | None = None  # Which of the matching requests, jobs, attempts or lines, counted from 1
     times: int | None = None  # The maximum number
@@ -109,6 +139,8 @@ class Fault:
     # any case; or "after" it. Corrupt an upload: on the "wire", so that a declared checksum is rejected; "stored", so
     # that the answer shows another checksum; on the "disk", so that only a later read shows it.
     at: str = ""
+    # Of Cloud Scheduler
+    job: str = ""  # A regular expression that is searched in the id of the job
     # Of custom jobs and training pipelines
     display_name: str = ""  # A regular expression that is searched in the job's display name
     region: str = ""  # Of the job or the request, such as "us-central1"
@@ -128,14 +160,14 @@ class Fault:
 
 def _denial(api: str, operation: str) -> str:
     """Return the sentence with which Google rejects a caller without the permission for an operation."""
-    service = "storage" if api == "gcs" else "aiplatform"
+    service = {"gcs": "storage", "vertex": "aiplatform", "scheduler": "cloudscheduler"}[api]
     permission = _PERMISSIONS.get(operation, f"{service}.{operation}")
     who = f"The caller does not have {permission} access to the Google Cloud Storage object. " if api == "gcs" else ""
     return f"{who}Permission '{permission}' denied on resource (or it may not exist)."
 
 
 class About(NamedTuple):
-    """What a request or an event is about: the display name of a job, or "", and a region, or ""."""
+    """What a request or an event is about: the display name or the id of a job, or "", and a region, or ""."""
 
     name: str = ""
     region: str = ""
@@ -177,8 +209,8 @@ class FaultRules:
 
     def replace(self, faults: Sequence[Fault]) -> None:
         with self._lock:
-            # Of its service: a rule for the other one does not change what a seed draws.
-            numbers = {"gcs": itertools.count(), "vertex": itertools.count()}
+            # Of its service: a rule for another one does not change what a seed draws.
+            numbers = {api: itertools.count() for api in _APIS}
             self._rules = [_CountedFault(fault, next(numbers[fault.api])) for fault in faults]
             self._since = self._now()
 
@@ -212,6 +244,15 @@ class FaultRules:
         """Return what happens to a line on its way into the log."""
         return self._for_job(about, lambda fault: fault.kind in _OF_LINES and _finds(fault, writer, line))
 
+    def for_trigger_request(self, operation: str, about: About) -> list[Fault]:
+        """Return what happens to a request of Cloud Scheduler, or with "jobs.attempt" to one of its own."""
+        common = get_args(CommonKind)
+        return self._for_trigger(about, lambda fault: fault.kind in common and fault.operation in (None, operation))
+
+    def for_trigger(self, kind: SchedulerKind, about: About) -> Fault | None:
+        """Return what happens to the next attempt of a scheduled job."""
+        return next(iter(self._for_trigger(about, lambda fault: fault.kind == kind)), None)
+
     def contain(self, kind: VertexKind) -> bool:
         """Return whether there is such a rule, without counting a match."""
         with self._lock:
@@ -232,6 +273,13 @@ class FaultRules:
             return here and matches(fault)
 
         return self._choose("vertex", fits)
+
+    def _for_trigger(self, about: About, matches: Callable[[Fault], bool]) -> list[Fault]:
+        def fits(fault: Fault) -> bool:
+            here = fault.region in ("", about.region) and re.search(fault.job, about.name) is not None
+            return here and matches(fault)
+
+        return self._choose("scheduler", fits)
 
     def _choose(self, api: str, matches: Callable[[Fault], bool]) -> list[Fault]:
         with self._lock:
@@ -271,12 +319,13 @@ def _problems(title: str, rule: Any) -> list[str]:
     if not isinstance(rule, dict):
         return [f"{title} is not an object. Received: {rule!r}."]
     rule = {"api": "gcs", **rule}
-    is_vertex = rule["api"] == "vertex"
-    known = [each.name for each in fields(Fault) if each.name not in (_STORAGE_FIELDS if is_vertex else _VERTEX_FIELDS)]
+    api = _APIS.get(rule["api"] if isinstance(rule["api"], str) else "", _APIS["gcs"])
+    foreign = frozenset[str]().union(*(each.fields for each in _APIS.values())) - api.fields
+    known = [each.name for each in fields(Fault) if each.name not in foreign]
     choices = {
-        "api": ["gcs", "vertex"],
-        "kind": list(get_args(VertexKind if is_vertex else StorageKind)),
-        "operation": sorted(_VERTEX_OPERATIONS if is_vertex else PARAMETERS),
+        "api": list(_APIS),
+        "kind": list(api.kinds),
+        "operation": sorted(api.operations),
         "at": ["before", "late", "after", "wire", "stored", "disk"],
     }
     problems = [f"{title} has no field {name!r}. {nearest(name, known)}" for name in rule if name not in known]
@@ -293,7 +342,7 @@ def _problems(title: str, rule: Any) -> list[str]:
 
 def _api_hint(kind: object) -> str:
     """Return which service has a kind that the rule's service does not have, or ""."""
-    owner = next((api for api, kinds in (("gcs", StorageKind), ("vertex", VertexKind)) if kind in get_args(kinds)), "")
+    owner = next((name for name, api in _APIS.items() if kind in api.kinds), "")
     return f'It is a kind of "api": "{owner}".' if owner else ""
 
 
@@ -340,6 +389,7 @@ _CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "at_byte": ("a number of bytes", _is_whole),
     "bytes_per_s": ("a number of bytes from 1", lambda value: _is_whole(value, 1)),
     "display_name": ("a regular expression", _is_pattern),
+    "job": ("a regular expression", _is_pattern),
     "region": ("a region such as us-central1", _is_region),
     "lists": ("a number from 1", lambda value: _is_whole(value, 1)),
     "replica": ("a name such as workerpool1-0", _is_text),

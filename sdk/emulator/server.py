@@ -26,6 +26,7 @@ from .gcs.app import StorageApp
 from .gcs.bodies import check_bucket, check_bucket_fields
 from .gcs.errors import StorageApiError
 from .gcs.state import StorageState
+from .scheduler.app import SchedulerApp
 from .vertex.app import VertexApp
 from .vertex.launcher import OpenLauncher, ProcessLauncher, ReplicaLauncher
 from .vertex.lifecycle import JobTimings
@@ -47,7 +48,7 @@ class Options(TypedDict, total=False):
         buckets: made unless they exist, see `make_buckets`.
         timings: the durations of a job's phases; None for the defaults of `JobTimings`.
         capacity: the number of replicas that run at the same time; further jobs stay in the queue.
-        frozen: whether the clock of jobs moves only by a request.
+        frozen: whether the clock moves only by a request.
         allow_retired_images: whether to run jobs on Google's TensorFlow images, which Vertex AI no longer offers.
         launcher: opens what runs the containers of jobs; None for processes of this machine.
     """
@@ -62,7 +63,8 @@ class Options(TypedDict, total=False):
 
 
 class EmulatorApp:
-    def __init__(self, folder: Path, url: str, state: StorageState, journal: Journal, options: Options) -> None:
+    def __init__(self, home: Path, url: str, state: StorageState, journal: Journal, options: Options) -> None:
+        folder = home / "vertex"
         clock = EmulatorClock(SystemClock(), frozen=options.get("frozen", False))
         faults = FaultRules(clock.now)
         faults.replace(options.get("faults", ()))
@@ -70,7 +72,9 @@ class EmulatorApp:
         self._storage = StorageApp(state, faults, journal)
         retired = options.get("allow_retired_images", False)
         self._vertex = VertexApp(folder, state, clock, timings, capacity, faults, journal, allow_retired_images=retired)
-        self._admin = Admin(self._storage, self._vertex, faults, journal)
+        move = self._vertex.scheduler.advance
+        self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url)
+        self._admin = Admin(self._storage, self._vertex, self._scheduler, faults, journal)
         launcher: OpenLauncher = options.get("launcher") or partial(ProcessLauncher, folder)
         self._open_launcher: Callable[[], ReplicaLauncher] = lambda: launcher(state, asyncio.get_running_loop(), url)
 
@@ -79,6 +83,8 @@ class EmulatorApp:
             await self._lifespan(receive, send)
         elif scope["path"].startswith("/_"):
             await self._admin(scope, receive, send)
+        elif self._scheduler.serves(scope["path"]):
+            await self._scheduler(scope, receive, send)
         elif self._vertex.serves(scope["path"], Headers(scope=scope)):
             await self._vertex(scope, receive, send)
         else:
@@ -90,6 +96,7 @@ class EmulatorApp:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 self._vertex.scheduler.start(self._open_launcher())
+                self._scheduler.dispatcher.start()
             else:
                 await asyncio.to_thread(self.close)
             await send({"type": f"{message['type']}.complete"})
@@ -97,6 +104,7 @@ class EmulatorApp:
                 return
 
     def close(self) -> None:
+        self._scheduler.close()
         self._vertex.close()
 
 
@@ -135,7 +143,7 @@ def prepared(folder: Path, port: int, **options: Unpack[Options]) -> Iterator[tu
         token = tokens.load_or_create(folder)
         url = f"http://127.0.0.1:{port}/{token}"
         connections = Connections()
-        with closing(EmulatorApp(folder / "vertex", url, state, Journal(connections), options)) as app:
+        with closing(EmulatorApp(folder, url, state, Journal(connections), options)) as app:
             yield make_server(AccessMiddleware(app, token, connections), connections, lifespan=True), url
 
 

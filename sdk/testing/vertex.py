@@ -1,4 +1,5 @@
-"""A Vertex AI for tests: an emulator of Cloud Storage, custom jobs and training pipelines, their logs and the metadata server.
+"""A Vertex AI for tests: an emulator of Cloud Storage, custom jobs and training pipelines, their logs,
+Cloud Scheduler and the metadata server.
 
 Tests import it on demand; it imports nothing slow.
 """
@@ -8,13 +9,14 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 from .gcs import GcsServer
 
 if TYPE_CHECKING:
     from google.cloud.aiplatform_v1 import JobServiceClient
+    from google.cloud.scheduler_v1 import CloudSchedulerClient
 
     from ..run import Run
     from ..spec.policies import Vertex
@@ -22,6 +24,23 @@ if TYPE_CHECKING:
 _LINES = 1000
 # How long to wait for a step, and how often to look.
 _STEP_S, _POLL_S = 600.0, 0.2
+
+
+class Attempt(NamedTuple):
+    """One request that Cloud Scheduler has sent for a job: its slot and its time, and what came of it.
+
+    `retry` counts from 1, and is 0 for the first attempt; `code` is one of `google.rpc.Code`, 0 for success; `http_status` is 0
+    without an answer, whose beginning is `text`.
+    """
+
+    job: str
+    schedule_time: str
+    attempt_time: str
+    retry: int
+    forced: bool
+    code: int
+    http_status: int
+    text: str
 
 
 class Cloud(GcsServer):
@@ -54,6 +73,16 @@ class Cloud(GcsServer):
         credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
         options = {"api_endpoint": self.url}
         return JobServiceClient(transport="rest", credentials=credentials, client_options=options)
+
+    def scheduler(self) -> CloudSchedulerClient:
+        """Return Google's client of Cloud Scheduler; `parent` is the parent of new jobs."""
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud.scheduler_v1 import CloudSchedulerClient
+
+        credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
+        return CloudSchedulerClient(
+            transport="rest", credentials=credentials, client_options={"api_endpoint": self.url}
+        )
 
     def backend(self, **more: Any) -> Vertex:
         """Return the value for `backend=` that runs here; call `reset` and `make_bucket` first. `more` overrides fields."""
@@ -132,9 +161,18 @@ class Cloud(GcsServer):
         """Let the service give up on a job: JOB_STATE_EXPIRED, also while it waits; False if it has ended."""
         return bool(self._inject("expire", job, ""))
 
-    def advance(self, seconds: float) -> None:
-        """Advance the jobs' clock."""
-        self.ask("POST", "/_vertex/clock", {"advance_s": seconds})
+    def advance(self, seconds: float, *, jobs: bool = False) -> list[Attempt]:
+        """Advance the clock, and return the attempts of scheduled jobs: each was made at its own instant, and has ended.
+
+        The times of new jobs and of all events follow the clock. Containers run in the time of the machine. `advance(0)`
+        waits for outstanding attempts.
+
+        Args:
+            seconds: how far.
+            jobs: whether custom jobs grow older by that, so that their time limits run out.
+        """
+        found = self.ask("POST", "/_clock", {"advance_s": seconds, "jobs": jobs})["attempts"]
+        return [Attempt(**{name: each[name] for name in Attempt._fields}) for each in found]
 
     def _inject(self, verb: str, job: str, replica: str) -> Any:
         answer = self.ask("POST", f"/_vertex/jobs/{job.rpartition('/')[2]}:{verb}", {"replica": replica})

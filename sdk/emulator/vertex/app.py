@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
@@ -15,10 +15,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ...process.redirect.tokens import ReplicaIdentity
-from .. import data_folder
-from ..connections import Journal, fall_silent
-from ..errors import DroppedError, read_body, with_error_response, words
-from ..faults import About, Fault, FaultRules
+from .. import data_folder, messages
+from ..answers import HARMLESS, answer_with_faults, check_parameters
+from ..connections import Journal
+from ..errors import read_body, with_error_response, words
+from ..faults import About, FaultRules
 from ..gcs.state import StorageState
 from . import bodies, machines, retired
 from .entries import LogEntries
@@ -35,7 +36,6 @@ _FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
 _SCOPES = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_S = 3599
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
-_HARMLESS = words("alt $alt prettyPrint $prettyPrint key quotaUser fields $.xgafv $httpMethod")
 _PLACE = r"/v1/projects/(?P<project>[^/:]+(?::[^/:]+)?)/locations/(?P<region>[^/:]+)"
 _SERVICE = r"/v1beta1/projects/(?P<project>[^/:]+)/services/aiplatform\.googleapis\.com"
 # Method, decoded path, operation.
@@ -54,10 +54,12 @@ _ROUTES = (
     ("POST", f"{_PLACE}/trainingPipelines/(?P<id>[^/]*):cancel", "trainingPipelines.cancel"),
     ("GET", f"{_PLACE}/operations/(?P<id>[^/]+)", "operations.get"),
 )
-_LISTED = _HARMLESS | words("filter pageSize pageToken readMask")
+_LISTED = HARMLESS | words("filter pageSize pageToken readMask")
 _PARAMETERS = {"customJobs.list": _LISTED, "trainingPipelines.list": _LISTED}
 _CREATED = {"customJobs.create": "CustomJob", "trainingPipelines.create": "TrainingPipeline"}
 _MAX_BODY_BYTES = 10 << 20
+# What Cloud Scheduler sends unless its job names another type.
+_BINARY = "application/octet-stream"
 # The project whose metadata a process sees that belongs to no job.
 _PROJECT = "podlift"
 
@@ -130,13 +132,7 @@ def _find_route(method: str, path: str, query: Mapping[str, str]) -> VertexRoute
         return route
     if not _REGION.fullmatch(route.region):
         raise VertexApiError(400, f"Unsupported location: {route.region[:100]!r}. It is a region such as us-central1.")
-    for parameter in query:
-        if parameter not in _PARAMETERS.get(route.operation, _HARMLESS):
-            text = (
-                f'Invalid JSON payload received. Unknown name "{parameter[:100]}": Cannot bind query parameter. '
-                f"Field '{parameter[:100]}' could not be found in request message."
-            )
-            raise invalid([(parameter, text)])
+    check_parameters(query, _PARAMETERS.get(route.operation, HARMLESS))
     return route
 
 
@@ -192,46 +188,28 @@ class VertexApp:
     async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
         query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         if _is_metadata_request(request.url.path, request.headers):
-            entry["operation"] = "metadata.get"
-            fired = await self._apply_faults(request, entry, About())
-            answer = self._metadata(request, query)
+            entry["operation"], about = "metadata.get", About()
+
+            async def perform() -> Response:
+                return self._metadata(request, query)
         else:
             route = _find_route(request.method, unquote(request.scope["raw_path"].decode("latin-1")), query)
             entry["operation"] = route.operation
             body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
             kind = _CREATED.get(route.operation)
+            if kind and request.headers.get("content-type") == _BINARY:
+                raise VertexApiError(400, f"The body of this request is JSON. Received: Content-Type: {_BINARY}.")
             created = {} if kind is None else bodies.parse(body, kind)
             of_pipelines = route.operation.startswith("trainingPipelines.")
             service: CustomJobs | TrainingPipelines = self.pipelines if of_pipelines else self.jobs
             entry["object"] = str(created.get("displayName", "")) or service.display_name(route.id)
-            fired = await self._apply_faults(request, entry, About(entry["object"], route.region))
-            answer = await self._perform(route, query, body, created)
-        for fault in fired:
-            if fault.kind == "drop_after":
-                raise DroppedError
-            if fault.kind == "silent_after":
-                await self._fall_silent(request, fault)
-            if fault.kind == "status_after":
-                raise fault.error(VertexApiError, entry["operation"])
-        return answer
+            about = About(entry["object"], route.region)
 
-    async def _apply_faults(self, request: Request, entry: dict[str, Any], about: About) -> list[Fault]:
+            async def perform() -> Response:
+                return await self._perform(route, query, body, created)
+
         fired = self._faults.for_request(entry["operation"], about)
-        entry["faults"] = [fault.kind for fault in fired]
-        for fault in fired:
-            if fault.kind == "latency":
-                await asyncio.sleep(fault.seconds or 0.0)
-            elif fault.kind == "drop_before":
-                raise DroppedError
-            elif fault.kind == "silent_before":
-                await self._fall_silent(request, fault)
-            elif fault.kind in ("status_before", "deny"):
-                raise fault.error(VertexApiError, entry["operation"])
-        return fired
-
-    async def _fall_silent(self, request: Request, fault: Fault) -> NoReturn:
-        is_closed = self._journal.connections.is_closed
-        await fall_silent(lambda: is_closed(request.scope) or not self._faults.has(fault))
+        return await answer_with_faults(request, entry, fired, self._faults, self._journal, perform)
 
     async def _perform(
         self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any]
@@ -245,7 +223,7 @@ class VertexApp:
             answer = machines.quota_response(route.project, route.id, exceeded=exceeded)
         else:
             # A long list takes a while: in another thread it does not block the other requests.
-            answer = await asyncio.to_thread(self._entries.listed, bodies.read_object(body))
+            answer = await asyncio.to_thread(self._entries.listed, messages.read_object(body))
         return JSONResponse(answer)
 
     def _perform_on_resources(
@@ -263,7 +241,7 @@ class VertexApp:
         if verb == "delete":
             return delete(*location, route.id)
         if verb == "cancel":
-            for name in bodies.read_object(body):
+            for name in messages.read_object(body):
                 if name != "name":
                     raise unknown_name(name)
             service.cancel(*location, route.id)
@@ -271,10 +249,10 @@ class VertexApp:
         enum_numbers = "enum-encoding=int" in query.get("$alt", "")
         if verb == "list":
             answer = service.list(*location, query)
-            shown = bodies.to_response(f"{kind}[]", answer.pop(collection, []), enum_numbers=enum_numbers)
+            shown = messages.to_response(f"{kind}[]", answer.pop(collection, []), enum_numbers=enum_numbers)
             return {collection: shown, **answer} if shown else answer
         resource = create(*location, created) if verb == "create" else service.get(*location, route.id)
-        answer = bodies.to_response(kind, resource, enum_numbers=enum_numbers)
+        answer = messages.to_response(kind, resource, enum_numbers=enum_numbers)
         return dict(answer)
 
     def _create_job(

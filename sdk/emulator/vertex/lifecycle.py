@@ -12,7 +12,7 @@ from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
-from .bodies import duration_s
+from ..messages import duration_s
 from .environment import replicas
 
 QUEUED, PENDING, RUNNING = "JOB_STATE_QUEUED", "JOB_STATE_PENDING", "JOB_STATE_RUNNING"
@@ -94,6 +94,8 @@ class JobStatus:
     created: float
     updated: float
     due: float | None = None  # When time alone changes something; None for never
+    # How far the clock was moved without the job: since its creation, and since its start once it has started
+    moved: float = 0.0
     started: float | None = None
     ended: float | None = None
     outcome: JobOutcome | None = None  # How it ends, or will end once all replicas are stopped
@@ -112,7 +114,7 @@ class JobStatus:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> JobStatus:
-        values = {each.name: found[each.name] for each in fields(cls)}
+        values = {each.name: found[each.name] for each in fields(cls) if each.name in found}
         values["outcome"] = JobOutcome(**values["outcome"]) if values["outcome"] else None
         for name in ("preempted", "out_of_memory"):
             values[name] = tuple(values[name])
@@ -170,7 +172,7 @@ class Lifecycle:
             self._leave_queue(availability)
         elif status.phase == "provisioning":
             self._provision(availability)
-        elif status.phase == "running" and status.started is not None and now >= status.started + terms.timeout_s:
+        elif status.phase == "running" and now >= self._timeout_at():
             text = f"The job was cancelled because it exceeded its timeout of {terms.timeout_s:g} seconds."
             final = self._timings.timeout_state
             outcome = JobOutcome(state=final, code=_DEADLINE if final == FAILED else _CANCELLED, message=text)
@@ -178,8 +180,9 @@ class Lifecycle:
 
     def replicas_started(self) -> None:
         if self.status.phase == "starting":
-            started = self.now if self.status.started is None else self.status.started
-            self._set(state=RUNNING, phase="running", started=started, due=started + self._terms.timeout_s, stockouts=0)
+            if self.status.started is None:
+                self._set(started=self.now, moved=0.0)
+            self._set(state=RUNNING, phase="running", due=self._timeout_at(), stockouts=0)
             self._log("Job is running.")
 
     def replicas_exited(self, codes: Mapping[str, int], killed: Set[str] = frozenset()) -> None:
@@ -257,6 +260,11 @@ class Lifecycle:
         elif self.status.phase in ACTIVE:
             self._stop(outcome=_EXPIRED_OUTCOME)
 
+    def move(self, seconds: float) -> None:
+        """The clock was moved without the job, whose processes run in the time of the machine."""
+        due = None if self.status.due is None else self.status.due + seconds
+        self.status = replace(self.status, due=due, moved=self.status.moved + seconds)
+
     def emulator_error(self, why: str) -> None:
         """The emulator itself cannot continue with the job."""
         if self.status.phase != "over":
@@ -283,9 +291,13 @@ class Lifecycle:
     def _is_active(self, replica: str) -> bool:
         return self.status.phase in ACTIVE and replica in self._terms.replicas
 
+    def _timeout_at(self) -> float:
+        status = self.status
+        return math.inf if status.started is None else status.started + status.moved + self._terms.timeout_s
+
     def _max_wait_until(self) -> float:
         is_limited = self._terms.max_wait_s is not None and self.status.started is None
-        return self.status.created + (self._terms.max_wait_s or 0.0) if is_limited else math.inf
+        return self.status.created + self.status.moved + (self._terms.max_wait_s or 0.0) if is_limited else math.inf
 
     def _wait(self, due: float) -> None:
         """Set the next deadline: the next check of the availability, or the end of the maximum wait."""

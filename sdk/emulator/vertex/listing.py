@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import nearest
-from .bodies import ENUMS, MESSAGES, field_names, snake_case
+from ..messages import ENUMS, MESSAGES, field_names, snake_case
 from .errors import VertexApiError, invalid
 from .timing import parse_time_ns
 

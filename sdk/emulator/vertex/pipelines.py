@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import data_folder
+from ..messages import Problems, read_message
 from . import bodies, lifecycle, listing
-from .bodies import Problems
 from .environment import project_number
 from .errors import VertexApiError, invalid, not_found
 from .jobs import CustomJobs, is_number
@@ -209,7 +209,7 @@ def _named(pipeline: Mapping[str, Any]) -> Problems:
 
 
 def _task_inputs(inputs: Any) -> dict[str, Any]:
-    spec, problems = bodies.read_message("CustomJobSpec", _with_integers(inputs), _INPUTS)
+    spec, problems = read_message("CustomJobSpec", _with_integers(inputs), _INPUTS)
     if problems:
         text = f"Unable to parse `{_INPUTS}` into custom task `inputs` defined in the file: {CUSTOM_TASK}"
         raise invalid([(_INPUTS, text), *problems])

@@ -233,9 +233,20 @@ class JobScheduler:
             active = self._active.get(job)
             return active is not None and replica in active.life.status.preempted
 
-    def clock_moved(self) -> None:
+    def advance(self, seconds: float, jobs: bool) -> bool:
+        """Move the clock ahead; unless `jobs`, the time limits of jobs and all that they wait for move with it."""
         with self.lock:
+            if not self._clock.advance(seconds):
+                return False
+            if not jobs:
+                for active in self._active.values():
+                    active.life.move(seconds)
+                    active.held_until += seconds if active.held_until else 0.0
+                    if active.life.status.phase not in ACTIVE:
+                        self._table.update(active.row.id, active.life.status)
+                self._timed_faults = [timed._replace(at=timed.at + seconds) for timed in self._timed_faults]
             self._recheck_queue()
+            return True
 
     def release_held(self) -> None:
         """Release the jobs that a fault held, unless the faults that are in force now hold them, too."""
@@ -309,7 +320,7 @@ class JobScheduler:
         if not times:
             return _SLEEP_S
         left_s = max(min(times) - self._clock.now(), 0.0)
-        # A frozen clock makes nothing due; `clock_moved` wakes this thread.
+        # A frozen clock makes nothing due; `advance` wakes this thread.
         return _SLEEP_S if left_s and self._clock.frozen else min(left_s, _SLEEP_S)
 
     def _tick(self, job: int) -> None:

@@ -25,6 +25,11 @@ class EmulatorClock:
         self._frozen_at = clock.now() if frozen else None
 
     @property
+    def ahead_s(self) -> float:
+        """How far it was moved ahead."""
+        return self._ahead_s
+
+    @property
     def frozen(self) -> bool:
         return self._frozen_at is not None
 
@@ -32,10 +37,14 @@ class EmulatorClock:
         with self._lock:
             return self._ahead_s + (self._clock.now() if self._frozen_at is None else self._frozen_at)
 
+    def reaches(self, seconds: float) -> bool:
+        """Return whether it can be moved ahead by this: neither back nor beyond the dates that can be written."""
+        return seconds >= 0 and self._ahead_s + seconds <= _MAX_AHEAD_S
+
     def advance(self, seconds: float) -> bool:
-        """Move it ahead; False if that would be back, or beyond the dates that can be written."""
+        """Move it ahead; False if it cannot be."""
         with self._lock:
-            if not 0 <= self._ahead_s + seconds <= _MAX_AHEAD_S or not seconds >= 0:
+            if not self.reaches(seconds):
                 return False
             self._ahead_s += seconds
             return True

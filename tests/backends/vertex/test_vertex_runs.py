@@ -323,7 +323,7 @@ def test_a_time_limit_of_the_vendor_is_a_timeout(podlift_vertex: Cloud, start: C
     until = time.monotonic() + LIMIT_S
     while run.status().state is not State.RUNNING and time.monotonic() < until:
         time.sleep(0.05)
-    podlift_vertex.advance(3700)
+    podlift_vertex.advance(3700, jobs=True)
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.TIMEOUT, 1)
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import chain
 
 import pytest
 from google.cloud.aiplatform_v1.types import CustomJob, TrainingPipeline
+from google.cloud.scheduler_v1.types import Job
 from google.protobuf import json_format
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from served import pool
 from support import GOLDEN_FILES
 
+from sdk.emulator.messages import ENUMS, MESSAGES, ONEOFS, to_response
 from sdk.emulator.vertex import bodies
-from sdk.emulator.vertex.bodies import ENUMS, MESSAGES, ONEOFS
 from sdk.emulator.vertex.errors import VertexApiError
 
-SCALARS = {9: "string", 8: "bool", 5: "int32", 3: "int64"}
+SCALARS = {9: "string", 8: "bool", 5: "int32", 3: "int64", 12: "bytes"}
 WELL_KNOWN = {
     "google.protobuf.Timestamp": "Timestamp",
     "google.protobuf.Duration": "Duration",
@@ -30,7 +32,7 @@ OPAQUE = {"Model", "InputDataConfig"}
 
 def named(descriptor) -> str:
     """The name in our table: "Scheduling.Strategy" for google.cloud.aiplatform.v1.Scheduling.Strategy."""
-    return descriptor.full_name.removeprefix("google.cloud.aiplatform.v1.").removeprefix("google.rpc.")
+    return re.sub(r"^google\.(cloud\.(aiplatform|scheduler)\.v1|rpc)\.", "", descriptor.full_name)
 
 
 def kind(field) -> str:
@@ -58,7 +60,9 @@ def below(descriptor, seen: dict) -> dict:
 
 
 def test_the_table_is_what_googles_descriptors_say() -> None:
-    found = below(TrainingPipeline.pb().DESCRIPTOR, below(CustomJob.pb().DESCRIPTOR, {}))
+    found: dict = {}
+    for message in (CustomJob, TrainingPipeline, Job):
+        below(message.pb().DESCRIPTOR, found)
     fields = {name: {field.json_name: kind(field) for field in each.fields} for name, each in found.items()}
     assert fields == MESSAGES
     types = [
@@ -114,10 +118,10 @@ def test_numbers_and_names_of_enums_int64_as_text_and_both_spellings_are_the_sam
     spec = read(one)["jobSpec"]
     assert spec["scheduling"] == {"strategy": "SPOT", "timeout": "3600.5s", "maxWaitDuration": "0s"}
     assert spec["workerPoolSpecs"][1] == {}
-    told = bodies.to_response("CustomJob", read(one), enum_numbers=True)["jobSpec"]
+    told = to_response("CustomJob", read(one), enum_numbers=True)["jobSpec"]
     assert told["scheduling"]["strategy"] == 4
     assert told["workerPoolSpecs"][0]["replicaCount"] == "2"
-    assert bodies.to_response("CustomJob", read(one), enum_numbers=False)["jobSpec"]["scheduling"]["strategy"] == "SPOT"
+    assert to_response("CustomJob", read(one), enum_numbers=False)["jobSpec"]["scheduling"]["strategy"] == "SPOT"
 
 
 def test_what_the_service_sets_itself_is_ignored() -> None:
@@ -233,7 +237,7 @@ def test_no_body_is_a_crash(value) -> None:
 def test_what_google_can_read_is_read_the_same(job) -> None:
     theirs = CustomJob.pb(CustomJob())
     json_format.ParseDict(job, theirs)
-    mine = bodies.to_response("CustomJob", read(job), enum_numbers=False)
+    mine = to_response("CustomJob", read(job), enum_numbers=False)
     ours = CustomJob.pb(CustomJob())
     json_format.ParseDict(mine, ours)
     for name in ("name", "state", "create_time", "start_time", "end_time", "update_time", "error", "web_access_uris"):

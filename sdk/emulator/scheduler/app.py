@@ -1,0 +1,148 @@
+"""Cloud Scheduler's REST API as an ASGI application."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from .. import data_folder, messages
+from ..answers import HARMLESS, answer_with_faults, check_parameters
+from ..connections import Journal
+from ..errors import read_body, with_error_response, words
+from ..faults import About, Fault, FaultRules
+from ..vertex.errors import VertexApiError, unknown_name
+from ..vertex.timing import EmulatorClock
+from .dispatcher import Dispatcher, MoveClock
+from .service import ScheduledJobs, location
+from .table import SchedulerTable
+
+_LOCATIONS = r"/v1/projects/(?P<project>[^/:]+(?::[^/:]+)?)/locations"
+_PLACE = rf"{_LOCATIONS}/(?P<region>[^/:]+)"
+_JOB = rf"{_PLACE}/jobs/(?P<id>[^/:]+)"
+# Method, decoded path, operation.
+_ROUTES = (
+    ("GET", rf"{_LOCATIONS}/?", "locations.list"),
+    ("GET", _PLACE, "locations.get"),
+    ("GET", rf"{_PLACE}/jobs/?", "jobs.list"),
+    ("POST", rf"{_PLACE}/jobs/?", "jobs.create"),
+    ("GET", _JOB, "jobs.get"),
+    ("PATCH", _JOB, "jobs.patch"),
+    ("DELETE", _JOB, "jobs.delete"),
+    ("POST", rf"{_JOB}:pause", "jobs.pause"),
+    ("POST", rf"{_JOB}:resume", "jobs.resume"),
+    ("POST", rf"{_JOB}:run", "jobs.run"),
+)
+_SERVED = re.compile(rf"{_LOCATIONS}(/[^/:]+(/jobs(/.*)?)?)?/?", re.DOTALL)
+_PAGED = HARMLESS | words("pageSize pageToken legacyAppEngineCron filter")
+_PARAMETERS = {
+    "jobs.list": _PAGED,
+    "locations.list": _PAGED,
+    "jobs.delete": HARMLESS | words("legacyAppEngineCron"),
+    "jobs.patch": HARMLESS | words("updateMask"),
+}
+_REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
+# A job of 1 MB in base64, with what surrounds it.
+_MAX_BODY_BYTES = 4 << 20
+
+
+class SchedulerRoute(NamedTuple):
+    operation: str
+    project: str
+    region: str = ""
+    id: str = ""
+
+
+class SchedulerApp:
+    """The scheduled jobs of one data folder."""
+
+    def __init__(
+        self, folder: Path, clock: EmulatorClock, faults: FaultRules, journal: Journal, move: MoveClock, own_url: str
+    ) -> None:
+        data_folder.make_subfolder(folder)
+        self._faults, self._journal = faults, journal
+        self._table = SchedulerTable(folder / "jobs.sqlite")
+        clock.advance(self._table.ahead_s())
+        self.dispatcher = Dispatcher(self._table, clock, faults, move, own_url)
+        self._jobs = ScheduledJobs(self.dispatcher, clock)
+
+    def close(self) -> None:
+        self.dispatcher.close()
+        self._table.close()
+
+    @staticmethod
+    def serves(path: str) -> bool:
+        return _SERVED.fullmatch(path) is not None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._journal.request(scope) as entry:
+            answer = await with_error_response(self._answer(Request(scope, receive), entry), VertexApiError)
+            await answer(scope, receive, send)
+            entry["status"] = answer.status_code
+
+    async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
+        query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        route = _find_route(request.method, unquote(request.scope["raw_path"].decode("latin-1")))
+        check_parameters(query, _PARAMETERS.get(route.operation, HARMLESS))
+        entry["operation"] = route.operation
+        body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
+        if route.operation == "jobs.create":
+            entry["object"] = _id_in(body)
+        else:
+            entry["object"] = route.id
+        fired = self._faults.for_trigger_request(route.operation, About(entry["object"], route.region))
+
+        async def perform() -> Response:
+            return JSONResponse(self._perform(route, query, body, fired))
+
+        return await answer_with_faults(request, entry, fired, self._faults, self._journal, perform)
+
+    def _perform(self, route: SchedulerRoute, query: dict[str, str], body: bytes, fired: list[Fault]) -> dict[str, Any]:
+        place, jobs = (route.project, route.region), self._jobs
+        enum_numbers = "enum-encoding=int" in query.get("$alt", "")
+        if route.operation == "locations.list":
+            return jobs.locations(route.project)
+        if route.operation == "locations.get":
+            return location(*place)
+        if route.operation == "jobs.list":
+            answer = jobs.list(*place, query)
+            shown = messages.to_response("Job[]", answer.pop("jobs", []), enum_numbers=enum_numbers)
+            return {"jobs": shown, **answer} if shown else answer
+        if route.operation == "jobs.delete":
+            return jobs.delete(*place, route.id)
+        if route.operation == "jobs.create":
+            job = jobs.create(*place, body)
+        elif route.operation == "jobs.patch":
+            fails = any(fault.kind == "status_after" for fault in fired)
+            job = jobs.patch(*place, route.id, body, query.get("updateMask", ""), fails=fails)
+        elif route.operation == "jobs.get":
+            job = jobs.get(*place, route.id)
+        else:
+            for name in messages.read_object(body):
+                if name not in ("name", "legacyAppEngineCron"):
+                    raise unknown_name(name)
+            act = {"jobs.pause": jobs.pause, "jobs.resume": jobs.resume, "jobs.run": jobs.run}[route.operation]
+            job = act(*place, route.id)
+        return dict(messages.to_response("Job", job, enum_numbers=enum_numbers))
+
+
+def _find_route(method: str, path: str) -> SchedulerRoute:
+    matches = ((re.fullmatch(pattern, path, re.DOTALL), name) for verb, pattern, name in _ROUTES if verb == method)
+    route = next((SchedulerRoute(name, **match.groupdict()) for match, name in matches if match), None)
+    if route is None:
+        text = f"podlift's emulator of Cloud Scheduler does not serve {method} {path[:200]}."
+        raise VertexApiError(405, text, status="UNIMPLEMENTED")
+    if route.region and not _REGION.fullmatch(route.region):
+        text = f"Location {route.region[:100]!r} is not a valid location. It is a region such as us-central1."
+        raise VertexApiError(404 if route.operation == "locations.get" else 400, text)
+    return route
+
+
+def _id_in(body: bytes) -> str:
+    """Return the id in the body of a new job, "" for none: faults are matched against it."""
+    return str(messages.read_object(body).get("name", "")).rpartition("/")[2]

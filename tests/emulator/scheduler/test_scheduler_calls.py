@@ -1,0 +1,262 @@
+"""The calls of Cloud Scheduler's API, by Google's own client: what they answer, and what they refuse."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud.scheduler_v1.types import HttpMethod, Job
+from google.protobuf.field_mask_pb2 import FieldMask
+from served import PARENT, WAIT_S
+from timetable import ACCOUNT, DAY_S, JOBS, Timetable, full, job
+
+
+def wired(name: str = "weekly") -> dict:
+    """A job in JSON."""
+    return {**job(name), "http_target": {**job()["http_target"], "body": "e30="}}
+
+
+def test_a_job_is_shown_as_google_completes_it(timetable: Timetable) -> None:
+    made = timetable.add(description="d" * 500)
+    assert made == timetable.look()
+    assert (made.name, made.state, made.time_zone) == (full("weekly"), Job.State.ENABLED, "Europe/Berlin")
+    assert dict(made.http_target.headers) == {
+        "Content-Type": "application/json",
+        "User-Agent": "Google-Cloud-Scheduler",
+    }
+    assert made.http_target.oauth_token.scope == "https://www.googleapis.com/auth/cloud-platform"
+    assert made.attempt_deadline.total_seconds() == 180
+    retries = made.retry_config
+    assert (retries.retry_count, retries.max_doublings, retries.max_retry_duration.total_seconds()) == (0, 5, 0)
+    assert (retries.min_backoff_duration.total_seconds(), retries.max_backoff_duration.total_seconds()) == (5, 3600)
+    assert made.user_update_time == timetable.now()
+    assert made.schedule_time > timetable.now()
+    assert made.schedule_time.astimezone(timezone.utc).weekday() == 0
+    assert not made.last_attempt_time
+
+
+def test_a_job_without_a_type_of_its_body_sends_bytes_and_one_without_a_name_gets_one(timetable: Timetable) -> None:
+    made = timetable.add(target={"headers": {}})
+    assert made.http_target.headers["Content-Type"] == "application/octet-stream"
+    given = {**job(), "name": ""}
+    unnamed = timetable.scheduler.create_job(parent=PARENT, job=given, timeout=WAIT_S)
+    assert unnamed.name.startswith(f"{PARENT}/jobs/") and unnamed.name != made.name
+
+
+def test_jobs_are_listed_in_pages(timetable: Timetable) -> None:
+    for name in ("c", "a", "b"):
+        timetable.add(name)
+    timetable.add("d")
+    listed = timetable.scheduler.list_jobs(request={"parent": PARENT, "page_size": 2}, timeout=WAIT_S)
+    pages = [[each.name.rpartition("/")[2] for each in page.jobs] for page in listed.pages]
+    assert pages == [["a", "b"], ["c", "d"]]
+    other = timetable.ask("GET", "/v1/projects/acme/locations/europe-west4/jobs")
+    assert other.json() == {}
+    wrong = timetable.ask("GET", f"/v1/{PARENT}/jobs?pageToken=abc")
+    assert wrong.status_code == 400 and "page token" in wrong.json()["error"]["message"]
+
+
+def test_a_patch_changes_the_fields_of_its_mask_and_no_others(timetable: Timetable) -> None:
+    before = timetable.add(description="first", retry_config={"retry_count": 3})
+    timetable.advance(60)
+    change = Job(
+        name=before.name,
+        description="second",
+        schedule="30 4 * * *",
+        http_target={"uri": JOBS, "body": b"{}"},
+        retry_config={"retry_count": 1},
+    )
+    mask = FieldMask(paths=["schedule", "http_target.body", "retry_config.retry_count"])
+    after = timetable.scheduler.update_job(job=change, update_mask=mask, timeout=WAIT_S)
+    assert (after.description, after.schedule, after.http_target.body) == ("first", "30 4 * * *", b"{}")
+    assert after.retry_config.retry_count == 1
+    assert after.http_target.oauth_token.service_account_email == ACCOUNT
+    assert after.schedule_time != before.schedule_time
+    assert (after.user_update_time - before.user_update_time).total_seconds() == 60
+    cleared = timetable.scheduler.update_job(
+        job=Job(name=before.name), update_mask=FieldMask(paths=["description", "retry_config"]), timeout=WAIT_S
+    )
+    assert cleared.description == "" and cleared.retry_config.retry_count == 0
+    unknown = timetable.ask("PATCH", f"/v1/{before.name}?updateMask=httpTarget.boddy", {})
+    assert unknown.status_code == 400 and "'httpTarget.boddy'" in unknown.json()["error"]["message"]
+
+
+def test_a_patch_without_a_mask_replaces_all_that_can_be_set(timetable: Timetable) -> None:
+    before = timetable.add(description="first")
+    answer = timetable.ask(
+        "PATCH", f"/v1/{before.name}", {"schedule": "0 4 * * *", "httpTarget": {"uri": JOBS}, "state": "PAUSED"}
+    )
+    assert answer.status_code == 200, answer.text
+    after = timetable.look()
+    assert (after.description, after.schedule, after.time_zone) == ("", "0 4 * * *", "Etc/UTC")
+    assert after.http_target.http_method == HttpMethod.POST and after.http_target.body == b""
+    assert after.state == Job.State.ENABLED
+
+
+def test_a_paused_job_has_no_next_time_and_one_that_is_resumed_waits_for_its_next_slot(timetable: Timetable) -> None:
+    made = timetable.add(schedule="0 3 * * *")
+    paused = timetable.scheduler.pause_job(name=made.name, timeout=WAIT_S)
+    assert paused.state == Job.State.PAUSED and not paused.schedule_time
+    with pytest.raises(exceptions.BadRequest, match="in state PAUSED"):
+        timetable.scheduler.pause_job(name=made.name, timeout=WAIT_S)
+    assert timetable.advance(3 * DAY_S) == []
+    resumed = timetable.scheduler.resume_job(name=made.name, timeout=WAIT_S)
+    assert resumed.state == Job.State.ENABLED
+    assert 0 < (resumed.schedule_time - timetable.now()).total_seconds() <= DAY_S
+    assert timetable.advance(0) == []
+    with pytest.raises(exceptions.BadRequest, match="in state ENABLED"):
+        timetable.scheduler.resume_job(name=made.name, timeout=WAIT_S)
+
+
+def test_a_paused_job_stays_paused_when_it_is_changed(timetable: Timetable) -> None:
+    made = timetable.add()
+    timetable.scheduler.pause_job(name=made.name, timeout=WAIT_S)
+    change = Job(name=made.name, schedule="* * * * *")
+    after = timetable.scheduler.update_job(job=change, update_mask=FieldMask(paths=["schedule"]), timeout=WAIT_S)
+    assert after.state == Job.State.PAUSED and timetable.advance(3600) == []
+
+
+def test_what_does_not_exist_and_what_exists_already(timetable: Timetable) -> None:
+    made = timetable.add()
+    with pytest.raises(exceptions.Conflict, match=f"Job {made.name} already exists."):
+        timetable.add()
+    timetable.scheduler.delete_job(name=made.name, timeout=WAIT_S)
+    client = timetable.scheduler
+    for call in (client.get_job, client.delete_job, client.pause_job, client.resume_job, client.run_job):
+        with pytest.raises(exceptions.NotFound, match="Job not found"):
+            call(name=made.name, timeout=WAIT_S)
+    with pytest.raises(exceptions.NotFound):
+        client.update_job(job=made, timeout=WAIT_S)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": f"{PARENT}/jobs/a.b"}, "Job name must be formatted"),
+        ({"name": full("a" * 501)}, "Job name must be formatted"),
+        ({"name": full("a").replace("acme", "other")}, "Job name must be formatted"),
+        ({"schedule": ""}, "Schedule or time zone is invalid."),
+        ({"schedule": "0 3 * *"}, "Schedule or time zone is invalid."),
+        ({"schedule": "0 0 3 * * *"}, "knows no seconds"),
+        ({"schedule": "0 3 L * *"}, "knows no last day"),
+        ({"schedule": "0 3 * * 1#2"}, "knows no nth weekday"),
+        ({"schedule": "0 3 30 2 *"}, "never fires"),
+        ({"schedule": "every 5 minutes"}, "legacy schedules"),
+        ({"time_zone": "Europe/Berln"}, "Did you mean 'Europe/Berlin'?"),
+        ({"description": "d" * 501}, "501 characters; 500 are allowed"),
+        ({"attempt_deadline": "14s"}, "[15s, 1800s]"),
+        ({"attempt_deadline": "1801s"}, "[15s, 1800s]"),
+        ({"retry_config": {"retry_count": 6}}, "from 0 to 5. Received: 6."),
+        ({"retry_config": {"retry_count": -1}}, "from 0 to 5. Received: -1."),
+        ({"retry_config": {"max_doublings": -1}}, "0 or more"),
+        ({"retry_config": {"min_backoff_duration": "-1s"}}, "must not be negative"),
+        ({"http_target": None}, "Exactly one target"),
+        ({"target": {"uri": "ftp://localhost/x"}}, 'begin with "http://"'),
+        ({"target": {"uri": f"http://localhost/{'x' * 2083}"}}, "2083 are allowed"),
+        ({"target": {"uri": "https://example.com/hook"}}, "never to the internet"),
+        ({"target": {"uri": "https://us-central1-aiplatform.googleapis.com.evil.example/v1"}}, "never to the internet"),
+        ({"target": {"uri": "https://us-central1-aiplatform.googleapis.com:8443/v1"}}, "never to the internet"),
+        ({"target": {"uri": "https://user@127.0.0.1/x"}}, "never to the internet"),
+        ({"target": {"uri": "https://us-central1-aiplatform.googleapis.com/_reset"}}, "Google serves no such path"),
+        ({"target": {"uri": "http://localhost/a b"}}, "not a URI"),
+        ({"target": {"uri": "http://localhost:x/"}}, "not a URI"),
+        ({"target": {"http_method": "GET"}}, "POST, PUT or PATCH. Received: GET."),
+        ({"target": {"headers": {"X-A": "a" * 80_000}}}, "smaller than 80000"),
+        ({"target": {"headers": {"X-A": "a\nb: c"}}}, "Not a header"),
+        ({"target": {"body": "YQ=" + "=" * 2_000_000}}, "TYPE_BYTES"),
+        ({"target": {"body": "YWFh" * 350_000}}, "(1 MB) are allowed"),
+        ({"target": {"oauth_token": {}}}, "Not the email address"),
+        ({"target": {"oidc_token": {"service_account_email": ACCOUNT}}}, "oneof field 'authorization_header'"),
+        ({"nme": "x"}, 'Unknown name "nme"'),
+    ],
+)
+def test_what_google_would_refuse_is_refused(timetable: Timetable, changes: dict, said: str) -> None:
+    target = {**wired()["http_target"], **changes.get("target", {})}
+    given = {**wired(), "http_target": target, **{name: value for name, value in changes.items() if name != "target"}}
+    answer = timetable.ask("POST", f"/v1/{PARENT}/jobs", given)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["status"]) == (400, "INVALID_ARGUMENT"), answer.text
+    assert said in error["message"]
+    assert timetable.ask("GET", f"/v1/{PARENT}/jobs").json() == {}
+
+
+def test_all_mistakes_are_named_at_once_with_their_fields(timetable: Timetable) -> None:
+    with pytest.raises(exceptions.BadRequest) as caught:
+        timetable.add(schedule="x", description="d" * 501, retry_config={"retry_count": 9})
+    (detail,) = caught.value.details
+    fields = [each["field"] for each in detail["fieldViolations"]]
+    assert fields == ["job.description", "job.schedule", "job.retry_config.retry_count"]
+
+
+def test_a_service_account_of_another_project_may_not_be_used(timetable: Timetable) -> None:
+    with pytest.raises(exceptions.Forbidden, match=r"iam\.serviceAccounts\.actAs"):
+        timetable.add(target={"oauth_token": {"service_account_email": "runner@other.iam.gserviceaccount.com"}})
+
+
+def test_other_targets_other_paths_and_unknown_parameters_have_an_answer_of_their_own(timetable: Timetable) -> None:
+    made = timetable.add()
+    topic = {**wired("other"), "pubsub_target": {"topic_name": "projects/acme/topics/t", "data": "YQ=="}}
+    del topic["http_target"]
+    for method, path, body, status in (
+        ("POST", f"/v1/{PARENT}/jobs", topic, 405),
+        ("POST", f"/v1/{made.name}:stop", {}, 405),
+        ("GET", "/v1/projects/acme/locations/mars/jobs", None, 400),
+        ("GET", "/v1/projects/acme/locations/mars", None, 404),
+        ("GET", f"/v1/{made.name}?view=FULL", None, 400),
+        ("POST", f"/v1/{made.name}:run", {"force": True}, 400),
+        ("POST", f"/v1/{PARENT}/jobs", [], 400),
+        ("POST", f"/v1/{made.name}:run", {"\ud800": True}, 400),
+    ):
+        answer = timetable.ask(method, path, body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, status), path
+
+
+def test_locations_are_listed_and_shown(timetable: Timetable) -> None:
+    listed = timetable.ask("GET", "/v1/projects/acme/locations").json()["locations"]
+    assert "us-central1" in {each["locationId"] for each in listed}
+    (one,) = [each for each in listed if each["locationId"] == "us-central1"]
+    assert timetable.ask("GET", f"/v1/{PARENT}").json() == one
+    assert one["labels"] == {"cloud.googleapis.com/region": "us-central1"}
+
+
+def test_requests_are_counted_and_fail_by_rules(timetable: Timetable) -> None:
+    timetable.rules(
+        {"kind": "deny", "operation": "jobs.pause"},
+        {"kind": "status_after", "operation": "jobs.create", "job": "^lost$", "status": 503},
+        {"kind": "drop_before", "operation": "jobs.delete", "nth": 1},
+    )
+    made = timetable.add()
+    with pytest.raises(exceptions.Forbidden, match=r"'cloudscheduler.jobs.pause' denied"):
+        timetable.scheduler.pause_job(name=made.name, timeout=WAIT_S)
+    with pytest.raises(exceptions.ServiceUnavailable):
+        timetable.add("lost")
+    assert timetable.look("lost").name == full("lost")
+    with pytest.raises(requests.ConnectionError):
+        timetable.scheduler.delete_job(name=made.name, timeout=WAIT_S, retry=None)
+    counted = timetable.ask("GET", "/_requests").json()
+    assert counted["operations"] == {"jobs.create": 2, "jobs.pause": 1, "jobs.get": 1, "jobs.delete": 1}
+    assert [each["object"] for each in counted["recent"]] == ["weekly", "weekly", "lost", "lost", "weekly"]
+
+
+def test_an_update_that_fails_leaves_a_job_that_does_nothing_until_one_succeeds(timetable: Timetable) -> None:
+    made = timetable.add(schedule="0 * * * *")
+    timetable.rules({"kind": "status_after", "operation": "jobs.patch", "nth": 1, "status": 500})
+    change, mask = Job(name=made.name, description="new"), FieldMask(paths=["description"])
+    with pytest.raises(exceptions.InternalServerError):
+        timetable.scheduler.update_job(job=change, update_mask=mask, timeout=WAIT_S)
+    assert timetable.look().state == Job.State.UPDATE_FAILED
+    assert timetable.advance(DAY_S) == []
+    again = timetable.scheduler.update_job(job=change, update_mask=mask, timeout=WAIT_S)
+    assert again.state == Job.State.ENABLED and len(timetable.advance(3600)) == 1
+
+
+def test_enums_and_times_on_the_wire(timetable: Timetable) -> None:
+    timetable.add()
+    numbers = timetable.ask("GET", f"/v1/{full('weekly')}?$alt=json;enum-encoding=int").json()
+    names = timetable.ask("GET", f"/v1/{full('weekly')}").json()
+    assert (numbers["state"], numbers["httpTarget"]["httpMethod"]) == (1, 1)
+    assert (names["state"], names["httpTarget"]["httpMethod"]) == ("ENABLED", "POST")
+    assert "status" not in names and "lastAttemptTime" not in names
+    assert datetime.fromisoformat(names["scheduleTime"].replace("Z", "+00:00")).tzinfo

@@ -1,0 +1,82 @@
+"""An emulator in this process, with Google's own client of Cloud Scheduler."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from google.auth.credentials import AnonymousCredentials
+from google.cloud.scheduler_v1 import CloudSchedulerClient
+from google.cloud.scheduler_v1.types import Job
+from served import PARENT, WAIT_S, FakeLauncher, Served, body
+
+JOBS = "https://us-central1-aiplatform.googleapis.com/v1/projects/acme/locations/us-central1/customJobs"
+ACCOUNT = "runner@acme.iam.gserviceaccount.com"
+DAY_S, WEEK_S = 86400, 7 * 86400
+
+
+class Timetable(Served):
+    def __init__(self, folder: Path, launcher: FakeLauncher, **options: Any) -> None:
+        super().__init__(folder, launcher, **options)
+        self.scheduler = CloudSchedulerClient(
+            transport="rest", credentials=AnonymousCredentials(), client_options={"api_endpoint": self.url}
+        )
+
+    def stop(self) -> None:
+        super().stop()
+        self.scheduler.transport.close()
+
+    def add(self, name: str = "weekly", **changes: Any) -> Job:
+        return self.scheduler.create_job(parent=PARENT, job=job(name, **changes), timeout=WAIT_S)
+
+    def look(self, name: str = "weekly") -> Job:
+        return self.scheduler.get_job(name=full(name), timeout=WAIT_S)
+
+    def advance(self, seconds: float, **more: Any) -> list[dict[str, Any]]:
+        answer = self.ask("POST", "/_clock", {"advance_s": seconds, **more})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["attempts"]
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.ask("GET", "/_clock").json()["now"], timezone.utc)
+
+    def rules(self, *rules: dict[str, Any]) -> None:
+        answer = self.ask("POST", "/_faults", [{"api": "scheduler", **rule} for rule in rules])
+        assert answer.status_code == 200, answer.text
+
+    def write(self, database: str, statement: str) -> None:
+        """Change what is stored behind the emulator's back."""
+        with closing(sqlite3.connect(self.folder / f"{database}.sqlite")) as db, db:
+            db.execute(statement)
+
+    def custom_jobs(self) -> list[Any]:
+        """The custom jobs, the oldest first."""
+        return list(self.client.list_custom_jobs(parent=PARENT, timeout=WAIT_S))[::-1]
+
+
+def full(name: str) -> str:
+    return f"{PARENT}/jobs/{name}"
+
+
+def job(name: str = "weekly", *, target: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """A job that creates a custom job each Monday at three in the morning."""
+    given = {
+        "name": full(name),
+        "schedule": "0 3 * * 1",
+        "time_zone": "Europe/Berlin",
+        "http_target": {
+            "uri": JOBS,
+            "http_method": "POST",
+            "headers": {"Content-Type": "application/json"},
+            "body": json.dumps(body()).encode(),
+            "oauth_token": {"service_account_email": ACCOUNT},
+            **(target or {}),
+        },
+        **changes,
+    }
+    given["http_target"] = {field: value for field, value in given["http_target"].items() if value is not None}
+    return {field: value for field, value in given.items() if value is not None}
