@@ -52,8 +52,8 @@ def backoff_s(config: Mapping[str, Any], retry: int) -> float:
     """Return how long to wait before a retry, which is counted from 0: doubled, then increased linearly, up to a maximum."""
     # Zero stands for the default, as for every number of the API.
     least, most = duration_s(config["minBackoffDuration"]) or 5.0, duration_s(config["maxBackoffDuration"]) or 3600.0
-    doublings = config.get("maxDoublings", 0)
-    waited = least * 2.0 ** min(retry, doublings, _MAX_DOUBLINGS) * max(retry - doublings + 1, 1)
+    doublings: int = config.get("maxDoublings", 0)
+    waited: float = least * 2.0 ** min(retry, doublings, _MAX_DOUBLINGS) * max(retry - doublings + 1, 1)
     return min(waited, most)
 
 
