@@ -45,6 +45,7 @@ class TriggerDraft:
         digest: that of the schedule and its plan.
         max_cost_usd_per_month: its limit of a month.
         main: the module that the machine runs which a firing starts first.
+        zone: the data of the time zone, for an image that has none, by its name in base64.
     """
 
     plan: Plan
@@ -60,6 +61,7 @@ class TriggerDraft:
     digest: str = ""
     max_cost_usd_per_month: float | None = None
     main: str
+    zone: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,7 @@ class Trigger:
         posted: what it posts at each slot, as JSON.
         last_attempt: when it last fired, a Unix time; None if it never did.
         status: what the service reports about that; "" if it succeeded.
+        broken: why the service does not fire it although nobody paused it; "" if it does.
         next: when it fires next.
     """
 
@@ -117,6 +120,7 @@ class Trigger:
     posted: Mapping[str, object]
     last_attempt: float | None = None
     status: str = ""
+    broken: str = ""
     next: float | None = None
 
     @property
@@ -167,7 +171,7 @@ class TriggerService(Protocol):
         """Return podlift's triggers in a place."""
 
     def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:
-        """Change what differs; a paused trigger stays paused."""
+        """Change what differs; a paused trigger stays paused, and a broken one is made anew."""
 
     def pause(self, name: str, clock: Clock) -> None:
         """Stop firing. Pausing again has no effect."""

@@ -286,7 +286,7 @@ class _Creation:
         try:
             if self._there is None:
                 self._service.create(self._request, self._clock)
-            elif self._there.digest != self._request.digest:
+            elif self._there.digest != self._request.digest or self._there.broken:
                 self._service.update(self._request, self._there, self._clock)
         except (TriggerRejectedError, InputError) as error:
             if self._before is None:

@@ -7,6 +7,8 @@ with a wildcard hour or minute fires by elapsed time: hourly is 23 times on the 
 
 from __future__ import annotations
 
+import importlib.resources
+import os
 import re
 import zoneinfo
 from collections import deque
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from difflib import get_close_matches
 from itertools import islice
+from pathlib import Path
 
 from ..errors import InputError, Problems
 
@@ -196,6 +199,15 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
     if not known:
         raise InputError("time_zone: this system has no time zones. Next: pip install 'podlift[schedule]'.")
     raise InputError(f"time_zone: unknown time zone. Received: {name!r}. {_near_zone(name, known)}")
+
+
+def zone_data(name: str) -> bytes:
+    """Return the rules of a time zone, preferably those of the package tzdata, which are the same on every machine."""
+    try:
+        return (importlib.resources.files("tzdata.zoneinfo") / name).read_bytes()
+    except (ImportError, OSError):
+        folders = [folder for folder in zoneinfo.TZPATH if os.path.isfile(os.path.join(folder, name))]
+        return Path(folders[0], name).read_bytes() if folders else b""
 
 
 def _near_zone(name: str, known: list[str]) -> str:

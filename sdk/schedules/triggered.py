@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -14,7 +15,7 @@ from ..errors import InputError, UnavailableError
 from ..planning import diff
 from ..spec.plan import Plan
 from .records import Book, ScheduleRecord, ScheduleSpec
-from .slots import Cron
+from .slots import Cron, zone_data
 
 # What the container of a firing runs.
 MAIN = "sdk.schedules.keeper_main"
@@ -51,7 +52,9 @@ class Seen:
 
 def fires(record: ScheduleRecord, found: Seen | None) -> bool:
     """Return whether slots start anything; an unknown trigger counts as one that does."""
-    there = found is None or (found.sync != MISSING and not (found.trigger is not None and found.trigger.paused))
+    trigger = found.trigger if found else None
+    stopped = trigger is not None and (trigger.paused or trigger.broken)
+    there = found is None or (found.sync != MISSING and not stopped)
     return there and not record.paused
 
 
@@ -78,6 +81,7 @@ def draft(spec: ScheduleSpec, plan: Plan, now: datetime, *, schedule_id: str = "
         digest=digest_of(about),
         max_cost_usd_per_month=spec.max_cost_usd_per_month,
         main=MAIN,
+        zone={spec.time_zone: base64.b64encode(zone_data(spec.time_zone)).decode()},
     )
 
 
@@ -90,7 +94,8 @@ def _period_s(slots: Cron, now: datetime) -> float:
 def differences(found: Trigger, request: TriggerRequest) -> list[str]:
     """Return what a service is to change of a trigger."""
     changes = diff.of_values("trigger", found.settings, request.settings)
-    return [f"trigger: {change}" for change in changes]
+    broken = [f"trigger: ~ {found.broken}"] if found.broken else []
+    return [f"trigger: {change}" for change in changes] + broken
 
 
 def seen(record: ScheduleRecord, clock: Clock) -> Seen | None:
@@ -104,6 +109,8 @@ def seen(record: ScheduleRecord, clock: Clock) -> Seen | None:
         return Seen(service=service.title, sync=UNKNOWN, why=str(error))
     if found is None:
         return Seen(service=service.title, sync=MISSING)
+    if found.broken:
+        return Seen(service=service.title, sync=CHANGED, trigger=found, why=found.broken)
     if found.digest == record.digest:
         return Seen(service=service.title, sync=IN_SYNC, trigger=found)
     return Seen(service=service.title, sync=CHANGED, trigger=found, why=_changed(record, found))

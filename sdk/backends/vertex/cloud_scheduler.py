@@ -157,6 +157,9 @@ class CloudScheduler:
         return [each for each in found if each.name.rpartition("/")[2].startswith(_PREFIX)]
 
     def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:
+        if before.broken:
+            self.delete(request.name, clock)
+            return self.create(request, clock)
         differing = [path for name, path in _FIELDS.items() if request.settings[name] != before.settings[name]]
         try:
             return Service(clock).update(request, differing)

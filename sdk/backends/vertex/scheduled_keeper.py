@@ -65,6 +65,7 @@ def files(draft: TriggerDraft) -> KeeperFiles:
         "schedule": draft.schedule,
         "id": draft.id,
         "keep_for_s": keeper(draft.plan, draft.overlap).life_s,
+        "zone": dict(draft.zone),
     }
     spec = json.dumps(about, sort_keys=True).encode()
     return KeeperFiles(key=f"keepers/{draft.schedule}/{hashlib.sha256(spec).hexdigest()}", spec=spec)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from google.cloud.scheduler_v1 import CloudSchedulerClient
     from google.cloud.scheduler_v1 import Job as SchedulerJob
 
-EXISTS, MISSING = 409, 404
+EXISTS, MISSING, _WRONG_STATE = 409, 404, 400
 # Google's client repeats a call for ten minutes.
 _ONCE: Any = {"retry": None, "timeout": 20.0}
 _REPEAT_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 45.0, 0.5, 8.0
@@ -39,6 +39,10 @@ _CODES = (
     "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE",
     "DATA_LOSS", "UNAUTHENTICATED",
 )  # fmt: skip
+_BROKEN_STATES = {
+    "DISABLED": "its state is DISABLED: Cloud Scheduler has stopped it because of an error",
+    "UPDATE_FAILED": "its state is UPDATE_FAILED: the last update was not completed",
+}
 _PERIMETER = r"VPC Service Controls|vpcServiceControls|prohibited by organization's policy"
 _NEAREST_LOCATION = "Next: --location REGION with one that has it (gcloud scheduler locations list)."
 # What a text of Cloud Scheduler means, and what helps; the first match counts.
@@ -138,11 +142,20 @@ class Service:
         about = {"job": _job(request), "update_mask": {"paths": list(paths)}}
         return self._again(request.name, lambda: self._client.update_job(request=about, **_ONCE))
 
-    def pause(self, name: str) -> Trigger:
-        return self._again(name, lambda: self._client.pause_job(name=name, **_ONCE))
+    def pause(self, name: str) -> None:
+        self._set_paused(name, lambda: self._client.pause_job(name=name, **_ONCE), paused=True)
 
-    def resume(self, name: str) -> Trigger:
-        return self._again(name, lambda: self._client.resume_job(name=name, **_ONCE))
+    def resume(self, name: str) -> None:
+        self._set_paused(name, lambda: self._client.resume_job(name=name, **_ONCE), paused=False)
+
+    def _set_paused(self, name: str, call: Callable[[], SchedulerJob], *, paused: bool) -> None:
+        try:
+            self._again(name, call)
+        except TriggerRejectedError as error:
+            # A job that is in this state already is rejected, also if an earlier request without an answer did it.
+            found = self.get(name) if error.status == _WRONG_STATE else None
+            if found is None or found.paused is not paused:
+                raise
 
     def delete(self, name: str) -> None:
         try:
@@ -207,7 +220,7 @@ def _trigger(job: SchedulerJob) -> Trigger:
         name=about["name"],
         cron=about.get("schedule", ""),
         time_zone=about.get("timeZone", ""),
-        paused=about.get("state") in ("PAUSED", "DISABLED"),
+        paused=about.get("state") == "PAUSED",
         description=str(compared["description"]),
         root=owner["root"] if owner else "",
         schedule=owner["schedule"] if owner else "",
@@ -216,6 +229,7 @@ def _trigger(job: SchedulerJob) -> Trigger:
         posted=posted if isinstance(posted, Mapping) else {},
         last_attempt=client.unix_time(about.get("lastAttemptTime")),
         status=_status(about.get("status") or {}),
+        broken=_BROKEN_STATES.get(str(about.get("state")), ""),
         next=client.unix_time(about.get("scheduleTime")),
     )
 

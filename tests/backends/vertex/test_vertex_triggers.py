@@ -1,0 +1,302 @@
+"""Schedules with a job of Cloud Scheduler: created once, compared with what is there, changed, removed; lost replies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import FakeClock, needs
+
+import sdk
+from sdk import InputError
+from sdk.cli import app
+from sdk.planning.settings.merge import Destination
+from sdk.schedules import creation, handle
+from sdk.schedules.creation import Created
+from sdk.schedules.handle import Schedule
+from sdk.testing.vertex import Cloud
+
+needs("cronsim", "google.cloud.scheduler_v1")
+ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
+NAME = "podlift-project-weekly"
+WEEK_S = 7 * 86400.0
+Create = Callable[..., Created]
+
+
+@pytest.fixture
+def create(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Create:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    Path("train.py").write_text("print('here')")
+
+    def make(cron: str = "0 3 * * 1", job: dict[str, object] | None = None, **more: Any) -> Created:
+        rules = {name: more.pop(name) for name in list(more) if name in creation.ScheduleSpec.__dataclass_fields__}
+        spec = creation.draft(**{"name": "weekly", "cron": cron, "time_zone": "Europe/Berlin", **rules})
+        target = podlift_vertex.backend(service_account=ACCOUNT, **more)
+        return creation.create(creation.prepare(spec, "train.py", job or {}, Destination(backend=target)))
+
+    return make
+
+
+@pytest.fixture
+def root(podlift_vertex: Cloud, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", podlift_vertex.bucket)
+    return f"gs://{podlift_vertex.bucket}/podlift"
+
+
+def jobs(cloud: Cloud) -> list[Any]:
+    return list(cloud.scheduler().list_jobs(parent=cloud.parent, timeout=30))
+
+
+def objects(cloud: Cloud) -> dict[str, str]:
+    """Return the objects below the root, with their generations."""
+    found = cloud.ask("GET", f"/storage/v1/b/{cloud.bucket}/o?prefix=podlift/")
+    return {each["name"]: each["generation"] for each in found.get("items", ())}
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = app.run(["schedule", *words])
+    return (code, *capsys.readouterr())
+
+
+def the_json(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    code, output, errors = shown(capsys, *words, "--json")
+    assert code == 0, errors
+    return json.loads(output)
+
+
+def test_a_schedule_is_one_job_whose_body_starts_the_keeper(podlift_vertex: Cloud, create: Create) -> None:
+    made = create()
+    assert made.outcome == "created" and made.record.backend == "vertex"
+    (job,) = jobs(podlift_vertex)
+    assert job.name == made.record.trigger == f"{podlift_vertex.parent}/jobs/{NAME}"
+    assert (job.schedule, job.time_zone, job.state.name) == ("0 3 * * 1", "Europe/Berlin", "ENABLED")
+    assert job.http_target.oauth_token.service_account_email == ACCOUNT
+    container = json.loads(job.http_target.body)["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
+    bucket, entrypoint, digest, key, spec_digest = container["args"]
+    assert {entrypoint, key} <= set(objects(podlift_vertex)) and key.endswith(spec_digest)
+    spec = json.loads(podlift_vertex.ask("GET", f"/storage/v1/b/{bucket}/o/{key.replace('/', '%2F')}?alt=media"))
+    assert (spec["main"], spec["schedule"], spec["id"]) == ("sdk.schedules.keeper_main", "weekly", made.record.id)
+    assert spec["runtime"]["key"] in objects(podlift_vertex) and digest in entrypoint
+    assert "gcloud alpha monitoring policies create" in made.alert and NAME in made.alert
+
+
+def test_creating_the_same_schedule_again_writes_and_sends_nothing(podlift_vertex: Cloud, create: Create) -> None:
+    first = create()
+    before = objects(podlift_vertex)
+    podlift_vertex.ask("DELETE", "/_requests")
+    again = create()
+    assert (again.outcome, again.changes, again.record) == ("unchanged", (), first.record)
+    assert objects(podlift_vertex) == before
+    sent = {(each["method"], each["path"]) for each in podlift_vertex.requests()}
+    assert {method for method, _ in sent} == {"GET"}, sent
+
+
+def test_a_changed_schedule_shows_the_differences_and_keeps_its_job(podlift_vertex: Cloud, create: Create) -> None:
+    first = create()
+    Schedule("weekly", root=first.plan.root).pause()
+    Path("train.py").write_text("print('there')")
+    changed = create("0 4 * * 1", overlap="queue")
+    assert changed.outcome == "changed" and changed.record.id == first.record.id
+    for text in (
+        "~ cron: '0 3 * * 1' -> '0 4 * * 1'",
+        "code: ~ train.py",
+        'trigger: ~ schedule: "0 3 * * 1" -> "0 4 * * 1"',
+    ):
+        assert text in changed.changes
+    (job,) = jobs(podlift_vertex)
+    assert (job.schedule, job.state.name) == ("0 4 * * 1", "PAUSED")
+    seen = Schedule("weekly", root=first.plan.root).trigger()
+    assert seen is not None and seen.sync == "in sync"
+
+
+def test_what_someone_changed_or_removed_at_cloud_scheduler_is_listed_and_mended_by_creating_again(
+    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from google.cloud.scheduler_v1 import Job
+
+    made = create()
+    (listed,) = the_json(capsys, "list")
+    assert (listed["state"], listed["trigger"]["sync"], listed["backend"]) == ("active", "in sync", "vertex")
+    client = podlift_vertex.scheduler()
+    client.update_job(job=Job(name=made.record.trigger, schedule="0 5 * * *"), update_mask="schedule", timeout=30)
+    (listed,) = the_json(capsys, "list")
+    assert (listed["state"], listed["trigger"]["sync"]) == ("attention", "changed there")
+    assert listed["trigger"]["why"] == "the cron expression is '0 5 * * *' there and '0 3 * * 1' here"
+    code, output, _ = shown(capsys, "check", "weekly")
+    assert code == 1 and "was changed in Cloud Scheduler" in output
+    assert create().changes == ['trigger: ~ schedule: "0 5 * * *" -> "0 3 * * 1"']
+    client.delete_job(name=made.record.trigger, timeout=30)
+    (listed,) = the_json(capsys, "list")
+    assert (listed["trigger"]["sync"], listed["next"]) == ("missing", [])
+    assert shown(capsys, "check", "weekly")[0] == 1
+    assert create().outcome == "changed" and len(jobs(podlift_vertex)) == 1
+    assert shown(capsys, "check", "weekly")[0] == 0
+
+
+def test_a_job_whose_records_are_gone_is_an_orphan_which_delete_removes(
+    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create()
+    for name in objects(podlift_vertex):
+        if "/schedules/" in name and "/triggers/" not in name:
+            podlift_vertex.ask("DELETE", f"/storage/v1/b/{podlift_vertex.bucket}/o/{name.replace('/', '%2F')}")
+    (orphan,) = the_json(capsys, "list")
+    assert (orphan["name"], orphan["trigger"]["sync"]) == ("weekly", "orphan")
+    with pytest.raises(
+        InputError, match="has a trigger 'podlift-project-weekly' already, which belongs to the schedule"
+    ):
+        create()
+    assert shown(capsys, "delete", "weekly")[0] == 0
+    assert jobs(podlift_vertex) == [] and the_json(capsys, "list") == []
+
+
+def test_another_roots_job_of_the_same_name_is_left_alone(
+    podlift_vertex: Cloud, create: Create, tmp_path: Path
+) -> None:
+    create()
+    (before,) = jobs(podlift_vertex)
+    with pytest.raises(InputError, match=r"belongs to the schedule 'weekly' \(id .+\) of gs://podlift-runs/podlift\."):
+        create(bucket=f"{podlift_vertex.bucket}/other")
+    assert jobs(podlift_vertex) == [before]
+    assert not [name for name in objects(podlift_vertex) if name.startswith("other/")]
+
+
+@pytest.mark.parametrize("at", ["before", "after"])
+def test_a_lost_reply_leaves_one_job(podlift_vertex: Cloud, create: Create, at: str) -> None:
+    lost = {"api": "scheduler", "kind": "drop", "at": at, "times": 1}
+    podlift_vertex.faults({**lost, "operation": "jobs.create"})
+    made = create()
+    assert len(jobs(podlift_vertex)) == 1
+    podlift_vertex.faults({**lost, "operation": "jobs.patch"})
+    assert create("0 4 * * 1").outcome == "changed"
+    assert jobs(podlift_vertex)[0].schedule == "0 4 * * 1"
+    each = Schedule("weekly", root=made.plan.root)
+    podlift_vertex.faults({**lost, "operation": "jobs.pause"}, {**lost, "operation": "jobs.resume"})
+    each.pause()
+    assert jobs(podlift_vertex)[0].state.name == "PAUSED" and each.next() == []
+    each.resume()
+    assert jobs(podlift_vertex)[0].state.name == "ENABLED" and len(each.next()) == 5
+    podlift_vertex.faults({**lost, "operation": "jobs.delete"})
+    each.delete()
+    assert jobs(podlift_vertex) == []
+
+
+def test_a_rejected_job_leaves_nothing_and_names_the_right_that_is_missing(
+    podlift_vertex: Cloud, create: Create
+) -> None:
+    podlift_vertex.faults({"api": "scheduler", "kind": "deny", "operation": "jobs.create"})
+    with pytest.raises(InputError, match=r"cloudscheduler\.jobs\.create.+roles/cloudscheduler\.admin"):
+        create()
+    assert not [name for name in objects(podlift_vertex) if "/schedules/specs/" in name]
+    podlift_vertex.faults()
+    assert create().outcome == "created"
+
+
+def test_an_interrupted_create_or_delete_is_listed_and_finished_by_the_next_one(
+    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    podlift_vertex.faults({"api": "scheduler", "kind": "error", "status": 503, "operation": "jobs.create"})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sdk.backends.vertex.cloud_scheduler._REPEAT_S", 0.2)
+        patched.setattr("sdk.backends.vertex.scheduler_calls._REPEAT_S", 0.2)
+        with pytest.raises(sdk.PodliftError):
+            create()
+    (listed,) = the_json(capsys, "list")
+    assert listed["trigger"]["sync"] == "missing"
+    podlift_vertex.faults()
+    assert create().outcome == "changed" and len(jobs(podlift_vertex)) == 1
+    podlift_vertex.faults({"kind": "deny", "operation": "objects.delete"})
+    assert shown(capsys, "delete", "weekly")[0] != 0
+    assert jobs(podlift_vertex) == []
+    (listed,) = the_json(capsys, "list")
+    assert listed["problems"] == ["its removal was interrupted. Next: podlift schedule delete weekly"]
+    podlift_vertex.faults()
+    assert shown(capsys, "delete", "weekly")[0] == 0
+    assert the_json(capsys, "list") == []
+
+
+def test_a_pause_in_the_console_is_shown_and_ended_by_resume(
+    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = create()
+    podlift_vertex.scheduler().pause_job(name=made.record.trigger, timeout=30)
+    (listed,) = the_json(capsys, "list")
+    assert (listed["state"], listed["paused"], listed["trigger"]["sync"]) == ("paused", "at the service", "in sync")
+    code, _, errors = shown(capsys, "resume", "weekly")
+    assert code == 0 and "fires next at" in errors
+    assert jobs(podlift_vertex)[0].state.name == "ENABLED"
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_run_creates_one_keeper_with_the_label_of_a_firing_by_hand(
+    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str], *, lost: bool
+) -> None:
+    create()
+    if lost:
+        podlift_vertex.faults(
+            {"api": "vertex", "kind": "drop", "at": "after", "times": 1, "operation": "customJobs.create"}
+        )
+    code, output, errors = shown(capsys, "run", "weekly")
+    assert code == 0 and "takes the slot once it has a machine" in errors
+    (job,) = podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)
+    assert job.name == output.strip()
+    assert (job.labels["podlift-schedule"], job.labels["podlift-slot"]) == ("weekly", "manual")
+
+
+def test_a_delivery_that_vertex_ai_refuses_is_a_problem(
+    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create()
+    podlift_vertex.faults({"api": "vertex", "kind": "deny", "operation": "customJobs.create"})
+    podlift_vertex.advance(WEEK_S)
+    code, output, _ = shown(capsys, "check", "weekly")
+    assert code == 1 and "Cloud Scheduler could not deliver the last time: PERMISSION_DENIED" in output
+
+
+def test_a_slot_without_a_record_is_overdue_after_the_retries_and_a_start(
+    podlift_vertex: Cloud, create: Create
+) -> None:
+    made = create()
+    slot = made.record.spec.slots.next(1, datetime.now(timezone.utc))[0].timestamp()
+    clock = FakeClock()
+    each = Schedule("weekly", root=made.plan.root, clock=clock)
+    clock.time = slot + 1200
+    assert each.problems() == []
+    clock.time = slot + 2000
+    (problem,) = each.problems()
+    assert "is overdue: Cloud Scheduler has not delivered yet" in problem
+
+
+def test_a_file_makes_several_with_backend_vertex(
+    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = (
+        'entry = "train.py"\nbackend = "vertex"\nvertex_image = "podlift/emulated"\n'
+        f'vertex_project = "{podlift_vertex.project}"\nvertex_service_account = "{ACCOUNT}"\n'
+    )
+    Path("schedules.toml").write_text(
+        f'[daily]\n{common}cron = "0 3 * * *"\nmax_cost_usd_per_month = 50\n[weekly]\n{common}cron = "0 4 * * 1"\n'
+    )
+    code, output, _ = shown(capsys, "apply", "schedules.toml", "--dry-run")
+    assert code == 0 and output.count("request    POST https://cloudscheduler.googleapis.com") == 2
+    assert jobs(podlift_vertex) == [] and not objects(podlift_vertex)
+    assert [each["outcome"] for each in the_json(capsys, "apply", "schedules.toml")] == ["created", "created"]
+    assert [job.name.rpartition("/")[2] for job in jobs(podlift_vertex)] == ["podlift-project-daily", NAME]
+    assert [each["outcome"] for each in the_json(capsys, "apply", "schedules.toml")] == ["unchanged", "unchanged"]
+    assert [each.name for each in handle.listed()] == ["daily", "weekly"]
+
+
+def test_a_schedule_that_moves_to_another_location_leaves_no_job_behind(podlift_vertex: Cloud, create: Create) -> None:
+    create()
+    made = create(location="europe-west1")
+    assert made.outcome == "changed" and "/locations/europe-west1/" in made.record.trigger
+    assert jobs(podlift_vertex) == []
+    assert create(trigger="serve").record.trigger == ""
+    moved = podlift_vertex.scheduler().list_jobs(parent=made.record.trigger.rpartition("/jobs/")[0], timeout=30)
+    assert list(moved) == []
