@@ -32,6 +32,8 @@ _REPEAT_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 45.0, 0.5, 8.0
 _BUSY, _BROKEN = 429, 500
 _TRIES = 3
 _OWNER = re.compile(r"podlift schedule=(?P<schedule>\S+) id=(?P<id>\S*) sha256=\S* root=(?P<root>.+)")
+# Google's client begins the text of an error with the request.
+_URL = re.compile(r"^[A-Z]+ https?://\S+: ")
 _POSTED_TO = re.compile(r"projects/(?P<project>[^/]+)/locations/(?P<region>[^/]+)/customJobs$")
 # google.rpc.Code
 _CODES = (
@@ -58,8 +60,13 @@ _MEANINGS = (
         "The project's App Engine app decides where its Cloud Scheduler is. Next: --location {location}.",
     ),
     (
-        r"not a valid location|[Ll]ocation \S+ is not (found|supported)|Unsupported location|may not exist",
-        "Cloud Scheduler is not in every region, or you lack cloudscheduler.jobs.create. " + _NEAREST_LOCATION,
+        r"not a valid location|[Ll]ocation \S+ is not (found|supported)|Unsupported location",
+        "Cloud Scheduler is not in every region. " + _NEAREST_LOCATION,
+    ),
+    (
+        r"jobs\.create.{0,200}may not exist",
+        "You lack roles/cloudscheduler.admin in the project {project}, or Cloud Scheduler is not in this region. Next: grant "
+        "the role, or --location REGION with a region that has it (gcloud scheduler locations list).",
     ),
     (
         r"SERVICE_DISABLED|has not been used in project|API .{0,40}(is )?disabled",
@@ -269,8 +276,9 @@ def _translated(name: str, call: Callable[[], _T]) -> _T:
 
 def _failure(status: int, text: str, name: str) -> PodliftError:
     if status in (0, _BUSY) or status >= _BROKEN:
-        return UnavailableError(f"Cloud Scheduler failed: {status or 'no status'} {text}")
+        return UnavailableError(f"Cloud Scheduler failed: {status or 'no status'} {_URL.sub('', text)}")
     project = name.split("/")[1] if "/" in name else "PROJECT"
+    text = _URL.sub("", text)
     said = text if text.endswith(".") else f"{text}."
     return TriggerRejectedError(
         f'Cloud Scheduler rejected a request about {name}: {status} "{said}" {_meant(text, project)}'.rstrip(), status

@@ -285,7 +285,7 @@ def test_a_schedule_that_podlift_serves_has_no_trigger(prepare: Prepare) -> None
         (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", "schedule serve on a"),
         (400, "Location must equal europe-west1 because the App Engine app is located there", "Next: --location europe-west1."),
         (400, "Location 'europe-west4' is not a valid location. Use ListLocations", "Next: --location REGION"),
-        (403, "lacks permission cloudscheduler.jobs.create for X (or the resource may not exist).", "not in every region"),
+        (403, "lacks permission cloudscheduler.jobs.create for X (or the resource may not exist).", "is not in this region"),
         (403, "Cloud Scheduler API has not been used in project 1 before", "gcloud services enable cloudscheduler"),
         (403, "The principal lacks iam.serviceAccounts.actAs", "roles/iam.serviceAccountUser"),
         (403, "Permission 'cloudscheduler.jobs.update' denied", "roles/cloudscheduler.admin, in the project p"),

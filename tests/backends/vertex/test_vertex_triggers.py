@@ -18,6 +18,7 @@ from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation, handle
 from sdk.schedules.creation import Created
 from sdk.schedules.handle import Schedule
+from sdk.storage.gcs.store import GcsStore
 from sdk.testing.vertex import Cloud
 
 needs("cronsim", "google.cloud.scheduler_v1")
@@ -80,7 +81,7 @@ def test_a_schedule_is_one_job_whose_body_starts_the_keeper(podlift_vertex: Clou
     container = json.loads(job.http_target.body)["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
     bucket, entrypoint, digest, key, spec_digest = container["args"]
     assert {entrypoint, key} <= set(objects(podlift_vertex)) and key.endswith(spec_digest)
-    spec = json.loads(podlift_vertex.ask("GET", f"/storage/v1/b/{bucket}/o/{key.replace('/', '%2F')}?alt=media"))
+    spec = podlift_vertex.ask("GET", f"/storage/v1/b/{bucket}/o/{key.replace('/', '%2F')}?alt=media")
     assert (spec["main"], spec["schedule"], spec["id"]) == ("sdk.schedules.keeper_main", "weekly", made.record.id)
     assert spec["runtime"]["key"] in objects(podlift_vertex) and digest in entrypoint
     assert "gcloud alpha monitoring policies create" in made.alert and NAME in made.alert
@@ -89,12 +90,12 @@ def test_a_schedule_is_one_job_whose_body_starts_the_keeper(podlift_vertex: Clou
 def test_creating_the_same_schedule_again_writes_and_sends_nothing(podlift_vertex: Cloud, create: Create) -> None:
     first = create()
     before = objects(podlift_vertex)
-    podlift_vertex.ask("DELETE", "/_requests")
+    podlift_vertex.forget_requests()
     again = create()
     assert (again.outcome, again.changes, again.record) == ("unchanged", (), first.record)
     assert objects(podlift_vertex) == before
-    sent = {(each["method"], each["path"]) for each in podlift_vertex.requests()}
-    assert {method for method, _ in sent} == {"GET"}, sent
+    recent = podlift_vertex.ask("GET", "/_requests")["recent"]
+    assert recent and {each["method"] for each in recent if not each["path"].startswith("/_")} == {"GET"}
 
 
 def test_a_changed_schedule_shows_the_differences_and_keeps_its_job(podlift_vertex: Cloud, create: Create) -> None:
@@ -145,7 +146,7 @@ def test_a_job_whose_records_are_gone_is_an_orphan_which_delete_removes(
     create()
     for name in objects(podlift_vertex):
         if "/schedules/" in name and "/triggers/" not in name:
-            podlift_vertex.ask("DELETE", f"/storage/v1/b/{podlift_vertex.bucket}/o/{name.replace('/', '%2F')}")
+            GcsStore(podlift_vertex.bucket).delete(name)
     (orphan,) = the_json(capsys, "list")
     assert (orphan["name"], orphan["trigger"]["sync"]) == ("weekly", "orphan")
     with pytest.raises(
@@ -169,7 +170,7 @@ def test_another_roots_job_of_the_same_name_is_left_alone(
 
 @pytest.mark.parametrize("at", ["before", "after"])
 def test_a_lost_reply_leaves_one_job(podlift_vertex: Cloud, create: Create, at: str) -> None:
-    lost = {"api": "scheduler", "kind": "drop", "at": at, "times": 1}
+    lost = {"api": "scheduler", "kind": f"drop_{at}", "times": 1}
     podlift_vertex.faults({**lost, "operation": "jobs.create"})
     made = create()
     assert len(jobs(podlift_vertex)) == 1
@@ -201,7 +202,7 @@ def test_a_rejected_job_leaves_nothing_and_names_the_right_that_is_missing(
 def test_an_interrupted_create_or_delete_is_listed_and_finished_by_the_next_one(
     podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    podlift_vertex.faults({"api": "scheduler", "kind": "error", "status": 503, "operation": "jobs.create"})
+    podlift_vertex.faults({"api": "scheduler", "kind": "status_before", "status": 503, "operation": "jobs.create"})
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("sdk.backends.vertex.cloud_scheduler._REPEAT_S", 0.2)
         patched.setattr("sdk.backends.vertex.scheduler_calls._REPEAT_S", 0.2)
@@ -239,9 +240,7 @@ def test_run_creates_one_keeper_with_the_label_of_a_firing_by_hand(
 ) -> None:
     create()
     if lost:
-        podlift_vertex.faults(
-            {"api": "vertex", "kind": "drop", "at": "after", "times": 1, "operation": "customJobs.create"}
-        )
+        podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "times": 1, "operation": "customJobs.create"})
     code, output, errors = shown(capsys, "run", "weekly")
     assert code == 0 and "takes the slot once it has a machine" in errors
     (job,) = podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)
