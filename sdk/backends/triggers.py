@@ -104,7 +104,7 @@ class Trigger:
         posted: what it posts at each slot, as JSON.
         last_attempt: when it last fired, a Unix time; None if it never did.
         status: what the service reports about that; "" if it succeeded.
-        broken: why the service does not fire it although nobody paused it; "" if it does.
+        broken: why the service does not fire it although it is not paused; "" if it does.
         next: when it fires next.
     """
 
