@@ -131,6 +131,7 @@ class Status:
         since: unix time at which it entered this state, in seconds; for a lost run, the time of its last record.
         saved_step: training step of the last checkpoint; None without one.
         saved_at: unix time of the last checkpoint, in seconds; training since then is at risk.
+        restarted_alone: how often each task was restarted in the last attempt while the others went on, by its name.
         continued_step: training step from which the last of several attempts continues, 0 if it starts from the beginning;
             None in a first attempt, and until it is known.
         vendor: the cloud's own state of its job, such as "JOB_STATE_QUEUED"; "" for none.
@@ -153,6 +154,7 @@ class Status:
     saved_step: int | None = None
     saved_at: float | None = None
     continued_step: int | None = None
+    restarted_alone: dict[str, int] = field(default_factory=dict)
     vendor: str = ""
     service: str = ""
     console: str = ""

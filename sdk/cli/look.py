@@ -16,7 +16,7 @@ from ..records.explain import MEANINGS, next_command
 from ..records.spending import Spent
 from ..run import RunInfo
 from ..status import EXIT_CANCELLED, EXIT_DONE, EXIT_INFRASTRUCTURE, Reason, State, Status
-from ..text import duration, money
+from ..text import and_more, counted, duration, money
 from ..tracebacks import one_line
 from . import parameters as p
 from .lines import Printer, is_whole, since_then, too_many
@@ -38,6 +38,7 @@ from .start import reference
 from .watch import conclude, follow, waited
 
 # Reasons that add nothing to the state.
+_NAMED = 6
 _PLAIN = (Reason.TRAINING, Reason.DONE, Reason.CANCELLED, Reason.CHECKPOINTED, Reason.SUPERVISOR_LOST, Reason.JOB_LOST)
 
 
@@ -81,6 +82,7 @@ def _line(info: RunInfo, now: float) -> dict[str, object]:
         "created": status.created if status else None,
         "duration_s": info.duration_s(now),
         "attempts": status.attempts if status else None,
+        "restarted_alone": status.restarted_alone if status else None,
         "backend": info.backend,
         "emulator": info.emulator,
         "spent": spent(status) if status else None,
@@ -104,7 +106,9 @@ def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None
     lines += [("backend", run.plan.place), ("directory", run.url)]
     if (position := None if now.state.terminal else run.progress()) is not None:
         lines += [("progress", f"{position}" + (f", step {position.step} in total" if position.epoch else ""))]
-    lines += [("attempts", str(now.attempts)), ("tasks", ", ".join(run.plan.tasks))]
+    alone = and_more([f"{task} {counted(number, 'time')}" for task, number in now.restarted_alone.items()], _NAMED)
+    lines += [("attempts", f"{now.attempts}" + (f"; restarted alone in the last one: {alone}" if alone else ""))]
+    lines += [("tasks", ", ".join(run.plan.tasks))]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
     lines += [("saved", _saved(now))]
     most = run.plan.job.limits.max_cost_usd

@@ -126,6 +126,7 @@ def summary(run: Run, status: Status) -> dict[str, object]:
         "reason": status.reason.value,
         "exit_code": status.exit_code,
         "attempts": status.attempts,
+        "restarted_alone": status.restarted_alone,
         "saved_step": status.saved_step,
         "saved_at": status.saved_at,
         "continued_step": status.continued_step,
@@ -154,7 +155,7 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, object]:
     reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted", **ended}
     unknown = ("url", "id", "state", "run_dir", "saved_step", "saved_at", "continued_step", "progress", "spent")
     empty = dict.fromkeys(("backend", "emulator", "vendor", "console"), "")
-    none = {"attempts": 0, "metrics": {}, "timings": {}, **empty, "findings": []}
+    none = {"attempts": 0, "restarted_alone": {}, "metrics": {}, "timings": {}, **empty, "findings": []}
     reason = reasons.get(exit_code, Reason.INFRASTRUCTURE.value)
     return {**dict.fromkeys(unknown), **none, "reason": reason, "exit_code": exit_code, "problems": list(problems)}
 

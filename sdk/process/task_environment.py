@@ -47,6 +47,7 @@ def environment(
         "TF_GRPC_REUSE_PORT": "true",
         # Connections between tasks must not use the user's internet proxy.
         "no_grpc_proxy": ",".join(["localhost", *(address.rpartition(":")[0] for address in addresses.values())]),
+        **cluster.network(plan.tasks),
         **cluster.environment(task, plan.members, addresses, {"run": plan.run_id}),
     }
     hardware = accelerators.row(plan.job.resources.accelerator)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,10 @@ _TIMED = {
     "final": "finished",
 }
 _NAMES_SUPERVISOR = ("launched", "started")
+# A task is about to be restarted alone, while the attempt goes on; its data have what the record of its exit would have.
+TASK_RESTARTING = "task_restarting"
+# What a task's process leaves, and is over once the task is restarted alone.
+_OF_PROCESS = ("failed", "left", "done", "exited")
 # Raised by the surviving peers of a dead task. Never the cause if another task failed for a reason of its own.
 _COLLATERAL = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "ConnectionResetError"}
 # TensorFlow raises these for many reasons. With the words below they are about a peer.
@@ -104,6 +109,9 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         "created": created,
         "timings": _timings(ordered, created),
         "continued_step": _continued(ordered, attempts),
+        "restarted_alone": dict(
+            Counter(str(e.data["task"]) for e in ordered if e.kind == TASK_RESTARTING and e.attempt == attempts)
+        ),
         "findings": tuple(
             str(e.data.get("text", "")) for e in ordered if e.kind == "finding" and e.attempt == attempts
         ),
@@ -213,9 +221,24 @@ def _phase(ordered: Sequence[Event], attempt: int, created: float) -> tuple[Stat
 
 def first_failure(events: Sequence[Event], attempt: int) -> Event | None:
     """Return the task record that explains a failed attempt: the earliest that is not a consequence of a peer's death."""
-    failed = [event for event in events if event.kind == "failed" and event.attempt == attempt]
+    failed = [event for event in unsettled(events) if event.kind == "failed" and event.attempt == attempt]
     failed.sort(key=lambda event: (is_collateral(event), event.time, event.source))
     return failed[0] if failed else None
+
+
+def unsettled(events: Sequence[Event]) -> list[Event]:
+    """Return the records without those of processes whose task was restarted alone afterwards."""
+    restarted: dict[tuple[int, str], float] = {}
+    for event in events:
+        if event.kind == TASK_RESTARTING:
+            key = event.attempt, str(event.data["task"])
+            restarted[key] = max(event.time, restarted.get(key, event.time))
+    return [event for event in events if event.kind not in _OF_PROCESS or not _is_settled(event, restarted)]
+
+
+def _is_settled(event: Event, restarted: Mapping[tuple[int, str], float]) -> bool:
+    task = str(event.data["task"]) if event.kind == "exited" else event.source
+    return event.time <= restarted.get((event.attempt, task), 0.0)
 
 
 def is_collateral(event: Event) -> bool:

@@ -12,9 +12,9 @@ from datetime import datetime, tzinfo
 from .. import tracebacks
 from ..spec.layout import RunPaths
 from ..status import Reason, State, Status, continuation
-from ..text import and_more, duration
+from ..text import and_more, counted, duration
 from . import timeline
-from .events import Event, error_of, first_failure, is_collateral, since_resumed
+from .events import TASK_RESTARTING, Event, error_of, first_failure, is_collateral, since_resumed, unsettled
 from .spending import Spent
 from .timeline import Moment, failure_of
 
@@ -125,7 +125,7 @@ class _Story:
         self._before = int(self._resumed.data["attempts"]) if self._resumed else 0
         # Records from before the first attempt belong to every attempt.
         wanted = {0, status.attempts} if status.attempts > self._before else {0}
-        self._events = [event for event in current if event.attempt in wanted]
+        self._events = unsettled([event for event in current if event.attempt in wanted])
 
     def head(self) -> str:
         status, run = self._status, f"Run {self._context.paths.run_id}"
@@ -188,6 +188,7 @@ class _Story:
             yield from self._cause()
         else:
             yield from self._activity()
+            yield from self._restarted_alone()
         yield self._saved()
 
     def lost(self) -> Iterator[str]:
@@ -292,6 +293,13 @@ class _Story:
             yield self._continued()
         else:
             yield "The program is running in every task. No training step has been reported yet (only `fit` reports steps)."
+
+    def _restarted_alone(self) -> Iterator[str]:
+        """The tasks that were restarted while the others went on, and why each was at last."""
+        for task, number in self._status.restarted_alone.items():
+            last = next(e for e in reversed(self._events) if e.kind == TASK_RESTARTING and e.data["task"] == task)
+            about = f"{task} was restarted alone {counted(number, 'time')}, last at {self._clock(last.time)}."
+            yield f"{about} {failure_of(last)} {last.data.get('why', '')}".replace("  ", " ").rstrip()
 
     def _cause(self) -> Iterator[str]:
         """The first failure so far, for a run without a verdict."""

@@ -28,17 +28,27 @@ _ENDS = ("failed", "final")
 
 
 class Recorder:
-    """Writes one source's records of one attempt, and numbers them. `reserve` takes records if the disk is full."""
+    """Writes one source's records of one attempt, and numbers them. `reserve` takes records if the disk is full.
+
+    `continued`: an earlier process has written records of this source and attempt.
+    """
 
     def __init__(
-        self, paths: RunPaths, source: str, attempt: int, clock: Clock, reserve: Reserve | None = None
+        self,
+        paths: RunPaths,
+        source: str,
+        attempt: int,
+        clock: Clock,
+        reserve: Reserve | None = None,
+        *,
+        continued: bool = False,
     ) -> None:
         self._reserve = reserve
         self._paths = paths
         self._source = source
         self._attempt = attempt
         self._clock = clock
-        self._count = 0
+        self._count = _last_number(paths, f"{attempt:04d}.{source}.") if continued else 0
         # Checkpoints are acknowledged from another thread.
         self._lock = threading.Lock()
 
@@ -67,6 +77,11 @@ class Recorder:
             )
             if not kept:
                 raise
+
+
+def _last_number(paths: RunPaths, start: str) -> int:
+    names = [*_names(paths), *(name for name, _ in reserve.read(paths.reserves))]
+    return max((int(name.split(".")[2]) for name in names if name.startswith(start)), default=0)
 
 
 def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[Event]:

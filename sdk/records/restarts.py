@@ -13,6 +13,7 @@ from typing import Literal
 from ..spec.policies import Retry
 from ..status import Reason, State
 from ..storage.retry import backoff
+from .events import TASK_RESTARTING, Event
 
 # This many consecutive attempts ending at the same step count as a crash loop.
 LOOP = 3
@@ -48,18 +49,19 @@ BUDGETS: dict[Reason, Budget | None] = {
 
 @dataclass(frozen=True, kw_only=True)
 class EndedAttempt:
-    """The end of one attempt."""
+    """The end of one attempt, or of one task that can be restarted alone within an attempt."""
 
     state: State
     reason: Reason
     step: int | None = None  # the last training step that was reported
+    task: str = ""  # the task that can be restarted alone, "" for all tasks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """Whether to restart, derived from the attempts so far."""
 
-    restart: bool  # restart the whole gang
+    restart: bool  # restart the whole gang, or the task that ended alone
     delay_s: float = 0.0  # wait this long before the restart
     why: str = ""  # one sentence for the log and for `why()`, or ""
 
@@ -67,10 +69,11 @@ class Decision:
 def decide(history: Sequence[EndedAttempt], policy: Retry, *, drill: bool = False) -> Decision:
     """Return whether the run is restarted.
 
-    `history` holds every attempt so far, oldest first. In a drill, tasks are killed on purpose: ending at the same step
-    repeatedly is not a crash loop.
+    `history` holds every attempt and every restart of a task alone so far, oldest first: they share the budgets. In a drill,
+    tasks are killed on purpose: ending at the same step repeatedly is not a crash loop.
     """
     last = history[-1]
+    same = [ended for ended in history if ended.task == last.task]
     budget = BUDGETS.get(last.reason)
     if last.state is State.SUCCEEDED or budget is None:
         return Decision(restart=False)
@@ -79,18 +82,30 @@ def decide(history: Sequence[EndedAttempt], policy: Retry, *, drill: bool = Fals
     if allowed is not None and used >= allowed:
         spent = f"{used} of {allowed} restarts after {_CAUSES[budget]} are used up (retry_{budget})."
         return Decision(restart=False, why="" if allowed == 0 else f"Not restarted: {spent}")
-    stuck = _stuck(history)
+    stuck = _stuck(same)
     if stuck and not drill:
         where = "before reporting a step" if last.step is None else f"at step {last.step}"
-        return Decision(
-            restart=False,
-            why=f"Not restarted: {stuck} consecutive attempts ended {where}, so another one is expected to end there too.",
-        )
+        often = f"{stuck} consecutive attempts ended {where}, so another one is expected to end there too."
+        if last.task:
+            often = f"{last.task} ended {stuck} times {where} of the training, so it is expected to end there again."
+        return Decision(restart=False, why=f"Not restarted: {often}")
     remaining = "" if allowed is None else f" Restarts left after this one: {allowed - used - 1}."
-    delay_s = 0.0 if drill or budget == "preemptions" else _delay(history, budget)
+    delay_s = 0.0 if drill or budget == "preemptions" else _delay(same, budget)
+    what = f"Restarting {last.task} alone" if last.task else "Restarting"
     return Decision(
-        restart=True, delay_s=delay_s, why=f"Restarting after {_CAUSES[budget]} ({last.reason.value}).{remaining}"
+        restart=True, delay_s=delay_s, why=f"{what} after {_CAUSES[budget]} ({last.reason.value}).{remaining}"
     )
+
+
+def of_tasks(events: Sequence[Event], attempt: int) -> list[EndedAttempt]:
+    """Return the ends of tasks that were restarted alone in an attempt, oldest first."""
+    found = sorted((e for e in events if e.kind == TASK_RESTARTING and e.attempt == attempt), key=lambda e: e.time)
+    return [
+        EndedAttempt(
+            state=State.FAILED, reason=Reason(e.data["reason"]), step=e.data.get("step"), task=str(e.data["task"])
+        )
+        for e in found
+    ]
 
 
 _CAUSES: dict[Budget, str] = {
@@ -105,8 +120,9 @@ def _stuck(history: Sequence[EndedAttempt]) -> int:
     last = history[-1]
     row = 0
     for ended in reversed(history):
-        # A machine that was taken away from a program without steps says nothing about the program.
-        taken = ended.reason in _NO_MACHINE or (ended.reason is Reason.PREEMPTED and ended.step is None)
+        # A machine that was taken away from a program without steps says nothing about the program, nor does a single task.
+        unknown = ended.step is None and (ended.reason is Reason.PREEMPTED or ended.task)
+        taken = ended.reason in _NO_MACHINE or unknown
         if ended.step != last.step or taken:
             break
         row += 1

@@ -17,7 +17,7 @@ from datetime import datetime, tzinfo
 
 from ..status import EXIT_CHECKPOINTED
 from ..text import and_more, clipped, counted, duration
-from .events import Event, continues, error_of, is_collateral
+from .events import TASK_RESTARTING, Event, continues, error_of, is_collateral, unsettled
 
 WIDTH = 80
 # The time of what is true now.
@@ -102,7 +102,7 @@ class _Attempt:
 
     def __init__(self, events: Sequence[Event], detailed: bool) -> None:
         self.number = events[0].attempt
-        self._events = events
+        self._events = unsettled(events)
         self._detailed = detailed
         self.over = False  # the run ended with it
         begun = self._of("attempt_started")
@@ -118,6 +118,7 @@ class _Attempt:
             yield self._moment(started[0].time, f"attempt {self.number}", f"started{'' if step is None else begins}")
         if self._detailed:
             yield from self._details()
+        yield from map(self._restarted_alone, self._of(TASK_RESTARTING))
         yield from self._failures()
         yield from self._ended()
 
@@ -135,8 +136,9 @@ class _Attempt:
         # Of tasks that reach the program together, some may arrive after the first one has failed.
         failed = min((event.time for event in self._of("failed")), default=math.inf)
         for kind, text in (("entry", "reached the program"), ("first_step", "first training step"), ("done", "done")):
-            events = self._of(kind)
-            names = sorted({event.source for event in events})
+            # A task that was restarted alone has several records.
+            events = list({event.source: event for event in reversed(self._of(kind))}.values())[::-1]
+            names = sorted(event.source for event in events)
             if names:
                 source = names[0] if len(names) == 1 else f"{len(names)} tasks"
                 yield self._moment(min(events[-1].time, failed), source, text)
@@ -148,6 +150,11 @@ class _Attempt:
             silent = f"no task was active for {duration(float(event.data.get('silent_s', 0.0)))}"
             slowest = f"; the slowest one is {event.data['task']}" if event.data.get("task") else ""
             yield self._moment(event.time, f"attempt {self.number}", f"hangs: {silent}{slowest}")
+
+    def _restarted_alone(self, event: Event) -> Moment:
+        task = str(event.data["task"])
+        text = failure_of(event).removeprefix(f"{task} ") or "saved its state and left (75)"
+        return self._moment(event.time, task, text, str(event.data.get("why", "")))
 
     def _failures(self) -> Iterator[Moment]:
         """The failures with a cause of their own, and below the first one those that followed from it."""

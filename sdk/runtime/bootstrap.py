@@ -22,10 +22,11 @@ from typing import Any
 from .. import logs, names, tracebacks
 from ..clock import SystemClock
 from ..errors import CheckpointError, StoreError
+from ..records.events import TASK_RESTARTING, unsettled
 from ..records.recorder import Recorder, read_events
 from ..spec import cluster
 from ..spec.layout import RunPaths
-from ..spec.payload import Payload
+from ..spec.payload import TASK_RESTARTS, Payload
 from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import mask_token
 from ..storage.reserve import Reserve
@@ -55,7 +56,8 @@ def main(payload_path: str, task: str, home: str) -> int:
     secrets = secret_values.words(os.environ, payload.copied)
     paths = RunPaths(payload.run_url)
     reserve = Reserve(paths.reserve(payload.attempt, task))
-    recorder = Recorder(paths, task, payload.attempt, SystemClock(), reserve)
+    continued = TASK_RESTARTS in os.environ
+    recorder = Recorder(paths, task, payload.attempt, SystemClock(), reserve, continued=continued)
     work = Path(paths.work(payload.attempt, task))
     try:
         unpack(Path(payload.bundle), payload.digest, work)
@@ -304,7 +306,8 @@ def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
 
 
 def _finished_tasks(paths: RunPaths, payload: Payload) -> set[str]:
-    events = [event for event in read_events(paths, ("done", "exited")) if event.attempt == payload.attempt]
+    found = unsettled(read_events(paths, ("done", "exited", TASK_RESTARTING)))
+    events = [event for event in found if event.attempt == payload.attempt and event.kind != TASK_RESTARTING]
     # A task that ended by os._exit or exec has no record of its own, but the supervisor's.
     return {event.data["task"] if event.kind == "exited" else event.source for event in events}
 

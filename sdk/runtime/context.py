@@ -152,7 +152,7 @@ def _make_strategy(task: str, tasks: Sequence[str], *, tpu: bool) -> Any:
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     together = cluster.in_step(tasks)
-    if any(cluster.role_of(name) == "ps" for name in tasks):
+    if cluster.has_servers(tasks):
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         if task in together:
             return tf.distribute.ParameterServerStrategy(resolver)

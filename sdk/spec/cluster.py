@@ -46,12 +46,27 @@ def role_of(name: str) -> str:
     return name.rpartition("-")[0]
 
 
+def restarts_alone(task: str, names: Sequence[str]) -> bool:
+    """True if a task of a cluster whose process dies is restarted alone, while the others go on.
+
+    It holds no state of the training: a worker of parameter servers, to which the first task connects again, or an
+    evaluator, which no other task knows. All others are restarted together, because their state must be of the same step.
+    """
+    if task == names[0]:
+        return False
+    return role_of(task) == "evaluator" or (role_of(task) == "worker" and has_servers(names))
+
+
+def has_servers(names: Sequence[str]) -> bool:
+    return any(role_of(name) == "ps" for name in names)
+
+
 def in_step(names: Sequence[str]) -> tuple[str, ...]:
     """Return the tasks of a cluster that take every training step together, including the first one.
 
     With parameter servers that is the first task alone: the others serve it until it ends. An evaluator is independent.
     """
-    if any(role_of(name) == "ps" for name in names):
+    if has_servers(names):
         return tuple(names[:1])
     return tuple(name for name in names if role_of(name) != "evaluator")
 
@@ -59,6 +74,11 @@ def in_step(names: Sequence[str]) -> tuple[str, ...]:
 def end_by_themselves(names: Sequence[str]) -> tuple[str, ...]:
     """Return the tasks that end without being stopped; parameter servers and their workers are stopped."""
     return (*in_step(names), *(name for name in names if role_of(name) == "evaluator"))
+
+
+def network(names: Sequence[str]) -> dict[str, str]:
+    """Return the variables that TensorFlow needs so that the first task notices lost workers and parameter servers."""
+    return {"GRPC_FAIL_FAST": "use_caller"} if has_servers(names) else {}
 
 
 def host_name(task: Task, run_id: str) -> str:

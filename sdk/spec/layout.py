@@ -116,6 +116,8 @@ class RunPaths:
     ready_for = _OfAttempt("ready")
     # How an attempt in containers ended, and whether another one follows. Created once, by any of the containers.
     end = _OfAttempt("end.json")
+    # Tasks of an attempt in containers that were restarted alone, one numbered file each.
+    restarts = _OfAttempt("restarts")
     # Tasks without activity for so long that it counts as a hang, one file each.
     stalls = _OfAttempt("stalled")
     payload = _OfAttempt("payload.json")
@@ -193,6 +195,10 @@ class RunPaths:
 
     def ready(self, attempt: int, task: str, nonce: str) -> str:
         return posixpath.join(self.ready_for(attempt), f"{task}.{nonce}.json")
+
+    def restart(self, attempt: int, number: int) -> str:
+        """The decision to restart a task alone, numbered over all tasks of the attempt."""
+        return posixpath.join(self.restarts(attempt), f"{number:06d}.json")
 
     def stall(self, attempt: int, task: str, beats: int) -> str:
         """A task that has hung since it had finished this many batches."""

@@ -10,6 +10,8 @@ from .policies import Checkpoints, Limits
 from .wire import decode
 
 VERSION = 2
+# The variable that tells a task's process how often it was restarted alone in its attempt; it is missing for never.
+TASK_RESTARTS = "PODLIFT_TASK_RESTARTS"
 KillPoint = Literal["step", "epoch", "save", "validation"]
 
 

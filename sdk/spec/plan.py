@@ -99,6 +99,11 @@ class Plan:
         """The tasks of the cluster."""
         return cluster.members(self.job.resources, self.target)
 
+    @property
+    def alone(self) -> list[str]:
+        """The tasks that are restarted alone when they are lost; all others are restarted together."""
+        return [task for task in self.tasks if cluster.restarts_alone(task, self.tasks)]
+
     def at(self, root: str, local: str = "", executable: str = "") -> Plan:
         """Return the plan as this machine sees it: where its run is, and where Python is, if that differs here."""
         facts = replace(self.facts, executable=executable) if executable else self.facts
@@ -212,6 +217,7 @@ def _to_data(plan: Plan) -> dict[str, object]:
         "dropped": facts.pop("dropped"),
         "facts": {name: value for name, value in facts.items() if value != {}},
         "drill": data["drill"] or {},
+        "restarts": {"alone": plan.alone, "together": [task for task in plan.tasks if task not in plan.alone]},
     }
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..hardware import pricing
-from ..text import and_more, counted, duration, money, size, visible
+from ..text import and_more, counted, duration, joined, money, size, visible
+from . import cluster
 from .policies import Checkpoints, Keeper
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ def _program(plan: Plan) -> list[tuple[str, str]]:
         lines.append(("requires", f"{len(needed.lines)} of {needed.source}: {and_more(needed.lines, _SHOWN)}"))
     lines += [("input", f"{name}: {url}") for name, url in plan.inputs.items()]
     lines.append(("checkpoints", _checkpoints(plan.job.checkpoints, plan.warm_start)))
+    lines.append(("restarts", _restarts(plan)))
     if plan.job.env:
         names = [
             name if isinstance(value, str) else f"{name} (from this shell)" for name, value in plan.job.env.items()
@@ -211,6 +213,39 @@ def _program(plan: Plan) -> list[tuple[str, str]]:
     if plan.facts.dropped:
         lines.append(("not passed", f"{', '.join(plan.facts.dropped)}: variables of this shell; --env NAME passes one"))
     return lines
+
+
+def _restarts(plan: Plan) -> str:
+    """Return what is restarted after a failure, and how often."""
+    retry = plan.job.retry
+    budgets = {
+        "an error in the program": retry.user_errors,
+        "a failure of the infrastructure": retry.infrastructure,
+        "a preemption": retry.preemptions,
+    }
+    often = [f"after {cause} {_times(budget)}" for cause, budget in budgets.items() if budget != 0]
+    if not often:
+        return "none (retry_user_errors, retry_infrastructure, retry_preemptions)"
+    return f"{_scope(plan)}; {', '.join(often)}"
+
+
+def _scope(plan: Plan) -> str:
+    if len(plan.tasks) == 1:
+        return "the task, from its last checkpoint"
+    if not plan.alone:
+        return "all tasks together, from the last checkpoint"
+    alone, together = _roles(plan.alone), _roles([task for task in plan.tasks if task not in plan.alone])
+    # A cluster without a chief has a first worker instead.
+    together = [plan.tasks[0] if role in alone else role for role in together]
+    return (
+        f"a lost {joined(alone, 'or')} restarts alone, and the others go on; a lost {joined(together, 'or')} restarts all, "
+        "from the last checkpoint: what is newer is lost"
+    )
+
+
+def _roles(tasks: Sequence[str]) -> list[str]:
+    roles = [cluster.role_of(task) for task in tasks]
+    return list(dict.fromkeys("parameter server" if role == "ps" else role for role in roles))
 
 
 def _checkpoints(policy: Checkpoints, warm_start: str) -> str:

@@ -58,14 +58,21 @@ def preempt(run: Run, task: str) -> None:
 def _signal(run: Run, task: str, number: int) -> None:
     name = _task(run, task)
     status = run.status()
-    started = [e for e in read_events(run.plan.paths, ("attempt_started",)) if e.attempt == status.attempts]
-    gone = [e.data["task"] for e in read_events(run.plan.paths, ("exited",)) if e.attempt == status.attempts]
-    if status.state.terminal or not started or name in gone:
+    kinds = ("attempt_started", "task_restarting", "task_started", "exited")
+    pid: int | None = None
+    for event in sorted(read_events(run.plan.paths, kinds), key=lambda event: (event.time, event.sequence)):
+        if event.attempt != status.attempts:
+            continue
+        if event.kind == "attempt_started":
+            pid = int(event.data["pids"][name])
+        elif event.data["task"] == name:
+            pid = int(event.data["pid"]) if event.kind == "task_started" else None
+    if status.state.terminal or pid is None:
         raise InputError(
             f"{name} of {run.id} is not running: the run is {status.state.value}, attempt {status.attempts}."
         )
     try:
-        os.kill(int(started[-1].data["pids"][name]), number)
+        os.kill(pid, number)
     except ProcessLookupError:
         raise InputError(f"{name} of {run.id} has just exited.") from None
 

@@ -65,6 +65,33 @@ def test_a_history_and_a_policy_decide(history, policy, restart: bool, delay_s: 
     assert bool(decision.why) == bool(said)
 
 
+def alone(reason: Reason, step: int | None = None, task: str = "worker-0") -> EndedAttempt:
+    return EndedAttempt(state=State.FAILED, reason=reason, step=step, task=task)
+
+
+@pytest.mark.parametrize(
+    ("history", "restart", "delay_s", "said"),
+    [
+        ([alone(Reason.KILLED, 7)], True, 0, "Restarting worker-0 alone after an infrastructure failure (killed). "),
+        ([alone(Reason.PREEMPTED)], True, 0, "Restarting worker-0 alone after a preemption (preempted)."),
+        ([alone(Reason.USER_ERROR, 7)], False, 0, ""),
+        # All restarts have the same budgets, and each task has its own crash loop.
+        ([ended(Reason.KILLED, 1), alone(Reason.KILLED, 2), alone(Reason.KILLED, 3)], True, 0, "after this one: 0."),
+        ([*many(Reason.KILLED, 1, 2, 3), alone(Reason.KILLED, 4)], False, 0, "3 of 3 restarts after an infrastructure failure"),
+        ([*(alone(Reason.KILLED, step) for step in (1, 2, 3)), ended(Reason.KILLED, 4)], False, 0, "3 of 3 restarts"),
+        ([alone(Reason.KILLED, 5)] * 3, False, 0, "worker-0 ended 3 times at step 5 of the training, so it is expected to"),
+        ([alone(Reason.KILLED, 5, f"worker-{index}") for index in range(3)], True, 0, "after this one: 0."),
+        ([alone(Reason.KILLED, 5), alone(Reason.KILLED, 5), ended(Reason.KILLED, 5)], True, 0, "Restarting after"),
+        ([alone(Reason.KILLED)] * 3, True, 4, "after this one: 0."),
+    ],
+)  # fmt: skip
+def test_a_task_that_restarts_alone_spends_the_budgets_of_the_run(history, restart, delay_s, said: str) -> None:
+    decision = decide(history, DEFAULT)
+    assert (decision.restart, decision.delay_s) == (restart, delay_s)
+    assert said in decision.why
+    assert bool(decision.why) == bool(said)
+
+
 def test_in_a_drill_the_same_step_again_means_nothing() -> None:
     history = many(Reason.KILLED, 5, 5, 5, 5)
     assert decide(history, replace(DEFAULT, infrastructure=9), drill=True).restart

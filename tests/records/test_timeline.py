@@ -57,6 +57,35 @@ def test_of_tasks_that_fail_together_the_cause_comes_first_with_its_consequences
     ]
 
 
+def test_a_task_that_was_restarted_alone_is_told_with_what_followed_and_is_no_failure_of_the_attempt() -> None:
+    killed = {"task": "worker-0", "message": "worker-0 was killed by SIGKILL: why."}
+    raised = {"task": "worker-0", "message": "worker-0 failed: KeyError: 'label'"}
+    events = [
+        event("attempt_started", 1.0),
+        event("entry", 2.0, "worker-0"),
+        event("task_restarting", 5.0, task="worker-0", code=-9, failure=killed, why="Restarting worker-0 alone."),
+        event("entry", 7.0, "worker-0"),
+        failed(9.0, "worker-0"),
+        event("task_restarting", 9.5, task="worker-0", code=1, failure=raised, why="Restarting worker-0 alone."),
+        event("task_restarting", 9.7, task="worker-1", code=75, failure=None, why="Restarting worker-1 alone."),
+    ]
+    restarted = [
+        "00:00:01 attempt 1 started",
+        "00:00:02 worker-0 reached the program",
+        "00:00:05 worker-0 was killed by SIGKILL: why.",
+        "Restarting worker-0 alone.",
+        "00:00:09 worker-0 failed: KeyError: 'label'",
+        "Restarting worker-0 alone.",
+        "00:00:09 worker-1 saved its state and left (75)",
+        "Restarting worker-1 alone.",
+    ]
+    assert shown(events) == restarted
+    # What it does afterwards counts again.
+    again = [failed(20.0, "worker-0", "ValueError", "x"), event("stopping", 21.0, reason="user_error")]
+    ended = ["00:00:20 worker-0 failed: ValueError: x", "00:00:21 attempt 1 ended (user_error)"]
+    assert shown([*events, *again]) == [*restarted, *ended]
+
+
 def test_tasks_that_reach_the_program_are_counted_in_one_line_before_the_first_failure() -> None:
     events = [event("entry", 5.0, "worker-0"), event("entry", 9.0, "chief-0"), failed(8.0, "worker-0")]
     assert shown(events) == ["00:00:08 2 tasks reached the program", "00:00:08 worker-0 failed: KeyError: 'label'"]

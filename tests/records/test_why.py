@@ -62,6 +62,20 @@ EARLIER = [
 ]
 
 
+def test_a_run_that_goes_on_tells_which_task_was_restarted_alone_and_why() -> None:
+    message = "worker-0 failed: KeyError: m"
+    restarting = event("task_restarting", 30.5, attempt=1, task="worker-0", failure={"message": message}, why="Again.")
+    events = [*STEPPED, failed("KeyError", 30, "worker-0"), restarting]
+    status = fold(events, supervisor_alive=True)
+    assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.RUNNING, 1, {"worker-0": 1})
+    text = told(*events)
+    assert "It has been training since" in text
+    assert f"worker-0 was restarted alone 1 time, last at 1970-01-01 00:00:30. {message} Again." in text
+    # In the next attempt it is history.
+    later = [*events, event("attempt_started", 40.0, attempt=2)]
+    assert fold(later, supervisor_alive=True).restarted_alone == {}
+
+
 @pytest.mark.parametrize(
     ("events", "alive", "parts"),
     [

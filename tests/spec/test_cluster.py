@@ -46,6 +46,27 @@ def test_host_names_have_the_form_that_vertex_gives_and_each_port_is_there_once(
     assert spec["task"] == {"type": "workerpool1", "index": 0}
 
 
+SERVERS = ["chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0"]
+LOCKSTEP = ["chief-0", "worker-0", "evaluator-0"]
+NO_CHIEF = ["worker-0", "worker-1", "ps-0"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "alone"),
+    [
+        (["chief-0"], []),
+        (["chief-0", "worker-0", "worker-1"], []),
+        (["worker-0", "worker-1"], []),
+        (LOCKSTEP, ["evaluator-0"]),
+        (SERVERS, ["worker-0", "worker-1", "evaluator-0"]),
+        (NO_CHIEF, ["worker-1"]),
+    ],
+    ids=str,
+)
+def test_a_task_without_state_of_the_training_restarts_alone(tasks: list[str], alone: list[str]) -> None:
+    assert [task for task in tasks if cluster.restarts_alone(task, tasks)] == alone
+
+
 def test_pools_are_roles_and_an_evaluator_is_told_of_a_cluster_that_it_is_no_part_of() -> None:
     members = cluster.tasks(2, ps=2, evaluator=True)
     assert [(task.name, task.pool, task.pool_index) for task in members] == [

@@ -21,6 +21,7 @@ class Verdict:
     state: State
     reason: Reason
     failure: Failure | None = None
+    alone: str = ""  # the task whose restart the budgets do not allow, although the others could go on
 
 
 def failed(reason: Reason, failure: Failure) -> Verdict:

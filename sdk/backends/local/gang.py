@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ...clock import Clock
@@ -19,6 +22,7 @@ from ...process.ports import PortReservation
 from ...process.template import TaskStart
 from ...records import outputs
 from ...records.events import (
+    TASK_RESTARTING,
     Event,
     error_of,
     first_failure,
@@ -26,9 +30,12 @@ from ...records.events import (
     is_disk_full,
     is_lost_peer,
     reason_of,
+    unsettled,
 )
-from ...records.recorder import Recorder, read_events, read_progress, sweep
+from ...records.recorder import Recorder, last_step, read_events, read_progress, sweep
+from ...records.restarts import Decision, EndedAttempt
 from ...spec import cluster
+from ...spec.payload import TASK_RESTARTS
 from ...spec.plan import Plan
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage import file_systems, posix, reserve
@@ -52,10 +59,13 @@ _STACKS_S = 0.5
 
 
 class LocalGang:
+    """The tasks of one attempt. `alone` decides whether a task that has ended is restarted while the others go on."""
+
     def __init__(
         self,
         plan: Plan,
         attempt: int,
+        alone: Callable[[EndedAttempt], Decision],
         *,
         named: bool,
         temporary: str,
@@ -64,6 +74,7 @@ class LocalGang:
         clock: Clock,
     ) -> None:
         self._plan = plan
+        self._alone = alone
         self._temporary = temporary
         self._interpreter = interpreter
         self._conditions = conditions
@@ -72,8 +83,14 @@ class LocalGang:
         self._reserve = Reserve(plan.paths.reserve(attempt, "supervisor"))
         self._recorder = Recorder(plan.paths, "supervisor", attempt, clock, self._reserve)
         self._reservation = PortReservation(plan.tasks)
+        self._starts: dict[str, TaskStart] = {}
         self._tasks: dict[str, spawn.Process] = {}
         self._codes: dict[str, int] = {}
+        # Of tasks that may be restarted alone, until that is decided.
+        self._unrecorded: list[str] = []
+        # When tasks are due that are restarted alone, and how often that has happened.
+        self._due: dict[str, float] = {}
+        self._restarts: Counter[str] = Counter()
         self._cpu_limits: dict[str, float | None] = {}
         self._echo_until: float | None = None
         self._pauses = Pauses(clock)
@@ -90,6 +107,7 @@ class LocalGang:
         try:
             self._start()
             verdict, grace_s = self._watch()
+            self._record_exits()
             self._recorder.record("stopping", state=verdict.state.value, reason=verdict.reason.value)
             if verdict.state in (State.CANCELLED, State.CHECKPOINTED):
                 self._await_step_boundary(grace_s)
@@ -113,6 +131,7 @@ class LocalGang:
         addresses = {task.name: f"{self._host(task)}:{self._reservation.ports[task.name]}" for task in plan.members}
         starts = [self._task(task, addresses) for task in plan.members]
         # Importing begins here, and everything below happens at the same time.
+        self._starts = {start.task: start for start in starts}
         launch = GangLaunch(plan, starts, self._interpreter, f"{self._temporary}/{self._attempt}-imports.log")
         posix.put_passing(paths.payload(self._attempt), plan.payload(self._attempt).to_json().encode())
         for folder in (paths.model, paths.checkpoints, paths.tensorboard):
@@ -149,8 +168,11 @@ class LocalGang:
         limit_s = self._plan.job.limits.hang_s
         detector = HangDetector(limit_s, self._activity, self._clock)
         while True:
-            self._reap()
+            self._reap(may_restart=True)
+            self._start_due()
             verdict = self._tasks_verdict()
+            if verdict is not None:
+                verdict = self._restart_alone(verdict)
             if verdict is not None and verdict.state is not State.FAILED and self._stop_agreed():
                 # The tasks exited on request, before this loop saw the request.
                 return self._conditions.stop_requested() or (verdict, 0.0)
@@ -262,7 +284,70 @@ class LocalGang:
             return None
         return self._explain(record, silent)
 
-    def _reap(self) -> None:
+    def _restart_alone(self, verdict: Verdict) -> Verdict | None:
+        """Return None if the task that caused this verdict is restarted alone, else the verdict."""
+        task = self._single_cause(verdict)
+        if not task or self._stop_agreed() or self._conditions.stop_requested() is not None:
+            return verdict
+        step = last_step(self._plan.paths, self._attempt, self._plan.tasks[0])
+        decision = self._alone(EndedAttempt(state=State.FAILED, reason=verdict.reason, step=step, task=task))
+        if not decision.restart:
+            return replace(verdict, alone=task)
+        code = self._forget(task)
+        failure = asdict(verdict.failure) if verdict.failure else None
+        found = {"code": code, "reason": verdict.reason.value, "step": step, "failure": failure}
+        self._recorder.record(TASK_RESTARTING, task=task, why=decision.why, delay_s=decision.delay_s, **found)
+        self._due[task] = self._clock.monotonic() + decision.delay_s
+        return None
+
+    def _single_cause(self, verdict: Verdict) -> str:
+        """Return the task that caused a verdict, if it is restarted alone and no other task needs a restart of all."""
+        ended = [name for name, code in self._codes.items() if code]
+        if not all(map(self._is_alone, ended)):
+            return ""
+        if verdict.state is State.CHECKPOINTED:
+            return next(name for name in ended if self._codes[name] == EXIT_CHECKPOINTED)
+        task = verdict.failure.task if verdict.failure else ""
+        return task if task and self._is_alone(task) else ""
+
+    def _is_alone(self, task: str) -> bool:
+        return cluster.restarts_alone(task, self._plan.tasks)
+
+    def _forget(self, task: str) -> int:
+        """End what is left of a task's process, remove its files, and return its exit code."""
+        process = self._tasks.pop(task)
+        until = self._clock.monotonic() + _DECIDED_GRACE_S
+        # It has recorded its failure, and may be about to exit.
+        while not spawn.has_exited(process) and self._clock.monotonic() < until:
+            self._clock.sleep(_POLL_S)
+        spawn.end_group(process)
+        self._cpu_limits.pop(task, None)
+        self._codes.pop(task, None)
+        self._unrecorded = [name for name in self._unrecorded if name != task]
+        self._echo_until = None
+        shutil.rmtree(self._plan.paths.work(self._attempt, task), ignore_errors=True)
+        scratch = task_environment.scratch(self._temporary, self._attempt, task)
+        shutil.rmtree(scratch, ignore_errors=True)
+        Path(scratch).mkdir(parents=True, exist_ok=True)
+        return process.wait()
+
+    def _start_due(self) -> None:
+        """Start the tasks that are restarted alone, at their old addresses, so that the others find them again."""
+        for task in [task for task, due in self._due.items() if self._clock.monotonic() >= due]:
+            del self._due[task]
+            self._restarts[task] += 1
+            start = self._starts[task]
+            again = replace(start, env={**start.env, TASK_RESTARTS: str(self._restarts[task])})
+            self._tasks[task] = again.spawn()
+            self._recorder.record("task_started", task=task, pid=self._tasks[task].pid)
+
+    def _record_exits(self) -> None:
+        for name in self._unrecorded:
+            self._recorder.record("exited", task=name, code=self._codes[name])
+        self._unrecorded = []
+
+    def _reap(self, *, may_restart: bool = False) -> None:
+        """Note which tasks have exited; `may_restart`: the exit of one that is restarted alone is recorded with its restart."""
         self._log_index.update()
         self._pauses.update()
         for name, process in self._tasks.items():
@@ -271,14 +356,16 @@ class LocalGang:
                 spawn.end_group(process)
                 self._cpu_limits[name] = exit_reasons.cpu_limit(process.pid)
                 self._codes[name] = process.wait()
-                self._recorder.record("exited", task=name, code=process.returncode)
+                self._unrecorded.append(name)
+        if not (may_restart and all(self._codes[name] and self._is_alone(name) for name in self._unrecorded)):
+            self._record_exits()
 
     def _failure_records(self) -> list[Event]:
         names = posix.list_names(self._plan.paths.events)
         if not any(self._codes.values()) and not any(name.endswith(".failed.json") for name in names):
             return []
-        events = read_events(self._plan.paths, ("failed",))
-        return [event for event in events if event.attempt == self._attempt]
+        events = unsettled(read_events(self._plan.paths, ("failed", TASK_RESTARTING)))
+        return [event for event in events if event.attempt == self._attempt and event.kind == "failed"]
 
     def _explain(self, record: Event | None, silent: list[str]) -> Verdict:
         # A peer that died silently explains a collateral error, and SIGKILL explains everything: TensorFlow aborts a process

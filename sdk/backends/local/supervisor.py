@@ -26,7 +26,7 @@ from ...records import summaries
 from ...records.events import Event, source_of
 from ...records.plans import read_plan
 from ...records.recorder import Recorder, last_step, read_events
-from ...records.restarts import EndedAttempt, decide
+from ...records.restarts import Decision, EndedAttempt, decide
 from ...spec import cluster
 from ...spec.layout import RunPaths
 from ...spec.plan import Plan
@@ -154,20 +154,29 @@ def _collect_signals() -> list[int]:
 
 
 def _attempts(
-    plan: Plan, gang: Callable[[int], LocalGang], conditions: StopConditions, clock: Clock, *, first: int
+    plan: Plan,
+    gang: Callable[[int, Callable[[EndedAttempt], Decision]], LocalGang],
+    conditions: StopConditions,
+    clock: Clock,
+    *,
+    first: int,
 ) -> Verdict:
     """Start attempts as long as the policy allows it, and return the verdict on the last one."""
     history: list[EndedAttempt] = []
-    policy = plan.job.retry
+
+    def decided(ended: EndedAttempt) -> Decision:
+        decision = decide([*history, ended], plan.job.retry, drill=bool(plan.drill))
+        if decision.restart:
+            history.append(ended)
+        return decision
+
     number = first - 1
     while True:
         number += 1
-        tasks = gang(number)
+        tasks = gang(number, decided)
         verdict = tasks.run()
-        history.append(
-            EndedAttempt(state=verdict.state, reason=verdict.reason, step=last_step(plan.paths, number, plan.tasks[0]))
-        )
-        decision = decide(history, policy, drill=bool(plan.drill))
+        step = last_step(plan.paths, number, plan.tasks[0])
+        decision = decided(EndedAttempt(state=verdict.state, reason=verdict.reason, step=step, task=verdict.alone))
         if not decision.restart:
             return verdict if not decision.why else _with_note(verdict, decision.why)
         failure = asdict(verdict.failure) if verdict.failure else None

@@ -13,7 +13,7 @@ from ...hardware import pricing
 from ...hardware.pricing import Price
 from ...records import spending
 from ...records.events import Event, continues
-from ...records.restarts import Decision, EndedAttempt, decide
+from ...records.restarts import Decision, EndedAttempt, decide, of_tasks
 from ...records.spending import Spent
 from ...spec.places import Place
 from ...spec.plan import Plan
@@ -128,7 +128,9 @@ def _history(ended: JobEnd) -> list[EndedAttempt]:
     found: list[EndedAttempt] = []
     for job in range(ended.first, ended.number + 1):
         *earlier, last = sorted(set(jobs.get(job, ()))) or [0]
-        found += [_ended(ended.events, attempt) for attempt in earlier]
+        for attempt in earlier:
+            found += [*of_tasks(ended.events, attempt), _ended(ended.events, attempt)]
+        found += of_tasks(ended.events, last)
         if job in ends:
             about = ends[job]
             end = EndedAttempt(state=State(str(about["state"])), reason=Reason(str(about["reason"])))

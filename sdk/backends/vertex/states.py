@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from ...process import exit_reasons
-from ...records.events import Event, error_of, first_failure, is_collateral, reason_of, since_resumed
+from ...records.events import Event, error_of, first_failure, is_collateral, reason_of, since_resumed, unsettled
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State, Status
 from ...text import compact_duration
 from . import diagnose, service
@@ -260,7 +260,7 @@ def _last_attempt(events: Sequence[Event]) -> tuple[int, list[Event]]:
     current, resumed = since_resumed(ordered)
     before = int(resumed.data["attempts"]) if resumed else 0
     attempt = max((event.attempt for event in current if event.attempt > before), default=0)
-    return attempt, [event for event in current if attempt and event.attempt == attempt]
+    return attempt, unsettled([event for event in current if attempt and event.attempt == attempt])
 
 
 def replica_names(tasks: Sequence[str]) -> dict[str, str]:

@@ -30,6 +30,7 @@ from ...process.template import Imports, top_modules
 from ...records import outputs
 from ...records.recorder import Recorder
 from ...records.sync.push import ContainerUploader
+from ...spec import cluster
 from ...spec.container import ContainerTerms
 from ...spec.layout import RunPaths
 from ...spec.payload import VERSION, Payload
@@ -39,10 +40,11 @@ from ...status import EXIT_INFRASTRUCTURE, State
 from ...storage import posix
 from ...storage.registry import open_store
 from .. import secret_values, task_main, unpack
-from . import identity, spare, tail
+from . import identity, records, spare, tail
 from .attempt import Container, ContainerAttempt
 from .attempts import AttemptEnd, Attempts, LeaveError, Membership
 from .task_process import TaskProcess
+from .task_restarts import TaskRestart
 
 _log = logs.logger("runtime")
 # For the last uploads of a container that nothing has asked to stop.
@@ -149,8 +151,9 @@ class Agent:
         self._redirected = start.start(os.environ, self._home)
         self._uploader.start()
         while True:
-            kept = self._tail(membership.attempt)
-            attempt = self._begun(membership, kept)
+            restarts = self._container.attempts.restarts_of_task(membership.attempt)
+            kept = self._tail(membership.attempt, continued=bool(restarts))
+            attempt = self._begun(membership, kept, restarts)
             error, end = None, None
             try:
                 env = self._environment(membership.attempt)
@@ -158,6 +161,8 @@ class Agent:
                 end = attempt.run(env, chosen, partial(self._start_spare, attempt, env))
             except PodliftError as failed:
                 error = failed
+            except LeaveError as left:
+                _log.info(str(left))
             tidy = partial(self._tidy, membership.attempt, attempt.recorder, kept)
             if end is None or not end.restart or self._container.process.stop_requested:
                 return self._leave(end, error, tidy)
@@ -175,20 +180,26 @@ class Agent:
 
     # --- The beginning of an attempt
 
-    def _tail(self, attempt: int) -> tail.TailUploader:
+    def _tail(self, attempt: int, *, continued: bool) -> tail.TailUploader:
         container = self._container
         key = RunPaths("").tail(attempt, container.task)
-        return tail.TailUploader(open_store(self._payload.bucket_url), key, container.clock, self._secrets)
+        store = open_store(self._payload.bucket_url)
+        return tail.TailUploader(store, key, container.clock, self._secrets, continued=continued)
 
-    def _begun(self, membership: Membership, kept: tail.TailUploader) -> ContainerAttempt:
+    def _begun(
+        self, membership: Membership, kept: tail.TailUploader, restarts: Sequence[TaskRestart]
+    ) -> ContainerAttempt:
         container, number = self._container, membership.attempt
         work = container.paths.work(number, container.task)
         for folder in (posixpath.dirname(work), self._scratch(number), container.paths.events):
             Path(folder).mkdir(parents=True, exist_ok=True)
         payload = replace(self._payload, attempt=number)
         posix.put_passing(container.paths.payload(number), payload.to_json().encode())
-        output = tail.CopiedOutput(kept.buffer.add, posixpath.dirname(work))
-        attempt = ContainerAttempt(container, payload, membership, output)
+        if restarts:
+            sources = (container.task, records.agent_of(container.task, payload.tasks))
+            records.copy_own(container.store, container.paths, number, sources)
+        output = partial(tail.CopiedOutput, kept.buffer.add, posixpath.dirname(work))
+        attempt = ContainerAttempt(container, payload, membership, output, restarts)
         if self._is_first:
             known = identity.addresses(os.environ, self._payload.tasks)
             attempt.recorder.record("attempt_started", addresses=known, job=membership.job)
@@ -295,6 +306,7 @@ def environment(own: Mapping[str, str], payload: Payload, task: str, scratch: st
     hosts = [address.rpartition(":")[0] for address in identity.addresses(own, payload.tasks).values()]
     no_proxy = [own.get("no_grpc_proxy", ""), "localhost", *hosts]
     found = {
+        **cluster.network(payload.tasks),
         **own,
         # A service may set these itself. Here all jobs of a run have the run's own directory.
         "AIP_MODEL_DIR": f"{bucket.model}/",

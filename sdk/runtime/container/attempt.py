@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,12 @@ from ...process import exit_reasons, spawn
 from ...process.exit_reasons import OutOfMemory
 from ...process.hang import Activity, HangDetector, blame
 from ...process.template import TaskStart
-from ...records.events import Event, error_of, first_failure, is_collateral, reason_of
+from ...records.events import TASK_RESTARTING, Event, error_of, first_failure, is_collateral, reason_of
 from ...records.recorder import Recorder, last_step, read_events, read_progress
 from ...spec import cluster
 from ...spec.container import ContainerTerms
 from ...spec.layout import RunPaths
-from ...spec.payload import Payload
+from ...spec.payload import TASK_RESTARTS, Payload
 from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import posix
 from ...storage.store import Store
@@ -33,6 +34,7 @@ from .attempts import AttemptEnd, Attempts, Membership
 from .spare import Spare
 from .tail import CopiedOutput
 from .task_process import TaskProcess
+from .task_restarts import TaskRestart
 
 _log = logs.logger("runtime")
 
@@ -62,27 +64,58 @@ class Container:
 
 
 class ContainerAttempt:
-    def __init__(self, container: Container, payload: Payload, membership: Membership, output: CopiedOutput) -> None:
-        self._container, self._payload, self._output = container, payload, output
+    """`output` makes the pipes of a process; `restarts` are those of the task alone in this attempt, in other containers."""
+
+    def __init__(
+        self,
+        container: Container,
+        payload: Payload,
+        membership: Membership,
+        output: Callable[[], CopiedOutput],
+        restarts: Sequence[TaskRestart] = (),
+    ) -> None:
+        self._container, self._payload = container, payload
+        self._new_output, self._output = output, output()
+        self._restarts = len(restarts)
         self._attempt, self._members = membership.attempt, frozenset(membership.members.values())
         self._is_first = container.task == payload.tasks[0]
         source = records.agent_of(container.task, payload.tasks)
-        self.recorder = Recorder(container.paths, source, membership.attempt, container.clock)
+        self.recorder = Recorder(container.paths, source, membership.attempt, container.clock, continued=bool(restarts))
         self._ended = threading.Event()
         self._gone = threading.Event()
         self._end: AttemptEnd | None = None
         self._stalled_since: float | None = None
+        if restarts:
+            message = f"The container of {container.task} was replaced."
+            failure = {"task": container.task, "message": message, "traceback": "", "log": ""}
+            found = {"reason": restarts[-1].reason.value, "failure": failure, "step": None}
+            self.recorder.record(TASK_RESTARTING, task=container.task, why=restarts[-1].why, delay_s=0.0, **found)
 
     # --- While the task runs
 
     def run(self, env: Mapping[str, str], spare: Spare | None, spare_wanted: Callable[[], None]) -> AttemptEnd:
         """Run the task, and return how the attempt ended; `spare_wanted` is called once a second while the task trains."""
+        threading.Thread(target=self._follow, name="podlift-follow", daemon=True).start()
+        while True:
+            if self._restarts:
+                env = {**env, TASK_RESTARTS: str(self._restarts)}
+            code = self._run_process(env, spare, spare_wanted)
+            end, spare = self._conclude(code), None
+            if end is not None:
+                return end
+            self._prepare_again(env)
+
+    def _run_process(self, env: Mapping[str, str], spare: Spare | None, spare_wanted: Callable[[], None]) -> int:
+        """Run a process of the task, and return its exit code."""
         container, process = self._container, self._container.process
+        self._gone.clear()
         why = process.start(self.start(env), spare)
         self._output.start()
         if why:
             _log.info(f"the task was not forked: {why}")
-        threading.Thread(target=self._follow, name="podlift-follow", daemon=True).start()
+        if self._end is not None:
+            # The attempt ended before there was a process to stop.
+            self._stop_task(self._end)
         detector = HangDetector(self._payload.limits.hang_s, self._activity, container.clock)
         in_step = container.task in cluster.in_step(self._payload.tasks)
         due = container.clock.monotonic()
@@ -96,7 +129,14 @@ class ContainerAttempt:
             container.clock.sleep(_POLL_S)
         self._gone.set()
         self._output.finish()
-        return self._conclude(code)
+        return code
+
+    def _prepare_again(self, env: Mapping[str, str]) -> None:
+        """Remove what a process has left, for the next one of this task."""
+        shutil.rmtree(self._container.paths.work(self._attempt, self._container.task), ignore_errors=True)
+        shutil.rmtree(env["TMPDIR"], ignore_errors=True)
+        Path(env["TMPDIR"]).mkdir(parents=True, exist_ok=True)
+        self._output = self._new_output()
 
     def start(self, env: Mapping[str, str]) -> TaskStart:
         """Return how the task is started."""
@@ -199,11 +239,14 @@ class ContainerAttempt:
 
     # --- Once the task has ended
 
-    def _conclude(self, code: int) -> AttemptEnd:
-        """Record how the task ended, and return how the attempt did; waits for that if another task decides it."""
+    def _conclude(self, code: int) -> AttemptEnd | None:
+        """Record how the task ended, and return how the attempt did; waits for that if another task decides it.
+
+        None if the attempt goes on: the task is restarted alone.
+        """
         container = self._container
         stopped = self._end is not None
-        failure = first_failure(read_events(container.paths, ("failed",)), self._attempt)
+        failure = first_failure(read_events(container.paths, ("failed", TASK_RESTARTING)), self._attempt)
         stop_requested = container.process.stop_requested
         reason = exit_codes.reason_of(code, stop_requested=stop_requested)
         if failure is not None and not stop_requested:
@@ -212,7 +255,13 @@ class ContainerAttempt:
         found = {"code": code, "reason": reason.value, "step": step}
         if code == 0 and not self._is_first:
             self._record_exit(found, collateral=stopped)
-        end = self._await_end(code, failure) or self._decide(code, reason, step, failure)
+        end = self._await_end(code, failure)
+        if end is None and code != 0 and container.attempts.is_alone:
+            if container.process.stop_requested:
+                return self._leaving()
+            if self._restarted_alone(code, reason, failure):
+                return self._end
+        end = end or self._decide(code, reason, step)
         self._end = end
         self._ended.set()
         own = end.nonce == container.attempts.nonce and not stopped
@@ -221,6 +270,27 @@ class ContainerAttempt:
         if end.nonce == container.attempts.nonce or (self._is_first and end.nonce not in self._members):
             self._record_end(end, failure if own else None, code if own else 0)
         return end
+
+    def _leaving(self) -> AttemptEnd:
+        """Return what a container does that is stopped while the others go on: it makes room for a new one of its task."""
+        task = self._container.task
+        why = f"The others go on without {task}, until a new container of it joins them."
+        return AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED, task=task, nonce="", restart=True, why=why)
+
+    def _restarted_alone(self, code: int, reason: Reason, failure: Event | None) -> bool:
+        """Return whether the task is restarted while the others go on; once it may start, or the attempt has ended."""
+        container, task = self._container, self._container.task
+        decision = container.attempts.restart_alone(self._attempt, reason)
+        if not decision.restart:
+            return False
+        found = {"code": code, "reason": reason.value, "step": None, "failure": self._own_failure(task, failure, code)}
+        self.recorder.record(TASK_RESTARTING, task=task, why=decision.why, delay_s=decision.delay_s, **found)
+        _log.info(f"{task} has ended ({reason.value}). {decision.why}")
+        self._restarts += 1
+        until = container.clock.monotonic() + decision.delay_s
+        while container.clock.monotonic() < until and not (self._ended.is_set() or container.process.stop_requested):
+            container.clock.sleep(_POLL_S)
+        return True
 
     def _record_exit(self, found: Mapping[str, object], *, collateral: bool) -> None:
         stop_requested = self._container.process.stop_requested
@@ -238,13 +308,16 @@ class ContainerAttempt:
     def _details(self, end: AttemptEnd, failure: Event | None, code: int) -> dict[str, str] | None:
         if end.failure is not None:
             return {"traceback": "", "log": "", **end.failure}
+        return self._own_failure(end.task, failure, code)
+
+    def _own_failure(self, task: str, failure: Event | None, code: int) -> dict[str, str] | None:
         if failure is not None:
-            message = f"{end.task} failed: {error_of(failure)}"
-            return {"task": end.task, "message": message, "traceback": str(failure.data["traceback"]), "log": ""}
+            message = f"{task} failed: {error_of(failure)}"
+            return {"task": task, "message": message, "traceback": str(failure.data["traceback"]), "log": ""}
         if code in (0, EXIT_CHECKPOINTED):
             return None
         _, text = exit_reasons.describe(code, OutOfMemory.UNKNOWN)
-        return {"task": end.task, "message": f"{end.task} {text}", "traceback": "", "log": ""}
+        return {"task": task, "message": f"{task} {text}", "traceback": "", "log": ""}
 
     def _await_end(self, code: int, failure: Event | None) -> AttemptEnd | None:
         """Wait for the end of the attempt where another container decides about it, or is expected to do so."""
@@ -268,7 +341,7 @@ class ContainerAttempt:
         done = any(event.source == first for event in records.read(self._container.store, ("done",), [self._attempt]))
         return max(_ECHO_S, self._payload.limits.exit_wait_s) if done else _ECHO_S
 
-    def _decide(self, code: int, reason: Reason, step: int | None, failure: Event | None) -> AttemptEnd:
+    def _decide(self, code: int, reason: Reason, step: int | None) -> AttemptEnd:
         container = self._container
         if code == 0 and not self._is_first:
             # This container is stopped, and its task is done: whether the run has succeeded is not known here.

@@ -7,6 +7,7 @@ on is therefore in objects that are created only if absent:
 - `membership`: the attempt, with one container of each task. The first task's container creates it.
 - `end`: how the attempt ended, and whether another one follows. Any container creates it that sees the end: one whose task
   ended, or a new one whose predecessor is a member. All others only read it, so that no two can disagree.
+- `restarts`: the tasks that were restarted alone, while the attempt went on (`task_restarts.py`).
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ import json
 import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, CorruptRunError, MissingError, StoreError
 from ...logs import logger
 from ...records import cancels
 from ...records.restarts import Decision, EndedAttempt, decide
+from ...spec import cluster
 from ...spec.layout import RunPaths
 from ...spec.policies import Retry
 from ...spec.wire import decode
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage.store import Store, create
+from .task_restarts import TaskRestart, TaskRestarts
 
 _log = logger("runtime")
 
@@ -120,6 +123,11 @@ class Attempts:
         self._left = self._announced = 0
         self._ready: dict[str, ReadyContainer] = {}
         self._ends: dict[int, AttemptEnd] = {}
+        # Whether this container's task may be restarted while the others go on, and whether any task may.
+        self.is_alone = cluster.restarts_alone(task, tasks)
+        self._any_alone = any(cluster.restarts_alone(each, tasks) for each in tasks)
+        self._restarts = TaskRestarts(store)
+        self._heartbeat: str | None = None
 
     # --- The beginning of an attempt
 
@@ -137,10 +145,14 @@ class Attempts:
             if last is not None and last.members[self._task] == self.nonce and last.attempt > self._left:
                 self._left = last.attempt
                 return last
-            number = len(self._memberships) + 1
-            self._announce(number)
-            if last is not None and last.members[self._task] != self.nonce:
-                self._end_of_predecessor(last)
+            number, replaced = len(self._memberships) + 1, last is not None and last.members[self._task] != self.nonce
+            if last is not None and replaced and self.is_alone and self.end_of(last.attempt) is None:
+                if self._first_task_reports() and not self.is_cancelled() and self._takes_over(last):
+                    continue
+            else:
+                self._announce(number)
+                if last is not None and replaced:
+                    self._end_of_predecessor(last)
             if self.is_cancelled():
                 # Also if no client watches the run: a job may start after the process that created it has ended.
                 raise LeaveError("the run was cancelled: its program is not started", EXIT_CANCELLED)
@@ -166,6 +178,9 @@ class Attempts:
             return None
         if last.job > self._job:
             raise LeaveError("a later job of this run has begun")
+        for each in self.restarts_of_task(last.attempt):
+            members, times = {**last.members, each.task: each.nonce}, {**last.times, each.task: each.time}
+            last = replace(last, members=members, times=times)
         return last
 
     def _announce(self, number: int) -> None:
@@ -173,6 +188,26 @@ class Attempts:
             data = {"task": self._task, "job": self._job, "nonce": self.nonce, "time": self._started}
             create(self._store, _KEYS.ready(number, self._task, self.nonce), json.dumps(data).encode())
             self._announced = number
+
+    def _first_task_reports(self) -> bool:
+        """True once the first task's container has sent a heartbeat since this one looked first.
+
+        If all containers of a job are replaced at the same time, that is one preemption, and the attempt ends.
+        """
+        try:
+            generation = self._store.stat(_KEYS.heartbeat).generation
+        except MissingError:
+            generation = ""
+        if self._heartbeat is None:
+            self._heartbeat = generation
+        return generation != self._heartbeat
+
+    def _takes_over(self, last: Membership) -> bool:
+        """Join a running attempt in the place of a container of this task that is gone, if the budgets allow it."""
+        if self.restart_alone(last.attempt, Reason.PREEMPTED).restart:
+            return True
+        self._end_of_predecessor(last)
+        return False
 
     def _end_of_predecessor(self, last: Membership) -> None:
         """End an attempt to which another container of this task belongs; one of them was replaced."""
@@ -257,8 +292,9 @@ class Attempts:
         state = State.SUCCEEDED if reason is Reason.DONE else State.FAILED
         decision = Decision(restart=False)
         if state is State.FAILED and not cancelled:
-            history = [*self._history(attempt), EndedAttempt(state=state, reason=reason, step=step)]
-            decision = decide(history, self._retry, drill=self._drill)
+            earlier = [*self._history(attempt), *self._ends_of_tasks(attempt)]
+            ended = EndedAttempt(state=state, reason=reason, step=step)
+            decision = decide([*earlier, ended], self._retry, drill=self._drill)
         end = AttemptEnd(
             state=state,
             reason=reason,
@@ -285,10 +321,37 @@ class Attempts:
         """Return the ends of the earlier attempts, in all jobs since the last resume by a user."""
         jobs = range(self._resumes_by_users + 1, self._job + 1)
         earlier = [each.attempt for each in self._memberships if each.job in jobs and each.attempt < attempt]
-        ends = [self.end_of(number) for number in earlier]
         # An attempt without an end was on machines that are gone.
         lost = EndedAttempt(state=State.FAILED, reason=Reason.PREEMPTED)
-        return [lost if end is None else end.ended for end in ends]
+        found: list[EndedAttempt] = []
+        for number in earlier:
+            end = self.end_of(number)
+            found += [*self._ends_of_tasks(number), lost if end is None else end.ended]
+        return found
+
+    # --- Tasks that are restarted alone
+
+    def restart_alone(self, attempt: int, reason: Reason) -> Decision:
+        """Decide whether this container's task is restarted while the others go on, and record it if it is.
+
+        Raises:
+            LeaveError: a newer container runs the task.
+        """
+        if any(each.time > self._started for each in self.restarts_of_task(attempt)):
+            raise LeaveError("this container was replaced by a newer one")
+        earlier, ended = self._history(attempt), EndedAttempt(state=State.FAILED, reason=reason, task=self._task)
+
+        def by(history: list[EndedAttempt]) -> Decision:
+            return decide([*earlier, *history], self._retry, drill=self._drill)
+
+        return self._restarts.decide(attempt, ended, by, nonce=self.nonce, time=self._started)
+
+    def restarts_of_task(self, attempt: int) -> list[TaskRestart]:
+        """Return the restarts of this container's task alone in an attempt, in their order."""
+        return [each for each in self._restarts.of(attempt) if each.task == self._task] if self.is_alone else []
+
+    def _ends_of_tasks(self, attempt: int) -> list[EndedAttempt]:
+        return [each.ended for each in self._restarts.of(attempt)] if self._any_alone else []
 
     # --- Tasks that hang
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 from ...errors import StoreError
@@ -11,6 +12,7 @@ from ...records.events import Event, parse
 from ...records.sync.index import SYNC_RETRY
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
+from ...storage import posix
 from ...storage.gcs.store import GcsStore
 from ...storage.store import Store
 
@@ -48,6 +50,14 @@ def finished_tasks(payload: Payload) -> set[str]:
     except StoreError as error:
         _log.info(f"cannot read whether the other tasks are done: {error}")
     return found
+
+
+def copy_own(store: Store, paths: RunPaths, attempt: int, sources: Sequence[str]) -> None:
+    """Copy the records that another container has written for the same task and attempt, so that they are continued."""
+    for name in _names(store, attempt):
+        if name.split(".")[1] in sources:
+            with suppress(FileExistsError):
+                posix.put_copy(f"{paths.events}/{name}", bytes(store.get(f"{_KEYS.events}/{name}")))
 
 
 def _names(store: Store, attempt: int) -> Iterator[str]:

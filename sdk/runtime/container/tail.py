@@ -36,10 +36,10 @@ _DRAIN_S = 5.0
 class TailBuffer:
     """The output that is not uploaded yet, of which only the last `TAIL_BYTES` are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, begin: int = 0) -> None:
         self._lock = threading.Lock()
         self._chunks: deque[bytes] = deque()
-        self._begin = self._end = 0  # positions of the kept bytes in the whole output
+        self._begin = self._end = begin  # positions of the kept bytes in the whole output
         self._dropped = 0
 
     def add(self, data: bytes) -> None:
@@ -67,10 +67,15 @@ class TailBuffer:
 
 
 class TailUploader:
-    """Uploads the tail of one task of one attempt, without `secrets`, which are words of `secret_values`."""
+    """Uploads the tail of one task of one attempt, without `secrets`, which are words of `secret_values`.
 
-    def __init__(self, store: Store, key: str, clock: Clock, secrets: Sequence[str]) -> None:
-        self.buffer = TailBuffer()
+    `continued`: another container has uploaded the output of an earlier process of this task and attempt.
+    """
+
+    def __init__(
+        self, store: Store, key: str, clock: Clock, secrets: Sequence[str], *, continued: bool = False
+    ) -> None:
+        self.buffer = TailBuffer(end_of_parts(store, key) if continued else 0)
         self._store, self._key, self._clock = store, key, clock
         # As the program prints them: they need not be UTF-8.
         self._secrets = [os.fsencode(word) for word in secrets]
@@ -130,6 +135,12 @@ class TailUploader:
             self._parts.popleft()
 
 
+def end_of_parts(store: Store, key: str) -> int:
+    """Return how many bytes the parts of an output cover, the removed ones included; each begins at its name's number."""
+    ends = [int(stat.key.rpartition("/")[2].partition(".")[0]) + stat.size for stat in store.list(f"{key}/")]
+    return max(ends, default=0)
+
+
 def _end_of_lines(data: bytes) -> int:
     """Return the length of all complete lines."""
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
@@ -160,6 +171,9 @@ class CopiedOutput:
         self.paths: list[str] = []  # for the task's stdout and stderr
         for target, name in ((1, "stdout"), (2, "stderr")):
             path = os.path.join(folder, name)
+            # That of an earlier process of this attempt.
+            with suppress(FileNotFoundError):
+                os.unlink(path)
             os.mkfifo(path, 0o600)
             self.paths.append(path)
             source = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -7,9 +7,11 @@ import time
 from typing import Any
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, PROGRAMS
 
 import sdk
+from sdk.records.recorder import read_events
+from sdk.testing import tasks
 
 # As tf.distribute's guide has it: servers and workers serve until somebody stops them, the chief coordinates.
 COORDINATED = """
@@ -199,3 +201,25 @@ def test_the_context_gives_the_strategy_of_the_cluster_and_its_state_is_saved(wr
     assert run.result().metrics["sum"] == 16.0
     assert status.saved_step == 4
     assert "evaluating with _DefaultDistributionStrategy" in printed(run, "evaluator-0")
+
+
+@pytest.mark.full
+def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_and_no_step_is_missing(write: Any) -> None:
+    write("train.py", (PROGRAMS / "parameter_servers.py").read_text())
+    job = sdk.Job("train.py", resources=sdk.Resources(workers=3, ps=1), limits=sdk.Limits(timeout_s=LIMIT_S))
+    run = sdk.submit(job)
+    tasks.wait_for_step(run, 50)
+    started = next(event for event in read_events(run.plan.paths, ("attempt_started",)))
+    tasks.kill(run, "worker-1")
+    status = run.wait(timeout_s=LIMIT_S)
+    assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.SUCCEEDED, 1, {"worker-1": 1}), (
+        run.why()
+    )
+    metrics = run.result().metrics
+    assert metrics["missing"] == 0 and metrics["loss"] < metrics["first"] / 10
+    assert "by 3 processes" in printed(run, "chief-0")
+    assert printed(run, "worker-1").count("begins worker-1") == 2
+    for task in ("chief-0", "worker-0", "ps-0"):
+        assert printed(run, task).count(f"begins {task}") == 1, "it was restarted"
+    exited = {event.data["task"] for event in read_events(run.plan.paths, ("exited",))}
+    assert set(started.data["pids"]) == exited, "each task ended with the run"

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support import LIMIT_S, until
+from support import LIMIT_S, full_only, until
 
 import sdk
 from sdk.backends.vertex import logs
@@ -121,6 +121,52 @@ def test_a_machine_that_is_replaced_joins_the_containers_that_stay(podlift_verte
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
     assert (counters(podlift_vertex)["restarts"], counters(podlift_vertex)["retries"]) == ({}, 0)
+
+
+# The chief takes steps until the worker has begun again. The containers of the emulator share this machine's /tmp.
+SERVED = """
+import os, pathlib, threading, time, sdk
+ctx = sdk.context()
+back = pathlib.Path(f"/tmp/{os.environ['CLOUD_ML_JOB_ID']}.back")
+print("begins", ctx.task, flush=True)
+if ctx.task == "worker-0" and "PODLIFT_TASK_RESTARTS" in os.environ:
+    back.write_text("")
+if ctx.task != "chief-0":
+    threading.Event().wait()
+step = 0
+while not back.exists():
+    step += 1
+    ctx.report({}, step=step)
+    time.sleep(0.02)
+back.unlink()
+"""
+
+
+@pytest.mark.parametrize("replaced", [False, full_only(True)], ids=["killed", "replaced"])
+def test_a_lost_worker_of_parameter_servers_is_restarted_alone_and_the_counters_of_vertex_ai_stay_at_zero(
+    podlift_vertex: Cloud, write, replaced: bool
+) -> None:
+    write("train.py", SERVED)
+    job = sdk.Job("train.py", resources=sdk.Resources(workers=2, ps=1), retry=sdk.Retry(infrastructure=1))
+    run = sdk.submit(job, backend=podlift_vertex.backend())
+    trains(run, 1)
+    worker = process_of(run, "worker-0", 1)
+    if replaced:
+        jobs = podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)
+        assert podlift_vertex.preempt(next(iter(jobs)).name, "workerpool1-0")
+    else:
+        worker.kill()
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.SUCCEEDED, 1, {"worker-0": 1}), (
+        run.why()
+    )
+    why = " ".join(run.why().split())
+    assert f"Restarting worker-0 alone after {'a preemption' if replaced else 'an infrastructure failure'}" in why
+    for task, lives in {"chief-0": 1, "ps-0": 1, "worker-0": 2}.items():
+        texts = [line.text for line in run.logs(task=task)]
+        assert texts.count(f"begins {task}") == lives, texts
+    found = counters(podlift_vertex)
+    assert (found["restarts"], found["retries"], found["internal"]) == ({}, 0, 0)
 
 
 HANGS = """

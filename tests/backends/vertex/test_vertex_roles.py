@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+import psutil
 import pytest
 from support import LONG_LIMIT_S as LIMIT_S
+from support import PROGRAMS, until
 
 import sdk
 from sdk.testing.vertex import Cloud
@@ -86,3 +89,25 @@ def test_parameter_servers_hold_the_weights(write: Any, podlift_vertex: Cloud) -
     run = succeeded(sdk.submit(job, backend=podlift_vertex.backend()))
     assert run.result().metrics == {"sum": 16.0}
     assert "the weights are on /job:ps/replica:0/task:0" in printed(run, "chief-0")
+
+
+@pytest.mark.full
+def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_in_its_container(
+    write: Any, podlift_vertex: Cloud
+) -> None:
+    write("train.py", (PROGRAMS / "parameter_servers.py").read_text())
+    job = sdk.Job("train.py", resources=sdk.Resources(workers=3, ps=1), limits=sdk.Limits(timeout_s=LIMIT_S))
+    run = sdk.submit(job, backend=podlift_vertex.backend())
+    until(lambda: run.last_metrics() or run.status().state.terminal, run.why)
+    payload = f"/runs/{run.id}/attempts/0001/payload.json"
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            words = process.cmdline()
+            if len(words) > 1 and words[-1] == "worker-1" and words[-2].endswith(payload):
+                process.kill()
+    succeeded(run)
+    status = run.status()
+    assert (status.attempts, status.restarted_alone) == (1, {"worker-1": 1})
+    metrics = run.result().metrics
+    assert metrics["missing"] == 0 and metrics["loss"] < metrics["first"] / 10
+    assert "by 3 processes" in printed(run, "chief-0")

@@ -1,0 +1,73 @@
+"""The tasks that were restarted alone within an attempt, one numbered object each.
+
+A number belongs to the container that creates its object first. Any other one reads it, and decides again with a smaller
+budget, so that tasks that fail at the same time never restart more often together than the budgets allow.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+from ...records.restarts import Decision, EndedAttempt
+from ...spec.layout import RunPaths
+from ...spec.wire import decode
+from ...status import Reason, State
+from ...storage.store import Store, create
+
+_KEYS = RunPaths("")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRestart:
+    """A task that is restarted alone, in the container that runs it from then on."""
+
+    task: str
+    nonce: str  # of the container
+    time: float  # unix time of its start
+    reason: Reason
+    why: str = ""  # one sentence about the decision
+    id: str = field(default_factory=lambda: secrets.token_hex(8))  # tells a repeated request from another container's
+
+    @property
+    def ended(self) -> EndedAttempt:
+        return EndedAttempt(state=State.FAILED, reason=self.reason, task=self.task)
+
+
+class TaskRestarts:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, TaskRestart] = {}
+
+    def of(self, attempt: int) -> list[TaskRestart]:
+        """Return the restarts of an attempt, in their order."""
+        found = []
+        for stat in self._store.list(f"{_KEYS.restarts(attempt)}/"):
+            # They never change.
+            if stat.key not in self._known:
+                data = json.loads(bytes(self._store.get(stat.key)))
+                self._known[stat.key] = decode(TaskRestart, {**data, "reason": Reason(data["reason"])})
+            found.append(self._known[stat.key])
+        return found
+
+    def decide(
+        self,
+        attempt: int,
+        ended: EndedAttempt,
+        by: Callable[[list[EndedAttempt]], Decision],
+        *,
+        nonce: str,
+        time: float,
+    ) -> Decision:
+        """Return the decision of `by` about a task that has ended; it is recorded if the task is restarted."""
+        while True:
+            before = self.of(attempt)
+            decision = by([*(each.ended for each in before), ended])
+            if not decision.restart:
+                return decision
+            own = TaskRestart(task=ended.task, nonce=nonce, time=time, reason=ended.reason, why=decision.why)
+            create(self._store, _KEYS.restart(attempt, len(before) + 1), json.dumps(asdict(own)).encode())
+            if self.of(attempt)[len(before)] == own:
+                return decision

@@ -1,0 +1,143 @@
+"""What containers agree on when a task is restarted alone: the budgets, who runs the task, and that the others go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import FakeClock
+
+from sdk.errors import AlreadyExistsError, MissingError, StoreError
+from sdk.runtime.container.attempts import Attempts, LeaveError
+from sdk.spec.layout import RunPaths
+from sdk.spec.policies import Retry
+from sdk.status import Reason
+from sdk.storage.posix_store import PosixStore
+
+TASKS = ("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0")
+KEYS = RunPaths("")
+
+
+class Job:
+    """The containers of a job with parameter servers, in its first attempt."""
+
+    def __init__(self, store: PosixStore, **retry: int | None) -> None:
+        self.store, self.clock = store, FakeClock()
+        self.retry = Retry(**{"infrastructure": 2, **retry})
+        self.containers = {task: self.container(task) for task in TASKS}
+        self.form()
+
+    def container(self, task: str, job: int = 1) -> Attempts:
+        self.clock.time += 1
+        return Attempts(self.store, task, TASKS, job, self.clock, retry=self.retry)
+
+    def form(self) -> int:
+        """Form the next attempt and return its number."""
+        for task in reversed(TASKS[1:]):
+            with pytest.raises(StoreError):
+                self.containers[task].join(wait_s=0)
+        [attempt] = {self.containers[task].join(wait_s=0).attempt for task in TASKS}
+        return attempt
+
+    def beat(self) -> None:
+        """Let the first task's container send a heartbeat."""
+        try:
+            known = self.store.stat(KEYS.heartbeat).generation
+        except MissingError:
+            known = None
+        self.clock.time += 10
+        self.store.swap(KEYS.heartbeat, [f"{self.clock.time}".encode()], expected=known)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(PosixStore(str(tmp_path / "run")))
+
+
+def test_tasks_that_are_restarted_alone_and_attempts_share_the_budgets(job: Job) -> None:
+    first = job.containers["worker-0"].restart_alone(1, Reason.KILLED)
+    assert first.restart
+    assert first.why.startswith("Restarting worker-0 alone after an infrastructure failure (killed).")
+    assert "Restarts left after this one: 0." in job.containers["evaluator-0"].restart_alone(1, Reason.KILLED).why
+    assert not job.containers["worker-1"].restart_alone(1, Reason.KILLED).restart
+    # Preemptions have a budget of their own, and a parameter server ends the attempt as always.
+    assert job.containers["worker-1"].restart_alone(1, Reason.PREEMPTED).restart
+    end = job.containers["ps-0"].conclude(1, Reason.PREEMPTED, exit_code=134)
+    assert end.restart
+    assert job.form() == 2
+    assert not job.containers["worker-0"].restart_alone(2, Reason.KILLED).restart
+    end = job.containers["worker-0"].conclude(2, Reason.KILLED, exit_code=137)
+    assert (end.restart, end.why) == (
+        False,
+        "Not restarted: 2 of 2 restarts after an infrastructure failure are used up (retry_infrastructure).",
+    )
+
+
+def test_two_that_decide_at_the_same_time_do_not_both_take_the_last_restart(job: Job, monkeypatch) -> None:
+    faster, slower, put_new = job.containers["worker-1"], job.containers["worker-0"], job.store.put_new
+    job.containers["evaluator-0"].restart_alone(1, Reason.KILLED)
+
+    def interrupted(key: str, data: list[bytes]):
+        monkeypatch.undo()
+        assert faster.restart_alone(1, Reason.KILLED).restart
+        return put_new(key, data)
+
+    monkeypatch.setattr(job.store, "put_new", interrupted)
+    assert not slower.restart_alone(1, Reason.KILLED).restart
+
+
+def test_a_decision_whose_answer_was_lost_is_one_restart(job: Job, monkeypatch) -> None:
+    put_new = job.store.put_new
+
+    def lose(key: str, data: list[bytes]):
+        put_new(key, data)
+        raise AlreadyExistsError(key)
+
+    monkeypatch.setattr(job.store, "put_new", lose)
+    assert job.containers["worker-0"].restart_alone(1, Reason.KILLED).restart
+    assert len(job.containers["worker-0"].restarts_of_task(1)) == 1
+
+
+def test_a_new_container_of_such_a_task_joins_the_attempt_that_goes_on(job: Job) -> None:
+    new = job.container("worker-0")
+    job.beat()
+    with pytest.raises(StoreError):
+        new.join(wait_s=0)
+    assert new.end_of(1) is None and not new.restarts_of_task(1), "all containers may be new"
+    job.beat()
+    joined = new.join(wait_s=0)
+    assert (joined.attempt, joined.members["worker-0"]) == (1, new.nonce)
+    [restart] = new.restarts_of_task(1)
+    assert restart.reason is Reason.PREEMPTED
+    # The old one, if it is still there, does not come back.
+    with pytest.raises(LeaveError, match="replaced by a newer one"):
+        job.containers["worker-0"].restart_alone(1, Reason.KILLED)
+    # The next attempt has the new container.
+    job.containers["ps-0"].conclude(1, Reason.KILLED, exit_code=137)
+    job.containers["worker-0"] = new
+    assert job.form() == 2
+
+
+def test_after_a_restart_of_the_whole_job_one_preemption_is_counted(job: Job) -> None:
+    job.beat()
+    new = {task: job.container(task) for task in TASKS}
+    for task in ("worker-0", "worker-1", "evaluator-0"):
+        with pytest.raises(StoreError):
+            new[task].join(wait_s=0)
+    with pytest.raises(StoreError):
+        new["chief-0"].join(wait_s=0)
+    end = new["worker-0"].end_of(1)
+    assert end is not None and (end.reason, end.task, end.restart) == (Reason.PREEMPTED, "chief-0", True)
+    job.containers = new
+    assert job.form() == 2
+    assert not list(job.store.list(f"{KEYS.restarts(1)}/"))
+
+
+def test_a_new_container_that_the_budget_does_not_allow_ends_the_run(tmp_path: Path) -> None:
+    job = Job(PosixStore(str(tmp_path / "run")), preemptions=0)
+    new = job.container("worker-1")
+    with pytest.raises(StoreError):
+        new.join(wait_s=0)
+    job.beat()
+    with pytest.raises(LeaveError, match=r"the run has ended \(preempted\)"):
+        new.join(wait_s=0)
