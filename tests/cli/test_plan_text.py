@@ -44,6 +44,7 @@ def test_no_warning_and_no_price_is_hidden(write) -> None:
         "start",
         "requires",
         "checkpoints",
+        "restarts",
     }
     assert {name for name, _ in hidden} <= {*unspent, "not passed", "left out"}
     assert {"price", "quota", "warning", "pool 0", "pool 1"} <= {name for name, _ in plan_text.short(made)}
@@ -54,6 +55,52 @@ def test_many_tasks_are_counted(write) -> None:
     assert dict(plan_text.short(sdk.plan("train.py", workers=9)))["tasks"] == (
         "9 x cpu: chief-0, worker-0, worker-1, worker-2 and 5 more, local"
     )
+
+
+BUDGETS = "after a failure of the infrastructure 3 times, after a preemption any number of times"
+LOST = "restarts all, from the last checkpoint: what is newer is lost"
+
+
+@pytest.mark.parametrize(
+    ("settings", "restarts", "alone"),
+    [
+        ({}, f"the task, from its last checkpoint; {BUDGETS}", []),
+        ({"workers": 2}, f"all tasks together, from the last checkpoint; {BUDGETS}", []),
+        (
+            {"workers": 3, "ps": 1},
+            f"a lost worker restarts alone, and the others go on; a lost chief or parameter server {LOST}; {BUDGETS}",
+            ["worker-0", "worker-1"],
+        ),
+        (
+            {"workers": 2, "ps": 1, "evaluator": True, "backend": sdk.Local(cluster="workers")},
+            f"a lost worker or evaluator restarts alone, and the others go on; a lost worker-0 or parameter server {LOST}; {BUDGETS}",
+            ["worker-1", "evaluator-0"],
+        ),
+        (
+            {
+                "workers": 2,
+                "evaluator": True,
+                "retry_preemptions": 0,
+                "retry_infrastructure": 0,
+                "retry_user_errors": 1,
+            },
+            "a lost evaluator restarts alone, and the others go on; a lost chief or worker "
+            f"{LOST}; after an error in the program 1 time",
+            ["evaluator-0"],
+        ),
+        (
+            {"retry_preemptions": 0, "retry_infrastructure": 0},
+            "none (retry_user_errors, retry_infrastructure, retry_preemptions)",
+            [],
+        ),
+    ],
+)
+def test_a_plan_says_what_restarts_and_how_often(write, settings, restarts: str, alone: list[str]) -> None:
+    write("train.py", "print(1)")
+    made = sdk.plan("train.py", **settings)
+    assert dict(plan_text.lines(made))["restarts"] == restarts
+    together = [task for task in made.tasks if task not in alone]
+    assert json.loads(made.to_json())["restarts"] == {"alone": alone, "together": together}
 
 
 @pytest.mark.parametrize("width", [None, 40, 80])
