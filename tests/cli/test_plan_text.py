@@ -73,7 +73,8 @@ LOST = "restarts all, from the last checkpoint: what is newer is lost"
         ),
         (
             {"workers": 2, "ps": 1, "evaluator": True, "backend": sdk.Local(cluster="workers")},
-            f"a lost worker or evaluator restarts alone, and the others go on; a lost worker-0 or parameter server {LOST}; {BUDGETS}",
+            "a lost worker or evaluator restarts alone, and the others go on; "
+            f"a lost worker-0 or parameter server {LOST}; {BUDGETS}",
             ["worker-1", "evaluator-0"],
         ),
         (
@@ -97,7 +98,7 @@ LOST = "restarts all, from the last checkpoint: what is newer is lost"
 )
 def test_a_plan_says_what_restarts_and_how_often(write, settings, restarts: str, alone: list[str]) -> None:
     write("train.py", "print(1)")
-    made = sdk.plan("train.py", **settings)
+    made = sdk.plan("train.py", **{"retry_preemptions": None, "retry_infrastructure": 3, **settings})
     assert dict(plan_text.lines(made))["restarts"] == restarts
     together = [task for task in made.tasks if task not in alone]
     assert json.loads(made.to_json())["restarts"] == {"alone": alone, "together": together}

@@ -79,7 +79,7 @@ class Training:
 @pytest.fixture
 def training(write: Any, tmp_path: Path) -> Any:
     def begin(**resources: Any) -> Training:
-        given = {"infrastructure": 2, **resources.pop("retry", {})}
+        given = {"infrastructure": 2, "preemptions": None, **resources.pop("retry", {})}
         return Training(write, tmp_path, retry=sdk.Retry(**given), **resources)
 
     return begin

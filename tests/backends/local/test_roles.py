@@ -206,7 +206,12 @@ def test_the_context_gives_the_strategy_of_the_cluster_and_its_state_is_saved(wr
 @pytest.mark.full
 def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_and_no_step_is_missing(write: Any) -> None:
     write("train.py", (PROGRAMS / "parameter_servers.py").read_text())
-    job = sdk.Job("train.py", resources=sdk.Resources(workers=3, ps=1), limits=sdk.Limits(timeout_s=LIMIT_S))
+    job = sdk.Job(
+        "train.py",
+        resources=sdk.Resources(workers=3, ps=1),
+        retry=sdk.Retry(infrastructure=1),
+        limits=sdk.Limits(timeout_s=LIMIT_S),
+    )
     run = sdk.submit(job)
     tasks.wait_for_step(run, 50)
     started = next(event for event in read_events(run.plan.paths, ("attempt_started",)))

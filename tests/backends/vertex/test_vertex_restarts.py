@@ -147,7 +147,9 @@ def test_a_lost_worker_of_parameter_servers_is_restarted_alone_and_the_counters_
     podlift_vertex: Cloud, write, replaced: bool
 ) -> None:
     write("train.py", SERVED)
-    job = sdk.Job("train.py", resources=sdk.Resources(workers=2, ps=1), retry=sdk.Retry(infrastructure=1))
+    job = sdk.Job(
+        "train.py", resources=sdk.Resources(workers=2, ps=1), retry=sdk.Retry(infrastructure=1, preemptions=None)
+    )
     run = sdk.submit(job, backend=podlift_vertex.backend())
     trains(run, 1)
     worker = process_of(run, "worker-0", 1)

@@ -96,7 +96,12 @@ def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_in_its
     write: Any, podlift_vertex: Cloud
 ) -> None:
     write("train.py", (PROGRAMS / "parameter_servers.py").read_text())
-    job = sdk.Job("train.py", resources=sdk.Resources(workers=3, ps=1), limits=sdk.Limits(timeout_s=LIMIT_S))
+    job = sdk.Job(
+        "train.py",
+        resources=sdk.Resources(workers=3, ps=1),
+        retry=sdk.Retry(infrastructure=1),
+        limits=sdk.Limits(timeout_s=LIMIT_S),
+    )
     run = sdk.submit(job, backend=podlift_vertex.backend())
     until(lambda: run.last_metrics() or run.status().state.terminal, run.why)
     payload = f"/runs/{run.id}/attempts/0001/payload.json"

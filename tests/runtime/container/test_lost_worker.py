@@ -37,7 +37,9 @@ class Served:
         write("train.py", PROGRAM)
         self.cloud, self.shared = cloud, tmp_path / "shared"
         self.shared.mkdir()
-        self.plan = cloud.plan("train.py", resources={"workers": 2, "ps": 1}, retry={"infrastructure": 2, **retry})
+        self.plan = cloud.plan(
+            "train.py", resources={"workers": 2, "ps": 1}, retry={"infrastructure": 2, "preemptions": None, **retry}
+        )
         self.words = cloud.order(self.plan)
         self.containers = {task: self.start(task) for task in self.plan.tasks}
 
@@ -120,11 +122,12 @@ def test_a_new_container_of_a_worker_joins_the_attempt_and_its_output_and_record
     assert {key for key in found.begun() if key[0] != "worker-0"} == {("chief-0", 1, 0), ("ps-0", 1, 0)}
     assert {task: found.begun()[task, 1, 0] for task in found.plan.tasks} == before
     restarted = found.cloud.events(found.plan, "task_restarting")
-    assert [event.data["reason"] for event in restarted] == ["preempted", "preempted"]
+    assert {event.data["reason"] for event in restarted} == {"preempted"}
     entered = [event.sequence for event in found.cloud.events(found.plan, "entry") if event.source == "worker-0"]
-    assert entered == [1, 2, 3]
-    parts = found.cloud.store(found.plan).list("attempts/0001/tails/worker-0.log/")
+    assert entered[:2] == [1, 2]
     store = found.cloud.store(found.plan)
+    parts = store.list("attempts/0001/tails/worker-0.log/")
+    assert len(list(store.list("attempts/0001/restarts/"))) == 2
     output = b"".join(bytes(store.get(part.key)) for part in parts).decode()
     begun = [line[-1] for line in output.splitlines() if line.startswith("begins worker-0 1")]
     # What the one that was killed without a notice had not uploaded is lost.
