@@ -314,7 +314,7 @@ class LocalGang:
         return cluster.restarts_alone(task, self._plan.tasks)
 
     def _forget(self, task: str) -> int:
-        """End what is left of a task's process, remove its files, and return its exit code."""
+        """End the rest of a task's process, remove its files, and return its exit code."""
         process = self._tasks.pop(task)
         until = self._clock.monotonic() + _DECIDED_GRACE_S
         # It has recorded its failure, and may be about to exit.
