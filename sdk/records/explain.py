@@ -295,7 +295,6 @@ class _Story:
             yield "The program is running in every task. No training step has been reported yet (only `fit` reports steps)."
 
     def _restarted_alone(self) -> Iterator[str]:
-        """The tasks that were restarted while the others went on, and why each was at last."""
         for task, number in self._status.restarted_alone.items():
             last = next(e for e in reversed(self._events) if e.kind == TASK_RESTARTING and e.data["task"] == task)
             about = f"{task} was restarted alone {counted(number, 'time')}, last at {self._clock(last.time)}."

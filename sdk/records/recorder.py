@@ -28,10 +28,7 @@ _ENDS = ("failed", "final")
 
 
 class Recorder:
-    """Writes one source's records of one attempt, and numbers them. `reserve` takes records if the disk is full.
-
-    `continued`: an earlier process has written records of this source and attempt.
-    """
+    """Writes one source's records of one attempt, and numbers them. `reserve` takes records if the disk is full."""
 
     def __init__(
         self,
@@ -48,6 +45,7 @@ class Recorder:
         self._source = source
         self._attempt = attempt
         self._clock = clock
+        # An earlier process may have written records of this source and attempt.
         self._count = _last_number(paths, f"{attempt:04d}.{source}.") if continued else 0
         # Checkpoints are acknowledged from another thread.
         self._lock = threading.Lock()

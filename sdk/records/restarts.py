@@ -49,7 +49,7 @@ BUDGETS: dict[Reason, Budget | None] = {
 
 @dataclass(frozen=True, kw_only=True)
 class EndedAttempt:
-    """The end of one attempt, or of one task that can be restarted alone within an attempt."""
+    """The end of one attempt, or of one task that can be restarted alone within it."""
 
     state: State
     reason: Reason

@@ -47,13 +47,11 @@ def role_of(name: str) -> str:
 
 
 def restarts_alone(task: str, names: Sequence[str]) -> bool:
-    """True if a task of a cluster whose process dies is restarted alone, while the others go on.
-
-    It holds no state of the training: a worker of parameter servers, to which the first task connects again, or an
-    evaluator, which no other task knows. All others are restarted together, because their state must be of the same step.
-    """
+    """True if a task of a cluster whose process dies is restarted alone, while the others go on."""
     if task == names[0]:
         return False
+    # They hold no state of the training. The first task connects again to workers of parameter servers, and no task is
+    # connected to an evaluator. All others are restarted together, because their state must be of the same step.
     return role_of(task) == "evaluator" or (role_of(task) == "worker" and has_servers(names))
 
 

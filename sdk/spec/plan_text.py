@@ -216,7 +216,6 @@ def _program(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _restarts(plan: Plan) -> str:
-    """Return what is restarted after a failure, and how often."""
     retry = plan.job.retry
     budgets = {
         "an error in the program": retry.user_errors,

@@ -59,8 +59,6 @@ _STACKS_S = 0.5
 
 
 class LocalGang:
-    """The tasks of one attempt. `alone` decides whether a task that has ended is restarted while the others go on."""
-
     def __init__(
         self,
         plan: Plan,
@@ -74,7 +72,7 @@ class LocalGang:
         clock: Clock,
     ) -> None:
         self._plan = plan
-        self._alone = alone
+        self._alone = alone  # decides whether a task that has ended is restarted while the others go on
         self._temporary = temporary
         self._interpreter = interpreter
         self._conditions = conditions
@@ -347,7 +345,6 @@ class LocalGang:
         self._unrecorded = []
 
     def _reap(self, *, may_restart: bool = False) -> None:
-        """Note which tasks have exited; `may_restart`: the exit of one that is restarted alone is recorded with its restart."""
         self._log_index.update()
         self._pauses.update()
         for name, process in self._tasks.items():
@@ -357,6 +354,7 @@ class LocalGang:
                 self._cpu_limits[name] = exit_reasons.cpu_limit(process.pid)
                 self._codes[name] = process.wait()
                 self._unrecorded.append(name)
+        # The exit of a task that is restarted alone is recorded with its restart.
         if not (may_restart and all(self._codes[name] and self._is_alone(name) for name in self._unrecorded)):
             self._record_exits()
 

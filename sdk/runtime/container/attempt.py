@@ -64,8 +64,6 @@ class Container:
 
 
 class ContainerAttempt:
-    """`output` makes the pipes of a process; `restarts` are those of the task alone in this attempt, in other containers."""
-
     def __init__(
         self,
         container: Container,
@@ -76,6 +74,7 @@ class ContainerAttempt:
     ) -> None:
         self._container, self._payload = container, payload
         self._new_output, self._output = output, output()
+        # Of the task alone, so far in other containers of it.
         self._restarts = len(restarts)
         self._attempt, self._members = membership.attempt, frozenset(membership.members.values())
         self._is_first = container.task == payload.tasks[0]
@@ -106,7 +105,6 @@ class ContainerAttempt:
             self._prepare_again(env)
 
     def _run_process(self, env: Mapping[str, str], spare: Spare | None, spare_wanted: Callable[[], None]) -> int:
-        """Run a process of the task, and return its exit code."""
         container, process = self._container, self._container.process
         self._gone.clear()
         why = process.start(self.start(env), spare)
@@ -132,7 +130,6 @@ class ContainerAttempt:
         return code
 
     def _prepare_again(self, env: Mapping[str, str]) -> None:
-        """Remove what a process has left, for the next one of this task."""
         shutil.rmtree(self._container.paths.work(self._attempt, self._container.task), ignore_errors=True)
         shutil.rmtree(env["TMPDIR"], ignore_errors=True)
         Path(env["TMPDIR"]).mkdir(parents=True, exist_ok=True)
@@ -240,10 +237,7 @@ class ContainerAttempt:
     # --- Once the task has ended
 
     def _conclude(self, code: int) -> AttemptEnd | None:
-        """Record how the task ended, and return how the attempt did; waits for that if another task decides it.
-
-        None if the attempt goes on: the task is restarted alone.
-        """
+        """Record how the task ended, and return how the attempt did, or None if the task is restarted alone."""
         container = self._container
         stopped = self._end is not None
         failure = first_failure(read_events(container.paths, ("failed", TASK_RESTARTING)), self._attempt)
@@ -272,13 +266,12 @@ class ContainerAttempt:
         return end
 
     def _leaving(self) -> AttemptEnd:
-        """Return what a container does that is stopped while the others go on: it makes room for a new one of its task."""
         task = self._container.task
         why = f"The others go on without {task}, until a new container of it joins them."
         return AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED, task=task, nonce="", restart=True, why=why)
 
     def _restarted_alone(self, code: int, reason: Reason, failure: Event | None) -> bool:
-        """Return whether the task is restarted while the others go on; once it may start, or the attempt has ended."""
+        """Return whether the task is restarted alone; once it may start, or the attempt has ended."""
         container, task = self._container, self._container.task
         decision = container.attempts.restart_alone(self._attempt, reason)
         if not decision.restart:

@@ -190,10 +190,7 @@ class Attempts:
             self._announced = number
 
     def _first_task_reports(self) -> bool:
-        """True once the first task's container has sent a heartbeat since this one looked first.
-
-        If all containers of a job are replaced at the same time, that is one preemption, and the attempt ends.
-        """
+        # If all containers of a job are replaced at the same time, that is one preemption, and the attempt ends.
         try:
             generation = self._store.stat(_KEYS.heartbeat).generation
         except MissingError:
@@ -203,7 +200,6 @@ class Attempts:
         return generation != self._heartbeat
 
     def _takes_over(self, last: Membership) -> bool:
-        """Join a running attempt in the place of a container of this task that is gone, if the budgets allow it."""
         if self.restart_alone(last.attempt, Reason.PREEMPTED).restart:
             return True
         self._end_of_predecessor(last)
@@ -332,11 +328,7 @@ class Attempts:
     # --- Tasks that are restarted alone
 
     def restart_alone(self, attempt: int, reason: Reason) -> Decision:
-        """Decide whether this container's task is restarted while the others go on, and record it if it is.
-
-        Raises:
-            LeaveError: a newer container runs the task.
-        """
+        """Decide whether this container's task is restarted alone; LeaveError if a newer container runs it."""
         if any(each.time > self._started for each in self.restarts_of_task(attempt)):
             raise LeaveError("this container was replaced by a newer one")
         earlier, ended = self._history(attempt), EndedAttempt(state=State.FAILED, reason=reason, task=self._task)

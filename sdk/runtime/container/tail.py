@@ -67,14 +67,12 @@ class TailBuffer:
 
 
 class TailUploader:
-    """Uploads the tail of one task of one attempt, without `secrets`, which are words of `secret_values`.
-
-    `continued`: another container has uploaded the output of an earlier process of this task and attempt.
-    """
+    """Uploads the tail of one task of one attempt, without `secrets`, which are words of `secret_values`."""
 
     def __init__(
         self, store: Store, key: str, clock: Clock, secrets: Sequence[str], *, continued: bool = False
     ) -> None:
+        # Another container may have uploaded output of the same task and attempt.
         self.buffer = TailBuffer(end_of_parts(store, key) if continued else 0)
         self._store, self._key, self._clock = store, key, clock
         # As the program prints them: they need not be UTF-8.

@@ -1,8 +1,4 @@
-"""The tasks that were restarted alone within an attempt, one numbered object each.
-
-A number belongs to the container that creates its object first. Any other one reads it, and decides again with a smaller
-budget, so that tasks that fail at the same time never restart more often together than the budgets allow.
-"""
+"""The tasks that were restarted alone within an attempt, one numbered object each."""
 
 from __future__ import annotations
 
@@ -22,10 +18,8 @@ _KEYS = RunPaths("")
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRestart:
-    """A task that is restarted alone, in the container that runs it from then on."""
-
     task: str
-    nonce: str  # of the container
+    nonce: str  # of the container that runs it from then on
     time: float  # unix time of its start
     reason: Reason
     why: str = ""  # one sentence about the decision
@@ -42,7 +36,6 @@ class TaskRestarts:
         self._known: dict[str, TaskRestart] = {}
 
     def of(self, attempt: int) -> list[TaskRestart]:
-        """Return the restarts of an attempt, in their order."""
         found = []
         for stat in self._store.list(f"{_KEYS.restarts(attempt)}/"):
             # They never change.
@@ -68,6 +61,7 @@ class TaskRestarts:
             if not decision.restart:
                 return decision
             own = TaskRestart(task=ended.task, nonce=nonce, time=time, reason=ended.reason, why=decision.why)
+            # Another container may be faster. Then this one decides again, and no budget is spent twice.
             create(self._store, _KEYS.restart(attempt, len(before) + 1), json.dumps(asdict(own)).encode())
             if self.of(attempt)[len(before)] == own:
                 return decision
