@@ -99,10 +99,9 @@ def read_status_records(paths: RunPaths) -> list[Event]:
 
 
 def _parsed(paths: RunPaths, names: Sequence[str], reserved: Mapping[str, bytes]) -> list[Event]:
+    folder = paths.events
     try:
-        return [
-            parse(name, reserved[name] if name in reserved else read_file(f"{paths.events}/{name}")) for name in names
-        ]
+        return [parse(name, reserved[name] if name in reserved else read_file(f"{folder}/{name}")) for name in names]
     except (ValueError, OSError, RecursionError) as error:
         raise CorruptRunError(f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed.") from None
 

@@ -44,7 +44,8 @@ class _Fixed:
         self._path = path
 
     def __get__(self, run: RunPaths, owner: type) -> str:
-        return posixpath.join(run.url, self._path)
+        # Not posixpath.join: a list of runs needs 100,000 of them.
+        return run.url + self._path if not run.url or run.url.endswith("/") else f"{run.url}/{self._path}"
 
 
 class _OfAttempt:

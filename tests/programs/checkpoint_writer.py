@@ -21,6 +21,8 @@ from sdk.storage.store import Store
 
 SIZES = {"dense/kernel": 90_000, "dense/bias": 3, "empty": 0, "embedding": 250_000}
 OBJECT_BYTES = 64 << 10
+# Made once: the first policy of a process imports what checks it, which takes a killed writer longer than some saves.
+_POLICY = Checkpoints(keep_last=2, best="loss", on_busy="block")
 
 
 def state(step: int) -> dict[str, bytes]:
@@ -49,8 +51,7 @@ def write(store: Store, attempt: int, acks: str, *, steps: int = 1_000_000) -> N
     opened = opening.open_first(store, attempt, f"writer {os.getpid()}", clock)
     start = opened.manifest.step if opened.manifest else 0
     info = TaskInfo(run_id="writer", attempt=attempt, task="chief-0", tasks=("chief-0",))
-    policy = Checkpoints(keep_last=2, best="loss", on_busy="block")
-    open_store = OpenStore(store=store, opening=opened, info=info, policy=policy)
+    open_store = OpenStore(store=store, opening=opened, info=info, policy=_POLICY)
     saver = AsyncSaver(open_store, SaveLimits(object_bytes=OBJECT_BYTES))
     handle = os.open(acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for step in range(start + 1, start + steps + 1):
