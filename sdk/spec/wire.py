@@ -73,7 +73,7 @@ def _items(origin: type, kinds: tuple[Any, ...], data: Any, where: str) -> Any:
     )
 
 
-def _values(read: _Reader, data: Any, where: str) -> dict[str, Any]:
+def _values(read: _Reader, data: Any, where: str) -> dict[str, object]:
     if not isinstance(data, dict):
         raise TypeError(f"{where} is {type(data).__name__}")
     return {name: read(item, f"{where}[{name!r}]") for name, item in data.items()}
