@@ -41,6 +41,8 @@ PROCESS = {
     "emulator/test_gcs_fixture.py",
     "emulator/test_gcs_server.py",
     "emulator/test_gcs_survival.py",
+    "emulator/scheduler/test_scheduler_gcloud.py",
+    "emulator/scheduler/test_scheduler_processes.py",
     "emulator/vertex/test_google_sdk.py",
     "emulator/vertex/test_installing.py",
     "emulator/vertex/test_replica_processes.py",

@@ -142,7 +142,7 @@ class GcsServer:
             self.start()
         self.ask("POST", "/_reset")
 
-    def ask(self, method: str, path: str, value: Any = None) -> Any:
+    def ask(self, method: str, path: str, value: Any = None, timeout_s: float = _ANSWER_S) -> Any:
         """Return the answer of the emulator's own endpoints; InputError if it rejects the request."""
         from ..errors import InputError
 
@@ -150,7 +150,7 @@ class GcsServer:
         request = urllib.request.Request(self.url + path, body, method=method)  # noqa: S310
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=_ANSWER_S) as response:
+            with opener.open(request, timeout=timeout_s) as response:
                 return json.loads(response.read())
         except urllib.error.HTTPError as error:
             with error:

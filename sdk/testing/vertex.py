@@ -171,8 +171,8 @@ class Cloud(GcsServer):
             seconds: how far.
             jobs: whether custom jobs grow older by that, so that their time limits run out.
         """
-        found = self.ask("POST", "/_clock", {"advance_s": seconds, "jobs": jobs})["attempts"]
-        return [Attempt(**{name: each[name] for name in Attempt._fields}) for each in found]
+        answer = self.ask("POST", "/_clock", {"advance_s": seconds, "jobs": jobs}, timeout_s=_STEP_S)
+        return [Attempt(**{name: each[name] for name in Attempt._fields}) for each in answer["attempts"]]
 
     def _inject(self, verb: str, job: str, replica: str) -> Any:
         answer = self.ask("POST", f"/_vertex/jobs/{job.rpartition('/')[2]}:{verb}", {"replica": replica})

@@ -261,9 +261,10 @@ class Lifecycle:
             self._stop(outcome=_EXPIRED_OUTCOME)
 
     def move(self, seconds: float) -> None:
-        """The clock was moved without the job, whose processes run in the time of the machine."""
-        due = None if self.status.due is None else self.status.due + seconds
-        self.status = replace(self.status, due=due, moved=self.status.moved + seconds)
+        """The clock was moved without the job, whose time limits hold for the time of the machine, in which it runs."""
+        self.status = replace(self.status, moved=self.status.moved + seconds)
+        if self.status.phase == "running":
+            self.status = replace(self.status, due=self._timeout_at())
 
     def emulator_error(self, why: str) -> None:
         """The emulator itself cannot continue with the job."""

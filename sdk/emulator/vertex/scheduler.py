@@ -234,7 +234,7 @@ class JobScheduler:
             return active is not None and replica in active.life.status.preempted
 
     def advance(self, seconds: float, jobs: bool) -> bool:
-        """Move the clock ahead; unless `jobs`, the time limits of jobs and all that they wait for move with it."""
+        """Move the clock ahead; unless `jobs`, their time limits and the moments of faults that meet them move with it."""
         with self.lock:
             if not self._clock.advance(seconds):
                 return False

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
-from support import LONG_LIMIT_S as LIMIT_S
-from support import REPO, full_only
+from gcloud_command import Gcloud, serving
+from support import full_only
 
 pytestmark = pytest.mark.skipif(
     shutil.which("gcloud") is None, reason="gcloud is not installed: https://cloud.google.com/sdk/docs/install"
@@ -34,51 +30,10 @@ JOBS = ("ai", "custom-jobs")
 FLAGS = "--worker-pool-spec=machine-type=n1-standard-4,replica-count=1"
 
 
-class Gcloud:
-    """`gcloud ... --region=us-central1` with an emulator's lines sourced, and the emulator's own answers."""
-
-    def __init__(self, folder: Path, lines: list[str]) -> None:
-        self._source = folder / "settings.sh"
-        self._source.write_text("".join(lines))
-        self.url = lines[0].strip().partition("=")[2]
-        own = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
-        self._env = own | {
-            "HOME": str(folder),
-            "CLOUDSDK_CONFIG": str(folder / "config"),
-            "CLOUDSDK_CORE_PROJECT": "podlift",
-            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
-            "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
-        }
-
-    def run(self, *words: str) -> tuple[int, str, str]:
-        command = ["sh", "-c", f'. {self._source}; exec gcloud "$@"', "sh", *words, "--region=us-central1"]
-        done = subprocess.run(command, env=self._env, capture_output=True, text=True, timeout=LIMIT_S)
-        return done.returncode, done.stdout, done.stderr
-
-    def value(self, *words: str) -> str:
-        code, out, err = self.run(*words)
-        assert code == 0, err
-        return out.strip()
-
-    def ask(self, method: str, path: str, body: object = None) -> dict:
-        answer = requests.request(method, f"{self.url}/{path}", json=body, timeout=LIMIT_S)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-
 @pytest.fixture(scope="module")
 def gcloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcloud]:
-    folder = tmp_path_factory.mktemp("gcloud")
-    words = [sys.executable, "-m", "sdk", "emulator", "--data", str(folder / "data")]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO) as emulator:
-        assert emulator.stdout and emulator.stderr
-        lines = [emulator.stdout.readline()]
-        while not lines[-1].endswith("api_transport='rest')\n"):
-            lines.append(emulator.stderr.readline())
-            assert lines[-1], f"the emulator has ended: {lines}"
-        yield Gcloud(folder, lines)
-        emulator.terminate()
-        emulator.communicate(timeout=LIMIT_S)
+    with serving(tmp_path_factory.mktemp("gcloud"), "--region=us-central1") as found:
+        yield found
 
 
 def test_jobs_are_created_listed_followed_described_and_cancelled(gcloud: Gcloud, tmp_path: Path) -> None:
