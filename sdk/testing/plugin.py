@@ -112,7 +112,8 @@ def podlift_vertex(podlift_vertex_server: Cloud, tmp_path: Path, monkeypatch: py
     Usage: `run = sdk.submit("train.py", workers=3, backend=podlift_vertex.backend()); run.result()`
 
     Jobs really run, as processes of this machine. It has `backend()`, `preempt(job)`, `faults(...)`, `requests()`,
-    `entries(job)`, `jobs()` and `scheduler()`, Google's own clients, and `advance(seconds)` for its clock. It is empty when the test begins, except for the bucket for runs.
+    `entries(job)`, `advance(seconds)` for its clock, and `jobs()` and `scheduler()`, Google's own clients. It is empty when the
+    test begins, except for the bucket for runs.
     """
     podlift_vertex_server.reset()
     podlift_vertex_server.make_bucket()
