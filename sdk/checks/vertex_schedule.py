@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from ..hardware import regions
 from ..spec.findings import Facts, Finding, error, warning
 from ..spec.job import Job
 from ..spec.policies import Vertex
@@ -18,7 +19,9 @@ _OF_COMPUTE_ENGINE = re.compile(r"[0-9]+-compute@developer\.gserviceaccount\.com
 _LONGEST_ROOT = 300
 
 
-def run(job: Job, target: Vertex, facts: Facts, *, root: str, webhooks: Sequence[str]) -> Iterator[Finding]:
+def run(
+    job: Job, target: Vertex, facts: Facts, *, root: str, location: str, webhooks: Sequence[str]
+) -> Iterator[Finding]:
     """Return what speaks against a schedule of a job.
 
     Args:
@@ -26,9 +29,15 @@ def run(job: Job, target: Vertex, facts: Facts, *, root: str, webhooks: Sequence
         target: where.
         facts: what is known of the image.
         root: where its records live.
+        location: where Cloud Scheduler is to keep it, "" for the region of the first place.
         webhooks: the variables with URLs that its notifications name.
     """
     yield from _account(target)
+    if location and not regions.is_region(location):
+        yield error(
+            f"location: Cloud Scheduler is in regions such as us-central1. Received: {location!r}. Nearest: "
+            f"{regions.meant(location)!r}"
+        )
     if job.copied:
         yield error(
             f"{joined(job.copied, 'and')}: a copied value (FromCaller(), --env NAME) comes from the machine that submits, and "

@@ -23,6 +23,11 @@ FILES = ":files"
 _OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 # The verbs whose first argument is a run.
 _OF_RUNS = {"status", "why", "logs", "wait", "cancel", "resume", "get", "checkpoints"}
+# Those whose first argument is a schedule.
+_OF_SCHEDULES = {
+    f"schedule {verb}"
+    for verb in ("create", "show", "history", "check", "pause", "resume", "run", "delete", "simulate")
+}
 _MOST_RUNS = 200
 # Between these, bash completes each part of a word alone.
 _BREAKS = ":="
@@ -71,6 +76,8 @@ def candidates(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         return [FILES]
     if verb in _OF_RUNS and not rest and not current.startswith("-"):
         return _runs(current, None, environ)
+    if verb in _OF_SCHEDULES and not rest and not current.startswith("-"):
+        return _schedules(current, None, environ)
     return _of_verb(verb, rest, current, environ)
 
 
@@ -89,6 +96,8 @@ def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str
     arguments = _arguments(rest, named)
     if verb in _OF_RUNS and not arguments:
         return _runs(current, _value_of("--root", rest), environ)
+    if verb in _OF_SCHEDULES and not arguments:
+        return _schedules(current, _value_of("--root", rest), environ)
     if verb == "diff":
         return _runs(current, _value_of("--root", rest), environ) or [FILES]
     return [FILES] if any(one.param_type_name == "argument" for one in _parameters(verb)) else []
@@ -162,6 +171,20 @@ def _runs(current: str, root: str | None, environ: Mapping[str, str]) -> list[st
         ]
     names = [name for _, name in sorted(found, reverse=True)]
     return _fitting([*names[:_MOST_RUNS], *(["latest"] if names else [])], current)
+
+
+def _schedules(current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
+    """Return the names of schedules in the local root, and of those in buckets that this machine has seen."""
+    from ..storage.cache import cache_folder, schedules
+
+    found = set[str]()
+    for folder, suffix in (
+        (_local_root(root, environ) / "schedules" / "specs", ".json"),
+        (schedules(cache_folder(environ)), ""),
+    ):
+        with suppress(OSError):
+            found |= {name.removesuffix(suffix) for name in os.listdir(folder) if name.endswith(suffix)}
+    return _fitting(sorted(name for name in found if not name.startswith(".")), current)
 
 
 def _tasks(rest: list[str], root: str | None, environ: Mapping[str, str]) -> list[str]:

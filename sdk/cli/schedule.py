@@ -20,7 +20,6 @@ from ..schedules import clock_changes, creation, handle
 from ..schedules.handle import Schedule
 from ..schedules.records import SKIPPED, TAKEN, WAITING, ScheduleSpec
 from ..schedules.server import Server
-from ..spec import plan_text
 from ..status import EXIT_DONE, EXIT_USER, State
 from ..text import joined
 from . import parameters as p
@@ -188,7 +187,7 @@ def show(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False)
     lines += [("fires", slot.isoformat()) for slot in each.next(5)]
     lines += [("last", f"{last.slot} {last.state} {last.reason}".rstrip()) for last in each.history(1)]
     answer("\n".join(f"{label:<10} {text}" for label, text in lines))
-    answer(plan_text.text(plan_text.short(each.plan)))
+    answer(schedule_text.plan_of(each.plan, each.trigger_lines()))
 
 
 @schedule.command(cls=VerbHelp)

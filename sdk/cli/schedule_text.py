@@ -14,6 +14,7 @@ from ..schedules.handle import Schedule
 from ..schedules.records import SlotRecord
 from ..schedules.triggered import ORPHAN, Seen
 from ..spec import plan_text
+from ..spec.plan import Plan
 from ..text import clipped, counted, duration
 from .output import answer, as_json, say
 
@@ -28,11 +29,7 @@ def show_prepared(made: Sequence[Prepared], *, json_output: bool) -> None:
         as_json([_prepared(each) for each in made])
         return
     for each in made:
-        lines = plan_text.short(each.plan)
-        if each.service is not None:
-            # The keeper of the firing does.
-            lines = [pair for pair in lines if pair[0] != "submitted by"]
-        answer(plan_text.text([*lines, *_trigger_lines(each)]))
+        answer(plan_of(each.plan, _trigger_lines(each)))
         for slot in _next(each):
             answer(f"fires      {slot}")
         if each.service is not None and each.trigger is not None:
@@ -41,6 +38,15 @@ def show_prepared(made: Sequence[Prepared], *, json_output: bool) -> None:
             answer(json.dumps(_clipped({"name": request.name, **request.settings}), indent=1))
         for sentence in each.warnings:
             say(f"podlift: {sentence}")
+
+
+def plan_of(plan: Plan, trigger: Sequence[tuple[str, str]]) -> str:
+    """Return the plan of firings, and what starts them."""
+    lines = plan_text.short(plan)
+    if trigger:
+        # The keeper of the firing does.
+        lines = [pair for pair in lines if pair[0] != "submitted by"]
+    return plan_text.text([*lines, *trigger])
 
 
 def _trigger_lines(made: Prepared) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from ..errors import InputError, Problems
 from ..planning import diff, remote
 from ..planning.pack import packaged
 from ..planning.prepare import make_plan, refuse_inside_task
-from ..planning.roots import configured_backend
+from ..planning.roots import configured_backend, in_bucket
 from ..planning.settings.merge import Destination
 from ..records.sync import push
 from ..spec.job import Job
@@ -213,6 +213,8 @@ class _Creation:
         if before is not None and not self._changes and not moved:
             return self._created(before, "unchanged")
         self._store()
+        if in_bucket(self._plan.root):
+            triggered.remember([self._spec.name])
         record = self._written(before)
         self._set_trigger(record)
         return self._created(record, "changed" if before else "created")

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..backends.triggers import Trigger
 from ..clock import Clock, SystemClock
-from ..errors import InputError, PodliftError, Problems
-from ..planning.roots import configured_roots, resolve_root
+from ..errors import PodliftError, Problems
+from ..planning.roots import configured_roots, in_bucket, resolve_root
 from ..planning.settings.merge import Destination
 from ..spec.job import Job
 from ..spec.plan import Plan
@@ -69,6 +69,14 @@ class Schedule:
             self._seen = (self._clock.monotonic(), found)
         return found
 
+    def trigger_lines(self) -> list[tuple[str, str]]:
+        """Return where its trigger is, who fires it with which rights, and the price, as (label, text)."""
+        record = self.record
+        service = triggered.service_of(record)
+        if service is None:
+            return []
+        return service.lines(triggered.draft(record.spec, self.plan, self._now(), schedule_id=record.id))
+
     def next(self, count: int = 5) -> list[datetime]:
         """Return the next slots; none while the schedule is paused, or has no trigger at its service."""
         record = self.record
@@ -85,7 +93,7 @@ class Schedule:
         """Stop firing; slots are recorded as skipped. A run that goes on continues."""
         record = self.record
         service = triggered.service_of(record)
-        if service is not None:
+        if service is not None and service.get(record.trigger, self._clock) is not None:
             service.pause(record.trigger, self._clock)
         self._book.change(self.name, paused=why)
         self._seen = (float("-inf"), None)
@@ -95,7 +103,10 @@ class Schedule:
         record = self.record
         service = triggered.service_of(record)
         if service is not None:
-            record = triggered.unpaused(record, service.get(record.trigger, self._clock))
+            found = service.get(record.trigger, self._clock)
+            if found is None:
+                raise triggered.missing(record, service)
+            record = triggered.unpaused(record, found)
         if record.paused:
             # The slots of the pause must not count as missed.
             Server(self.root, self._clock).record_passed(record)
@@ -115,9 +126,7 @@ class Schedule:
             return Server(self.root, self._clock).fire(self.name)
         found = service.get(record.trigger, self._clock)
         if found is None:
-            raise InputError(
-                f"{service.title} has no trigger for the schedule {self.name!r}. Next: podlift schedule create again."
-            )
+            raise triggered.missing(record, service)
         keeper, now = service.fire_now(found, self._clock), self._now()
         return SlotRecord(
             slot=now.astimezone(record.spec.slots.zone).isoformat(timespec="seconds"),
@@ -136,6 +145,7 @@ class Schedule:
         if service is not None:
             service.delete(record.trigger, self._clock)
         self._book.delete(record)
+        triggered.forget(self.name)
 
     def problems(self) -> list[str]:
         """Return a sentence for each reason for concern: overdue, failing, paused after failures, changed at its service."""
@@ -280,7 +290,9 @@ def schedule(
 
 def listed(root: str | Path | None = None, clock: Clock | None = None) -> list[Schedule]:
     """Return the schedules of a root, by default of all configured backends, by name."""
-    return [Schedule(name, root=each, clock=clock) for each in _roots(root) for name in Book(each).names()]
+    found = [Schedule(name, root=each, clock=clock) for each in _roots(root) for name in Book(each).names()]
+    triggered.remember(each.name for each in found if in_bucket(each.root))
+    return found
 
 
 def orphans(root: str | Path | None = None, clock: Clock | None = None) -> tuple[list[Trigger], list[str]]:

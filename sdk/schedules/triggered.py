@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from itertools import islice, pairwise
@@ -14,6 +16,7 @@ from ..clock import Clock
 from ..errors import InputError, UnavailableError
 from ..planning import diff
 from ..spec.plan import Plan
+from ..storage import cache
 from .records import Book, ScheduleRecord, ScheduleSpec
 from .slots import Cron, zone_data
 
@@ -152,6 +155,27 @@ def remove_orphan(root: str, name: str, clock: Clock) -> bool:
     return bool(found)
 
 
+def missing(record: ScheduleRecord, service: TriggerService) -> InputError:
+    return InputError(
+        f"{service.title} has no trigger for the schedule {record.spec.name!r}: someone has removed it. Next: podlift schedule "
+        "create again."
+    )
+
+
+def remember(names: Iterable[str]) -> None:
+    """Note the names of schedules in buckets for the completion of names, which asks no cloud."""
+    folder = cache.schedules(cache.cache_folder(os.environ))
+    with suppress(OSError, RuntimeError):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / name).touch()
+
+
+def forget(name: str) -> None:
+    with suppress(OSError, RuntimeError):
+        (cache.schedules(cache.cache_folder(os.environ)) / name).unlink()
+
+
 def check_owner(found: Trigger, root: str, schedule_id: str, service: TriggerService) -> None:
     """Raise InputError if a trigger of the wanted name belongs to something else."""
     if (found.root, found.id) == (root, schedule_id):
@@ -166,7 +190,6 @@ def check_owner(found: Trigger, root: str, schedule_id: str, service: TriggerSer
     )
 
 
-def unpaused(record: ScheduleRecord, found: Trigger | None) -> ScheduleRecord:
+def unpaused(record: ScheduleRecord, found: Trigger) -> ScheduleRecord:
     """Return the record with the reason why its slots of late did not fire."""
-    paused_there = found is not None and found.paused and not record.paused
-    return replace(record, paused="at the service") if paused_there else record
+    return replace(record, paused="at the service") if found.paused and not record.paused else record

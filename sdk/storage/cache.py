@@ -20,6 +20,11 @@ def environments(cache: Path) -> Path:
     return cache / "environments"
 
 
+def schedules(cache: Path) -> Path:
+    """Return the folder with an empty file for each schedule in a bucket that this machine has seen, for completion."""
+    return cache / "schedules"
+
+
 def bucket_folder(cache: Path, root: str) -> str:
     """Return this machine's folder for a root in a bucket: for its own runs, and for copies of others."""
     return str(cache / "gs" / root.partition("://")[2])

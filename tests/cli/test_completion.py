@@ -62,6 +62,20 @@ def test_verbs_are_completed(complete) -> None:
     assert complete("nothing", "") == []
 
 
+def test_schedules_are_completed_also_those_of_a_bucket_that_this_machine_has_seen(
+    complete, root: Path, tmp_path: Path
+) -> None:
+    (root / "schedules" / "specs").mkdir(parents=True)
+    (root / "schedules" / "specs" / "weekly.json").write_text("{}")
+    (tmp_path / "podlift" / "schedules").mkdir(parents=True)
+    (tmp_path / "podlift" / "schedules" / "daily").touch()
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert complete("schedule", "show", "", **cache) == ["daily", "weekly"]
+    assert complete("schedule", "history", "--limit", "3", "we", **cache) == ["weekly"]
+    assert complete("schedule", "create", "d", **cache) == ["daily"]
+    assert complete("schedule", "create", "daily", "", **cache) == [":files"]
+
+
 def test_runs_are_completed_newest_first(complete, runs: list[str], root: Path, tmp_path: Path) -> None:
     assert complete("status", "") == [*runs, "latest"]
     assert complete("status", "dig") == ["digits-cccccc", "digits-aaaaaa"]

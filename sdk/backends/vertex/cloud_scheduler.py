@@ -63,6 +63,7 @@ class CloudScheduler:
                 Vertex.of(plan.target),
                 plan.facts,
                 root=plan.root,
+                location=draft.location,
                 webhooks=scheduled_keeper.webhooks(draft),
             )
         )

@@ -225,6 +225,7 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
             {"keeper_service_account": "me@example.com"},
             "This is not a service account of a project. Received: 'me@example.com'",
         ),
+        ({"location": "europe"}, "location: Cloud Scheduler is in regions such as us-central1. Received: 'europe'"),
         ({"bucket": None}, "No bucket is configured for vertex"),
         ({"job": {"inputs": {"rows": "train.py"}}}, "inputs.rows"),
         (

@@ -299,3 +299,51 @@ def test_a_schedule_that_moves_to_another_location_leaves_no_job_behind(podlift_
     assert create(trigger="serve").record.trigger == ""
     moved = podlift_vertex.scheduler().list_jobs(parent=made.record.trigger.rpartition("/jobs/")[0], timeout=30)
     assert list(moved) == []
+
+
+def test_without_a_trigger_a_schedule_says_so_and_creating_it_again_mends_it(
+    podlift_vertex: Cloud, create: Create
+) -> None:
+    made = create()
+    each = Schedule("weekly", root=made.plan.root)
+    podlift_vertex.scheduler().delete_job(name=made.record.trigger, timeout=30)
+    for act in (each.run, each.resume):
+        with pytest.raises(InputError, match=r"Cloud Scheduler has no trigger for the schedule 'weekly'.+create again"):
+            act()
+    each.pause()
+    assert each.record.paused == "by hand"
+    each.delete()
+    assert not [name for name in objects(podlift_vertex) if "/schedules/specs/" in name]
+
+
+def test_a_job_that_cloud_scheduler_has_disabled_is_made_anew(podlift_vertex: Cloud, create: Create) -> None:
+    made = create()
+    podlift_vertex.faults({"api": "scheduler", "kind": "disable"})
+    podlift_vertex.advance(WEEK_S)
+    podlift_vertex.faults()
+    assert jobs(podlift_vertex)[0].state.name == "DISABLED"
+    each = Schedule("weekly", root=made.plan.root)
+    assert any("its state is DISABLED" in problem for problem in each.problems()) and each.next() == []
+    assert create().outcome == "changed"
+    assert jobs(podlift_vertex)[0].state.name == "ENABLED"
+
+
+def test_a_schedule_that_podlift_serves_starts_runs_on_vertex_ai(podlift_vertex: Cloud, create: Create) -> None:
+    made = create(trigger="serve")
+    assert jobs(podlift_vertex) == [] and made.record.trigger == ""
+    each = Schedule("weekly", root=made.plan.root)
+    record = each.run()
+    assert record.state == "RUNNING", record
+    run = sdk.attach(f"{made.plan.root}/runs/{record.run}")
+    run.wait(120)
+    assert each.history()[0].state == "SUCCEEDED"
+
+
+def test_names_of_schedules_in_a_bucket_are_kept_for_completion(
+    podlift_vertex: Cloud, create: Create, tmp_path: Path
+) -> None:
+    made = create()
+    folder = tmp_path / "cache" / "podlift" / "schedules"
+    assert [path.name for path in folder.iterdir()] == ["weekly"]
+    Schedule("weekly", root=made.plan.root).delete()
+    assert list(folder.iterdir()) == []
