@@ -10,22 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from . import backends, ids, launch
-from .errors import CorruptRunError, InputError, RunNotFoundError, nearest
+from .errors import InputError, nearest
 from .logs import logger
-from .packaging.paths import usable
-from .planning import references, remote
+from .planning import references
 from .planning.prepare import make_plan, refuse_inside_task, refuse_keywords
 from .planning.roots import configured_root, configured_roots, in_bucket
 from .planning.settings.merge import from_keywords
 from .records import summaries
-from .records.plans import read_plan
 from .records.sync.index import in_parallel
 from .run import Run, RunInfo
 from .spec.job import Job
 from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import State
-from .storage import posix
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -85,27 +82,7 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     """
     text = str(url_or_id)
     url = references.url_of(text, root, os.environ)
-    if in_bucket(url):
-        return Run(remote.attach(url, os.environ))
-    paths = RunPaths(url)
-    with usable("The run", text):
-        there = Path(url).is_dir()
-    if not there:
-        raise RunNotFoundError(f"No such run. Received: {text!r}. Looked at {url!r}. Next: podlift runs.")
-    try:
-        # A copied or differently mounted directory is read in place.
-        found = read_plan(paths, paths.root)
-    except OSError as error:
-        why = f"{error.strerror or error}: plan.json"
-        # `podlift get` names its folder after the run.
-        if isinstance(error, FileNotFoundError) and Path(url, posix.MARKER).is_file():
-            why = "it holds the outputs that podlift get copied. Next: name the root of the run (--root)"
-        raise CorruptRunError(f"{paths.url!r} is not a run of podlift: {why}.") from None
-    if found.run_id != paths.run_id:
-        raise CorruptRunError(
-            f"{paths.url!r} holds the run {found.run_id!r}: a run's directory must be named after the run."
-        )
-    return Run(found)
+    return Run(references.attached(url, text, os.environ))
 
 
 def runs(

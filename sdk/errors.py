@@ -125,6 +125,11 @@ class UnavailableError(PodliftError):
     """A service does not answer now, or has failed: the same request may succeed later. It never ends a wait."""
 
 
+def may_pass(error: PodliftError) -> bool:
+    """True if waiting may mend it: a service that does not answer, or a store that failed for no known reason."""
+    return isinstance(error, UnavailableError) or type(error) is StoreError
+
+
 class StoreUnavailableError(StoreError, UnavailableError):
     """A store does not answer now, or has failed; retries did not help."""
 

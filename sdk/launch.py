@@ -17,8 +17,6 @@ from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
 from .hardware import pricing
 from .packaging import bundle
 from .planning import remote
-from .planning.pack import bundle_of, packaged
-from .planning.prepare import make_plan
 from .planning.roots import asked_here
 from .planning.settings.merge import Destination, missing_variables
 from .records import spending
@@ -65,8 +63,11 @@ def _execute(made: Plan, exact: bool) -> Plan:
     backend = backends.load(made.backend)
     backend.check(backend.render(made))
     if exact:
-        bundle.write(bundle_of(made), Path(made.code.project), Path(made.bundle))
+        bundle.write(bundle.of(made), Path(made.code.project), Path(made.bundle))
     else:
+        # What only packages code is imported late: the container of a keeper executes plans without it.
+        from .planning.pack import packaged
+
         made = packaged(made)
     request = backend.render(made)
     # The plan makes the folder a run, and a run without a records folder counts as damaged: create that first.
@@ -171,7 +172,7 @@ def _without_code(plan: Plan) -> list[str]:
     bundle_exists = Path(plan.bundle).exists()
     try:
         # A missing or damaged bundle is made again if the project still has the same files.
-        bundle.write(bundle_of(plan), Path(plan.code.project), Path(plan.bundle))
+        bundle.write(bundle.of(plan), Path(plan.code.project), Path(plan.bundle))
     except (InputError, OSError):
         what = "is damaged" if bundle_exists else "was removed"
         return [
@@ -228,6 +229,9 @@ def _adopt(plan: Plan, resumes: int) -> None:
 
 def _current(plan: Plan) -> tuple[Plan, CodeDifference]:
     """Package the project's current code, and return the plan with it and the difference."""
+    from .planning.pack import packaged
+    from .planning.prepare import make_plan
+
     if plan.code.generated:
         written = ", ".join(plan.code.generated)
         raise InputError(

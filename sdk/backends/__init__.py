@@ -8,11 +8,14 @@ from typing import Any
 
 from ..errors import InputError, nearest
 from .base import Backend
+from .deliveries import Deliveries
 from .triggers import TriggerService
 
 _TABLE = {"local": ".local:LocalBackend", "vertex": ".vertex:VertexBackend"}
 # The service that starts schedules of a backend; others are started by `podlift schedule serve`.
 _TRIGGERS = {"vertex": ".vertex.cloud_scheduler:CloudScheduler"}
+# The same service, as the container of a keeper asks it.
+_DELIVERIES = {"vertex": ".vertex.deliveries:VertexDeliveries"}
 _registered: dict[str, Callable[[], Backend]] = {}
 _registered_triggers: dict[str, Callable[[], TriggerService]] = {}
 
@@ -55,6 +58,14 @@ def trigger_service(name: str) -> TriggerService | None:
         return None
     service: TriggerService = _imported(_TRIGGERS[name])()
     return service
+
+
+def deliveries(name: str) -> Deliveries | None:
+    """Return what starts the keepers of a backend; None where a server of this machine serves schedules."""
+    if name not in _DELIVERIES:
+        return None
+    found: Deliveries = _imported(_DELIVERIES[name])()
+    return found
 
 
 def _imported(path: str) -> Any:

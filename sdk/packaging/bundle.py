@@ -20,6 +20,7 @@ from .. import text
 from ..checks import Finding
 from ..errors import InputError
 from ..spec.code import PackedFile
+from ..spec.plan import Plan
 from ..storage import posix
 from ..storage.checksums import sha256
 from . import bundle_cache, never_packaged, tree
@@ -44,6 +45,10 @@ class Bundle:
     left_out: tuple[str, ...] = ()  # "path (reason)"
     generated: Mapping[str, str] = field(default_factory=dict)  # text of the files that podlift generates, by path
     notes: tuple[Finding, ...] = ()
+
+
+def of(plan: Plan) -> Bundle:
+    return Bundle(plan.code.digest, plan.code.files, generated=plan.code.generated)
 
 
 def build(

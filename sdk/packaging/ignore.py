@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING, Any
 
 from ..checks import Finding
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 # The later one wins.
 _FILES = (".gitignore", ".podliftignore")
@@ -56,7 +57,7 @@ class IgnoreRules:
     def of(exclude: Sequence[str], base: str) -> IgnoreRules:
         """Return the rules of the setting; its patterns are relative to the project, `base` in the bundle."""
         try:
-            spec = GitIgnoreSpec.from_lines(exclude)
+            spec = _parsed(exclude)
         except ValueError as error:
             raise InputError(f"exclude: {error} Expected patterns as in a .gitignore.") from None
         prefix = f"{base}/" if base else ""
@@ -83,6 +84,13 @@ class IgnoreRules:
         return None
 
 
+def _parsed(lines: Sequence[str]) -> GitIgnoreSpec:
+    # The container of a keeper executes plans without it.
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(lines)
+
+
 def _spec(path: Path, shown: str, notes: list[Finding]) -> GitIgnoreSpec:
     try:
         # A broken link has no rules. A pipe must not be opened: that would block.
@@ -99,8 +107,8 @@ def _spec(path: Path, shown: str, notes: list[Finding]) -> GitIgnoreSpec:
     good = []
     for number, line in enumerate(lines, 1):
         try:
-            GitIgnoreSpec.from_lines([line])
+            _parsed([line])
             good.append(line)
         except ValueError:
             notes.append(Finding("warning", f"{shown}:{number} is not a pattern, and excludes nothing: {line!r}."))
-    return GitIgnoreSpec.from_lines(good)
+    return _parsed(good)

@@ -14,6 +14,7 @@ import platform
 import tarfile
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,9 +23,12 @@ from ..errors import InputError
 from ..storage.checksums import sha256
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+_ABOUT = "about.json"
 _LOADER, _ENTRYPOINT = "storage/gcs/download.py", "runtime/container/entrypoint.py"
 # HTTP and fast checksums. Their own requirements are added.
 _WANTED = ("requests", "google-crc32c")
+# The keeper of a schedule computes slots. Who creates one has it installed.
+_OPTIONAL = ("cronsim",)
 _COMPILED = ("google-crc32c",)
 _MACHINE_CODE = (".so", ".pyd", ".dylib", ".dll")
 
@@ -37,6 +41,9 @@ class RuntimeFile:
 
 def runtime_archive(cache: Path) -> RuntimeFile:
     """Return the archive in the cache folder, which is made in a tenth of a second, once in a process for the same files."""
+    own = _own_archive()
+    if own is not None:
+        return RuntimeFile(digest=sha256(own), path=own)
     folder = cache / "runtime"
     digest = _made(folder, frozenset(_own_stats()))
     path = folder / f"{digest}.tar"
@@ -47,6 +54,13 @@ def runtime_archive(cache: Path) -> RuntimeFile:
     # Prune removes one that was not used for long.
     os.utime(path)
     return RuntimeFile(digest=digest, path=path)
+
+
+def _own_archive() -> Path | None:
+    """Return the archive that this process was started from, as a keeper is: the jobs that it creates start from it, too."""
+    unpacked = _PACKAGE.parents[1]
+    archive = unpacked.with_name(f"{unpacked.name}.tar")
+    return archive if archive.is_file() and (unpacked / _ABOUT).is_file() else None
 
 
 @lru_cache(maxsize=1)
@@ -82,7 +96,7 @@ def entrypoint_file() -> RuntimeFile:
 
 def _distributions() -> dict[str, importlib.metadata.Distribution]:
     """Return the distributions by name, with those that they require."""
-    # A keeper reads this file where they are missing.
+    # A keeper imports this file where they are missing.
     from packaging.requirements import Requirement
 
     from .audit.installed import Installed
@@ -95,6 +109,9 @@ def _distributions() -> dict[str, importlib.metadata.Distribution]:
             raise InputError(
                 f"A cloud run needs a copy of the package {name!r}, which is not installed here. Next: pip install {name}."
             ) from None
+    for name in _OPTIONAL:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.distribution(name)
     return found
 
 
@@ -114,7 +131,7 @@ def _own_files() -> Iterator[str]:
 
 
 def _members(distributions: dict[str, importlib.metadata.Distribution]) -> Iterator[tuple[str, bytes]]:
-    yield "about.json", json.dumps(_about(distributions), sort_keys=True).encode()
+    yield _ABOUT, json.dumps(_about(distributions), sort_keys=True).encode()
     for path in _own_files():
         yield f"podlift/sdk/{path}", (_PACKAGE / path).read_bytes()
     yield "podlift/podlift/__init__.py", (_PACKAGE / "published" / "podlift" / "__init__.py").read_bytes()

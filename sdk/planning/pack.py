@@ -140,17 +140,13 @@ def _own_folders(root: Path, home: Path, cache_folder: Path | None) -> dict[Path
     return {**own, **dict.fromkeys(folders, "the root of runs")}
 
 
-def bundle_of(plan: Plan) -> Bundle:
-    return Bundle(plan.code.digest, plan.code.files, generated=plan.code.generated)
-
-
 def packaged(plan: Plan) -> Plan:
     """Write the archive of a plan that was just made, and return the plan of its content.
 
     Files that changed meanwhile, as logs do, are packaged as they are now. A plan from a file is executed exactly instead:
     see `bundle.write`.
     """
-    before = bundle_of(plan)
+    before = bundle.of(plan)
     place = RootPaths(plan.local or plan.root).bundle
     entry = plan.code.program if plan.code.kind == "script" else ""
     made = bundle.take(before, Path(plan.code.project), place, entry=entry)

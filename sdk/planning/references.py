@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import ids
-from ..errors import InputError, PodliftError, RunNotFoundError, StoreError, nearest
+from ..errors import CorruptRunError, InputError, PodliftError, RunNotFoundError, StoreError, nearest
 from ..packaging.paths import usable
 from ..records.plans import read_plan
 from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths, RunPaths
-from ..storage import cache, emulator
+from ..spec.plan import Plan
+from ..storage import cache, emulator, posix
 from ..storage.gcs.files import INTERACTIVE, BucketFiles
 from ..storage.retry import RetryPolicy
 from ..text import and_more, emulator_at
+from . import remote
 from .roots import configured_roots, in_bucket, on_emulator, resolve_root
 
 LATEST = "latest"
@@ -39,6 +41,31 @@ def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> st
         if text and "/" not in text and not text.startswith((".", "~")):
             return _named(text, resolve_root(root, environ)) if root is not None else _in_some_root(text, environ)
         return str(Path(text).expanduser().resolve())
+
+
+def attached(url: str, text: str, environ: Mapping[str, str]) -> Plan:
+    """Return the plan of an existing run, by its directory; `text` is what the user wrote."""
+    if in_bucket(url):
+        return remote.attach(url, environ)
+    paths = RunPaths(url)
+    with usable("The run", text):
+        there = Path(url).is_dir()
+    if not there:
+        raise RunNotFoundError(f"No such run. Received: {text!r}. Looked at {url!r}. Next: podlift runs.")
+    try:
+        # A copied or differently mounted directory is read in place.
+        found = read_plan(paths, paths.root)
+    except OSError as error:
+        why = f"{error.strerror or error}: plan.json"
+        # `podlift get` names its folder after the run.
+        if isinstance(error, FileNotFoundError) and Path(url, posix.MARKER).is_file():
+            why = "it holds the outputs that podlift get copied. Next: name the root of the run (--root)"
+        raise CorruptRunError(f"{paths.url!r} is not a run of podlift: {why}.") from None
+    if found.run_id != paths.run_id:
+        raise CorruptRunError(
+            f"{paths.url!r} holds the run {found.run_id!r}: a run's directory must be named after the run."
+        )
+    return found
 
 
 def _in_some_root(word: str, environ: Mapping[str, str]) -> str:

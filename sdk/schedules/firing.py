@@ -1,24 +1,28 @@
-"""From a slot to its run: the plan of a firing, and starting it exactly once."""
+"""From a slot to its run: the plan of a firing, and starting it exactly once.
+
+A keeper does it in a container: nothing here needs the folder or the packages of the machine that created the schedule.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from .. import api, launch
+from .. import launch
 from ..clock import Clock
 from ..errors import InputError, RunNotFoundError
-from ..planning import remote
+from ..planning import references, remote
 from ..planning.settings.merge import missing_variables
 from ..run import Run
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
+from ..spec.values import changed
 from ..status import Status
 from ..storage import data
 from .records import ScheduleRecord, SlotRecord, run_id_of
@@ -42,7 +46,7 @@ class Runs(Protocol):
 
 
 class LocalRuns:
-    """The runs of this machine."""
+    """Runs that go on without this process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -50,8 +54,6 @@ class LocalRuns:
     def submit(self, plan: Plan) -> None:
         if self._exists(plan):
             return launch.finish(plan)
-        if plan.local:
-            remote.fetch_code(plan)
         try:
             launch.execute(plan)
         except InputError:
@@ -61,7 +63,7 @@ class LocalRuns:
 
     def _exists(self, plan: Plan) -> bool:
         try:
-            api.attach(plan.url)
+            references.attached(plan.url, plan.url, os.environ)
         except RunNotFoundError:
             return False
         except InputError:
@@ -79,7 +81,28 @@ class LocalRuns:
         self._run(url).resume()
 
     def _run(self, url: str) -> Run:
-        return Run(api.attach(url).plan, self._clock)
+        return Run(references.attached(url, url, os.environ), self._clock)
+
+
+class KeptRuns(LocalRuns):
+    """Runs that this process waits for: while it asks for their status, it submits their next jobs."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._following: dict[str, Generator[Status]] = {}
+
+    def status(self, url: str) -> Status:
+        if url not in self._following:
+            self._following[url] = self._run(url).following()
+        status = next(self._following[url])
+        if status.state.terminal:
+            self._following.pop(url).close()
+        return status
+
+    def close(self) -> None:
+        """Stop waiting; the runs go on."""
+        while self._following:
+            self._following.popitem()[1].close()
 
 
 def url_of(root: str, record: SlotRecord) -> str:
@@ -93,11 +116,12 @@ def plan_of(
     times: Mapping[str, datetime | None] = {"slot": slot, "previous_success": previous_success}
     args = rendered(template.job.args, times)
     inputs = rendered(record.spec.inputs, times)
-    job = replace(template.job, args=args, inputs=inputs)
+    # Without a check, which a keeper has no library for.
+    job = changed(template.job, args=args, inputs=inputs)
     missing = missing_variables(job, os.environ)
     if missing:
         raise InputError(missing)
-    located, _ = data.resolve(inputs, Path(record.spec.folder or "/")) if inputs else ({}, [])
+    located = _located(template, inputs, record)
     is_call = bool(template.code.function) and isinstance(args, dict)
     code = replace(template.code, argv=[] if is_call else job.argv(), kwargs=args if isinstance(args, dict) else {})
     made = replace(template.for_run(run_id_of(record, key, slot), job), code=code, inputs=located)
@@ -105,7 +129,17 @@ def plan_of(
     if made.capabilities.runs_here and not Path(made.facts.executable).exists():
         # The environment that made the schedule has moved.
         made = made.at(made.root, made.local, sys.executable)
+    if made.local:
+        remote.fetch_code(made)
     with suppress(FileNotFoundError):
         # A prune that is going on spares what was used a moment ago.
         os.utime(made.bundle)
     return made
+
+
+def _located(template: Plan, inputs: Mapping[str, str], record: ScheduleRecord) -> dict[str, str]:
+    """Return where the inputs are. Elsewhere than here, only those that depend on the slot are looked up again."""
+    here = template.capabilities.runs_here
+    wanted = {name: place for name, place in inputs.items() if here or place != record.spec.inputs[name]}
+    found = data.resolve(wanted, Path(record.spec.folder or "/"))[0] if wanted else {}
+    return {name: found.get(name) or template.inputs[name] for name in inputs}

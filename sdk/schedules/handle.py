@@ -85,9 +85,9 @@ class Schedule:
     def history(self, limit: int | None = 20) -> list[SlotRecord]:
         """Return the records of its slots, newest first; None for all."""
         record = self.record
-        keys = self._book.keys(record)
-        found = [self._book.slot(record, key) for key in reversed(keys[-limit:] if limit else keys)]
-        return [self._live(each) for each in found]
+        keys = list(self._book.keys(record).items())
+        found = self._book.slots(record, dict(keys[-limit:] if limit else keys))
+        return [self._live(each) for each in reversed(found)]
 
     def pause(self, why: str = "by hand") -> None:
         """Stop firing; slots are recorded as skipped. A run that goes on continues."""

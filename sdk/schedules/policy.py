@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeVar, get_args
 
 from ..errors import InputError, nearest
@@ -23,6 +24,11 @@ def decide(overlap: str, *, active: bool, waiting: bool) -> Decision:
     if overlap == "queue":
         return "skip" if waiting else "wait"
     return {"allow": "start", "replace": "replace"}.get(overlap, "skip")  # type: ignore[return-value]
+
+
+def behind(overlap: str, causes: Sequence[str]) -> str:
+    """Return the rule for a slot whose delivery also started a missed one, which runs before it and is no reason to skip it."""
+    return "queue" if overlap == "skip" and causes and set(causes) == {"catch_up"} else overlap
 
 
 def caught_up(missed: str, slots: list[_T]) -> _T | None:

@@ -12,6 +12,7 @@ import os
 import re
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -166,7 +167,8 @@ def _call(function: str, firing: Firing) -> str:
         code = Path(folder, "code")
         unpack(Path(plan.bundle), plan.code.digest, code)
         roots = [os.path.normpath(code / root) for root in plan.code.roots or ["."]]
-        command = [plan.facts.executable, "-c", _PROGRAM, json.dumps(roots), function]
+        python = plan.facts.executable if plan.capabilities.runs_here else sys.executable
+        command = [python, "-c", _PROGRAM, json.dumps(roots), function]
         text = json.dumps({**about, "inputs": plan.inputs})
         try:
             done = subprocess.run(

@@ -16,7 +16,8 @@ from datetime import datetime, timezone
 from typing import TypeVar
 
 from .. import ids
-from ..errors import ConflictError, CorruptRunError, InputError, MissingError, nearest
+from ..errors import ConflictError, CorruptRunError, InputError, MissingError, StoreError, nearest
+from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
 from ..spec.wire import decode
@@ -37,6 +38,10 @@ TAKEN, WAITING, RUNNING, SKIPPED = "TAKEN", "WAITING", "RUNNING", "SKIPPED"
 OPEN = (TAKEN, WAITING, RUNNING)
 # Why a schedule is paused whose removal has begun.
 DELETED = "being deleted"
+# More records than this are read from the copies.
+_FEW = 20
+# Older ones than this many are read one by one.
+_COPIED = 2000
 _T = TypeVar("_T")
 
 
@@ -53,6 +58,7 @@ class ScheduleSpec:
     notify: tuple[str, ...] = ()
     notify_skips: int = 3
     pause_after_failures: int = 3
+    # Firings that could break it are skipped. The limit of each firing is part of the job.
     max_cost_usd_per_month: float | None = None
     trigger: str = "auto"  # the service of its backend, or "serve": podlift schedule serve
     location: str = ""  # where its trigger is kept, "" for the choice of the service
@@ -106,6 +112,10 @@ class SlotRecord:
     taken: float = 0.0
     started: float | None = None
     ended: float | None = None
+    keeper: str = ""  # name of the job that serves it, "" for a server of this machine
+    # What its run has cost, or until it ends, the most that it can cost; None where nothing is billed.
+    cost_usd: float | None = None
+    notes: tuple[str, ...] = ()  # about its deliveries
     resumes: int = 0
     count: int = 1  # slots that the record stands for: very many missed ones share one
     data: dict[str, DataState] = field(default_factory=dict)
@@ -201,7 +211,7 @@ class Book:
         with suppress(InputError):
             self.change(name, paused=DELETED)
         # The schedule comes last: as long as it is there, it is listed.
-        prefixes = (f"slots/{name}/", f"keepers/{name}/", f"plans/{name}/", f"specs/{name}.json")
+        prefixes = (f"slots/{name}/", f"keepers/{name}/", f"plans/{name}/", f"history/{name}/", f"specs/{name}.json")
         for key in [stat.key for prefix in prefixes for stat in self._store.list(prefix)]:
             try:
                 self._store.delete(key)
@@ -232,15 +242,50 @@ class Book:
         data = bytes(self._store.get(record.plan))
         return Plan.from_json(data, f"{RootPaths(self.root).schedules}/{record.plan}", root=self.root)
 
-    def keys(self, record: ScheduleRecord, hours: Iterable[str] = ("",)) -> list[str]:
-        """Return the names of the records of slots in order, of all hours or of some."""
+    def keys(self, record: ScheduleRecord, starts: Iterable[str] = ("",)) -> dict[str, str]:
+        """Return the names of the records of slots that start like one of these, in order, with their generations."""
         prefix = _slots(record)
-        folders = [f"{prefix}{hour}/" if hour else prefix for hour in hours]
-        return [stat.key.removeprefix(prefix) for folder in folders for stat in self._store.list(folder)]
+        found = [stat for start in starts for stat in self._store.list(prefix + start)]
+        return {stat.key.removeprefix(prefix): stat.generation for stat in found}
+
+    def slots(self, record: ScheduleRecord, keys: Mapping[str, str]) -> list[SlotRecord]:
+        """Return the records of slots, by their names and generations; many are read with few requests.
+
+        One object holds copies of those that have ended. A copy counts only if its record still has the same generation, so
+        that it need not be complete, or the latest one.
+        """
+        where = f"history/{record.spec.name}/{record.id}"
+        known, before = self._copies(where) if len(keys) > _FEW else ({}, None)
+        missing = [key for key, each in keys.items() if key not in known or known[key][0] != each]
+        found = dict(zip(missing, in_parallel(lambda key: self.slot(record, key), missing), strict=True))
+        if len(missing) > _FEW:
+            ended = [*known, *(key for key, each in found.items() if keys[key] and not each.is_open)]
+            data = {
+                key: (keys[key], _data(found[key])) if key in found else known[key] for key in sorted(ended)[-_COPIED:]
+            }
+            # Without the right to write, or with another writer at the same time, there is no copy.
+            with suppress(StoreError):
+                self._store.swap(where, [json.dumps(data).encode()], expected=before)
+        return [found[key] if key in found else replace(decode(SlotRecord, known[key][1]), key=key) for key in keys]
+
+    def _copies(self, where: str) -> tuple[dict[str, tuple[str, Mapping[str, object]]], str | None]:
+        """Return the copied records with the generations of their objects, and the generation of the copy."""
+        with suppress(MissingError, ConflictError, ValueError):
+            generation = self._store.stat(where).generation
+            return json.loads(bytes(self._store.get(where, generation=generation))), generation
+        return {}, None
 
     def slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
         where = _slots(record) + key
         return replace(_decoded(SlotRecord, bytes(self._store.get(where)), where), key=key)
+
+    def note(self, record: ScheduleRecord, key: str, text: str) -> None:
+        """Add a note to the record of a slot, whatever other processes change at the same time."""
+        while True:
+            before = self.slot(record, key)
+            after = replace(before, notes=(*before.notes, text))
+            if text in before.notes or self.update(record, before, after):
+                return
 
     def take(self, record: ScheduleRecord, slot: SlotRecord) -> bool:
         """Create the record of a slot; False if another process did."""
@@ -265,8 +310,11 @@ def _slots(record: ScheduleRecord) -> str:
 
 
 def _encoded(record: ScheduleRecord | SlotRecord) -> bytes:
-    data: Mapping[str, object] = {name: value for name, value in asdict(record).items() if name != "key"}
-    return json.dumps(data, sort_keys=True).encode()
+    return json.dumps(_data(record), sort_keys=True).encode()
+
+
+def _data(record: ScheduleRecord | SlotRecord) -> Mapping[str, object]:
+    return {name: value for name, value in asdict(record).items() if name != "key"}
 
 
 def _decoded(kind: type[_T], data: bytes, where: str) -> _T:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from ..clock import Clock
-from ..errors import PodliftError, RunNotFoundError
+from ..errors import PodliftError, RunNotFoundError, may_pass
 from ..logs import logger
 from ..process import spawn
 from ..spec.plan import Plan
 from ..status import State, Status
-from . import policy, preconditions
+from . import budget, policy, preconditions
 from .firing import LocalRuns, Runs, plan_of, url_of
+from .memory import REMEMBERED, Memory, hours_since
 from .notices import Notice, Notifier
 from .records import (
     RUNNING,
@@ -31,73 +32,25 @@ from .records import (
     Book,
     ScheduleRecord,
     SlotRecord,
-    hour_of,
-    instant_of,
     key_of,
     run_id_of,
 )
 
 _log = logger("schedules")
 POLL_S = 5.0
-# A server on another machine that holds a slot for longer than this is taken for dead.
 LEASE_S = 600.0
-# Of older slots, only open ones matter; records are searched back to this number.
-_REMEMBERED = 400
-_HOUR = timedelta(hours=1)
-_MOST_LISTED = timedelta(hours=48)
 # Missed slots beyond this number share one record.
 _MOST_MISSED = 500
 _MOST_RESUMES = 3
 _FAILED = (State.FAILED.value, State.LOST.value)
 
 
-@dataclass
-class Memory:
-    """The newest records of one schedule, by their keys."""
-
-    records: dict[str, SlotRecord] = field(default_factory=dict)
-    last: datetime | None = None  # newest regular slot with a record
-    listed: datetime | None = None  # when the records were listed
-
-    def add(self, record: SlotRecord) -> None:
-        self.records[record.key] = record
-        if record.cause != "manual":
-            last = instant_of(record.key)
-            self.last = max(self.last or last, last)
-        if len(self.records) > _REMEMBERED:
-            kept = {self.success.key} if self.success else set()
-            old = min((key for key, each in self.records.items() if not each.is_open and key not in kept), default=None)
-            self.records.pop(old or "", None)
-
-    def references(self) -> dict[str, str]:
-        """Return the fields of a new record that refer to older ones."""
-        success, going_on = self.success, self.open
-        return {"earlier": going_on[-1].key if going_on else "", "success": success.key if success else ""}
-
-    @property
-    def newest_first(self) -> list[SlotRecord]:
-        return [self.records[key] for key in sorted(self.records, reverse=True)]
-
-    @property
-    def open(self) -> list[SlotRecord]:
-        return [record for record in reversed(self.newest_first) if record.is_open]
-
-    @property
-    def success(self) -> SlotRecord | None:
-        return next((record for record in self.newest_first if record.state == State.SUCCEEDED.value), None)
-
-
-def _hours(since: datetime | None, now: datetime) -> list[str]:
-    """Return the folders to list for the records since then; "" stands for all."""
-    if since is None or now - since > _MOST_LISTED:
-        return [""]
-    # A slot may have been recorded a little later than it was.
-    hours = int((now - since) / _HOUR) + 2
-    return [hour_of(now - back * _HOUR) for back in reversed(range(hours))]
-
-
 class Server:
     """Serves the schedules of a root. Several servers of one root are harmless."""
+
+    # Who holds a slot for longer than this, on another machine, is taken for dead.
+    lease_s = LEASE_S
+    keeper = ""  # name of the cloud's job that this is, "" on a machine of the user
 
     def __init__(self, root: str, clock: Clock, runs: Runs | None = None, notifier: Notifier | None = None) -> None:
         self._book, self._clock = Book(root), clock
@@ -118,6 +71,10 @@ class Server:
     def serve_once(self) -> None:
         """Start what is due now, and wait for the notifications."""
         self.tick()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the notifications have arrived, or were given up."""
         self._notifier.settle()
 
     def tick(self) -> float:
@@ -156,7 +113,7 @@ class Server:
         slot = now.astimezone(schedule.spec.slots.zone)
         key = f"{key_of(now)}-manual-{secrets.token_hex(3)}"
         record = self._fire(schedule, memory, key, slot, "manual") or memory.records[key]
-        self._notifier.settle()
+        self.settle()
         return record
 
     def record_passed(self, schedule: ScheduleRecord) -> None:
@@ -185,18 +142,22 @@ class Server:
         """Return the newest records, with those that other processes have added or changed."""
         known = self._memories.get(schedule.id)
         memory = known or self._memories.setdefault(schedule.id, Memory())
-        keys = self._book.keys(schedule, _hours(memory.listed, now))[-_REMEMBERED:]
+        listed = list(self._book.keys(schedule, hours_since(memory.listed, now)).items())[-REMEMBERED:]
         memory.listed = now
-        self._read(schedule, memory, [*keys, *(record.key for record in memory.open)])
+        self._read(schedule, memory, {**dict.fromkeys((record.key for record in memory.open), ""), **dict(listed)})
         if known is None:
             found = memory.newest_first
-            self._read(schedule, memory, [key for each in found for key in (each.earlier, each.success) if key])
+            self._read(
+                schedule, memory, dict.fromkeys((key for each in found for key in (each.earlier, each.success)), "")
+            )
         return memory
 
-    def _read(self, schedule: ScheduleRecord, memory: Memory, keys: list[str]) -> None:
-        for key in dict.fromkeys(keys):
-            if key not in memory.records or memory.records[key].is_open:
-                memory.add(self._book.slot(schedule, key))
+    def _read(self, schedule: ScheduleRecord, memory: Memory, keys: Mapping[str, str]) -> None:
+        """Read records by their names and generations, as far as they are not known to have ended."""
+        known = memory.records
+        wanted = {key: each for key, each in keys.items() if key and (key not in known or known[key].is_open)}
+        for record in self._book.slots(schedule, wanted):
+            memory.add(record)
 
     # --- Slots that are due ----------------------------------------------------------------------------------------------
 
@@ -223,7 +184,9 @@ class Server:
         begin, end = self._busy
         return (now - slot).total_seconds() > policy.LATE_S and not begin <= slot.timestamp() <= end
 
-    def record_skipped(self, schedule: ScheduleRecord, memory: Memory, slots: list[datetime], reason: str) -> None:
+    def record_skipped(
+        self, schedule: ScheduleRecord, memory: Memory, slots: list[datetime], reason: str, keeper: str = ""
+    ) -> None:
         """Record slots at which nothing was started."""
         many = slots[: -_MOST_MISSED + 1] if len(slots) > _MOST_MISSED else []
         rest = slots[len(many) :]
@@ -231,7 +194,8 @@ class Server:
             reasons = f"{reason} ({len(many)} slots until {many[-1].isoformat()})"
             self._skip(schedule, memory, self._record(many[-1], SKIPPED, reason=reasons, count=len(many)))
         for slot in rest:
-            self._skip(schedule, memory, self._record(slot, SKIPPED, reason=reason), quiet=reason.startswith("paused"))
+            record = replace(self._record(slot, SKIPPED, reason=reason), keeper=keeper)
+            self._skip(schedule, memory, record, quiet=reason.startswith("paused"))
 
     def _record(self, slot: datetime, state: str, *, reason: str, count: int = 1) -> SlotRecord:
         now = self._clock.now()
@@ -251,7 +215,7 @@ class Server:
     # --- One firing ------------------------------------------------------------------------------------------------------
 
     def _fire(
-        self, schedule: ScheduleRecord, memory: Memory, key: str, slot: datetime, cause: str
+        self, schedule: ScheduleRecord, memory: Memory, key: str, slot: datetime, cause: str, *notes: str
     ) -> SlotRecord | None:
         """Take a slot and start its run; None if another process has taken it."""
         now = self._clock.now()
@@ -262,7 +226,9 @@ class Server:
             cause=cause,
             run=run_id_of(schedule, key, slot),
             holder=self._holder,
-            expires=now + LEASE_S,
+            expires=now + self.lease_s,
+            keeper=self.keeper,
+            notes=notes,
             taken=now,
             **memory.references(),  # type: ignore[arg-type]
         )
@@ -274,10 +240,18 @@ class Server:
 
     def _proceed(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord:
         """Decide what becomes of a slot that this server holds."""
+        if record.started is not None:
+            # A server that is gone was about to submit it, or has.
+            return self._start(schedule, memory, record)
         others = [each for each in memory.open if each.key != record.key]
         active = [each for each in others if each.state != WAITING]
         waiting = [each for each in others if each.state == WAITING]
-        decision = policy.decide(schedule.spec.overlap, active=bool(active), waiting=bool(waiting))
+        overlap = (
+            policy.behind(schedule.spec.overlap, [each.cause for each in active])
+            if self.keeper
+            else schedule.spec.overlap
+        )
+        decision = policy.decide(overlap, active=bool(active), waiting=bool(waiting))
         if decision == "start":
             return self._start(schedule, memory, record)
         if decision == "skip":
@@ -299,21 +273,43 @@ class Server:
 
     def _start(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord:
         """Check the preconditions and start the run."""
-        success = memory.success
+        success = memory.success if record.started is None else memory.records.get(record.success)
         try:
             plan = plan_of(
                 self._book.plan(schedule), schedule, record.key, record.moment, success.moment if success else None
             )
-            reason, seen = preconditions.unmet(schedule.spec.when, self._firing(schedule, record, plan, success))
-            if reason:
-                return self._end(schedule, memory, record, SKIPPED, reason)
+            if record.started is None:
+                reason, seen = preconditions.unmet(schedule.spec.when, self._firing(schedule, record, plan, success))
+                most_usd = budget.most_usd(plan)
+                reason = reason or self._too_much(schedule, record, plan)
+                if reason:
+                    return self._end(schedule, memory, record, SKIPPED, reason)
+                # From now on, who takes the slot over submits the same run, and decides nothing again.
+                about = {"started": self._clock.now(), "data": seen, "cost_usd": most_usd}
+                about["success"] = success.key if success else ""
+                record, mine = self._swapped(schedule, memory, record, state=TAKEN, **about)
+                if not mine:
+                    return record
             self._runs.submit(plan)
         except (PodliftError, OSError) as error:
+            if self.keeper and isinstance(error, PodliftError) and may_pass(error):
+                # It is tried again.
+                raise
             return self._end(
                 schedule, memory, record, State.FAILED.value, f"not started: {' '.join(str(error).split())}"
             )
         _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
-        return self._changed(schedule, memory, record, state=RUNNING, reason="", started=self._clock.now(), data=seen)
+        return self._changed(schedule, memory, record, state=RUNNING, reason="")
+
+    def _too_much(self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan) -> str:
+        """Return why the month's limit does not allow the firing, "" if it does."""
+        most_usd = schedule.spec.max_cost_usd_per_month
+        if most_usd is None:
+            return ""
+        months = {record.moment.astimezone(timezone.utc), record.moment.replace(day=1, hour=0).astimezone(timezone.utc)}
+        found = self._book.slots(schedule, self._book.keys(schedule, sorted({f"{each:%Y-%m-}" for each in months})))
+        others = (each.cost_usd or 0.0 for each in found if each.slot[:7] == record.slot[:7] and each.key != record.key)
+        return budget.too_much(plan, most_usd, sum(others))
 
     def _firing(
         self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, success: SlotRecord | None
@@ -341,12 +337,7 @@ class Server:
         """Record the ends of runs, and take over what killed servers have left."""
         for record in memory.open:
             if record.state == TAKEN and self._is_abandoned(record):
-                held = self._hold(schedule, memory, record)
-                if held is not None:
-                    _log.warning(
-                        "The schedule %s: the slot %s was left by a killed server", schedule.spec.name, record.slot
-                    )
-                    self._proceed(schedule, memory, held)
+                self._take_over(schedule, memory, record)
             elif record.state == RUNNING:
                 self._follow(schedule, memory, record)
 
@@ -355,9 +346,16 @@ class Server:
         dead = spawn.same_machine(identity) and not spawn.alive(identity)
         return dead or self._clock.now() > record.expires
 
+    def _take_over(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
+        held = self._hold(schedule, memory, record)
+        if held is not None:
+            _log.warning("The schedule %s: the slot %s was left by a killed server", schedule.spec.name, record.slot)
+            self._proceed(schedule, memory, held)
+
     def _hold(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord | None:
         """Take a slot over; None if another server was faster."""
-        held = replace(record, state=TAKEN, holder=self._holder, expires=self._clock.now() + LEASE_S)
+        expires = self._clock.now() + self.lease_s
+        held = replace(record, state=TAKEN, holder=self._holder, expires=expires, keeper=self.keeper)
         if not self._book.update(schedule, record, held):
             return None
         memory.add(held)
@@ -406,7 +404,10 @@ class Server:
     ) -> SlotRecord:
         ended = status.since if status and status.since else self._clock.now()
         run = record.run if status or record.started else ""
-        after, mine = self._swapped(schedule, memory, record, state=state, reason=reason, ended=ended, run=run)
+        # What is not known stays the most that it may be.
+        cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None
+        about = {"state": state, "reason": reason, "ended": ended, "run": run, "cost_usd": cost_usd}
+        after, mine = self._swapped(schedule, memory, record, **about)
         if not mine:
             return after
         _log.info("The schedule %s: the slot %s: %s %s", schedule.spec.name, record.slot, state, reason)
@@ -433,10 +434,13 @@ class Server:
         failures = sum(1 for _ in self._failures(schedule, memory))
         if most and failures >= most and not schedule.paused:
             why = f"{failures} failures in a row"
-            self._book.change(schedule.spec.name, paused=why)
+            self._pause(schedule, why)
             self._notify(
                 schedule, record, "paused", f"paused after {why}. Next: podlift schedule resume {schedule.spec.name}"
             )
+
+    def _pause(self, schedule: ScheduleRecord, why: str) -> None:
+        self._book.change(schedule.spec.name, paused=why)
 
     def _failures(self, schedule: ScheduleRecord, memory: Memory) -> Iterator[SlotRecord]:
         """Yield the newest ended records that failed, back to one that succeeded."""

@@ -4,153 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paper_runs import HOUR, START, PaperRuns, World
 from support import FakeClock, needs
 
-import sdk
-from sdk import InputError, Reason, RunNotFoundError, State, Status
+from sdk import InputError, State
 from sdk.schedules.handle import Schedule
 from sdk.schedules.notices import Notice, Notifier
-from sdk.schedules.records import Book, ScheduleRecord, ScheduleSpec, SlotRecord, key_of
-from sdk.schedules.server import LEASE_S, Server
+from sdk.schedules.records import Book, SlotRecord, key_of
+from sdk.schedules.server import LEASE_S
 from sdk.schedules.simulation import Simulation
-from sdk.spec.plan import Plan
-from sdk.storage import posix
 
 needs("cronsim")
-HOUR = 3600.0
-START = datetime(2027, 1, 4, tzinfo=timezone.utc)
-
-
-class PaperRuns:
-    """Runs that take a while on a clock, and end as they are told to."""
-
-    def __init__(self, clock: FakeClock, *, takes_s: float = 60.0) -> None:
-        self.clock, self.takes_s = clock, takes_s
-        self.plans: dict[str, Plan] = {}
-        self.started: dict[str, float] = {}
-        self.ends: dict[str, tuple[float, State]] = {}
-        self.outcome: Callable[[Plan], State] = lambda plan: State.SUCCEEDED
-        self.submits: list[str] = []
-        self.resumed: list[str] = []
-        self.killed = False
-
-    def submit(self, plan: Plan) -> None:
-        if self.killed:
-            raise KeyboardInterrupt
-        self.submits.append(plan.run_id)
-        if plan.run_id not in self.plans:
-            self.plans[plan.run_id] = plan
-            self.started[plan.run_id] = self.clock.now()
-            self.ends[plan.run_id] = self.clock.now() + self.takes_s, self.outcome(plan)
-
-    def status(self, url: str) -> Status:
-        run = url.rpartition("/")[2]
-        if run not in self.ends:
-            raise RunNotFoundError(f"No such run: {run}.")
-        end, state = self.ends[run]
-        if self.clock.now() < end:
-            return Status(state=State.RUNNING, reason=Reason.TRAINING)
-        return Status(state=state, reason=Reason.DONE if state is State.SUCCEEDED else Reason.USER_ERROR, since=end)
-
-    def cancel(self, url: str) -> None:
-        self.ends[url.rpartition("/")[2]] = self.clock.now() + 10, State.CANCELLED
-
-    def resume(self, url: str) -> None:
-        run = url.rpartition("/")[2]
-        self.resumed.append(run)
-        self.ends[run] = self.clock.now() + self.takes_s, State.SUCCEEDED
-
-
-class AtOnce(Notifier):
-    """Sends in the caller's thread: what is sent is there."""
-
-    def send(self, targets: Sequence[str], notice: Notice) -> None:
-        for target in targets:
-            self.deliver(target, notice)
-
-
-@dataclass
-class World:
-    """A root with schedules of one small program, a clock, and servers."""
-
-    root: str
-    template: Plan
-    clock: FakeClock
-    runs: PaperRuns
-    posts: list[dict[str, str]] = field(default_factory=list)
-
-    def add(self, **fields: object) -> ScheduleRecord:
-        spec = ScheduleSpec(**{"name": "each", "cron": "0 * * * *", "folder": self.root, **fields})  # type: ignore[arg-type]
-        book, plan = Book(self.root), replace(self.template, root=self.root)
-        now = self.clock.now()
-        key = book.put_plan(spec.name, plan)
-        record = ScheduleRecord(id=spec.name, spec=spec, bundle=plan.code.digest, plan=key, created=now, since=now)
-        assert book.add(record)
-        return record
-
-    def server(self) -> Server:
-        notifier = AtOnce(self.clock, {"HOOK": "https://hooks.invalid/secret"}, self._post)
-        return Server(self.root, self.clock, self.runs, notifier)
-
-    def _post(self, url: str, data: bytes) -> None:
-        self.posts.append(json.loads(data))
-
-    def advance(self, server: Server, hours: float) -> None:
-        """Serve for a while, as `serve` does."""
-        end = self.clock.now() + hours * HOUR
-        while self.clock.now() < end:
-            due = server.tick()
-            # Nothing happens between these moments.
-            moments = [due, end, *(moment for moment, _ in self.runs.ends.values() if moment > self.clock.now())]
-            self.clock.time = max(self.clock.now() + 0.5, min(moments))
-        server.tick()
-
-    def history(self, name: str = "each") -> list[SlotRecord]:
-        book = Book(self.root)
-        record = book.read(name)
-        return [book.slot(record, key) for key in book.keys(record)]
-
-    def shown(self) -> list[str]:
-        """Each slot's hour and what became of it."""
-        found = []
-        for record in self.history():
-            start = self.runs.started.get(record.run)
-            hour = (record.moment - START) / timedelta(hours=1)
-            at = "" if start is None else f" at {(start - START.timestamp()) / HOUR:g}"
-            found.append(f"{hour:g} {record.state}{at}")
-        return found
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Plan:
-    folder = tmp_path_factory.mktemp("program")
-    (folder / "train.py").write_text("print(1)\n")
-    args = ["--day", "{slot:%d}", "--since", "{previous_success}"]
-    return sdk.plan(folder / "train.py", root=folder / "root", name="each", args=args)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_disk() -> Iterator[None]:
-    """What survives a loss of power is tested with the store."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(posix, "sync_file", lambda handle: None)
-        patch.setattr(posix, "sync_folder", lambda folder: None)
-        yield
-
-
-@pytest.fixture
-def world(tmp_path: Path, template: Plan) -> World:
-    clock = FakeClock(START.timestamp() - 60)
-    return World(str(tmp_path), template, clock, PaperRuns(clock))
 
 
 def test_each_firing_is_a_run_of_its_own_with_an_id_from_its_slot(world: World) -> None:
@@ -306,7 +177,7 @@ def test_a_command_gets_the_notice_as_json(tmp_path: Path) -> None:
 def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podlift.schedules.server._REMEMBERED", 10)
+    monkeypatch.setattr("podlift.schedules.memory.REMEMBERED", 10)
     data = tmp_path / "rows.csv"
     data.write_text("a\n")
     world.add(cron="* * * * *", inputs={"rows": str(data)}, when=("data_changed(rows)",))

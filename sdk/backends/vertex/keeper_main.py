@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import logs
 from ...clock import Clock, SystemClock
-from ...errors import PodliftError, StoreError, UnavailableError
+from ...errors import PodliftError, StoreError, UnavailableError, may_pass
 from ...logs import logger
 from ...records.plans import read_plan
 from ...records.recorder import has_ended
@@ -59,8 +59,7 @@ def keep(run: VertexRun, plan: Plan, keep_for_s: float, clock: Clock) -> None:
                     _log.info("the run has ended")
                     return
             except (UnavailableError, StoreError) as error:
-                # The others say that something is wrong, and waiting does not mend it.
-                if not isinstance(error, UnavailableError) and type(error) is not StoreError:
+                if not may_pass(error):
                     raise
                 if clock.monotonic() - reported >= _REPORT_S:
                     reported = clock.monotonic()

@@ -1,0 +1,57 @@
+"""What the container of a schedule's keeper asks Vertex AI and Cloud Scheduler, by REST: it has none of Google's libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import requests
+
+from ...clock import Clock
+from ...errors import MissingError, PodliftError, UnavailableError
+from ...spec.plan import Plan
+from ...spec.policies import Vertex
+from ...storage import emulator
+from ..deliveries import Delivery
+from . import client
+from .client import JobClient
+from .states import VendorJob
+
+# Label of a keeper's job, and its value for a firing that a user asked for.
+SLOT, BY_HAND = "podlift-slot", "manual"
+_JOB, _REGION = "CLOUD_ML_JOB_ID", "CLOUD_ML_REGION"
+_SCHEDULER = "https://cloudscheduler.googleapis.com"
+_LIMIT_S = 20.0
+
+
+class VertexDeliveries:
+    """The deliveries of the backend called "vertex"."""
+
+    def delivery(self, plan: Plan, environ: Mapping[str, str], clock: Clock) -> Delivery:
+        job = _own_job(plan, environ, clock)
+        created = clock.now() if job.created is None else job.created
+        return Delivery(job=job.name, created=created, by_hand=(job.labels or {}).get(SLOT) == BY_HAND)
+
+    def pause(self, trigger: str, clock: Clock) -> None:
+        address = emulator.checked_address() or _SCHEDULER
+        try:
+            answer = client.session(address).post(f"{address}/v1/{trigger}:pause", json={}, timeout=_LIMIT_S)
+        except (requests.RequestException, OSError) as error:
+            raise UnavailableError(f"Cloud Scheduler cannot be reached: {type(error).__name__}.") from error
+        if not answer.ok:
+            raise PodliftError(f"Cloud Scheduler refuses to pause {trigger}: {answer.status_code} {answer.text[:300]}")
+
+
+def _own_job(plan: Plan, environ: Mapping[str, str], clock: Clock) -> VendorJob:
+    """Return the job of this container; its region is one of the plan's if the variable is not set."""
+    options, id = Vertex.of(plan.target), environ.get(_JOB, "")
+    regions = [environ.get(_REGION, ""), *options.place_regions]
+    for region in dict.fromkeys(filter(None, regions)):
+        try:
+            return JobClient(str(options.project), clock=clock).get(
+                f"projects/{options.project}/locations/{region}/customJobs/{id}"
+            )
+        except MissingError:
+            continue
+    raise MissingError(
+        f"Vertex AI does not know the job of this container. Received: {_JOB}={id!r}. This is no keeper job."
+    )

@@ -1,0 +1,102 @@
+"""What the container of a schedule's keeper runs: it serves the slot that was delivered, until its run has ended.
+
+It starts from the runtime archive, and needs nothing of the machine that created the schedule.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import zoneinfo
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypedDict
+
+from .. import backends, logs
+from ..backends.deliveries import Deliveries, Delivery
+from ..clock import Clock, SystemClock
+from ..errors import InputError, PodliftError, StoreError, StoreUnavailableError, may_pass
+from ..logs import logger
+from ..spec.plan import Plan
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT
+from ..storage.retry import Outage
+from .firing import KeptRuns
+from .keeper_server import KeeperServer
+from .notices import Notifier
+from .records import Book
+
+_log = logger("schedules")
+_POLL_S = 5.0
+
+
+class KeeperSpec(TypedDict, total=False):
+    """The part of the launch spec that is read here."""
+
+    root: str
+    schedule: str
+    id: str
+    keep_for_s: float
+    zone: Mapping[str, str]  # data of time zones by name, in base64
+
+
+def main(spec: KeeperSpec, *, home: str) -> int:
+    """Serve the slot, and return the exit code of the container."""
+    logs.start(errors_apart=True)
+    # Copies of runs, and the bundle.
+    os.environ["XDG_CACHE_HOME"] = str(Path(home, "cache"))
+    clock = SystemClock()
+    runs = KeptRuns(clock)
+    try:
+        _add_zone(spec.get("zone") or {}, Path(home, "zoneinfo"))
+        book = Book(spec["root"])
+        plan = book.plan(book.read(spec["schedule"]))
+        service = backends.deliveries(plan.backend)
+        if service is None:
+            raise InputError(f"Nothing delivers slots for the backend {plan.backend!r}. Next: podlift schedule serve.")
+        server = KeeperServer(spec["root"], clock, runs, Notifier(clock), service)
+        keep(server, plan, service, spec, clock)
+    except InputError as error:
+        _log.error(str(error))
+        return EXIT_INPUT
+    except PodliftError as error:
+        _log.error(str(error))
+        return EXIT_INFRASTRUCTURE
+    finally:
+        runs.close()
+    return EXIT_DONE
+
+
+def _add_zone(zone: Mapping[str, str], folder: Path) -> None:
+    """Add the data of time zones to those of the image, which may have none: {name: data in base64}."""
+    for name, data in zone.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(data))
+    zoneinfo.reset_tzpath([*zoneinfo.TZPATH, str(folder)])
+
+
+def keep(server: KeeperServer, plan: Plan, service: Deliveries, spec: KeeperSpec, clock: Clock) -> None:
+    """Serve the delivery until nothing is left to do, or the keeper's time is over; an outage is waited for."""
+    name, until = spec["schedule"], clock.monotonic() + spec["keep_for_s"]
+    outage = Outage(clock, f"The schedule {name} cannot be served", "It is tried again.")
+    delivery: Delivery | None = None
+    try:
+        while clock.monotonic() < until:
+            with outage.asking():
+                delivery = delivery or service.delivery(plan, os.environ, clock)
+                if not _step(server, name, spec["id"], delivery):
+                    return
+            clock.sleep(max(_POLL_S, outage.pause_s))
+        _log.info("the keeper's time is over; the run goes on without it")
+        server.give_up(name)
+    finally:
+        server.settle()
+
+
+def _step(server: KeeperServer, name: str, schedule_id: str, delivery: Delivery) -> bool:
+    try:
+        return server.step(name, schedule_id, delivery)
+    except StoreError as error:
+        if may_pass(error):
+            raise StoreUnavailableError(str(error)) from error
+        raise

@@ -1,0 +1,168 @@
+"""Serves one slot of one schedule, for one delivery of a cloud's trigger: what a keeper does.
+
+The rules are those of a server. A keeper differs in that it lives for one slot, that the time of the delivery is the service's,
+that the same slot may be delivered again, and that its run has no other process that waits for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+from ..backends.deliveries import Deliveries, Delivery
+from ..clock import Clock
+from ..errors import InputError, PodliftError, RunNotFoundError
+from ..logs import logger
+from ..spec.plan import Plan
+from ..text import duration
+from . import policy, preconditions
+from .firing import Runs, url_of
+from .memory import Memory
+from .notices import Notifier
+from .records import RUNNING, SKIPPED, TAKEN, WAITING, ScheduleRecord, SlotRecord, key_of
+from .server import Server
+
+_log = logger("schedules")
+# Claims of jobs have the same: a keeper that was killed is replaced within two minutes.
+LEASE_S = 60.0
+_UNSTARTED = "missed: its keeper ended before it started the run"
+
+
+class KeeperServer(Server):
+    """The server of a delivery. `step` may be called again after any failure, also by another process of the same job."""
+
+    lease_s = LEASE_S
+
+    def __init__(self, root: str, clock: Clock, runs: Runs, notifier: Notifier, service: Deliveries) -> None:
+        super().__init__(root, clock, runs, notifier)
+        self._service = service
+        self._created, self._key = 0.0, ""
+
+    def step(self, schedule_name: str, schedule_id: str, delivery: Delivery) -> bool:
+        """Do what is due for the slot of a delivery; False once there is nothing left to do."""
+        self.keeper = delivery.job
+        schedule = self._book.read(schedule_name)
+        if schedule.id != schedule_id:
+            raise InputError(
+                f"This job belongs to an earlier schedule of the name {schedule_name!r}, which was deleted. Next: remove its "
+                "trigger (podlift schedule list)."
+            )
+        key, slot = _slot_of(schedule, delivery)
+        self._created, self._key = delivery.created, key
+        memory = self._remembered(schedule, slot)
+        record = memory.records.get(key)
+        if record is None:
+            self._refresh(schedule, memory)
+            # A failure may have paused it.
+            schedule = self._book.read(schedule_name)
+            self._begin(schedule, memory, key, slot, delivery)
+            record = memory.records[key]
+        if record.keeper != self.keeper:
+            return self._delivered_again(schedule, memory, record, delivery)
+        return self._go_on(schedule, memory, record)
+
+    def _begin(self, schedule: ScheduleRecord, memory: Memory, key: str, slot: datetime, delivery: Delivery) -> None:
+        """Take the slot and fire it, after those that were missed before it."""
+        if delivery.by_hand:
+            self._fire(schedule, memory, key, slot, "manual")
+            return
+        missed = self._unrecorded(schedule, memory, slot - timedelta(seconds=1))
+        if schedule.paused:
+            self.record_skipped(schedule, memory, missed, f"paused: {schedule.paused}")
+            self.record_skipped(schedule, memory, [slot], f"paused: {schedule.paused}", keeper=self.keeper)
+            return
+        chosen = policy.caught_up(schedule.spec.missed, missed)
+        self.record_skipped(schedule, memory, missed[:-1] if chosen else missed, "missed: it was not delivered")
+        if chosen:
+            self._fire(schedule, memory, key_of(chosen), chosen, "catch_up")
+        late = _lateness(slot, delivery)
+        self._fire(schedule, memory, key, slot, "schedule", *([f"delivered {late}"] if late else []))
+
+    def _delivered_again(
+        self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, delivery: Delivery
+    ) -> bool:
+        """Note a delivery of a slot that another keeper has; if that one is dead before its run began, take its place."""
+        if record.state == TAKEN:
+            if self._is_abandoned(record):
+                self._take_over(schedule, memory, record)
+            return True
+        late = _lateness(record.moment, delivery)
+        when = datetime.fromtimestamp(delivery.created, record.moment.tzinfo).isoformat(timespec="seconds")
+        again = "again " if record.keeper else ""
+        text = f"delivered {again}at {when}{f', {late}' if late else ''}, by the job {delivery.id}"
+        self._book.note(schedule, record.key, text)
+        _log.info("The schedule %s: the slot %s was %s: nothing to do", schedule.spec.name, record.slot, text)
+        return False
+
+    def _go_on(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> bool:
+        """Follow the slot of this keeper to its end."""
+        if record.state == TAKEN:
+            # The container was started again, or a service did not answer.
+            self._take_over(schedule, memory, record)
+        self._refresh(schedule, memory)
+        record = memory.records[record.key]
+        if record.state == WAITING and schedule.paused:
+            self._end(schedule, memory, record, SKIPPED, f"paused: {schedule.paused}")
+        self._start_waiting(schedule, memory)
+        return any(each.is_open and each.keeper == self.keeper for each in memory.records.values())
+
+    def give_up(self, schedule_name: str) -> None:
+        """Record that the keeper's time is over: a slot that waits is skipped, and runs go on without it."""
+        schedule = self._book.read(schedule_name)
+        memory = self._remembered(schedule, self._now())
+        for record in memory.open:
+            if record.keeper == self.keeper and record.state == WAITING:
+                self._end(
+                    schedule,
+                    memory,
+                    record,
+                    SKIPPED,
+                    "overlap: the keeper's time was over before the earlier run ended",
+                )
+
+    def _take_over(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
+        """Take over a slot that was taken and not started; an earlier one than that of this delivery was missed."""
+        if record.key == self._key or record.keeper == self.keeper:
+            super()._take_over(schedule, memory, record)
+            return
+        held = self._hold(schedule, memory, record)
+        if held is None:
+            return
+        try:
+            self._runs.status(url_of(self._root, held))
+            self._changed(schedule, memory, held, state=RUNNING)
+        except RunNotFoundError:
+            self._end(schedule, memory, held, SKIPPED, _UNSTARTED)
+
+    def _firing(
+        self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, success: SlotRecord | None
+    ) -> preconditions.Firing:
+        return replace(super()._firing(schedule, record, plan, success), now=self._created)
+
+    def _pause(self, schedule: ScheduleRecord, why: str) -> None:
+        """Pause the trigger, too. Without the right to, the record ends the next keepers early."""
+        super()._pause(schedule, why)
+        if schedule.trigger:
+            try:
+                self._service.pause(schedule.trigger, self._clock)
+            except PodliftError as error:
+                _log.warning(
+                    "The trigger of the schedule %s still fires, and its slots are skipped: %s",
+                    schedule.spec.name,
+                    error,
+                )
+
+
+def _slot_of(schedule: ScheduleRecord, delivery: Delivery) -> tuple[str, datetime]:
+    """Return the slot of a delivery and the name of its record."""
+    cron, created = schedule.spec.slots, datetime.fromtimestamp(delivery.created, timezone.utc)
+    slot = None if delivery.by_hand else cron.nearest(created)
+    if slot is not None:
+        return key_of(slot), slot
+    slot = created.astimezone(cron.zone).replace(microsecond=0)
+    return f"{key_of(slot)}-manual-{delivery.id}", slot
+
+
+def _lateness(slot: datetime, delivery: Delivery) -> str:
+    late_s = delivery.created - slot.timestamp()
+    return f"{duration(late_s)} after its slot: late, or by hand" if late_s > policy.LATE_S else ""

@@ -1,0 +1,59 @@
+"""What a server knows of the slots of a schedule: the newest records, and those that they refer to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from ..status import State
+from .records import SlotRecord, hour_of, instant_of
+
+# Of older slots, only open ones matter; records are searched back to this number.
+REMEMBERED = 400
+_HOUR = timedelta(hours=1)
+_MOST_LISTED = timedelta(hours=48)
+
+
+@dataclass
+class Memory:
+    """The newest records of one schedule, by their keys."""
+
+    records: dict[str, SlotRecord] = field(default_factory=dict)
+    last: datetime | None = None  # newest regular slot with a record
+    listed: datetime | None = None  # when the records were listed
+
+    def add(self, record: SlotRecord) -> None:
+        self.records[record.key] = record
+        if record.cause != "manual":
+            last = instant_of(record.key)
+            self.last = max(self.last or last, last)
+        if len(self.records) > REMEMBERED:
+            kept = {self.success.key} if self.success else set()
+            old = min((key for key, each in self.records.items() if not each.is_open and key not in kept), default=None)
+            self.records.pop(old or "", None)
+
+    def references(self) -> dict[str, str]:
+        """Return the fields of a new record that refer to older ones."""
+        success, going_on = self.success, self.open
+        return {"earlier": going_on[-1].key if going_on else "", "success": success.key if success else ""}
+
+    @property
+    def newest_first(self) -> list[SlotRecord]:
+        return [self.records[key] for key in sorted(self.records, reverse=True)]
+
+    @property
+    def open(self) -> list[SlotRecord]:
+        return [record for record in reversed(self.newest_first) if record.is_open]
+
+    @property
+    def success(self) -> SlotRecord | None:
+        return next((record for record in self.newest_first if record.state == State.SUCCEEDED.value), None)
+
+
+def hours_since(since: datetime | None, now: datetime) -> list[str]:
+    """Return the folders to list for the records since then; "" stands for all."""
+    if since is None or now - since > _MOST_LISTED:
+        return [""]
+    # A slot may have been recorded a little later than it was.
+    hours = int((now - since) / _HOUR) + 2
+    return [f"{hour_of(now - back * _HOUR)}/" for back in reversed(range(hours))]

@@ -1,0 +1,168 @@
+"""Schedules under a virtual clock, with runs that only exist on paper: no test waits or starts a process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+
+from support import FakeClock
+
+from sdk import Reason, RunNotFoundError, State, Status
+from sdk.backends.deliveries import Delivery
+from sdk.errors import PodliftError
+from sdk.schedules.keeper_server import KeeperServer
+from sdk.schedules.notices import Notice, Notifier
+from sdk.schedules.records import Book, ScheduleRecord, ScheduleSpec, SlotRecord
+from sdk.schedules.server import Server
+from sdk.spec.plan import Plan
+
+HOUR = 3600.0
+START = datetime(2027, 1, 4, tzinfo=timezone.utc)
+
+
+class PaperRuns:
+    """Runs that take a while on a clock, and end as they are told to."""
+
+    def __init__(self, clock: FakeClock, *, takes_s: float = 60.0) -> None:
+        self.clock, self.takes_s = clock, takes_s
+        self.plans: dict[str, Plan] = {}
+        self.started: dict[str, float] = {}
+        self.ends: dict[str, tuple[float, State]] = {}
+        self.outcome: Callable[[Plan], State] = lambda plan: State.SUCCEEDED
+        self.submits: list[str] = []
+        self.resumed: list[str] = []
+        self.killed = False
+        self.costs_usd: float | None = None
+
+    def submit(self, plan: Plan) -> None:
+        if self.killed:
+            raise KeyboardInterrupt
+        self.submits.append(plan.run_id)
+        if plan.run_id not in self.plans:
+            self.plans[plan.run_id] = plan
+            self.started[plan.run_id] = self.clock.now()
+            self.ends[plan.run_id] = self.clock.now() + self.takes_s, self.outcome(plan)
+
+    def status(self, url: str) -> Status:
+        run = url.rpartition("/")[2]
+        if run not in self.ends:
+            raise RunNotFoundError(f"No such run: {run}.")
+        end, state = self.ends[run]
+        if self.clock.now() < end:
+            return Status(state=State.RUNNING, reason=Reason.TRAINING)
+        reason = Reason.DONE if state is State.SUCCEEDED else Reason.USER_ERROR
+        return Status(state=state, reason=reason, since=end, spent_usd=self.costs_usd)
+
+    def cancel(self, url: str) -> None:
+        self.ends[url.rpartition("/")[2]] = self.clock.now() + 10, State.CANCELLED
+
+    def resume(self, url: str) -> None:
+        run = url.rpartition("/")[2]
+        self.resumed.append(run)
+        self.ends[run] = self.clock.now() + self.takes_s, State.SUCCEEDED
+
+
+class AtOnce(Notifier):
+    """Sends in the caller's thread: what is sent is there."""
+
+    def send(self, targets: Sequence[str], notice: Notice) -> None:
+        for target in targets:
+            self.deliver(target, notice)
+
+
+class PaperService:
+    """The service of the triggers; `pauses` are those that it has paused."""
+
+    def __init__(self) -> None:
+        self.pauses: list[str] = []
+        self.may_pause = True
+
+    def delivery(self, plan: Plan, environ: object, clock: object) -> Delivery:
+        raise NotImplementedError
+
+    def pause(self, trigger: str, clock: object) -> None:
+        if not self.may_pause:
+            raise PodliftError("403")
+        self.pauses.append(trigger)
+
+
+@dataclass
+class World:
+    """A root with schedules of one small program, a clock, and servers."""
+
+    root: str
+    template: Plan
+    clock: FakeClock
+    runs: PaperRuns
+    posts: list[dict[str, str]] = field(default_factory=list)
+    service: PaperService = field(default_factory=PaperService)
+
+    def add(self, **fields: object) -> ScheduleRecord:
+        spec = ScheduleSpec(**{"name": "each", "cron": "0 * * * *", "folder": self.root, **fields})  # type: ignore[arg-type]
+        book, plan = Book(self.root), replace(self.template, root=self.root)
+        now = self.clock.now()
+        key = book.put_plan(spec.name, plan)
+        record = ScheduleRecord(id=spec.name, spec=spec, bundle=plan.code.digest, plan=key, created=now, since=now)
+        assert book.add(record)
+        return record
+
+    def server(self) -> Server:
+        notifier = AtOnce(self.clock, {"HOOK": "https://hooks.invalid/secret"}, self._post)
+        return Server(self.root, self.clock, self.runs, notifier)
+
+    def keeper(self, job: str = "1", *, by_hand: bool = False) -> PaperKeeper:
+        """Return the keeper of a delivery that the service created now."""
+        return PaperKeeper(self, job, by_hand=by_hand)
+
+    def _post(self, url: str, data: bytes) -> None:
+        self.posts.append(json.loads(data))
+
+    def advance(self, server: Server, hours: float) -> None:
+        """Serve for a while, as `serve` does."""
+        end = self.clock.now() + hours * HOUR
+        while self.clock.now() < end:
+            due = server.tick()
+            # Nothing happens between these moments.
+            moments = [due, end, *(moment for moment, _ in self.runs.ends.values() if moment > self.clock.now())]
+            self.clock.time = max(self.clock.now() + 0.5, min(moments))
+        server.tick()
+
+    def history(self, name: str = "each") -> list[SlotRecord]:
+        book = Book(self.root)
+        record = book.read(name)
+        return [book.slot(record, key) for key in book.keys(record)]
+
+    def shown(self) -> list[str]:
+        """Each slot's hour and what became of it."""
+        found = []
+        for record in self.history():
+            start = self.runs.started.get(record.run)
+            hour = (record.moment - START) / timedelta(hours=1)
+            at = "" if start is None else f" at {(start - START.timestamp()) / HOUR:g}"
+            found.append(f"{hour:g} {record.state}{at}")
+        return found
+
+
+class PaperKeeper:
+    """A keeper in its container; another one of the same job is what runs after the container was started again."""
+
+    def __init__(self, world: World, job: str, *, by_hand: bool) -> None:
+        self._world = world
+        notifier = AtOnce(world.clock, {"HOOK": "https://hooks.invalid/secret"}, world._post)
+        self._server = KeeperServer(world.root, world.clock, world.runs, notifier, world.service)
+        self.delivery = Delivery(job=f"projects/1/jobs/{job}", created=world.clock.now(), by_hand=by_hand)
+
+    def step(self, name: str = "each", schedule: str = "") -> bool:
+        return self._server.step(name, schedule or name, self.delivery)
+
+    def serve(self, name: str = "each", hours: float = 1000.0) -> None:
+        """Serve the delivery as its container does, on the virtual clock."""
+        end = self._world.clock.now() + hours * HOUR
+        while self.step(name):
+            moments = [moment for moment, _ in self._world.runs.ends.values() if moment > self._world.clock.now()]
+            self._world.clock.time = min([*moments, self._world.clock.now() + 60])
+            if self._world.clock.now() > end:
+                self._server.give_up(name)
+                return

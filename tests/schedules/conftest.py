@@ -1,0 +1,37 @@
+"""A root with schedules of one small program, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paper_runs import START, PaperRuns, World
+from support import FakeClock
+
+import sdk
+from sdk.spec.plan import Plan
+from sdk.storage import posix
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "train.py").write_text("print(1)\n")
+    args = ["--day", "{slot:%d}", "--since", "{previous_success}"]
+    return sdk.plan(folder / "train.py", root=folder / "root", name="each", args=args)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_disk() -> Iterator[None]:
+    """What survives a loss of power is tested with the store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(posix, "sync_file", lambda handle: None)
+        patch.setattr(posix, "sync_folder", lambda folder: None)
+        yield
+
+
+@pytest.fixture
+def world(tmp_path: Path, template: Plan) -> World:
+    clock = FakeClock(START.timestamp() - 60)
+    return World(str(tmp_path), template, clock, PaperRuns(clock))

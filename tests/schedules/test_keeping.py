@@ -1,0 +1,355 @@
+"""What a keeper does with a delivery, under a virtual clock and with runs that only exist on paper."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta, timezone
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from paper_runs import HOUR, START, World
+from support import Later, full_only, needs
+
+import sdk
+from sdk import InputError, State
+from sdk.errors import StoreUnavailableError
+from sdk.schedules import budget
+from sdk.schedules.handle import Schedule
+from sdk.schedules.keeper_server import LEASE_S
+from sdk.schedules.records import Book
+
+needs("cronsim")
+CronSim = Later("cronsim", "CronSim")
+DAYS = 24 * HOUR
+
+
+def at(world: World, hours: float, seconds: float = 0.0) -> None:
+    """Move the clock to so many hours after the first slot."""
+    world.clock.time = START.timestamp() + hours * HOUR + seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "notes"),
+    [
+        (-0.2, ()),
+        (4.0, ()),
+        (50 * 60, ("delivered 50 min after its slot: late, or by hand",)),
+    ],
+)
+def test_a_delivery_belongs_to_the_nearest_slot(world: World, seconds: float, notes: tuple[str, ...]) -> None:
+    world.add()
+    at(world, 0, seconds)
+    world.keeper().serve()
+    (record,) = world.history()
+    assert record.slot == "2027-01-04T00:00:00+00:00"
+    assert (record.state, record.cause, record.notes) == ("SUCCEEDED", "schedule", notes)
+    assert record.run.startswith("each-20270104t000000-")
+    assert list(world.runs.plans) == [record.run]
+
+
+def test_a_slot_that_is_delivered_again_starts_nothing_and_its_record_says_so(world: World) -> None:
+    world.add()
+    at(world, 0)
+    first, second = world.keeper("11"), world.keeper("22")
+    assert first.step()
+    # While the run goes on, and after its end.
+    assert not second.step()
+    first.serve()
+    at(world, 0, 3000)
+    forced = world.keeper("33")
+    for _ in range(2):
+        assert not forced.step()
+    (record,) = world.history()
+    assert record.state == "SUCCEEDED"
+    assert record.notes == (
+        "delivered again at 2027-01-04T00:00:00+00:00, by the job 22",
+        "delivered again at 2027-01-04T00:50:00+00:00, 50 min after its slot: late, or by hand, by the job 33",
+    )
+    assert len(world.runs.submits) == 1
+
+
+def test_a_forced_run_before_the_first_slot_fires_the_one_before(world: World) -> None:
+    world.add()
+    at(world, -0.25)
+    world.keeper().serve()
+    (record,) = world.history()
+    assert (record.slot, record.state) == ("2027-01-03T23:00:00+00:00", "SUCCEEDED")
+    assert record.notes == ("delivered 45 min after its slot: late, or by hand",)
+
+
+def test_of_24_racing_deliveries_one_run_starts(world: World) -> None:
+    world.add()
+    at(world, 0)
+    keepers = [world.keeper(str(number)) for number in range(24)]
+    with ThreadPoolExecutor(24) as pool:
+        still = list(pool.map(lambda keeper: keeper.step(), keepers))
+    assert len(world.runs.submits) == 1
+    (record,) = world.history()
+    assert record.state == "RUNNING"
+    for keeper, goes_on in zip(keepers, still, strict=True):
+        assert goes_on or not keeper.step()
+        if goes_on and keeper.delivery.job != record.keeper:
+            assert not keeper.step()
+    assert len(world.history()[0].notes) == 23
+
+
+def test_slots_that_were_not_delivered_are_recorded_at_the_next_delivery(world: World) -> None:
+    world.add()
+    at(world, 0)
+    world.keeper("1").serve()
+    at(world, 3)
+    world.keeper("2").serve()
+    assert world.shown() == ["0 SUCCEEDED at 0", "1 SKIPPED", "2 SKIPPED", "3 SUCCEEDED at 3"]
+    assert {record.reason for record in world.history()[1:3]} == {"missed: it was not delivered"}
+
+
+def test_the_last_missed_slot_is_caught_up_before_the_delivered_one(world: World) -> None:
+    world.add(missed="catch_up_last")
+    at(world, 3)
+    keeper = world.keeper()
+    assert keeper.step()
+    assert world.history()[3].reason == f"waits for {world.history()[2].run}"
+    keeper.serve()
+    assert world.shown() == ["0 SKIPPED", "1 SKIPPED", "2 SUCCEEDED at 3", "3 SUCCEEDED at 3.01667"]
+    assert [record.cause for record in world.history()[2:]] == ["catch_up", "schedule"]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "expected"),
+    [
+        ("skip", ["0 SUCCEEDED at 0", "1 SKIPPED"]),
+        ("allow", ["0 SUCCEEDED at 0", "1 SUCCEEDED at 1"]),
+        ("queue", ["0 SUCCEEDED at 0", "1 SUCCEEDED at 1.5"]),
+        ("replace", ["0 CANCELLED at 0", "1 SUCCEEDED at 1.00278"]),
+    ],
+)
+def test_a_delivery_while_an_earlier_run_goes_on(world: World, overlap: str, expected: list[str]) -> None:
+    world.runs.takes_s = 1.5 * HOUR
+    world.add(overlap=overlap)
+    at(world, 0)
+    first = world.keeper("1")
+    assert first.step()
+    at(world, 1)
+    second = world.keeper("2")
+    second.serve()
+    first.serve()
+    assert world.shown() == expected
+
+
+def test_a_keeper_whose_time_is_over_while_it_waits_skips_its_slot(world: World) -> None:
+    world.runs.takes_s = 100 * HOUR
+    world.add(overlap="queue")
+    at(world, 0)
+    world.keeper("1").step()
+    at(world, 1)
+    world.keeper("2").serve(hours=2)
+    assert [record.state for record in world.history()] == ["RUNNING", "SKIPPED"]
+    assert world.history()[1].reason == "overlap: the keeper's time was over before the earlier run ended"
+
+
+def test_a_keeper_that_is_started_again_goes_on_with_its_slot(world: World) -> None:
+    world.add()
+    at(world, 0)
+    world.runs.killed = True
+    with pytest.raises(KeyboardInterrupt):
+        world.keeper().step()
+    world.runs.killed = False
+    again = world.keeper()
+    assert again.step()
+    # Killed a second time, while the run goes on.
+    world.keeper().serve()
+    (record,) = world.history()
+    assert (record.state, record.notes) == ("SUCCEEDED", ())
+    assert len(world.runs.plans) == 1
+
+
+def test_a_second_delivery_takes_over_from_a_dead_keeper_within_two_minutes(world: World, tmp_path: Path) -> None:
+    data = tmp_path / "rows.csv"
+    data.write_text("a\n")
+    world.add(inputs={"rows": str(data)}, when=("data_changed(rows)",))
+    at(world, 0)
+    world.runs.killed = True
+    with pytest.raises(KeyboardInterrupt):
+        world.keeper("1").step()
+    world.runs.killed = False
+    (taken,) = world.history()
+    second = world.keeper("2")
+    while world.history()[0].state == "TAKEN":
+        assert second.step()
+        world.clock.time += 5
+    assert world.clock.now() - START.timestamp() <= LEASE_S + 10 <= 120
+    (record,) = world.history()
+    assert (record.state, record.keeper) == ("RUNNING", "projects/1/jobs/2")
+    assert record.run == taken.run
+    second.serve()
+    assert world.shown() == ["0 SUCCEEDED at 0.0180556"]
+
+
+def test_a_slot_that_a_dead_keeper_has_left_does_not_fire_a_week_later(world: World) -> None:
+    world.add()
+    at(world, 0)
+    world.runs.killed = True
+    with pytest.raises(KeyboardInterrupt):
+        world.keeper("1").step()
+    world.runs.killed = False
+    at(world, 1)
+    world.keeper("2").serve()
+    assert world.shown() == ["0 SKIPPED", "1 SUCCEEDED at 1"]
+    assert world.history()[0].reason == "missed: its keeper ended before it started the run"
+
+
+def test_an_outage_of_the_service_delays_the_submit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add()
+    at(world, 0)
+    keeper, submit = world.keeper(), world.runs.submit
+
+    def fail(plan: object) -> None:
+        raise StoreUnavailableError("no answer")
+
+    monkeypatch.setattr(world.runs, "submit", fail)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailableError):
+            keeper.step()
+    monkeypatch.setattr(world.runs, "submit", submit)
+    keeper.serve()
+    assert [record.state for record in world.history()] == ["SUCCEEDED"]
+
+
+def test_a_firing_by_hand_is_a_slot_of_its_own_also_while_the_schedule_is_paused(world: World) -> None:
+    world.add()
+    Schedule("each", root=world.root, clock=world.clock).pause()
+    at(world, 0.5, 0.25)
+    world.keeper("77", by_hand=True).serve()
+    (record,) = world.history()
+    assert (record.key, record.cause, record.state) == ("2027-01-04T00/3000Z-manual-77", "manual", "SUCCEEDED")
+    assert record.slot == "2027-01-04T00:30:00+00:00"
+
+
+def test_deliveries_of_a_paused_schedule_are_recorded_and_resuming_never_fires_at_once(world: World) -> None:
+    world.add(missed="catch_up_last")
+    schedule = Schedule("each", root=world.root, clock=world.clock)
+    schedule.pause()
+    at(world, 1)
+    assert not world.keeper("1").step()
+    at(world, 3, 600)
+    schedule.resume()
+    # The service delivers the slot of the pause after all.
+    world.keeper("2").serve()
+    assert world.runs.submits == []
+    at(world, 4)
+    world.keeper("3").serve()
+    assert [record.state for record in world.history()] == [*["SKIPPED"] * 4, "SUCCEEDED"]
+    assert {record.reason for record in world.history()[:4]} == {"paused: by hand"}
+    assert world.history()[3].notes == (
+        "delivered at 2027-01-04T03:10:00+00:00, 10 min after its slot: late, or by hand, by the job 2",
+    )
+
+
+@pytest.mark.parametrize("may_pause", [True, False])
+def test_failures_pause_the_trigger_and_without_the_right_the_record_ends_the_next_keepers(
+    world: World, may_pause: bool
+) -> None:
+    world.runs.outcome = lambda plan: State.FAILED
+    world.service.may_pause = may_pause
+    world.add(notify=("webhook:HOOK",), pause_after_failures=2)
+    Book(world.root).change("each", trigger="projects/1/jobs/each")
+    for hour in range(4):
+        at(world, hour)
+        world.keeper(str(hour)).serve()
+    assert world.service.pauses == (["projects/1/jobs/each"] if may_pause else [])
+    assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED", "SKIPPED"]
+    assert world.history()[3].reason == "paused: 2 failures in a row"
+    assert len(world.runs.submits) == 2
+    assert [post["event"] for post in world.posts] == ["failed", "failed", "paused"]
+
+
+def test_a_keeper_of_a_schedule_that_was_deleted_and_made_again_does_nothing(world: World) -> None:
+    world.add()
+    at(world, 0)
+    with pytest.raises(InputError, match="belongs to an earlier schedule"):
+        world.keeper().step(schedule="another")
+    assert world.history() == []
+
+
+def test_older_than_goes_by_the_time_of_the_delivery(world: World) -> None:
+    world.add(when=("older_than(90m)",))
+    for hour in range(4):
+        at(world, hour)
+        world.keeper(str(hour)).serve()
+    assert [record.state for record in world.history()] == ["SUCCEEDED", "SKIPPED", "SUCCEEDED", "SKIPPED"]
+
+
+def test_firings_beyond_the_budget_of_a_month_are_skipped_until_the_next_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "most_usd", lambda plan: 4.0)
+    world.runs.costs_usd = 2.5
+    world.add(cron="0 0 * * 1", time_zone="Europe/Berlin", max_cost_usd_per_month=10.0)
+    for week in range(8):
+        world.clock.time = START.timestamp() - HOUR + week * 7 * DAYS
+        world.keeper(str(week)).serve()
+    found = world.history()
+    # Mondays at midnight in Berlin: four in January, and four in February.
+    assert [record.slot[:10] for record in found][3:5] == ["2027-01-25", "2027-02-01"]
+    assert [record.state for record in found] == [*["SUCCEEDED"] * 3, "SKIPPED"] * 2
+    assert found[3].reason == "budget: 7.50 USD of 10.00 USD a month are spent, and this firing may cost 4.00 USD"
+    assert [record.cost_usd for record in found[:4]] == [2.5, 2.5, 2.5, None]
+
+
+def test_a_run_that_goes_on_counts_with_the_most_that_it_can_cost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "most_usd", lambda plan: 6.0)
+    world.runs.takes_s = 1000 * HOUR
+    world.add(overlap="allow", max_cost_usd_per_month=10.0)
+    for hour in range(2):
+        at(world, hour)
+        world.keeper(str(hour)).step()
+    assert [record.state for record in world.history()] == ["RUNNING", "SKIPPED"]
+    assert "6.00 USD of 10.00 USD" in world.history()[1].reason
+
+
+def test_the_most_that_a_firing_can_cost_is_that_of_its_machines(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    target = sdk.Vertex(project="podlift", regions=("us-central1",), bucket="runs", image="image")
+    plan = sdk.plan(tmp_path / "train.py", accelerator="t4", backend=target, timeout="2h")
+    most = budget.most_usd(plan)
+    assert most is not None and most > 0
+    assert budget.too_much(plan, most, 0.0) == ""
+    assert budget.too_much(plan, most, 0.01).startswith("budget: 0.01 USD of ")
+    assert budget.too_much(replace(plan, emulator="127.0.0.1:1"), 0.0, 100.0) == "", "an emulator bills nothing"
+
+
+@pytest.mark.parametrize(
+    ("zone", "cron"),
+    [
+        ("Europe/Berlin", "30 2 * * 0"),
+        ("America/New_York", "30 1 * * 0"),
+        full_only("Europe/Berlin", "30 2 * * *"),
+        full_only("America/New_York", "30 2 * * *"),
+    ],
+)
+def test_a_year_of_deliveries_gives_each_instant_of_cron_one_record_and_at_most_one_run(
+    world: World, zone: str, cron: str
+) -> None:
+    """Some deliveries are early, late, lost or repeated."""
+    world.add(cron=cron, time_zone=zone)
+    chance, job = random.Random(18), 0
+    instants = []
+    for instant in CronSim(cron, START.astimezone(ZoneInfo(zone))):
+        if instant >= START + timedelta(days=365):
+            break
+        instants.append(instant.astimezone(timezone.utc))
+        lost = 10 < len(instants) < 50 and len(instants) % 9 == 0
+        for _ in range(0 if lost else chance.choice([1, 1, 2])):
+            job += 1
+            world.clock.time = max(world.clock.now(), instant.timestamp() + chance.choice([-0.2, 1.0, 3000.0]))
+            world.keeper(str(job)).serve()
+    found = world.history()
+    assert [record.moment for record in found] == instants
+    assert sorted(world.runs.submits) == sorted(record.run for record in found if record.state == "SUCCEEDED")
+    assert len(set(world.runs.submits)) == len(world.runs.submits)
+    assert {record.reason for record in found if record.state == "SKIPPED"} == {"missed: it was not delivered"}
