@@ -26,7 +26,7 @@ from .notices import Notifier
 from .records import Book
 
 _log = logger("schedules")
-_POLL_S = 5.0
+_POLL_S, _LONGEST_POLL_S = 0.5, 5.0
 
 
 class KeeperSpec(TypedDict, total=False):
@@ -77,7 +77,8 @@ def _add_zone(zone: Mapping[str, str], folder: Path) -> None:
 
 def keep(server: KeeperServer, plan: Plan, service: Deliveries, spec: KeeperSpec, clock: Clock) -> None:
     """Serve the delivery until nothing is left to do, or the keeper's time is over; an outage is waited for."""
-    name, until = spec["schedule"], clock.monotonic() + spec["keep_for_s"]
+    name, began = spec["schedule"], clock.monotonic()
+    until = began + spec["keep_for_s"]
     outage = Outage(clock, f"The schedule {name} cannot be served", "It is tried again.")
     delivery: Delivery | None = None
     try:
@@ -86,7 +87,9 @@ def keep(server: KeeperServer, plan: Plan, service: Deliveries, spec: KeeperSpec
                 delivery = delivery or service.delivery(plan, os.environ, clock)
                 if not _step(server, name, spec["id"], delivery):
                     return
-            clock.sleep(max(_POLL_S, outage.pause_s))
+            # What is over soon is not waited for, and what takes long is not asked for often.
+            pause_s = min(_LONGEST_POLL_S, _POLL_S + (clock.monotonic() - began) / 20)
+            clock.sleep(max(pause_s, outage.pause_s))
         _log.info("the keeper's time is over; the run goes on without it")
         server.give_up(name)
     finally:

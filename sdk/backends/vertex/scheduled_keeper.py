@@ -68,7 +68,8 @@ def files(draft: TriggerDraft) -> KeeperFiles:
         "zone": dict(draft.zone),
     }
     spec = json.dumps(about, sort_keys=True).encode()
-    return KeeperFiles(key=f"keepers/{draft.schedule}/{hashlib.sha256(spec).hexdigest()}", spec=spec)
+    # As a JSON file, it makes prune keep the archives that it names.
+    return KeeperFiles(key=f"keepers/{draft.schedule}/{hashlib.sha256(spec).hexdigest()}.json", spec=spec)
 
 
 def body(draft: TriggerDraft, found: KeeperFiles, slot: str = BY_CRON) -> Mapping[str, object]:

@@ -75,7 +75,7 @@ def rendered(made: Prepared) -> dict[str, Any]:
         json.dumps(loader())[1:-1]: "<loader>",
         entrypoint_file().digest: "<entrypoint>",
         spec["runtime"]["sha256"]: "<runtime>",
-        key.rpartition("/")[2]: "<launch spec>",
+        key.rpartition("/")[2].removesuffix(".json"): "<launch spec>",
     }
     for value, name in known.items():
         text = text.replace(value, name)

@@ -1,159 +1,203 @@
-"""A schedule's keeper in its container on the emulator: it takes the slot, submits the run, and follows it to its end."""
+"""Schedules on the emulated cloud: Cloud Scheduler delivers slots by the clock, keepers serve them, and runs train."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, needs, until
+from support import LIMIT_S, REPO, full_only, needs, said, until
 
 import sdk
 from sdk import State
-from sdk.backends.vertex import start_run
-from sdk.packaging.runtime_archive import loader, runtime_archive
-from sdk.schedules import handle
-from sdk.schedules.records import Book, SlotRecord
+from sdk.packaging.runtime_archive import runtime_archive
+from sdk.schedules.handle import Schedule
+from sdk.schedules.records import SlotRecord
 from sdk.spec.layout import RootPaths
 from sdk.storage.registry import open_store
 from sdk.testing.vertex import Cloud
 
-needs("cronsim")
-DAY_S = 86400.0
+needs("cronsim", "google.cloud.scheduler_v1")
+ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
+WEEK_S = 7 * 86400.0
+RETRY = sdk.Retry(infrastructure=3, preemptions=None)
+# Weights that depend on every step, in the program's own checkpoints; it leaves at once when its machine is taken away.
+PROGRAM = """
+import os, signal, sys
+from sdk.storage.registry import open_store
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+store = open_store(os.environ["AIP_CHECKPOINT_DIR"].rstrip("/"))
+done = sorted(stat.key for stat in store.list("step-"))
+weight = float.fromhex(bytes(store.get(done[-1])).decode()) if done else 0.1
+print("begins at", len(done), flush=True)
+for step in range(len(done), 6):
+    weight = 3.9 * weight * (1 - weight)
+    store.put_new(f"step-{step:03d}", [weight.hex().encode()])
+    print(sys.argv[-1], "step", step, flush=True)
+    if step == 2 and not done and sys.argv[-1] in TAKEN_AWAY:
+        signal.pause()
+print("weights", weight.hex(), flush=True)
+"""
 
 
-@dataclass
-class Scheduled:
-    """A schedule in the emulated cloud, and the job that its trigger posts."""
+class Weekly:
+    """A weekly schedule, and the cloud whose clock goes from slot to slot."""
 
-    cloud: Cloud
-    root: str
-    spec: dict[str, Any]
-    plan: sdk.Plan
+    def __init__(self, cloud: Cloud, schedule: Schedule) -> None:
+        self.cloud, self.schedule = cloud, schedule
 
-    def body(self, slot: str) -> dict[str, Any]:
-        data = json.dumps(self.spec).encode()
-        digest = hashlib.sha256(data).hexdigest()
-        key = f"keepers/{self.spec['schedule']}/{digest}"
-        store, root = open_store(RootPaths(self.root).schedules), RootPaths("podlift")
-        if not list(store.list(key)):
-            store.put_new(key, [data])
-        arguments = [self.cloud.bucket, root.entrypoint(self.spec["entrypoint"]), self.spec["entrypoint"]]
-        arguments += [f"{root.schedules}/{key}", digest]
-        container = {"imageUri": "podlift/emulated", "command": ["python3", "-c", loader()], "args": arguments}
-        pool = {"machineSpec": {"machineType": "n1-standard-4"}, "replicaCount": "1", "containerSpec": container}
-        labels = {"podlift-schedule": self.spec["schedule"], "podlift-slot": slot}
-        return {"displayName": "keeper", "labels": labels, "jobSpec": {"workerPoolSpecs": [pool]}}
+    def pass_week(self) -> None:
+        """Let a week pass, and wait until the keepers of its deliveries have ended."""
+        assert self.cloud.advance(WEEK_S)
+        self.settle()
 
-    def deliver(self, slot: str = "cron") -> str:
-        """Create a keeper as Cloud Scheduler does, and return the name of its job."""
-        return str(self.cloud.ask("POST", f"/v1/{self.cloud.parent}/customJobs", self.body(slot))["name"])
+    def settle(self) -> None:
+        until(lambda: not [each for each in self.keepers() if "ended" not in each], self.keepers_told)
 
-    def serve(self, slot: str = "cron") -> None:
-        """Deliver a slot, and wait until its keeper has ended."""
-        job = self.deliver(slot)
-        until(lambda: self.state(job).startswith("JOB_STATE_SUCCEEDED"), lambda: self.log(job))
+    def keepers(self) -> list[dict[str, Any]]:
+        """Return the jobs of the keepers, the first one first."""
+        found = self.cloud.ask("GET", f"/v1/{self.cloud.parent}/customJobs").get("customJobs", [])
+        keepers = [job for job in found if "podlift-schedule" in (job.get("labels") or {})]
+        for each in keepers:
+            if each["state"] in ("JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED"):
+                each["ended"] = each["state"]
+        return sorted(keepers, key=lambda job: str(job["createTime"]))
 
-    def state(self, job: str) -> str:
-        return str(self.cloud.ask("GET", f"/v1/{job}")["state"])
-
-    def log(self, job: str) -> list[str]:
-        return [str(entry.get("jsonPayload") or entry.get("textPayload")) for entry in self.cloud.entries(job)]
+    def keepers_told(self) -> list[object]:
+        return [[entry.get("textPayload") for entry in self.cloud.entries(job["name"])] for job in self.keepers()]
 
     def history(self) -> list[SlotRecord]:
-        book = Book(self.root)
-        record = book.read("weekly")
-        return book.slots(record, book.keys(record))
+        """Return the records of the slots, the first one first."""
+        return self.schedule.history(None)[::-1]
+
+    def run(self, record: SlotRecord) -> sdk.Run:
+        return sdk.attach(RootPaths(self.schedule.root).run(record.run).url)
 
 
 @pytest.fixture
-def scheduled(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scheduled]:
+def weekly(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Weekly]:
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
-    Path("program.py").write_text("import sys\nprint('trained', sys.argv[1:])\n")
 
-    def make(job: sdk.Job | None = None, **rules: Any) -> Scheduled:
-        plan = sdk.plan(
-            job or sdk.Job("program.py", args=["{slot:%Y-%m-%d}"]), backend=podlift_vertex.backend(), name="weekly"
-        )
-        spec = handle.draft(name="weekly", **{"cron": "0 3 * * 1", "time_zone": "Europe/Berlin", **rules})
-        prepared = handle.Prepared(spec=spec, plan=plan.for_run("weekly-aaaaaa"), warnings=())
-        record = handle.create(prepared).record
-        archives = start_run.upload_archives(plan)
-        about = {
-            "version": 1,
-            "main": "sdk.schedules.keeper_main",
-            "runtime": {"key": RootPaths("podlift").runtime(archives.runtime), "sha256": archives.runtime},
-            "python": ["3.10", "3.13"],
-            "entrypoint": archives.entrypoint,
-            "root": plan.root,
-            "schedule": "weekly",
-            "id": record.id,
-            "keep_for_s": 600.0,
-        }
-        return Scheduled(podlift_vertex, plan.root, about, plan)
+    def make(job: sdk.Job | None = None, *, program: str = "import sys\nprint(sys.argv[1:])\n", **rules: Any) -> Weekly:
+        Path("program.py").write_text(program)
+        target = podlift_vertex.backend(keeper_service_account=ACCOUNT)
+        given = job or sdk.Job("program.py", args=["{slot:%Y-%m-%d}"])
+        rules = {"cron": "0 3 * * 1", "time_zone": "Europe/Berlin", **rules}
+        return Weekly(podlift_vertex, sdk.schedule(given, name="weekly", backend=target, **rules))
 
     return make
 
 
-def test_a_delivery_starts_the_stored_plan_as_a_run_of_its_own(
-    scheduled: Callable[..., Scheduled], tmp_path: Path
+def add_rows(cloud: Cloud, name: str) -> None:
+    open_store(f"gs://{cloud.bucket}/rows").put_new(name, [b"x" * 100])
+
+
+@pytest.mark.parametrize("program", ["steps", full_only("digits")])
+def test_four_weeks_of_a_weekly_schedule(podlift_vertex: Cloud, weekly: Callable[..., Weekly], program: str) -> None:
+    """Week 2 is preempted, week 3 has no new data, and week 4 is delivered twice."""
+    inputs = {"rows": f"gs://{podlift_vertex.bucket}/rows/"}
+    add_rows(podlift_vertex, "1")
+    rules: dict[str, Any] = {"when": ("min_new_examples(rows, 1)",)}
+    if program == "digits":
+        shutil.copytree(REPO / "jobs" / "digits", "digits")
+        job = sdk.Job("digits/train.py", args=["--epochs", "3"], inputs=inputs, retry=RETRY)
+        this = weekly(job, **rules)
+    else:
+        job = sdk.Job("program.py", args=["{slot:%Y-%m-%d}"], inputs=inputs, retry=RETRY)
+        this = weekly(job, program=f"TAKEN_AWAY = {{}}\n{PROGRAM}", **rules)
+    first, second, third, fourth = (slot.strftime("%Y-%m-%d") for slot in this.schedule.next(4))
+    if program == "steps":
+        this = weekly(job, program=f"TAKEN_AWAY = {second!r}\n{PROGRAM}", **rules)
+    taken_away = f"^{second} step 2$" if program == "steps" else "Epoch 2/3"
+    podlift_vertex.faults(
+        {"api": "vertex", "kind": "preempt", "display_name": f"^weekly-{second.replace('-', '')}", "log": taken_away},
+        {"api": "scheduler", "kind": "early", "nth": 1},
+        {"api": "scheduler", "kind": "duplicate", "nth": 4},
+    )
+    for week in range(4):
+        if week in (1, 3):
+            add_rows(podlift_vertex, str(week + 1))
+        this.pass_week()
+    found = this.history()
+    assert [each.slot[:10] for each in found] == [first, second, third, fourth]
+    assert [each.state for each in found] == ["SUCCEEDED", "SUCCEEDED", "SKIPPED", "SUCCEEDED"], this.keepers_told()
+    assert found[2].reason.startswith("min_new_examples(rows, 1): 0 new examples since")
+    # The duplicate is a note in the record, and its keeper ended well.
+    assert [len(each.notes) for each in found] == [0, 0, 0, 1]
+    assert found[3].notes[0].startswith("delivered again at ")
+    assert [job["ended"] for job in this.keepers()] == ["JOB_STATE_SUCCEEDED"] * 5
+    runs = [this.run(each) for each in found if each.run]
+    assert [run.id for run in sdk.runs(root=this.schedule.root)] == sorted((run.id for run in runs), reverse=True)
+    assert [run.status().attempts for run in runs] == [1, 2, 1]
+    if program == "steps":
+        # The second week went on from its own steps, and each ended at the same weights.
+        begins = [[line for line in said(run) if line.startswith("begins")] for run in runs]
+        assert begins == [["begins at 0"], ["begins at 0", "begins at 3"], ["begins at 0"]]
+        assert len({line for run in runs for line in said(run) if line.startswith("weights")}) == 1
+
+
+def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_the_latest_slot(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly]
 ) -> None:
-    weekly = scheduled()
+    this = weekly()
     # Nothing of the machine that created the schedule is needed.
     Path("program.py").unlink()
-    weekly.serve()
-    (record,) = weekly.history()
-    assert record.state == "SUCCEEDED", record.reason
-    assert record.moment.strftime("%A %H:%M") == "Monday 03:00"
-    run = sdk.attach(RootPaths(weekly.root).run(record.run).url)
+    this.schedule.run()
+    this.settle()
+    podlift_vertex.scheduler().run_job(name=this.schedule.record.trigger, timeout=30)
+    podlift_vertex.advance(0)
+    this.settle()
+    forced, by_hand = this.history()
+    assert (by_hand.state, by_hand.cause) == ("SUCCEEDED", "manual")
+    assert "-manual-" in by_hand.key
+    assert (forced.state, forced.moment.strftime("%A %H:%M")) == ("SUCCEEDED", "Monday 03:00")
+    assert forced.notes[0].endswith("after its slot: late, or by hand")
+    run = this.run(forced)
+    assert run.plan.code.argv == [forced.slot[:10]]
     assert run.status().state is State.SUCCEEDED
-    assert run.plan.code.argv == [record.slot[:10]]
-    # The keeper created it with the same archive as it was started from itself.
-    assert weekly.spec["runtime"]["sha256"] in json.dumps(
-        weekly.cloud.ask("GET", f"/storage/v1/b/{weekly.cloud.bucket}/o")
-    )
-
-
-def test_a_firing_by_hand_is_a_slot_of_its_own(scheduled: Callable[..., Scheduled]) -> None:
-    weekly = scheduled()
-    weekly.serve("manual")
-    (record,) = weekly.history()
-    assert (record.state, record.cause) == ("SUCCEEDED", "manual")
-    assert "-manual-" in record.key
 
 
 def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(
-    scheduled: Callable[..., Scheduled], tmp_path: Path
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly], tmp_path: Path
 ) -> None:
-    weekly = scheduled()
-    body = weekly.body("cron")
+    this = weekly(when=("program:is_due",), program="def is_due(firing):\n    return firing['schedule'] == 'weekly'\n")
+    pool = {"machineSpec": {"machineType": "n1-standard-4"}, "replicaCount": "1"}
     # This process is the container of that job.
-    body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"] |= {"command": ["sleep", "300"], "args": []}
-    job = weekly.cloud.ask("POST", f"/v1/{weekly.cloud.parent}/customJobs", body)["name"]
+    container = {"imageUri": "podlift/emulated", "command": ["sleep", "300"]}
+    body = {"displayName": "k", "jobSpec": {"workerPoolSpecs": [{**pool, "containerSpec": container}]}}
+    job = podlift_vertex.ask("POST", f"/v1/{podlift_vertex.parent}/customJobs", body)["name"]
     home, archive = tmp_path / "home", runtime_archive(tmp_path / "archive")
     with tarfile.open(archive.path) as tar:
         tar.extractall(home / "runtime", filter="data")
     (home / "runtime.tar").write_bytes(archive.path.read_bytes())
+    record = this.schedule.record
+    spec = {"root": this.schedule.root, "schedule": "weekly", "id": record.id, "keep_for_s": 600.0}
     program = (
-        "import json, sys\n"
+        "import sys\n"
         f"sys.path += {[str(home / 'runtime' / name) for name in ('podlift', 'vendor')]!r}\n"
         "from sdk.schedules import keeper_main\n"
-        f"code = keeper_main.main(json.loads(sys.argv[1]), home={str(home)!r})\n"
+        f"code = keeper_main.main({spec!r}, home={str(home)!r})\n"
         "assert not {'pydantic', 'google', 'packaging', 'psutil', 'pathspec', 'fsspec'} & set(sys.modules)\n"
         "sys.exit(code)"
     )
-    command = [sys.executable, "-I", "-S", "-c", program, json.dumps(weekly.spec)]
     env = {name: value for name, value in os.environ.items() if name.startswith(("PODLIFT", "STORAGE"))}
     env |= {"CLOUD_ML_JOB_ID": job.rpartition("/")[2]}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], env=env, capture_output=True, text=True, timeout=LIMIT_S
+    )
     assert done.returncode == 0, done.stderr
-    assert [record.state for record in weekly.history()] == ["SUCCEEDED"], weekly.history()
+    (found,) = this.history()
+    assert found.state == "SUCCEEDED", found.reason
+    # Its job started from the archive that it ran from itself.
+    launched = open_store(this.run(found).url)
+    specs = [
+        bytes(launched.get(stat.key)) for stat in launched.list("jobs/") if b"runtime" in bytes(launched.get(stat.key))
+    ]
+    assert specs and all(archive.digest.encode() in each for each in specs)
