@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..checks import Facts, Finding
 from ..clock import Clock
@@ -13,11 +13,12 @@ from ..process.log_lines import LogLine
 from ..records.timeline import Moment
 from ..spec.capabilities import Capabilities
 from ..spec.job import Job
+from ..spec.payload import Kill
 from ..spec.plan import Plan
 from ..spec.policies import Target
 from ..status import Progress, Status
 
-__all__ = ["Backend", "Capabilities", "Draft", "LogLine", "Request", "RunHandle"]
+__all__ = ["Backend", "Capabilities", "Draft", "Drilled", "LogLine", "Request", "RunHandle"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,3 +134,14 @@ class Backend(Protocol):
 
     def open(self, plan: Plan, clock: Clock) -> RunHandle:
         """Return the handle of an existing run, which may have been started by any process on any machine."""
+
+
+@runtime_checkable
+class Drilled(Protocol):
+    """What a backend has in addition if a drill can take away more on it than processes of tasks: see `Capabilities.drills`."""
+
+    def disturbed(self, plan: Plan, kills: Sequence[Kill]) -> AbstractContextManager[None]:
+        """Return a context in which the kills of this run happen as soon as their tasks have announced them in their output.
+
+        InputError if the service is not an emulator, or already disturbs its jobs by itself.
+        """

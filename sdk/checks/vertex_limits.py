@@ -20,7 +20,7 @@ MAX_DISPLAY_NAME = 128
 _NOTICE_S = 15.0
 # A shorter job would end before its machines are ready.
 _LEAST_S = 600.0
-_OWN_VARIABLES = ("PODLIFT_RUN", "PODLIFT_TASKS")
+_OWN_VARIABLES = ("PODLIFT_RUN", "PODLIFT_TASKS", "PODLIFT_RESTART_CODE")
 
 
 def numbers(job: Job, target: Vertex) -> Iterator[Finding]:

@@ -13,14 +13,15 @@ from ..errors import Problems
 from ..status import EXIT_CANCELLED
 from .options import CommandLine, with_settings
 from .output import answer, as_json, refusal, say
-from .parameters import Json, Kill, Name, Root, Seed, Words
+from .parameters import DrillBackend, Json, Kill, Name, Root, Seed, Words
 
 
-@with_settings(root=Root, name=Name, words=Words)
+@with_settings(backend=DrillBackend, root=Root, name=Name, words=Words)
 def drill(command: CommandLine, kill: Kill = None, seed: Seed = 1, json_output: Json = False) -> None:
     """Train with and without kills, and compare the weights.
 
-    Two trainings are undisturbed; in the third one, tasks are killed. The weights are compared bit by bit.
+    Two trainings are undisturbed; in the third one, tasks are killed, and on an emulated cloud also their machines. The weights
+    are compared bit by bit.
     """
     kills, problems = tuple(kill or KILLS), Problems()
     entry, given = command.settings(problems)

@@ -18,6 +18,7 @@ from ..spec.job import Job
 from ..spec.layout import RunPaths
 from ..spec.payload import Kill
 from ..spec.plan import Plan
+from ..spec.policies import Target
 from ..status import State, Status
 from . import comparison, runs
 from . import kills as costs
@@ -43,6 +44,7 @@ def run_drill(
     *,
     kills: Sequence[str] = KILLS,
     seed: int = 1,
+    backend: str | Target | None = None,
     root: str | Path | None = None,
     name: str | None = None,
     **settings: Unpack[JobKeywords],
@@ -54,8 +56,11 @@ def run_drill(
     Args:
         what: what `sdk.plan` takes.
         kills: "TASK@POINT:NUMBER", where the point is step, epoch, save or validation, or "random:NUMBER" for kills at
-            that many random steps.
+            that many random steps. With a backend that runs containers, "TASK@POINT:NUMBER:agent", ":machine" or ":region" takes
+            away what the task runs on.
         seed: of everything random, including random kills.
+        backend: "local" by default, or "vertex" or a `Vertex`, for which the emulator has to be configured: a drill never runs
+            in a real cloud.
         root: as for `sdk.plan`.
         name: as for `sdk.plan`.
         **settings: settings of a job; `every_steps` is 10 by default.
@@ -64,7 +69,7 @@ def run_drill(
         InputError: with every mistake, before anything is started.
         RunError: an undisturbed training failed.
     """
-    target = Destination(root=root, name=name)
+    target = Destination(backend=backend, root=root, name=name)
     plan = prepare(what, settings, target, os.environ, kills=kills, seed=seed)
     return execute(plan, kills, SystemClock())
 
@@ -89,7 +94,7 @@ class _DrillRunner:
         if one is None:
             return self._report("nothing_saved")
         tasks, seed = self._plan.tasks, runs.drill_of(self._plan).seed
-        kills = parse(self._kills, tasks, steps=one.steps, seed=seed)
+        kills = parse(self._kills, tasks, self._plan.capabilities.drills, steps=one.steps, seed=seed)
         for kill in kills:
             if kill.point == "step" and kill.number > one.steps:
                 _log.info(f"{kill} will not happen: the training has {one.steps} steps")

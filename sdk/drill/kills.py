@@ -1,7 +1,7 @@
 """The kills of a drill, and what each of them cost. Pure.
 
-Written as "worker-0@step:50", or "random:3" for three kills at random steps. The cost is the steps between the kill and the
-start of the next attempt.
+Written as "worker-0@step:50", "worker-0@step:50:machine" for what the task runs on, or "random:3" for three kills at random steps.
+The cost is the steps between the kill and the start of the next attempt.
 """
 
 from __future__ import annotations
@@ -9,21 +9,34 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypedDict, get_args
+from dataclasses import dataclass, replace
+from typing import get_args
 
 from ..errors import InputError, nearest
 from ..records.events import Event
-from ..spec.payload import Kill, KillPoint
+from ..records.kills import Done
+from ..spec.payload import Kill, KillPoint, KillTarget
 from ..text import counted
 
 _KILL_POINTS = get_args(KillPoint)
-_KILL = re.compile(r"([a-z]+-\d+)@([a-z]+):(\d+)")
+_KILL = re.compile(r"([a-z]+-\d+)@([a-z]+):(\d+)(?::([a-z]+))?")
+# A random kill of a region would need a second place.
+_AT_RANDOM = ("process", "agent", "machine")
 _RANDOM = re.compile(r"random:(\d+)")
 
 
-def parse(texts: Sequence[str], tasks: Sequence[str], *, steps: int | None = None, seed: int = 0) -> tuple[Kill, ...]:
-    """Return the kills, or raise an InputError with every mistake; without the run's `steps`, random ones are left out."""
+def parse(
+    texts: Sequence[str],
+    tasks: Sequence[str],
+    targets: Sequence[KillTarget] = ("process",),
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+) -> tuple[Kill, ...]:
+    """Return the kills, or raise an InputError with every mistake; without the run's `steps`, random ones are left out.
+
+    `targets`: what can be killed where the training runs.
+    """
     kills: list[Kill] = []
     problems: list[str] = []
     chosen = random.Random(seed)  # noqa: S311
@@ -34,10 +47,11 @@ def parse(texts: Sequence[str], tasks: Sequence[str], *, steps: int | None = Non
                 problems.append(f"The training has {steps} steps: too few for {text!r}.")
             elif steps is not None:
                 at = sorted(chosen.sample(range(1, steps), count))
-                kills += [Kill(task=chosen.choice(list(tasks)), point="step", number=step) for step in at]
+                kills += [_random(chosen, tasks, targets, step) for step in at]
         elif match := _KILL.fullmatch(text):
-            problems += _problems(text, match, tasks)
-            kills.append(Kill(task=match[1], point=match[2], number=int(match[3])))  # type: ignore[arg-type]
+            problems += _problems(text, match, tasks, targets)
+            what = match[4] or "process"
+            kills.append(Kill(task=match[1], point=match[2], number=int(match[3]), what=what))  # type: ignore[arg-type]
         else:
             problems.append(f"This is not a kill. Received: {text!r}. Expected: worker-0@step:50, or random:3.")
     if problems:
@@ -45,23 +59,28 @@ def parse(texts: Sequence[str], tasks: Sequence[str], *, steps: int | None = Non
     return tuple(kills)
 
 
-def _problems(text: str, match: re.Match[str], tasks: Sequence[str]) -> list[str]:
+def _random(chosen: random.Random, tasks: Sequence[str], targets: Sequence[KillTarget], step: int) -> Kill:
+    kill = Kill(task=chosen.choice(list(tasks)), point="step", number=step)
+    possible = [target for target in targets if target in _AT_RANDOM]
+    return replace(kill, what=chosen.choice(possible)) if len(possible) > 1 else kill
+
+
+def _problems(text: str, match: re.Match[str], tasks: Sequence[str], targets: Sequence[KillTarget]) -> list[str]:
     problems = []
     if match[1] not in tasks:
         problems.append(f"{text!r}: there is no task {match[1]!r}. {nearest(match[1], list(tasks))}")
     if match[2] not in _KILL_POINTS:
         problems.append(f"{text!r}: there is no kill point {match[2]!r}. {nearest(match[2], list(_KILL_POINTS))}")
+    if match[4] and match[4] not in get_args(KillTarget):
+        problems.append(f"{text!r}: a drill cannot kill {match[4]!r}. {nearest(match[4], list(get_args(KillTarget)))}")
+    elif match[4] and match[4] not in targets:
+        problems.append(
+            f"{text!r}: here, a drill can only kill {' or '.join(targets)}. Next: --backend vertex with the emulator has "
+            "containers, machines and regions, too."
+        )
     if int(match[3]) < 1:
         problems.append(f"{text!r}: the number counts from 1.")
     return problems
-
-
-class Done(TypedDict):
-    """What a task records before it is killed."""
-
-    attempt: int
-    step: int | None  # None before the first step of the attempt
-    time: float  # unix time in seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,13 +92,13 @@ class Killed:
     step: int  # last completed training step of the run
     restored: int  # the step from which the next attempt continued, 0 for the beginning
     steps_lost: int  # number of repeated steps
+    what: str = "process"  # or "agent", "machine" or "region"
 
     def __str__(self) -> str:
         begun = f"restored step {self.restored}" if self.restored else "nothing saved yet: started over"
         lost = f"{counted(self.steps_lost, 'step')} lost"
-        return (
-            f"{self.task}@{self.point}:{self.number} in attempt {self.attempt}, after step {self.step}; {begun}, {lost}"
-        )
+        kill = Kill(task=self.task, point=self.point, number=self.number, what=self.what)  # type: ignore[arg-type]
+        return f"{kill} in attempt {self.attempt}, after step {self.step}; {begun}, {lost}"
 
 
 def killed(wanted: Sequence[Kill], done: Mapping[int, Done], events: Sequence[Event]) -> tuple[Killed, ...]:
@@ -99,6 +118,7 @@ def killed(wanted: Sequence[Kill], done: Mapping[int, Done], events: Sequence[Ev
                 step=step,
                 restored=restored,
                 steps_lost=step - restored,
+                what=kill.what,
             )
         )
     return tuple(found)

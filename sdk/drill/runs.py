@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
-from .. import ids, launch
-from ..clock import Clock
+from .. import backends, ids, launch
+from ..backends.base import Backend, Drilled
+from ..clock import Clock, SystemClock
 from ..errors import PodliftError, Problems
 from ..logs import logger
 from ..planning.prepare import make_plan
 from ..planning.settings.merge import Destination, Entry
-from ..records.events import Event
+from ..records.events import Event, continues
+from ..records.kills import Done, KillRecords
 from ..records.recorder import read_events
+from ..records.sync.index import SyncedRun
 from ..run import Run
 from ..spec import cluster
 from ..spec.job import Job
-from ..spec.payload import Drill, Kill
+from ..spec.layout import RunPaths
+from ..spec.payload import Drill, Kill, KillTarget
 from ..spec.plan import Plan
-from ..spec.policies import Retry
+from ..spec.policies import BACKENDS, Retry, Target
 from ..status import Status
-from .kills import Done, parse
+from ..storage import emulator
+from ..storage.registry import open_store
+from .kills import parse
 from .report import UnseededCall
 
 _log = logger("drill")
@@ -56,16 +63,52 @@ def prepare(
         problems.found.append("A drill needs a kill. Expected: worker-0@step:50, or random:3.")
     if not 0 <= seed < 2**32:
         problems.found.append(f"The seed must be a number from 0 to {2**32 - 1}. Received: {seed}.")
+    # The project's file or the environment may name a cloud for other runs.
+    target = replace(target, backend=target.backend or "local")
+    backend = _backend(target.backend, problems)
+    targets = get_args(KillTarget) if backend is None else backend.capabilities.drills
     names: list[str] | None = None
     with problems.closing():
         try:
-            made = make_plan(what, given, replace(target, backend="local"), environ, verb="drill")
+            made = make_plan(what, given, target, environ, verb="drill")
             names = made.tasks
         finally:
             # The kills are checked in any case: against the tasks of the plan, or against what is known of them.
+            found: tuple[Kill, ...] = ()
             with problems.collect():
-                parse(kills, _tasks(given, kills) if names is None else names)
+                found = parse(kills, _tasks(given, kills) if names is None else names, targets)
+    if disturbs(made, found, kills):
+        # What disturbs the trainings already is refused before they start.
+        with disturbed(made, ()):
+            pass
     return _undisturbed(made, seed)
+
+
+def _backend(wanted: str | Target, problems: Problems) -> Backend | None:
+    """Return the backend of a drill, None for an unknown one; a problem if it costs money."""
+    name = next((name for name, kind in BACKENDS.items() if isinstance(wanted, kind)), wanted)
+    if name not in backends.names():
+        return None
+    backend = backends.load(str(name))
+    if backend.capabilities.has_price and not emulator.address():
+        problems.found.append(
+            f"A drill trains three times and takes machines away, so on {name} it runs on the emulator only, and none is configured "
+            "here: PODLIFT_EMULATOR is not set. Nothing was started, and the cloud was not asked. Next: `podlift emulator --data "
+            "DIR` and the line that it prints, or drill on this machine (--backend local)."
+        )
+    return backend
+
+
+def disturbs(plan: Plan, kills: Sequence[Kill], texts: Sequence[str] = ()) -> bool:
+    """Return whether any of these kills is one of more than the process of a task; random ones may be."""
+    at_random = len(plan.capabilities.drills) > 1 and any(text.startswith("random") for text in texts)
+    return at_random or any(kill.what != "process" for kill in kills)
+
+
+def disturbed(plan: Plan, kills: Sequence[Kill]) -> AbstractContextManager[None]:
+    """Return a context in which these kills of a run can happen."""
+    backend = backends.load(plan.backend)
+    return backend.disturbed(plan, kills) if isinstance(backend, Drilled) else nullcontext()
 
 
 def _tasks(given: Mapping[str, object], kills: Sequence[str]) -> list[str]:
@@ -98,7 +141,10 @@ def named(plan: Plan, role: str) -> Plan:
 
 def with_kills(plan: Plan, kills: Sequence[Kill]) -> Plan:
     """Return the plan with these kills, and with as many restarts."""
-    job = replace(plan.job, retry=replace(plan.job.retry, infrastructure=len(kills)))
+    # A region that is taken away ends a job, and then one that gets no machines.
+    lost = len(kills) + sum(kill.what == "region" for kill in kills)
+    taken = len(kills) if disturbs(plan, kills) else 0
+    job = replace(plan.job, retry=replace(plan.job.retry, infrastructure=lost, preemptions=taken))
     return plan.for_run(plan.run_id, job, Drill(seed=drill_of(plan).seed, kills=tuple(kills)))
 
 
@@ -110,6 +156,12 @@ def drill_of(plan: Plan) -> Drill:
 
 def train(plan: Plan, role: str, clock: Clock) -> tuple[Run, Status]:
     """Run a plan to its end; cancel the run if that is interrupted."""
+    kills = drill_of(plan).kills
+    with disturbed(plan, kills) if disturbs(plan, kills) else nullcontext():
+        return _train(plan, role, clock)
+
+
+def _train(plan: Plan, role: str, clock: Clock) -> tuple[Run, Status]:
     run = Run(launch.execute(plan))
     try:
         _log.info(f"{role}: {run.url}")
@@ -125,21 +177,30 @@ def train(plan: Plan, role: str, clock: Clock) -> tuple[Run, Status]:
 
 
 def _watch(run: Run, clock: Clock) -> Status:
-    logged = 0
+    logged: set[tuple[int, str, int]] = set()
     with closing(run.following()) as statuses:
         for status in statuses:
-            events = sorted(read_events(run.plan.paths, ("restored", "restarting")), key=lambda event: event.time)
-            relevant = [event for event in events if event.source in (run.plan.tasks[0], "supervisor")]
-            for event in relevant[logged:]:
-                _log.info(f"{run.id}: {_describe(event, run.plan)}")
-            logged = len(relevant)
+            events = sorted(read_events(run.plan.paths, ("restored", "restarting", "final")), key=lambda event: event.time)
+            for event in events:
+                key = (event.attempt, event.source, event.sequence)
+                if _is_told(event, run.plan) and key not in logged:
+                    logged.add(key)
+                    _log.info(f"{run.id}: {_describe(event, run.plan)}")
             if not status.state.terminal:
                 clock.sleep(_POLL_S)
     _log.info(f"{run.id}: {status.state.value} after {status.timings.get('finished', 0.0):.1f} s")
     return status
 
 
+def _is_told(event: Event, plan: Plan) -> bool:
+    if event.kind == "final":
+        return continues(event)
+    return event.kind == "restarting" or event.source == plan.tasks[0]
+
+
 def _describe(event: Event, plan: Plan) -> str:
+    if event.kind == "final":
+        return f"job {event.data['number']} is over ({event.data['reason']}). {event.data['why']}"
     if event.kind == "restored":
         return f"attempt {event.attempt} continues from step {event.data['step']}"
     hit = [index for index, kill in done(plan).items() if kill["attempt"] == event.attempt]
@@ -151,13 +212,17 @@ def _describe(event: Event, plan: Plan) -> str:
 
 def done(plan: Plan) -> dict[int, Done]:
     """Return what tasks recorded about their kills, by the kill's index in the plan."""
-    files = {index: Path(plan.paths.kill(index)) for index in range(len(drill_of(plan).kills))}
-    return {index: json.loads(file.read_bytes()) for index, file in files.items() if file.exists()}
+    records = KillRecords(plan.paths, None if plan.capabilities.supervised_here else open_store(plan.url))
+    found = {index: records.done(index) for index in range(len(drill_of(plan).kills))}
+    return {index: done for index, done in found.items() if done is not None}
 
 
 def unseeded_calls(run: Run) -> list[UnseededCall]:
     """Return the calls in the tasks of a run that no seed determines."""
     found = set()
+    if not run.plan.capabilities.supervised_here:
+        copy = SyncedRun(run.plan.paths, run.url, SystemClock())
+        copy.pull([RunPaths("").unseeded(1, task) for task in run.plan.tasks])
     for task in run.plan.tasks:
         path = Path(run.plan.paths.unseeded(1, task))
         if path.exists():

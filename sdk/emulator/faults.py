@@ -47,6 +47,7 @@ VertexKind = Literal[
     "lost_line",  # never store a line in the log
     "stockout",  # let an attempt to get machines fail
     "preempt",  # take away the machine of `replica`
+    "kill",  # kill the container of `replica`
     "oom",  # let `replica` run out of memory
     "internal",  # let the service itself fail
 ]
@@ -58,7 +59,7 @@ SchedulerKind = Literal[
     "disable",  # disable a job instead of sending its request, as the service does with one that it takes for faulty
 ]
 # These happen to a running job: at once, after `after_s`, or when it writes a line.
-_RUNNING = frozenset(("preempt", "oom", "internal"))
+_RUNNING = frozenset(("preempt", "kill", "oom", "internal"))
 # Once by default: a line that is written again after the restart would preempt the job for ever.
 _ONCE = _RUNNING | {"late_list"}
 _OF_LINES = frozenset(("late_line", "lost_line"))
@@ -111,6 +112,10 @@ _APIS = {
     "vertex": _Api(get_args(VertexKind), _VERTEX_OPERATIONS, _VERTEX_FIELDS),
     "scheduler": _Api(get_args(SchedulerKind), _SCHEDULER_OPERATIONS, _SCHEDULER_FIELDS),
 }
+# A rejection for too many requests, which clients tell by its text from one for too many machines.
+_SLOW_DOWN = (
+    "Quota exceeded for quota metric 'Requests' and limit 'Requests per minute' of service 'aiplatform.googleapis.com'."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +151,8 @@ class Fault:
     region: str = ""  # Of the job or the request, such as "us-central1"
     lists: int | None = None  # The number of lists that do not show a new job
     replica: str = "workerpool0-0"  # To which it happens
-    log: str | None = None  # A regular expression; it happens to, or because of, a line in which it is found
+    # A regular expression; it happens to, or because of, a line in which it is found. A stockout begins with such a line.
+    log: str | None = None
     writer: str = ""  # Which replica's lines are searched for `log`; "service" writes some, too
     after_s: float | None = None  # It happens this long after the job began to run
 
@@ -155,7 +161,8 @@ class Fault:
         if self.kind == "deny":
             return kind(403, _denial(self.api, operation), {})
         headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
-        return kind(self.status, f"Injected fault: {self.kind} {self.status}.", headers)
+        google = f" {_SLOW_DOWN}" if (self.api, self.status) == ("vertex", 429) else ""
+        return kind(self.status, f"Injected fault: {self.kind} {self.status}.{google}", headers)
 
 
 def _denial(api: str, operation: str) -> str:
@@ -181,6 +188,7 @@ class _CountedFault:
         self._times = len(fault.nth or (1,)) if fault.times is None and fault.kind in _ONCE else fault.times
         self._random = random.Random(f"{fault.seed}/{index}")  # noqa: S311
         self._matched = self._fired = 0
+        self.begun = fault.kind != "stockout" or fault.log is None
 
     def fires(self) -> bool:
         """Count a match; return whether the fault applies to it."""
@@ -236,6 +244,10 @@ class FaultRules:
 
     def for_line(self, about: About, writer: str, line: str) -> list[Fault]:
         """Return what happens to a running job because of a line that one of its replicas writes."""
+        with self._lock:
+            for rule in self._rules:
+                if not rule.begun and _is_about(rule.fault, about):
+                    rule.begun = _finds(rule.fault, writer, line)
         return self._for_job(
             about, lambda fault: fault.kind in _RUNNING and fault.log is not None and _finds(fault, writer, line)
         )
@@ -268,11 +280,7 @@ class FaultRules:
             return [rule.to_json() for rule in self._rules]
 
     def _for_job(self, about: About, matches: Callable[[Fault], bool]) -> list[Fault]:
-        def fits(fault: Fault) -> bool:
-            here = fault.region in ("", about.region) and re.search(fault.display_name, about.name) is not None
-            return here and matches(fault)
-
-        return self._choose("vertex", fits)
+        return self._choose("vertex", lambda fault: _is_about(fault, about) and matches(fault))
 
     def _for_trigger(self, about: About, matches: Callable[[Fault], bool]) -> list[Fault]:
         def fits(fault: Fault) -> bool:
@@ -285,7 +293,11 @@ class FaultRules:
         with self._lock:
             passed_s = self._now() - self._since
             rules = [rule for rule in self._rules if rule.fault.api == api and passed_s >= rule.fault.from_s]
-            return [rule.fault for rule in rules if matches(rule.fault) and rule.fires()]
+            return [rule.fault for rule in rules if rule.begun and matches(rule.fault) and rule.fires()]
+
+
+def _is_about(fault: Fault, about: About) -> bool:
+    return fault.region in ("", about.region) and re.search(fault.display_name, about.name) is not None
 
 
 def _finds(fault: Fault, writer: str, line: str) -> bool:

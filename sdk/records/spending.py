@@ -20,6 +20,8 @@ FIELD = "spent"
 _CENT = 0.005
 # A shorter job would end before its machines are ready.
 _LEAST_S = 600.0
+# With less time left, a next job would end before it has loaded its checkpoint and saved another one.
+NEXT_JOB_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +132,9 @@ def next_job(
     # A limit on the cost needs an end: Vertex AI's own would begin again with each job.
     whole_s = limits.timeout_s if limits.timeout_s is not None or most is None else DEFAULT_TIMEOUT_S
     left_s = None if whole_s is None else whole_s - ran_s
-    if left_s is not None and whole_s is not None and left_s <= 0:
-        limit = f"The time limit of the run is used up: its jobs ran for {duration(ran_s)}"
+    if left_s is not None and whole_s is not None and left_s < (NEXT_JOB_S if ran_s else 0.0):
+        rest = f" but for {duration(left_s)}, too little for another job" if left_s > 0 else ""
+        limit = f"The time limit of the run is used up{rest}: its jobs ran for {duration(ran_s)}"
         why = f"{limit}, and timeout={compact_duration(whole_s)!r} holds for all of them together."
         return NextJob(timeout_s=0.0, refused=Reason.TIMEOUT, why=why)
     if price is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .payload import KillTarget
+
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
@@ -17,6 +19,7 @@ class Capabilities:
         outputs_in_store: tasks write the model to the root itself, not to a folder that is collected afterwards.
         has_price: it rents machines by the hour.
         tpu_stand_in: CPU replicas stand in for the cores of a TPU.
+        drills: what a drill can take away: see `Kill`.
     """
 
     runs_here: bool = True
@@ -26,6 +29,7 @@ class Capabilities:
     outputs_in_store: bool = False
     has_price: bool = False
     tpu_stand_in: bool = False
+    drills: tuple[KillTarget, ...] = ("process",)
 
 
 LOCAL = Capabilities(tpu_stand_in=True)
@@ -36,6 +40,7 @@ VERTEX = Capabilities(
     keeps_logs=True,
     outputs_in_store=True,
     has_price=True,
+    drills=("process", "agent", "machine", "region"),
 )
 # Plans of podlift 0.1 do not have the capabilities of their backend.
 OF_FIRST_PLANS = {"local": LOCAL, "vertex": VERTEX}

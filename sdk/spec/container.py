@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# The variable in which a backend tells a container the exit code after which the service starts it again: what runs before the
+# launch spec is read needs it, too.
+RESTART_CODE = "PODLIFT_RESTART_CODE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,3 +20,5 @@ class ContainerTerms:
     # The variables that tell a container which task it is; the first one that does so counts.
     identity: tuple[str, ...]
     notice_s: float  # how long uploads may take after SIGTERM
+    # The task of each replica that these variables name differently, such as {"workerpool1-0": "worker-0"}.
+    tasks: Mapping[str, str] = field(default_factory=dict)

@@ -13,11 +13,14 @@ VERSION = 2
 # The variable that tells a task's process how often it was restarted alone in its attempt; it is missing for never.
 TASK_RESTARTS = "PODLIFT_TASK_RESTARTS"
 KillPoint = Literal["step", "epoch", "save", "validation"]
+# The task's process; the agent of its container, which ends the container; its machine, which gets some notice; its agent, and
+# then all machines of its region, until a job has not got one.
+KillTarget = Literal["process", "agent", "machine", "region"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """One kill of a task by SIGKILL.
+    """One kill of a task: of its process by SIGKILL, or of what it runs on (`what`).
 
     "step": after that training step of the run. "epoch": after that epoch of the task, before its state is saved. "save":
     once the task has begun that many checkpoints, while the last one is being written. "validation": at the first batch of
@@ -27,9 +30,15 @@ class Kill:
     task: str
     point: KillPoint
     number: int  # from 1
+    what: KillTarget = "process"
 
     def __str__(self) -> str:
-        return f"{self.task}@{self.point}:{self.number}"
+        return f"{self.task}@{self.point}:{self.number}" + (f":{self.what}" if self.what != "process" else "")
+
+    @property
+    def announcement(self) -> str:
+        """The line with which the task lets the emulator do it."""
+        return f"podlift: drill: {self}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,7 +76,8 @@ def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
     Usage: `report = podlift_drill("train.py", workers=2, kills=["worker-0@step:20"]); assert report.passed, report`
 
     The first argument is an entry, searched like that of `podlift_run`; `kills`, `seed`, `name` and every setting of a job are
-    keywords. `timeout` of each of the three runs is "10m" by default. Runs are stored below the test's `tmp_path`. If a run
+    keywords, and `backend`, with `podlift_vertex` a value of its `backend()`. `timeout` of each of the three runs is "10m" by
+    default. Runs are stored below the test's `tmp_path`, or in the bucket of the backend. If a run
     without kills fails, `sdk.RunFailedError` has the traceback of the task.
     """
 
@@ -86,9 +87,10 @@ def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
         from ..errors import PodliftError
 
         try:
-            options = {name: settings.pop(name) for name in ("kills", "seed", "name") if name in settings}
+            options = {name: settings.pop(name) for name in ("kills", "seed", "backend", "name") if name in settings}
+            root = settings.pop("root", None if "backend" in options else tmp_path / "podlift")
             entry, given = _found(entry, {"timeout": _TIMEOUT_S, **settings}, request.config.rootpath)
-            return run_drill(entry, root=tmp_path / "podlift", **options, **given)
+            return run_drill(entry, root=root, **options, **given)
         except PodliftError as error:
             raise error.with_traceback(None) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -21,9 +22,10 @@ from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.opening import OpenStore, TaskInfo
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
-from sdk.drill import ArrayDifference, DrillReport, Killed, UnseededCall, comparison, run_drill
+from sdk.drill import ArrayDifference, DrillReport, Killed, UnseededCall, comparison, prepare, run_drill
 from sdk.drill import kills as costs
 from sdk.drill.kills import Kill, parse
+from sdk.planning.settings.merge import Destination
 from sdk.records.events import Event
 from sdk.spec.layout import RunPaths
 from sdk.spec.policies import Checkpoints
@@ -54,6 +56,8 @@ def event(kind: str, attempt: int, source: str = "chief-0", **data: Any) -> Even
         ("worker-0@step:-1", "This is not a kill"),
         ("random:x", "This is not a kill"),
         ("", "Expected: worker-0@step:50, or random:3."),
+        ("worker-0@step:5:machin", "cannot kill 'machin'. Did you mean 'machine'?"),
+        ("worker-0@step:5:machine", "here, a drill can only kill process"),
     ],
 )
 def test_an_invalid_kill_is_reported_with_the_known_ones(word: str, said: str) -> None:
@@ -74,6 +78,32 @@ def test_more_random_kills_than_steps_are_refused_once_the_steps_are_known() -> 
     assert parse(["random:9"], TASKS) == ()
     with pytest.raises(sdk.InputError, match="9 steps: too few for 'random:9'"):
         parse(["random:9"], TASKS, steps=9)
+
+
+def test_where_there_are_containers_random_kills_are_of_all_that_one_place_can_lose() -> None:
+    everything: Any = ("process", "agent", "machine", "region")
+    (one,) = parse(["worker-0@epoch:2:region"], TASKS, everything)
+    assert (str(one), one.announcement) == ("worker-0@epoch:2:region", "podlift: drill: worker-0@epoch:2:region")
+    found = parse(["random:60"], TASKS, everything, steps=100, seed=4)
+    assert {each.what for each in found} == {"process", "agent", "machine"}
+    # The steps are those of the same seed on this machine.
+    assert [each.number for each in found] == [each.number for each in parse(["random:60"], TASKS, steps=100, seed=4)]
+
+
+def test_a_drill_on_a_cloud_is_refused_without_its_emulator(write, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    write("train.py", "print(1)")
+    monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
+    for backend in ("vertex", sdk.Vertex(project="mine", bucket="mine", image="mine/image")):
+        with pytest.raises(sdk.InputError) as caught:
+            run_drill("train.py", kills=["chief-0@step:1:machine", "chief-0@step:1:x"], backend=backend)
+        told = str(caught.value)
+        assert "on vertex it runs on the emulator only, and none is configured here" in told
+        assert "Nothing was started, and the cloud was not asked." in told
+        assert "cannot kill 'x'" in told
+    # What other runs of the project use is no reason for a drill to leave this machine.
+    monkeypatch.setenv("PODLIFT_BACKEND", "vertex")
+    assert prepare("train.py", {}, Destination(), os.environ, kills=["chief-0@step:1"], seed=1).backend == "local"
+    assert not root.exists()
 
 
 def test_every_mistake_is_reported_before_anything_starts(write, root: Path) -> None:
@@ -300,8 +330,10 @@ KILLED = """
 import json, sys
 from sdk.spec.payload import Kill
 from sdk.spec.layout import RunPaths
+from sdk.records.kills import KillRecords
 from sdk.runtime.hooks.kill_points import KillPoints
-kills = KillPoints(RunPaths(sys.argv[1]), int(sys.argv[2]), "chief-0", [Kill(**each) for each in json.loads(sys.argv[3])])
+records = KillRecords(RunPaths(sys.argv[1]))
+kills = KillPoints(records, int(sys.argv[2]), "chief-0", [Kill(**each) for each in json.loads(sys.argv[3])])
 for step in range(0, 40, 4):
     kills.reached("step", step)
     if step % 12 == 0:

@@ -50,6 +50,10 @@ class FakeReplicas:
         self.calls.append(f"preempt {replica}")
         self.codes[replica] = 143
 
+    def kill(self, replica: str) -> None:
+        self.calls.append(f"kill {replica}")
+        self.codes[replica] = 137
+
     def close(self) -> None:
         self.calls.append("close")
 

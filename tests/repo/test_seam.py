@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import REPO
 from test_layers import MODULES, imports_of
 
 from sdk import backends
@@ -85,3 +87,14 @@ def test_only_the_registry_imports_a_backend() -> None:
         }
         assert {name for name in found if not name.startswith(backend)} <= importers
         assert "sdk.backends" in found
+
+
+# Also what the service calls its machines, and its exit codes.
+FILES = ["sdk/storage/gcs/download.py", *(str(path.relative_to(REPO)) for path in REPO.glob("sdk/runtime/container/*.py"))]
+OF_VERTEX = re.compile(r"vertex|workerpool|cluster_spec|aiplatform|cloud_ml|\b13[49]\b", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_what_runs_in_a_container_knows_nothing_of_the_service_that_runs_it(file: str) -> None:
+    lines = (REPO / file).read_text().splitlines()
+    assert [line for line in lines if OF_VERTEX.search(line)] == []

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Literal
 
 from ...checks import Facts, Finding, of_vertex
 from ...clock import Clock
 from ...spec import capabilities
 from ...spec.job import Job
+from ...spec.payload import Kill
 from ...spec.plan import Plan
 from ...spec.policies import Target, Vertex
 from ..base import Draft, Request, RunHandle
@@ -76,3 +79,9 @@ class VertexBackend:
         from .run import VertexRun
 
         return VertexRun(plan, clock)
+
+    def disturbed(self, plan: Plan, kills: Sequence[Kill]) -> AbstractContextManager[None]:
+        """Let the emulator take away what a drill wants it to."""
+        from . import disturb
+
+        return disturb.disturbed(plan, kills)

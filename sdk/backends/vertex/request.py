@@ -17,7 +17,7 @@ from ... import checks, ids
 from ...checks import Facts, Finding
 from ...hardware import accelerators
 from ...packaging.runtime_archive import loader
-from ...spec.container import ContainerTerms
+from ...spec.container import RESTART_CODE, ContainerTerms
 from ...spec.layout import RootPaths
 from ...spec.places import Place
 from ...spec.plan import Plan
@@ -143,9 +143,27 @@ def launch_spec(plan: Plan, number: int, runtime: str, place: Place | None = Non
         "tensorflow": _tensorflow(plan),
         "python": list(PYTHON_RANGE),
         "retry": asdict(plan.job.retry),
-        "container": json.loads(json.dumps(asdict(CONTAINER))),
+        "container": json.loads(json.dumps(asdict(terms(plan.tasks)))),
         "preload": plan.preload,
     }
+
+
+def replica_names(tasks: Sequence[str]) -> dict[str, str]:
+    """Return the task of each replica. The first task is alone in pool 0, and the others are in the pools of their roles."""
+    pools = {"ps": 2, "evaluator": 3}
+    counts = {1: 0, 2: 0, 3: 0}
+    found = {"workerpool0-0": tasks[0]}
+    for task in tasks[1:]:
+        pool = pools.get(task.rpartition("-")[0], 1)
+        found[f"workerpool{pool}-{counts[pool]}"] = task
+        counts[pool] += 1
+    return found
+
+
+def terms(tasks: Sequence[str]) -> ContainerTerms:
+    """Return what the agents of these tasks have to know of Vertex AI."""
+    # Before the chief was called so, it was the master.
+    return replace(CONTAINER, tasks={"master-0": "chief-0", **replica_names(tasks)})
 
 
 def region_of_bucket(facts: Facts) -> str:
@@ -233,7 +251,8 @@ def _variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
         name: value if isinstance(value, str) else copied.get(name, HIDDEN) for name, value in plan.job.env.items()
     }
     legacy = {"TF_USE_LEGACY_KERAS": "1"} if plan.job.code.keras == "legacy" else {}
-    ours = {"PODLIFT_RUN": plan.url, "PODLIFT_TASKS": ",".join(plan.tasks)}
+    code = str(CONTAINER.restart_code)
+    ours = {"PODLIFT_RUN": plan.url, "PODLIFT_TASKS": ",".join(plan.tasks), RESTART_CODE: code}
     return {name: escaped(value) for name, value in {**dict(row.env), **legacy, **given, **ours}.items()}
 
 

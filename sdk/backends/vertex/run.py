@@ -23,6 +23,7 @@ from ...logs import logger
 from ...records import spending
 from ...records.events import Event
 from ...records.recorder import has_ended, read_events
+from ...records.sync.index import SYNC_RETRY
 from ...records.timeline import NOW, Moment
 from ...runtime import secret_values
 from ...runtime.container.tail import TAIL_BYTES
@@ -30,14 +31,16 @@ from ...spec.plan import Plan
 from ...spec.policies import LONGEST_S, Vertex
 from ...status import Progress, Reason, State, Status
 from ...storage import emulator, trees
+from ...storage.gcs.files import BucketFiles
 from ...text import size
 from ..base import LogLine
 from ..folder import CopiedRun
-from . import final_record, history, logs, resubmit, service, states, tails
+from . import create_job, final_record, history, logs, resubmit, service, states, tails
 from .client import OutcomeUnknownError, VertexRejectedError
 from .create_job import CreatedJob
 from .keeper import Kept
 from .latest_job import LatestJob
+from .request import replica_names
 from .start_run import Archives
 from .waiting import Resubmission, WaitingLease
 
@@ -56,18 +59,15 @@ _NOBODY_WAITED = (
 
 @dataclass(frozen=True, kw_only=True)
 class CancelRequest:
-    """A cancel request, which the tasks read and clients enforce. All is 0 in one that cannot be read, which still counts."""
+    """A cancel request, which the tasks read and clients enforce.
 
-    requested_at: float = 0.0
-    grace_s: float = 0.0
+    Args:
+        requested_at: when, in Unix time by the clock of the bucket: that of the machine that wrote it may be wrong.
+        over_at: the monotonic time of this process at which its grace is over.
+    """
 
-    @staticmethod
-    def parse(data: bytes) -> CancelRequest:
-        try:
-            found = json.loads(data)
-            return CancelRequest(requested_at=float(found["requested_at"]), grace_s=float(found["grace_s"]))
-        except (ValueError, TypeError, LookupError):
-            return CancelRequest()
+    requested_at: float
+    over_at: float
 
 
 class VertexRun(CopiedRun):
@@ -85,6 +85,8 @@ class VertexRun(CopiedRun):
         self._attended: Resubmission | None = None
         self._archives = archives
         self._keeper = Kept(plan, self._store, clock)
+        self._files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
+        self._cancels: dict[str, CancelRequest] = {}
         self._continuing = False  # the job has ended, and those who wait are about to submit another
         self._cancelled = ""  # the name of the job that was cancelled at the end of its grace
         self._progress_read = -_PROGRESS_S
@@ -213,7 +215,7 @@ class VertexRun(CopiedRun):
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield the tasks' lines. Those of "service" are the vendor's own."""
-        names = states.replica_names(self._plan.tasks)
+        names = replica_names(self._plan.tasks)
         replica = logs.replica_of(task, self._plan.tasks, names)
         if task == logs.SERVICE:
             names = {logs.SERVICE: logs.SERVICE}
@@ -324,8 +326,8 @@ class VertexRun(CopiedRun):
     def _enforce_cancel(self, job: states.VendorJob) -> None:
         if self._cancelled == job.name:
             return
-        now = self._clock.now()
-        if any(now >= each.requested_at + each.grace_s + _CANCEL_MARGIN_S for each in self._cancel_requests()):
+        now = self._clock.monotonic()
+        if any(now >= each.over_at + _CANCEL_MARGIN_S for each in self._cancel_requests()):
             self._cancelled = job.name
             try:
                 self._job.client.cancel(job.name)
@@ -337,7 +339,23 @@ class VertexRun(CopiedRun):
 
     def _cancel_requests(self) -> list[CancelRequest]:
         keys = self._copy.cancel_requests(self._job.number - 1, self._job.first - 1)
-        return [CancelRequest.parse(bytes(self._store.get(key))) for key in keys]
+        for key in keys:
+            if key not in self._cancels:
+                self._cancels[key] = self._cancel_request(key)
+        return [self._cancels[key] for key in keys]
+
+    def _cancel_request(self, key: str) -> CancelRequest:
+        try:
+            grace_s = float(json.loads(bytes(self._store.get(key)))["grace_s"])
+        except (ValueError, TypeError, LookupError):
+            # One that cannot be read counts, too.
+            grace_s = 0.0
+        time, age_s = self._files.written(key)
+        return CancelRequest(requested_at=time, over_at=self._clock.monotonic() + grace_s - age_s)
+
+    def _now(self) -> float:
+        """Return the Unix time by the clock of the bucket: that of this machine may be wrong."""
+        return sum(self._files.written(create_job.KEYS.plan))
 
     def _conclude(self) -> None:
         """Record what follows the end of the job, unless another client was faster, and download that."""
@@ -365,7 +383,7 @@ class VertexRun(CopiedRun):
             # Without a verdict, a lost job may be found again.
             return
         time = self._job.vendor.ended if self._job.vendor else None
-        final_record.write(self._store, self._job.number, time or self._clock.now(), {**verdict, **followed})
+        final_record.write(self._store, self._job.number, time or self._now(), {**verdict, **followed})
         self._copy.refresh(self._plan.tasks, logs=True)
         # Until the next look, the lost job is still the latest one that is known here.
         self._continuing = "continues" in followed
@@ -387,7 +405,7 @@ class VertexRun(CopiedRun):
             timeout_s=self._job.timeout_s,
             emulator=self._emulator,
         )
-        if not states.is_explained(ended) and self._clock.now() < (job.ended or 0.0) + _ERROR_TEXT_S:
+        if not states.is_explained(ended) and self._now() < (job.ended or 0.0) + _ERROR_TEXT_S:
             return None
         replica = states.silent_replica(ended)
         if replica:
@@ -413,11 +431,10 @@ class VertexRun(CopiedRun):
 
     def _may_have_run(self) -> tuple[float | None, float]:
         """Return the start of the first attempt of a job that the service has lost, and until when it may have run."""
-        now = self._clock.now()
         started = min((each.time for each in self._started() if each.data.get("job") == self._job.number), default=None)
         if started is None:
-            return None, now
-        return started, min(now, started + (self._job.timeout_s or LONGEST_S))
+            return None, 0.0
+        return started, min(self._now(), started + (self._job.timeout_s or LONGEST_S))
 
 
 def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:

@@ -14,6 +14,7 @@ from ...records.events import Event, error_of, first_failure, is_collateral, rea
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State, Status
 from ...text import compact_duration
 from . import diagnose, service
+from .request import replica_names
 
 PREFIX = "JOB_STATE_"
 # Prefix of podlift's own output in a container.
@@ -261,18 +262,6 @@ def _last_attempt(events: Sequence[Event]) -> tuple[int, list[Event]]:
     before = int(resumed.data["attempts"]) if resumed else 0
     attempt = max((event.attempt for event in current if event.attempt > before), default=0)
     return attempt, unsettled([event for event in current if attempt and event.attempt == attempt])
-
-
-def replica_names(tasks: Sequence[str]) -> dict[str, str]:
-    """Return the task of each replica. The first task is alone in pool 0, and the others are in the pools of their roles."""
-    pools = {"ps": 2, "evaluator": 3}
-    counts = {1: 0, 2: 0, 3: 0}
-    found = {"workerpool0-0": tasks[0]}
-    for task in tasks[1:]:
-        pool = pools.get(task.rpartition("-")[0], 1)
-        found[f"workerpool{pool}-{counts[pool]}"] = task
-        counts[pool] += 1
-    return found
 
 
 def lost(job: str, service_name: str = service.VERTEX_AI) -> Failure:

@@ -78,13 +78,16 @@ class Resubmission:
         self.lease = WaitingLease(plan.url, store, clock)
         self._plan, self._store, self._job, self._clock = plan, store, job, clock
         self._told = job.number
+        self._seen_going = False  # the run was not lost at some look of this process
         self.gave_up = False  # this process only looks from now on
         self.asked = -math.inf  # monotonic time of the last look
 
     def submit_next(self) -> bool:
         """Submit the latest job if it does not exist and no other process is about to; True if that has changed anything."""
         job = self._job
-        if self.gave_up or job.is_created or not self._is_due():
+        self._seen_going |= not job.lost
+        # One that comes to wait for a lost run gets its verdict. One that has waited goes on, even after a long outage.
+        if self.gave_up or job.is_created or not self._seen_going or not self._is_due():
             return False
         # A resume may have changed the code.
         plan, limit_s = read_plan(self._plan.paths, self._plan.root), job.timeout_s if job.begun else None
@@ -119,7 +122,7 @@ class Resubmission:
             # By the clock of the bucket: that of the machine that wrote the record may be wrong.
             return job.requested_age_s() >= float(begun.data["continues"]["delay_s"])
         # The process that submitted or resumed the run may be alive. After some minutes the run counts as lost.
-        return not job.lost and job.requested_age_s() >= create_job.LEASE_S
+        return job.requested_age_s() >= create_job.LEASE_S
 
     def tell(self) -> None:
         """Log one line for each job that another one follows."""

@@ -40,6 +40,9 @@ class ReplicaGroup(Protocol):
     def preempt(self, replica: str) -> None:
         """Preempt one: SIGTERM, 15 seconds, SIGKILL. Returns at once."""
 
+    def kill(self, replica: str) -> None:
+        """Kill one, which then has exited by itself."""
+
     def close(self) -> None:
         """Release all resources."""
 
@@ -99,7 +102,7 @@ class JobRunner:
         self._thread.start()
 
     def send(self, what: str, replica: str = "") -> None:
-        """Queue a command: "start", "start_one", "stop", "preempt" or "close"; returns at once."""
+        """Queue a command: "start", "start_one", "stop", "preempt", "kill" or "close"; returns at once."""
         self._commands.put((what, replica))
 
     def join(self, timeout_s: float) -> None:
@@ -141,6 +144,8 @@ class JobRunner:
             self._reported.discard(replica)
         elif what == "preempt":
             self._group.preempt(replica)
+        elif what == "kill":
+            self._group.kill(replica)
         else:
             new = {name: code for name, code in self._group.exited().items() if name not in self._reported}
             self._reported |= set(new)

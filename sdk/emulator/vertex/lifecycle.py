@@ -23,7 +23,7 @@ _TIMEOUT_S, _MAX_WAIT_S = 7 * 86400.0, 86400.0
 
 Phase = Literal["queued", "provisioning", "starting", "running", "stopping", "over"]
 RestartPhase = Literal["", "starting", "provisioning"]
-ActionKind = Literal["log", "start", "start_one", "stop", "preempt", "close"]
+ActionKind = Literal["log", "start", "start_one", "stop", "preempt", "kill", "close"]
 CHIEF = "workerpool0-0"
 # SIGABRT and SIGSEGV of a container; any other exit code is the program's own fault.
 TRANSIENT = frozenset((134, 139))
@@ -123,7 +123,7 @@ class JobStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class JobAction:
-    """What to do: `log` a line, `start` all replicas, `start_one`, `stop` all, `preempt` one, or `close` for good."""
+    """What to do: `log` a line, `start` all replicas, `start_one`, `stop` all, `preempt` or `kill` one, or `close` for good."""
 
     kind: ActionKind
     replica: str = ""
@@ -237,6 +237,10 @@ class Lifecycle:
             self._set(preempted=(*self.status.preempted, replica))
             self._log(f"The machine of {replica} is being taken away.", "WARNING")
             self._do("preempt", replica)
+
+    def kill(self, replica: str) -> None:
+        if self._is_active(replica):
+            self._do("kill", replica)
 
     def out_of_memory(self, replica: str) -> None:
         if self._is_active(replica):

@@ -162,6 +162,10 @@ class ReplicaProcesses:
             self._stopped.add(replica)
             self._containers.stop([replica], PREEMPTION_GRACE_S)
 
+    def kill(self, replica: str) -> None:
+        if self._containers is not None:
+            self._containers.stop([replica], 0.0)
+
     def close(self) -> None:
         self._containers = None
         self._opened.close()

@@ -217,6 +217,7 @@ class JobScheduler:
     def inject(self, job: int, what: str, replica: str) -> bool:
         steps: dict[str, Callable[[Lifecycle], None]] = {
             "preempt": lambda life: life.preempt(replica),
+            "kill": lambda life: life.kill(replica),
             "oom": lambda life: life.out_of_memory(replica),
             "internal": Lifecycle.internal_error,
             "expire": Lifecycle.expire,

@@ -272,6 +272,11 @@ class SyncedRun:
         # Logs of earlier attempts no longer grow: they were read once more.
         self._complete |= {key for key in wanted if key.startswith("attempts/") and int(key[9:13]) < attempts}
 
+    def pull(self, files: Iterable[str]) -> None:
+        """Append what is new of these growing files to their copies."""
+        with file_lock(self._lock, wait=True):
+            in_parallel(self._pull_growing, files)
+
     def _pull_growing(self, file: str) -> None:
         """Append what is new to the copy of a growing file."""
         path = Path(f"{self.paths.url}/{file}")

@@ -1,1 +1,1 @@
-"""A task in a container of Vertex AI: from the container's command to its exit code."""
+"""A task in a container of a service: from the container's command to its exit code."""

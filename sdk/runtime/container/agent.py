@@ -16,7 +16,7 @@ import sys
 import tarfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -79,7 +79,7 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
 
 def _agent(launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str, home: str, installed: str) -> Agent:
     payload = Payload.from_json(json.dumps({"version": VERSION, **launch_spec["payload"]}))
-    task = identity.task_of(os.environ, payload.tasks, terms.identity)
+    task = identity.task_of(os.environ, payload.tasks, terms)
     store, job = open_store(launch_spec["run"]), int(launch_spec["job"])
     paths = RunPaths(posixpath.join(home, "runs", payload.run_id))
     resumes = int(launch_spec.get("resumes_by_users", job - 1))
@@ -201,7 +201,7 @@ class Agent:
         output = partial(tail.CopiedOutput, kept.buffer.add, posixpath.dirname(work))
         attempt = ContainerAttempt(container, payload, membership, output, restarts)
         if self._is_first:
-            known = identity.addresses(os.environ, self._payload.tasks)
+            known = identity.addresses(os.environ, self._payload.tasks, container.terms)
             attempt.recorder.record("attempt_started", addresses=known, job=membership.job)
         kept.start()
         return attempt
@@ -211,7 +211,10 @@ class Agent:
 
     def _environment(self, attempt: int) -> dict[str, str]:
         payload = replace(self._payload, attempt=attempt)
-        found = environment(os.environ, payload, self._container.task, self._scratch(attempt), self._installed)
+        known = identity.addresses(os.environ, payload.tasks, self._container.terms)
+        found = environment(
+            os.environ, payload, self._container.task, self._scratch(attempt), self._installed, known.values()
+        )
         return {**found, **self._redirected}
 
     def _start_spare(self, attempt: ContainerAttempt, env: Mapping[str, str]) -> None:
@@ -300,10 +303,12 @@ class Agent:
         return found
 
 
-def environment(own: Mapping[str, str], payload: Payload, task: str, scratch: str, installed: str) -> dict[str, str]:
+def environment(
+    own: Mapping[str, str], payload: Payload, task: str, scratch: str, installed: str, addresses: Iterable[str]
+) -> dict[str, str]:
     """Return a task's environment variables: the container's own, and what podlift adds."""
     bucket = RunPaths(payload.bucket_url)
-    hosts = [address.rpartition(":")[0] for address in identity.addresses(own, payload.tasks).values()]
+    hosts = [address.rpartition(":")[0] for address in addresses]
     no_proxy = [own.get("no_grpc_proxy", ""), "localhost", *hosts]
     found = {
         **cluster.network(payload.tasks),

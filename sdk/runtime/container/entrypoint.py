@@ -21,7 +21,9 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Callable, TextIO  # noqa: UP035
 
-_INFRASTRUCTURE, _RESTART = 3, 134
+_INFRASTRUCTURE = 3
+# Set by the backend: the exit code after which the service starts this container again.
+_RESTART = "PODLIFT_RESTART_CODE"
 _VERSION = 1
 _TENSORFLOWS = ["tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tensorflow-gpu", "tensorflow-rocm", "tf-nightly"]
 _CHUNK = 1 << 20
@@ -45,9 +47,8 @@ class EntrypointError(Exception):
 
 def main(fetch: Fetch, key: str, digest: str) -> int:
     """Run the launch spec with that key and sha256; return the exit code of the container."""
-    # The launch spec may name another one for the service that runs this container.
-    codes = [_RESTART]
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(codes[-1]))
+    code = int(os.environ.get(_RESTART) or _INFRASTRUCTURE)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(code))
     home = Path(tempfile.mkdtemp(prefix="podlift-"))
     try:
         spec = json.loads(fetched(fetch, {"key": key, "sha256": digest}, home / "launch_spec.json").read_bytes())
@@ -55,7 +56,6 @@ def main(fetch: Fetch, key: str, digest: str) -> int:
             raise EntrypointError(
                 f"The launch spec has version {spec.get('version')!r}. This entrypoint reads {_VERSION}."
             )
-        codes.append(spec.get("container", {}).get("restart_code", _RESTART))
         check_python(spec)
         runtime = home / "runtime"
         unpack(fetched(fetch, spec["runtime"], home / "runtime.tar"), runtime)

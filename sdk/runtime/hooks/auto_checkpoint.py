@@ -19,11 +19,13 @@ from ...checkpoint.policy import due_by_steps
 from ...clock import Clock
 from ...logs import logger
 from ...records.events import SAVED, saved_step
+from ...records.kills import KillRecords
 from ...records.recorder import read_events
 from ...spec import cluster
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
 from ...status import EXIT_CHECKPOINTED, continuation
+from ...storage.registry import open_store
 from ..rendezvous.files import Action, StepCoordinator
 from . import rescue
 from .kill_points import KillPoints
@@ -143,8 +145,13 @@ def make(
         grace_s=payload.limits.grace_s,
         record=record,
         resumed=resumed,
-        kill_points=KillPoints(paths, payload.attempt, task, payload.drill.kills if payload.drill else ()),
+        kill_points=KillPoints(_kill_records(payload), payload.attempt, task, payload.drill.kills if payload.drill else ()),
     )
+
+
+def _kill_records(payload: Payload) -> KillRecords:
+    in_container = payload.drill is not None and payload.bucket_url
+    return KillRecords(RunPaths(payload.run_url), open_store(payload.bucket_url) if in_container else None)
 
 
 def _versions() -> dict[str, str]:

@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 GOOGLE = "https://storage.googleapis.com"
 _TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105
-# Exit codes: another try will not help, and it may.
-_INFRASTRUCTURE, _RESTART = 3, 134
+# The exit code if another try will not help. That after which the service starts the container again is in a variable.
+_INFRASTRUCTURE, _RESTART = 3, "PODLIFT_RESTART_CODE"
 
 
 class DownloadError(Exception):
@@ -68,7 +68,8 @@ def fetch(bucket: str, key: str, digest: str, file: BinaryIO) -> None:
                 raise DownloadError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.", _INFRASTRUCTURE)
             damaged = found
         time.sleep(wait_s)
-    raise DownloadError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.", _RESTART)
+    code = int(os.environ.get(_RESTART) or _INFRASTRUCTURE)
+    raise DownloadError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.", code)
 
 
 def _mounted(bucket: str, key: str) -> Any:

@@ -104,14 +104,18 @@ class BucketFiles:
 
     def age_s(self, name: str) -> float:
         """Return the seconds since an object was last written, by the service's clock; MissingError if it does not exist."""
+        return self.written(name)[1]
 
+    def written(self, name: str) -> tuple[float, float]:
+        """Return the unix time at which an object was last written, and its age in seconds, both by the service's clock."""
         from .requests import service_time, unix_time
 
-        def call(bucket: BucketRequests) -> float:
+        def call(bucket: BucketRequests) -> tuple[float, float]:
             response = bucket.send("GET", self._path(name), {"fields": "updated"})
-            return service_time(response) - unix_time(response.json()["updated"])
+            time = unix_time(response.json()["updated"])
+            return time, max(0.0, service_time(response) - time)
 
-        return max(0.0, self._store.request(f"Cannot read the metadata of {self._url}/{name}", call))
+        return self._store.request(f"Cannot read the metadata of {self._url}/{name}", call)
 
     def matching(self, pattern: str) -> dict[str, float]:
         """Return the unix time of creation of each name that matches; `*` matches within a folder."""

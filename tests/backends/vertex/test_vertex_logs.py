@@ -8,11 +8,11 @@ import pytest
 from support import FakeClock
 
 from sdk import InputError
-from sdk.backends.vertex import logs, states
+from sdk.backends.vertex import logs, request
 from sdk.backends.vertex.logs import LogReader, Polling, entries, entry_filter, lines, replica_of
 
 START = 1_700_000_000.0
-NAMES = states.replica_names(["chief-0", "worker-0"])
+NAMES = request.replica_names(["chief-0", "worker-0"])
 
 
 class Logging:

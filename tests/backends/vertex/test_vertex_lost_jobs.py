@@ -84,6 +84,26 @@ def test_a_resume_prevents_the_job_that_counts_as_lost(
     assert [job.labels["podlift-job"] for job in made(podlift_vertex)] == ["2"]
 
 
+def test_who_comes_to_wait_for_a_lost_run_gets_its_verdict_and_no_job(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(JobClient, "create", killed)
+        start()
+    monkeypatch.setattr("sdk.backends.vertex.create_job.LEASE_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0,))
+    (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
+    with monkeypatch.context() as patch:
+        patch.setattr("sdk.backends.vertex.latest_job._START_LIMIT_S", 0.0)
+        assert api.attach(info.url).wait(LIMIT_S).state is State.LOST
+    assert made(podlift_vertex) == []
+    # In time, who waits takes the run over.
+    assert api.attach(info.url).wait(LIMIT_S).state is State.SUCCEEDED
+
+
 def test_one_of_two_who_wait_may_leave_and_the_other_one_is_still_seen(podlift_vertex: Cloud) -> None:
     place, clock = f"{podlift_vertex.bucket}/podlift/runs/r-aaaaaa", FakeClock()
     store = GcsStore(place)

@@ -134,6 +134,23 @@ def test_the_time_limit_is_that_of_all_jobs_since_the_last_resume(planned: Calla
     assert resumed["continues"]["timeout_s"] == 1800.0
 
 
+@pytest.mark.parametrize(("ran_s", "left_s"), [(3540.0, 60.0), (3541.0, None), (3599.5, None)])
+def test_a_next_job_that_would_end_before_it_has_trained_is_not_made(
+    planned: Callable[..., Plan], ran_s: float, left_s: float | None
+) -> None:
+    found = after(planned(timeout_s=3600.0), ended("internal", seconds=ran_s))
+    assert found.get("continues", {}).get("timeout_s") == left_s
+    if left_s is None:
+        assert (found["state"], found["reason"]) == ("FAILED", "timeout")
+        assert "used up but for" in found["failure"]["message"]
+        assert "too little for another job" in found["failure"]["message"]
+
+
+def test_jobs_that_never_ran_leave_a_short_time_limit_whole(planned: Callable[..., Plan]) -> None:
+    found = after(planned(timeout_s=30.0), ended("stockout", seconds=0.0))
+    assert found["continues"]["timeout_s"] == 30.0
+
+
 def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned: Callable[..., Plan]) -> None:
     # 0.22 USD an hour on demand, so that the cap of a next job of 9 hours is 1.97 USD.
     plan = planned(places=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0)

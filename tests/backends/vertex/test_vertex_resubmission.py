@@ -131,6 +131,21 @@ def test_after_an_error_of_the_service_the_same_place_is_asked_until_the_budget_
     assert 3000 < limits[1] < 3600, "the time limit is that of the whole run"
 
 
+def test_a_service_that_is_too_busy_for_the_next_job_is_asked_again_when_the_claim_has_expired(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = heard("backends")
+    for name, value in (("_BUSY_S", 0.05), ("_LONGEST_BUSY_S", 0.1), ("LEASE_S", 1.0), ("SEARCH_DELAYS_S", (0.0,))):
+        monkeypatch.setattr(f"sdk.backends.vertex.create_job.{name}", value)
+    run = start()
+    busy = {"api": "vertex", "kind": "status_before", "operation": "customJobs.create", "status": 429, "times": 4}
+    podlift_vertex.faults(STOCKOUT, busy)
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED, run.why()
+    assert len(made(podlift_vertex)) == 2
+    (line,) = [text for text in said if "too busy for the next job" in text]
+    assert "429" in line
+
+
 def test_a_program_that_fails_is_no_reason_for_another_job(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from google.cloud.aiplatform_v1 import JobState
 
 from sdk import Reason, State, Status
-from sdk.backends.vertex import states
+from sdk.backends.vertex import request, states
 from sdk.backends.vertex.states import EndedJob, VendorJob, merge, state_name, verdict
 from sdk.records.events import Event
 
@@ -213,7 +213,7 @@ def test_a_failure_of_an_earlier_attempt_or_of_before_a_resume_is_not_the_cause(
 
 
 def test_replicas_have_the_names_of_tasks_whatever_the_pools() -> None:
-    names = states.replica_names(["worker-0", "worker-1", "ps-0", "ps-1", "evaluator-0"])
+    names = request.replica_names(["worker-0", "worker-1", "ps-0", "ps-1", "evaluator-0"])
     assert names == {
         "workerpool0-0": "worker-0",
         "workerpool1-0": "worker-1",

@@ -233,3 +233,31 @@ def test_a_misspelt_rule_is_refused_with_the_nearest_word() -> None:
         "Fault 6 has no field 'form_s'. Did you mean 'from_s'?",
         "Fault 6: from_s is a number of seconds. Received: -1.",
     )
+
+
+def test_a_container_that_a_line_kills_exits_by_itself_and_a_stockout_begins_with_the_same_line(
+    vertex: Served,
+) -> None:
+    line = {"log": "step 4$", "writer": "workerpool1-0"}
+    kill = {"kind": "kill", "replica": "workerpool1-0", **line}
+    vertex.faults(kill, {"kind": "stockout", "times": 3, "display_name": "^digits$", **line})
+    job = vertex.create(body(2))
+    vertex.until(job, "JOB_STATE_RUNNING")
+    (group,) = vertex.launcher.of(job)
+    group.emit("workerpool0-0", "stdout", "step 4")
+    assert group.calls == ["start"]
+    group.emit("workerpool1-0", "stdout", "step 4")
+    failed = vertex.over(job)
+    assert group.calls[:2] == ["start", "kill workerpool1-0"]
+    assert "workerpool1-0 exited with a non-zero status of 137" in failed.error.message
+    assert "Resources are insufficient in region" in vertex.over(vertex.create(body(2))).error.message
+    vertex.until(vertex.create(body(2)), "JOB_STATE_RUNNING")
+
+
+def test_a_container_is_killed_by_request(vertex: Served) -> None:
+    job = vertex.create(body(2))
+    vertex.until(job, "JOB_STATE_RUNNING")
+    path = f"/_vertex/jobs/{job.name.rpartition('/')[2]}:kill"
+    assert vertex.ask("POST", path, {"replica": "workerpool7-0"}).status_code == 400
+    assert vertex.ask("POST", path, {"replica": "workerpool0-0"}).json() == {"happened": True}
+    assert "workerpool0-0 exited with a non-zero status of 137" in vertex.over(job).error.message

@@ -18,6 +18,7 @@ from sdk.packaging.runtime_archive import entrypoint_file, loader, runtime_archi
 from sdk.process.ports import PortReservation
 from sdk.records.events import Event, parse
 from sdk.spec import cluster
+from sdk.spec.container import RESTART_CODE
 from sdk.spec.layout import RootPaths, RunPaths
 from sdk.spec.plan import Plan
 from sdk.storage.gcs.files import BucketFiles
@@ -96,7 +97,7 @@ class Cloud:
             "runtime": {"key": f"podlift/runtime/{podlift.digest}.tar", "sha256": podlift.digest},
             "requirements": {"lines": [], "options": [], "constraints": []},
             "retry": dataclasses.asdict(plan.job.retry),
-            "container": dataclasses.asdict(request.CONTAINER),
+            "container": dataclasses.asdict(request.terms(plan.tasks)),
             "preload": plan.preload,
             **RANGES,
             **changes,
@@ -129,6 +130,7 @@ class Cloud:
             "STORAGE_EMULATOR_HOST": self.gcs.url,
             "TMPDIR": str(temporary),
             "TF_GRPC_REUSE_PORT": "true",
+            RESTART_CODE: str(request.CONTAINER.restart_code),
             "CUDA_VISIBLE_DEVICES": "-1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
             **env,

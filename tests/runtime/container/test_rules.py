@@ -114,19 +114,28 @@ def told(**about) -> dict[str, str]:
 
 @pytest.mark.parametrize(("about", "name"), WHO.values(), ids=WHO)
 def test_a_container_finds_its_task_in_the_variables_of_vertex_ai(about, name) -> None:
-    assert identity.task_of(told(**about), ALL, TERMS.identity) == name
+    assert identity.task_of(told(**about), ALL, request.terms(ALL)) == name
 
 
 def test_a_service_may_name_the_task_in_a_variable() -> None:
-    assert identity.task_of({"POD": "worker-1"}, ALL, ("JOB", "POD")) == "worker-1"
+    other = dataclasses.replace(TERMS, identity=("JOB", "POD"), tasks={"run-pod-4": "evaluator-0"})
+    assert identity.task_of({"POD": "worker-1"}, ALL, other) == "worker-1"
+    assert identity.task_of({"POD": "run-pod-4"}, ALL, other) == "evaluator-0"
     with pytest.raises(InputError, match="cannot determine its task"):
-        identity.task_of({"POD": "worker-7"}, ALL, ("POD",))
+        identity.task_of({"POD": "worker-7"}, ALL, other)
+
+
+def test_a_service_without_a_cluster_of_its_own_has_the_addresses_of_tf_config() -> None:
+    config = {"cluster": {"chief": ["a:1"], "worker": ["b:2", "c:3"], "other": ["d:4"]}}
+    environ = {"CLUSTER_SPEC": "{}", "TF_CONFIG": json.dumps(config)}
+    found = identity.addresses(environ, ALL, request.terms(ALL))
+    assert found == {"chief-0": "a:1", "worker-0": "b:2", "worker-1": "c:3"}
 
 
 def test_without_a_chief_the_first_worker_is_in_pool_0() -> None:
     tasks = ("worker-0", "worker-1", "worker-2")
-    assert identity.task_of(told(cluster_spec=("workerpool0", 0)), tasks, TERMS.identity) == "worker-0"
-    assert identity.task_of(told(cluster_spec=("workerpool1", 1)), tasks, TERMS.identity) == "worker-2"
+    assert identity.task_of(told(cluster_spec=("workerpool0", 0)), tasks, request.terms(tasks)) == "worker-0"
+    assert identity.task_of(told(cluster_spec=("workerpool1", 1)), tasks, request.terms(tasks)) == "worker-2"
 
 
 @pytest.mark.parametrize(
@@ -141,8 +150,8 @@ def test_without_a_chief_the_first_worker_is_in_pool_0() -> None:
 )
 def test_a_container_without_usable_variables_reports_that_its_task_is_unknown(environ) -> None:
     with pytest.raises(InputError, match="cannot determine its task"):
-        identity.task_of(environ, ALL, TERMS.identity)
-    assert identity.task_of(environ, ("chief-0",), TERMS.identity) == "chief-0"
+        identity.task_of(environ, ALL, request.terms(ALL))
+    assert identity.task_of(environ, ("chief-0",), TERMS) == "chief-0"
 
 
 def test_addresses_are_those_of_vertex_ai() -> None:
@@ -151,8 +160,8 @@ def test_addresses_are_those_of_vertex_ai() -> None:
     for member in members:
         environ = cluster.environment(member, members, places, {})
         names = [each.name for each in members]
-        assert identity.task_of(environ, names, TERMS.identity) == member.name
-        assert identity.addresses(environ, names) == places
+        assert identity.task_of(environ, names, request.terms(names)) == member.name
+        assert identity.addresses(environ, names, request.terms(names)) == places
 
 
 # --- What is done after which step --------------------------------------------------------------------------------

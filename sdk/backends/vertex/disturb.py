@@ -1,0 +1,81 @@
+"""What a drill takes away from a run beyond the processes of its tasks: fault rules of the emulator, never anything real.
+
+Each rule waits for the line in which a task announces that it has reached its kill point.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+import requests
+
+from ...errors import InputError, PodliftError
+from ...spec.payload import Kill
+from ...spec.plan import Plan
+from ...storage import emulator
+from . import client
+from .request import replica_names
+
+_ASK_S = 30.0
+# Vertex AI tries as often to get the machines of a job.
+_STOCKOUTS = 3
+
+Rule = Mapping[str, object]
+
+
+@contextmanager
+def disturbed(plan: Plan, kills: Sequence[Kill]) -> Iterator[None]:
+    """Let the emulator take away what these kills of a run want, and nothing afterwards."""
+    address = emulator.checked_address()
+    if not address:
+        raise InputError(
+            "A drill takes machines away, which only the emulator of Vertex AI does on request, and none is configured here. "
+            "Next: `podlift emulator --data DIR`, and the line that it prints."
+        )
+    if _ask("GET", address):
+        raise InputError(
+            "The emulator already disturbs its jobs by fault rules, and a drill sets its own. Nothing was changed. Next: remove "
+            "them (`curl -d '[]' $PODLIFT_EMULATOR/_faults`), or leave out the kills of agents, machines and regions."
+        )
+    wanted = rules(plan, kills)
+    if wanted:
+        _ask("POST", address, wanted)
+    try:
+        yield
+    finally:
+        if wanted:
+            with suppress(PodliftError):
+                _ask("POST", address, [])
+
+
+def rules(plan: Plan, kills: Sequence[Kill]) -> list[Rule]:
+    """Return the fault rules for these kills of a run. A task kills its own process."""
+    replicas = {task: replica for replica, task in replica_names(plan.tasks).items()}
+    found: list[Rule] = []
+    for kill in kills:
+        line = {
+            "api": "vertex",
+            "display_name": f"^{re.escape(plan.run_id)}$",
+            "writer": replicas[kill.task],
+            "log": f"^{re.escape(kill.announcement)}$",
+        }
+        if kill.what != "process":
+            kind = "preempt" if kill.what == "machine" else "kill"
+            found.append({**line, "kind": kind, "replica": replicas[kill.task], "times": 1})
+        if kill.what == "region":
+            found.append({**line, "kind": "stockout", "times": _STOCKOUTS})
+    return found
+
+
+def _ask(method: str, address: str, body: Sequence[Rule] | None = None) -> Sequence[object]:
+    """Send a request to the emulator itself, and return the rules that are in force then."""
+    try:
+        with client.session(address).request(method, f"{address}/_faults", json=body, timeout=_ASK_S) as response:
+            response.raise_for_status()
+            found: Sequence[object] = response.json()["faults"]
+            return found
+    except (requests.RequestException, ValueError, LookupError) as error:
+        text = emulator.mask_token(f"{type(error).__name__}: {error}")
+        raise PodliftError(f"The emulator cannot be told what to take away: {text}.") from error

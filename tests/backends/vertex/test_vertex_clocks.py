@@ -1,0 +1,97 @@
+"""Clients whose clocks are wrong: what they decide about a run depends on the clocks of the bucket and of the service alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S, until
+
+import sdk
+from sdk import State
+from sdk.clock import SystemClock
+from sdk.records.recorder import read_events
+from sdk.run import Run
+from sdk.testing.vertex import Cloud
+
+HOUR = 3600.0
+HOLD = {"api": "vertex", "kind": "hold"}
+
+
+class WrongClock(SystemClock):
+    def __init__(self, by_s: float) -> None:
+        self.by_s = by_s
+
+    def now(self) -> float:
+        return super().now() + self.by_s
+
+
+@pytest.fixture
+def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+
+    def submit(text: str = "print('here')", **more: object) -> sdk.Run:
+        Path("program.py").write_text(text)
+        job = sdk.Job("program.py", retry=sdk.Retry(infrastructure=1), **more)  # type: ignore[arg-type]
+        return sdk.submit(job, backend=podlift_vertex.backend())
+
+    return submit
+
+
+def job_of(cloud: Cloud) -> tuple[str, str]:
+    """Return the name and the state of the first job."""
+    found = list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
+    first = min(found, key=lambda job: int(job.labels["podlift-job"]))
+    return first.name, first.state.name
+
+
+@pytest.mark.parametrize("by_s", [-HOUR, HOUR], ids=["behind", "ahead"])
+def test_the_grace_of_a_cancellation_is_the_same_for_everyone_who_looks(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch, by_s: float
+) -> None:
+    podlift_vertex.faults(HOLD)
+    run = start()
+    wrong = Run(run.plan, WrongClock(by_s))
+    # It writes the request, and is gone.
+    wrong._handle._copy.request_cancel(0, 600.0)  # type: ignore[attr-defined]
+    for each in (run, wrong, Run(run.plan, WrongClock(-by_s))):
+        assert each.status().state is State.PENDING
+        assert job_of(podlift_vertex)[1] == "JOB_STATE_QUEUED"
+    # Ten minutes and a margin later.
+    monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", -600.0)
+    Run(run.plan, WrongClock(by_s)).status()
+    until(lambda: job_of(podlift_vertex)[1] == "JOB_STATE_CANCELLED", run.why)
+
+
+@pytest.mark.parametrize("by_s", [-HOUR, HOUR], ids=["behind", "ahead"])
+def test_a_lost_job_is_booked_from_its_first_attempt_until_it_is_missed(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], by_s: float
+) -> None:
+    run = start("import os, time; time.sleep(600 * (os.environ['PODLIFT_ATTEMPT'] == '1'))")
+    run.status()
+    until(lambda: run.status().attempts == 1, run.why)
+    begun = read_events(run.plan.paths, ("attempt_started",))[0].time
+    name, _ = job_of(podlift_vertex)
+    podlift_vertex.jobs().cancel_custom_job(name=name, timeout=30)
+    until(lambda: job_of(podlift_vertex)[1] == "JOB_STATE_CANCELLED", run.why)
+    podlift_vertex.jobs().delete_custom_job(name=name, timeout=30)
+    again = Run(run.plan, WrongClock(by_s))
+    assert again.wait(LIMIT_S).state is State.SUCCEEDED
+    lost = next(event for event in read_events(run.plan.paths, ("final",)) if event.data["reason"] == "job_lost")
+    # The service's Date has whole seconds.
+    assert -1.0 <= lost.time - begun < LIMIT_S
+    assert lost.data["spent"]["seconds"] == pytest.approx(max(0.0, lost.time - begun), abs=1.5)
+
+
+def test_an_end_that_the_service_has_not_explained_yet_is_waited_for_by_the_clock_of_the_bucket(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sdk.backends.vertex.states.is_explained", lambda _: False)
+    monkeypatch.setattr("sdk.backends.vertex.run._ERROR_TEXT_S", 60.0)
+    run = start("raise SystemExit(3)")
+    until(lambda: job_of(podlift_vertex)[1] == "JOB_STATE_FAILED", run.why)
+    assert Run(run.plan, WrongClock(HOUR)).status().state is State.RUNNING, "the explanation may still come"
+    monkeypatch.setattr("sdk.backends.vertex.run._ERROR_TEXT_S", -2.0)
+    assert Run(run.plan, WrongClock(-HOUR)).status().state is State.FAILED
