@@ -190,12 +190,13 @@ Kill = Annotated[
     option(
         "--kill",
         "TASK@POINT:N[:WHAT]",
-        "Task to kill at step, epoch, save or validation N: worker-0@step:50; random:3 for 3 random steps. With --backend vertex, "
-        "also its agent, machine or region: worker-0@step:50:machine. Repeatable.",
+        "Task to kill at step, epoch, save or validation N: worker-0@step:50; random:3 for 3 random steps. With --backend "
+        "vertex also its agent, machine or region: worker-0@step:50:machine. Repeatable.",
     ),
 ]
 DrillBackend = Annotated[
-    str | None, option("--backend", "NAME", "Where to train: local (default), or vertex on the emulator; never a real cloud.")
+    str | None,
+    option("--backend", "NAME", "Where to train: local (default), or vertex on the emulator; never a real cloud."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed of the training and of random kills.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse dynamic shapes, which the compiler pads.")]

@@ -56,8 +56,8 @@ def run_drill(
     Args:
         what: what `sdk.plan` takes.
         kills: "TASK@POINT:NUMBER", where the point is step, epoch, save or validation, or "random:NUMBER" for kills at
-            that many random steps. With a backend that runs containers, "TASK@POINT:NUMBER:agent", ":machine" or ":region" takes
-            away what the task runs on.
+            that many random steps. With a backend that runs containers, "TASK@POINT:NUMBER:agent", ":machine" or ":region"
+            takes away what the task runs on.
         seed: of everything random, including random kills.
         backend: "local" by default, or "vertex" or a `Vertex`, for which the emulator has to be configured: a drill never runs
             in a real cloud.

@@ -1,7 +1,7 @@
 """The kills of a drill, and what each of them cost. Pure.
 
-Written as "worker-0@step:50", "worker-0@step:50:machine" for what the task runs on, or "random:3" for three kills at random steps.
-The cost is the steps between the kill and the start of the next attempt.
+Written as "worker-0@step:50", "worker-0@step:50:machine" for what the task runs on, or "random:3" for three kills at random
+steps. The cost is the steps between the kill and the start of the next attempt.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def prepare(
     if not 0 <= seed < 2**32:
         problems.found.append(f"The seed must be a number from 0 to {2**32 - 1}. Received: {seed}.")
     # The project's file or the environment may name a cloud for other runs.
-    target = replace(target, backend=target.backend or "local")
-    backend = _backend(target.backend, problems)
+    wanted = target.backend or "local"
+    target, backend = replace(target, backend=wanted), _backend(wanted, problems)
     targets = get_args(KillTarget) if backend is None else backend.capabilities.drills
     names: list[str] | None = None
     with problems.closing():
@@ -92,9 +92,9 @@ def _backend(wanted: str | Target, problems: Problems) -> Backend | None:
     backend = backends.load(str(name))
     if backend.capabilities.has_price and not emulator.address():
         problems.found.append(
-            f"A drill trains three times and takes machines away, so on {name} it runs on the emulator only, and none is configured "
-            "here: PODLIFT_EMULATOR is not set. Nothing was started, and the cloud was not asked. Next: `podlift emulator --data "
-            "DIR` and the line that it prints, or drill on this machine (--backend local)."
+            f"A drill trains three times and takes machines away, so on {name} it runs on the emulator only, and none is "
+            "configured here: PODLIFT_EMULATOR is not set. Nothing was started, and the cloud was not asked. Next: `podlift "
+            "emulator --data DIR` and the line that it prints, or drill on this machine (--backend local)."
         )
     return backend
 
@@ -180,7 +180,9 @@ def _watch(run: Run, clock: Clock) -> Status:
     logged: set[tuple[int, str, int]] = set()
     with closing(run.following()) as statuses:
         for status in statuses:
-            events = sorted(read_events(run.plan.paths, ("restored", "restarting", "final")), key=lambda event: event.time)
+            events = sorted(
+                read_events(run.plan.paths, ("restored", "restarting", "final")), key=lambda event: event.time
+            )
             for event in events:
                 key = (event.attempt, event.source, event.sequence)
                 if _is_told(event, run.plan) and key not in logged:

@@ -23,7 +23,9 @@ _KNOWN = (
     "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, GET /_clock, POST /_clock, GET /_attempts,"
     " POST /_reset"
 )
-_KNOWN_OF_VERTEX = "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/ID:preempt, :kill, :oom, :internal, :expire"
+_KNOWN_OF_VERTEX = (
+    "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/ID:preempt, :kill, :oom, :internal, :expire"
+)
 
 _EVENTS = ("preempt", "kill", "oom", "internal", "expire")
 

@@ -149,7 +149,7 @@ class Cloud(GcsServer):
         jobs = [job for page in pages for job in page.get("customJobs", ())]
         return str(max(jobs, key=lambda job: str(job["createTime"]))["name"])
 
-    def kill(self, job: str, replica: str = "workerpool0-0") -> bool:
+    def kill_replica(self, job: str, replica: str = "workerpool0-0") -> bool:
         """Kill the container of a replica with SIGKILL; False if the job is not running."""
         return bool(self._inject("kill", job, replica))
 

@@ -36,8 +36,8 @@ def disturbed(plan: Plan, kills: Sequence[Kill]) -> Iterator[None]:
         )
     if _ask("GET", address):
         raise InputError(
-            "The emulator already disturbs its jobs by fault rules, and a drill sets its own. Nothing was changed. Next: remove "
-            "them (`curl -d '[]' $PODLIFT_EMULATOR/_faults`), or leave out the kills of agents, machines and regions."
+            "The emulator already disturbs its jobs by fault rules, and a drill sets its own. Nothing was changed. Next: "
+            "remove them (`curl -d '[]' $PODLIFT_EMULATOR/_faults`), or leave out the kills of agents, machines and regions."
         )
     wanted = rules(plan, kills)
     if wanted:

@@ -69,7 +69,9 @@ class Pusher(SyncedRun):
         records.sort(key=lambda key: (os.stat(f"{self.paths.url}/{key}").st_mtime_ns, key))
         attempts = [folder for folder in self._found("attempts") if folder[-4:].isdecimal()]
         inside = [key for attempt in attempts for key in self._found(attempt)]
-        growing = [file for key in inside if key.endswith(("/logs", "/metrics", "/unseeded")) for file in self._found(key)]
+        growing = [
+            file for key in inside if key.endswith(("/logs", "/metrics", "/unseeded")) for file in self._found(key)
+        ]
         in_parallel(partial(self._grow, last=last), [KEYS.supervisor_log, KEYS.environment_log, *growing], _THREADS)
         payloads = [key for key in inside if key.endswith("/payload.json")]
         shared = [] if self._one_task else [*self._found("plans"), *payloads]

@@ -145,7 +145,9 @@ def make(
         grace_s=payload.limits.grace_s,
         record=record,
         resumed=resumed,
-        kill_points=KillPoints(_kill_records(payload), payload.attempt, task, payload.drill.kills if payload.drill else ()),
+        kill_points=KillPoints(
+            _kill_records(payload), payload.attempt, task, payload.drill.kills if payload.drill else ()
+        ),
     )
 
 

@@ -59,8 +59,8 @@ def test_the_grace_of_a_cancellation_is_the_same_for_everyone_who_looks(
     for each in (run, wrong, Run(run.plan, WrongClock(-by_s))):
         assert each.status().state is State.PENDING
         assert job_of(podlift_vertex)[1] == "JOB_STATE_QUEUED"
-    # Ten minutes and a margin later.
-    monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", -600.0)
+    # Ten minutes and more later.
+    monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", -602.0)
     Run(run.plan, WrongClock(by_s)).status()
     until(lambda: job_of(podlift_vertex)[1] == "JOB_STATE_CANCELLED", run.why)
 

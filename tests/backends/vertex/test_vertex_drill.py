@@ -126,7 +126,14 @@ def test_the_rules_of_one_run_wait_for_the_lines_of_its_tasks(
     first, *region = disturb.rules(plan, wanted)
     about = {"api": "vertex", "display_name": f"^{plan.run_id}$".replace("-", r"\-")}
     line = r"^podlift:\ drill:\ worker\-1@step:3:machine$"
-    assert first == {**about, "writer": "workerpool1-1", "log": line, "kind": "preempt", "replica": "workerpool1-1", "times": 1}
+    assert first == {
+        **about,
+        "writer": "workerpool1-1",
+        "log": line,
+        "kind": "preempt",
+        "replica": "workerpool1-1",
+        "times": 1,
+    }
     assert [(rule["kind"], rule["writer"], rule["times"]) for rule in region] == [
         ("kill", "workerpool0-0", 1),
         ("stockout", "workerpool0-0", 3),
@@ -138,7 +145,14 @@ def test_the_command_drills_a_training_in_emulated_containers(
     podlift_vertex: Cloud, project: Callable[[str], None]
 ) -> None:
     project(TRAINING)
-    words = ["--backend", "vertex", "--vertex-project", podlift_vertex.project, "--vertex-bucket", podlift_vertex.bucket]
+    words = [
+        "--backend",
+        "vertex",
+        "--vertex-project",
+        podlift_vertex.project,
+        "--vertex-bucket",
+        podlift_vertex.bucket,
+    ]
     words += ["--vertex-image", "podlift/emulated", "--vertex-places", ",".join(PLACES), "--checkpoint-every", "5steps"]
     for kill in ("chief-0@step:7", "chief-0@step:12:agent", "chief-0@step:17:machine", "chief-0@step:23:region"):
         words += ["--kill", kill]
