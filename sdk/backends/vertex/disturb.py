@@ -78,4 +78,4 @@ def _ask(method: str, address: str, body: Sequence[Rule] | None = None) -> Seque
             return found
     except (requests.RequestException, ValueError, LookupError) as error:
         text = emulator.mask_token(f"{type(error).__name__}: {error}")
-        raise PodliftError(f"The emulator cannot be told what to take away: {text}.") from error
+        raise PodliftError(f"The fault rules of the emulator cannot be set: {text}.") from error

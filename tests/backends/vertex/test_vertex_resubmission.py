@@ -142,7 +142,7 @@ def test_a_service_that_is_too_busy_for_the_next_job_is_asked_again_when_the_cla
     podlift_vertex.faults(STOCKOUT, busy)
     assert run.wait(LIMIT_S).state is State.SUCCEEDED, run.why()
     assert len(made(podlift_vertex)) == 2
-    (line,) = [text for text in said if "too busy for the next job" in text]
+    (line,) = [text for text in said if "too busy to create the next job" in text]
     assert "429" in line
 
 
