@@ -31,6 +31,7 @@ class Diagnosis:
     replica: str = ""  # such as "workerpool0-0"
     certain: bool = True  # False if the text was not recognised, or does not tell the cause
     busy: bool = False  # the same request may succeed later
+    signal: str = ""  # the one that ended a replica, by its exit code
 
     @property
     def message(self) -> str:
@@ -246,4 +247,4 @@ def _from_match(row: _ErrorPattern, match: re.Match[str], vendor_text: str, prov
     advice = row.advice if isinstance(row.advice, str) else row.advice(match, provisioning)
     replica = (groups.get("replica") or "").rstrip(".,:")
     found = Diagnosis(reason=reason, sentence=sentence, advice=advice, vendor_text=vendor_text, replica=replica)
-    return replace(found, certain=certain, busy=row.busy)
+    return replace(found, certain=certain, busy=row.busy, signal=signal or "")

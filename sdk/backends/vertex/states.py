@@ -19,6 +19,8 @@ from .request import replica_names
 PREFIX = "JOB_STATE_"
 # Prefix of podlift's own output in a container.
 PODLIFT_PREFIX = "podlift: "
+# What ends a container whatever it did, also if podlift wrote its last line.
+_FROM_OUTSIDE = ("SIGKILL", "SIGTERM")
 # JobState of google.cloud.aiplatform.v1 by number, which REST may transmit instead of the name.
 NAMES = (
     "UNSPECIFIED", "QUEUED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLING", "CANCELLED", "PAUSED", "EXPIRED",
@@ -202,7 +204,8 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
         reason, text = exit_reasons.describe(code, exit_reasons.OutOfMemory.UNKNOWN)
         return State.FAILED, reason, Failure(task=task, message=f"{task} {text}")
     task = replica_names(ended.tasks).get(diagnosis.replica, "")
-    if not diagnosis.certain and ended.last_output.startswith(PODLIFT_PREFIX):
+    refused = ended.last_output.startswith(PODLIFT_PREFIX) and diagnosis.signal not in _FROM_OUTSIDE
+    if not diagnosis.certain and refused:
         # podlift gave up before it started the program.
         message = ended.last_output.removeprefix(PODLIFT_PREFIX)
         hint = diagnose.diagnose_program(message)

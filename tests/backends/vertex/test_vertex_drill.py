@@ -160,7 +160,9 @@ def test_the_command_drills_a_training_in_emulated_containers(
     env = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=env)
     told = json.loads(done.stdout)
-    assert (done.returncode, told["verdict"], told["weights_equal"]) == (0, "passed", True), done.stderr
+    assert (done.returncode, told["verdict"], told["weights_equal"]) == (0, "passed", True), (
+        f"{done.stdout} {done.stderr}"
+    )
     assert [kill["what"] for kill in told["kills"]] == ["process", "agent", "machine", "region"]
     assert (told["steps"], told["attempts"], told["kills_missed"]) == (30, 5, [])
     assert [kill["step"] for kill in told["kills"]][:2] == [7, 12]

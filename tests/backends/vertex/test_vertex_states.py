@@ -248,6 +248,14 @@ def test_where_no_record_tells_of_an_end_the_log_does(words: str, reason: str, m
     assert found["failure"]["traceback"] == below
 
 
+def test_a_container_that_was_killed_has_refused_nothing_although_its_last_line_is_podlifts_own() -> None:
+    killed = job("FAILED", message=EXITED.replace("status of 3", "status of 137"))
+    ended = EndedJob(events=[event("attempt_started", 10.0)], job=killed, tasks=TASKS)
+    found = verdict(dataclasses.replace(ended, last_output="podlift: attempt 2 starts from the beginning"))
+    assert (found["reason"], found["failure"]["task"]) == ("killed", "worker-1")
+    assert "SIGKILL" in found["failure"]["message"]
+
+
 def test_where_a_record_or_the_vendor_tells_why_nobody_reads_the_log() -> None:
     failed = EndedJob(events=[event("attempt_started", 10.0), FAILED], job=job("FAILED", message=EXITED), tasks=TASKS)
     memory = job("FAILED", message="The replica workerpool1-1 ran out of memory.")
