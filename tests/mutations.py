@@ -345,7 +345,7 @@ MUTATIONS = (
     Mutation(
         "a pinned checkpoint is removed",
         "sdk/checkpoint/retention.py",
-        "        pins = set(catalog.pins(self._store).values()) | {",
+        "        pins = set(restore.pins(self._store).values()) | {",
         "        pins = set() | {",
         (CATALOG, SAVING, FAULTS),
     ),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, nearest
-from .base import Backend
-from .deliveries import Deliveries
-from .triggers import TriggerService
 
-_TABLE = {"local": ".local:LocalBackend", "vertex": ".vertex:VertexBackend"}
+if TYPE_CHECKING:  # a supervisor imports this package, too
+    from .base import Backend
+    from .deliveries import Deliveries
+    from .triggers import TriggerService
+
+_TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBackend"}
 # The service that starts schedules of a backend; others are started by `podlift schedule serve`.
 _TRIGGERS = {"vertex": ".vertex.cloud_scheduler:CloudScheduler"}
 # The same service, as the container of a keeper asks it.

@@ -54,7 +54,7 @@ class CheckpointInfo:
 
 def list_checkpoints(store: Store, run_id: str = "") -> list[CheckpointInfo]:
     """Return all checkpoints, the oldest first, by their manifests. Those of a run other than `run_id` count as quarantined."""
-    pinned = pins(store)
+    pinned = restore.pins(store)
     notes = {stat.key for stat in store.list(names.QUARANTINE)}
     found = []
     for stat in restore.commits_of(store):
@@ -126,19 +126,9 @@ def unpin(store: Store, name: str) -> None:
     try:
         store.delete(names.pin(name) if _PIN.fullmatch(name) else names.pin("-"))
     except MissingError:
-        known = sorted(pins(store))
+        known = sorted(restore.pins(store))
         hint = nearest(name, known) if known else "Nothing is pinned."
         raise InputError(f"There is no pin of that name. Received: {name!r}. {hint}") from None
-
-
-def pins(store: Store) -> dict[str, str]:
-    """Return the commit of each pin, by name. A damaged pin is an error, because what it keeps is unknown."""
-    found = {}
-    for stat in store.list(names.PINS):
-        name = stat.key.removeprefix(names.PINS).removesuffix(".json")
-        with suppress(MissingError):
-            found[name] = text_of(store.get(stat.key), "pin", "commit")
-    return found
 
 
 def _check_exists(store: Store, key: str) -> None:

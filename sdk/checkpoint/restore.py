@@ -48,6 +48,16 @@ class Checkpoint:
     blobs: Mapping[int, Mapping[str, bytes]]
 
 
+def pins(store: Store) -> dict[str, str]:
+    """Return the commit of each pin, by name. A damaged pin is an error, because what it keeps is unknown."""
+    found = {}
+    for stat in store.list(names.PINS):
+        name = stat.key.removeprefix(names.PINS).removesuffix(".json")
+        with suppress(MissingError):
+            found[name] = text_of(store.get(stat.key), "pin", "commit")
+    return found
+
+
 def read_manifest(store: Store, commit: str, run_id: str = "") -> Manifest:
     """Return the manifest of a commit, which must belong to its name and, unless `run_id` is "", to that run."""
     manifest = decode(store.get(commit))

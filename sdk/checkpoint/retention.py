@@ -18,7 +18,7 @@ from ..errors import (
     StoreError,
 )
 from ..storage.store import Stat, Store
-from . import catalog, names, restore
+from . import names, restore
 from .manifest import Manifest
 from .opening import OpenStore, check_lease
 from .policy import Committed, best_of, metric_of, retention
@@ -78,7 +78,7 @@ class Retention:
 
     def _retain(self) -> None:
         index = self._index()
-        pins = set(catalog.pins(self._store).values()) | {item.key for item in index if item.future}
+        pins = set(restore.pins(self._store).values()) | {item.key for item in index if item.future}
         victims = retention(index, pins, self._policy, self._restored)
         if self._restored and retention(index, pins, self._policy, None) != victims:
             # The restored checkpoint is verified; it is removed only once a newer one is verified too.

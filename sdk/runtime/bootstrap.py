@@ -160,7 +160,8 @@ def _finish(code: int, checkpoint: auto_checkpoint.AutoCheckpoint, grace_s: floa
     try:
         if code == 0:
             checkpoint.end()
-        checkpoint.manager.close(None if code == 0 else grace_s)
+        if checkpoint.has_phases:
+            checkpoint.manager.close(None if code == 0 else grace_s)
     except BaseException as error:
         if code == 0:
             _print_error(error)
@@ -184,10 +185,10 @@ def _fail(
     within_s = max(until - time.monotonic(), 0.0)
     if infrastructure:
         details["reason"] = "infrastructure"
-    if checkpoint.manager.phases:
+    if checkpoint.has_phases:
         details["saving_s"] = within_s
     recorder.record("failed", **details)
-    if checkpoint.manager.phases:
+    if checkpoint.has_phases:
         rescue.save(checkpoint.manager, state, within_s)
         recorder.record("left")
 

@@ -7,7 +7,6 @@ Modules that the bundle lacks would be found there, on this machine only.
 from __future__ import annotations
 
 import functools
-import importlib.abc
 import importlib.machinery
 import os
 import sys
@@ -24,7 +23,7 @@ def install(folders: Sequence[str], work: Path) -> None:
         sys.meta_path.insert(0, _OutsideImports(folders, work))
 
 
-class _OutsideImports(importlib.abc.MetaPathFinder):
+class _OutsideImports:
     """Asks the other finders, and checks where the module that they found would be loaded from."""
 
     def __init__(self, folders: Sequence[str], work: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_pinned_checkpoint_stays_until_it_is_unpinned(store: PosixStore) -> No
     third = attempt.save(3)
     assert files(store, "commits/") == [first, third]
     catalog.pin(store, third, "keep")
-    assert catalog.pins(store) == {"keep": third}
+    assert restore.pins(store) == {"keep": third}
     attempt.save(4)
     assert first not in files(store, "commits/")
     catalog.unpin(store, "keep")

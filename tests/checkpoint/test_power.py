@@ -194,7 +194,7 @@ def test_an_acknowledged_checkpoint_is_restored_whenever_the_power_goes(
         else:
             assert check(found, tasks) >= acknowledged
         if pinned:
-            assert catalog.pins(store) == {"good": pinned[0]}
+            assert restore.pins(store) == {"good": pinned[0]}
 
     pinned: list[str] = []
     disk = watch(checked)

@@ -12,7 +12,7 @@ import pytest
 from support import LIMIT_S, needs, until
 
 import sdk
-from sdk.backends.local import LocalBackend
+from sdk.backends.local.backend import LocalBackend
 from sdk.clock import SystemClock
 from sdk.schedules.firing import LocalRuns
 from sdk.upkeep import prune

@@ -152,3 +152,17 @@ def test_what_a_task_imports_needs_the_standard_library_alone(tmp_path: Path) ->
     *failed, count, end = shown
     assert (failed, end) == ([], "")
     assert int(count) > 80
+
+
+@pytest.mark.process
+def test_what_a_training_imports_at_its_first_phase_is_not_a_module_of_the_project() -> None:
+    program = (
+        "import sys, sdk.runtime.bootstrap\n"
+        "before = {*sys.modules}\n"
+        "import sdk.checkpoint.manager\n"
+        "print(len({*sys.modules} - before), *(name for name in {*sys.modules} - before if '.' not in name))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], cwd=HOME.parent, capture_output=True, text=True, check=True)
+    count, *others = shown.stdout.split()
+    assert int(count) > 5
+    assert others == [], "the project may have a module of that name"

@@ -43,7 +43,7 @@ def _reader(store: Store, key: str, commit: str) -> Callable[[], object]:
     if key == "LEASE.json":
         return lambda: opening.decode_lease(store.get(key))
     if key.startswith("pins/"):
-        return lambda: catalog.pins(store)
+        return lambda: restore.pins(store)
     kinds = {"openings/": "opening", "quarantine/": "note", "data/": "receipt", "commits/": "manifest"}
     kind = next(kind for start, kind in kinds.items() if key.startswith(start))
     return lambda: unwrap(kind, store.get(key))

@@ -133,7 +133,7 @@ def test_no_two_modules_import_each_other() -> None:
 
 def test_strings_that_name_a_module_are_read_as_imports() -> None:
     backends = REPO / "sdk" / "backends" / "__init__.py"
-    assert {"sdk.backends.local", "sdk.backends.vertex"} <= imports_of(backends)
+    assert {"sdk.backends.local.backend", "sdk.backends.vertex"} <= imports_of(backends)
     assert "sdk.process.redirect.proxy" in imports_of(REPO / "sdk" / "process" / "redirect" / "start.py")
     assert _named(backends, "sdk.nowhere") is None
     assert _named(backends, ".errors") is None

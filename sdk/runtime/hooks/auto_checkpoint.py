@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+# `checkpoint` uses some of these: loaded before the program's folders are on the path, which may hold modules of that name.
+import concurrent.futures  # noqa: F401
 import json
 import os
 import platform
+import queue  # noqa: F401
+import secrets  # noqa: F401
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...checkpoint import memory
-from ...checkpoint.contents import Contents
-from ...checkpoint.manager import CheckpointManager, FitHistory, StartedPhase, UnsavedState, signature
-from ...checkpoint.manifest import About
-from ...checkpoint.opening import Env, TaskInfo
-from ...checkpoint.policy import due_by_steps
 from ...clock import Clock
 from ...logs import logger
 from ...records.events import SAVED, saved_step
@@ -30,7 +30,10 @@ from ..rendezvous.files import Action, StepCoordinator
 from . import rescue
 from .kill_points import KillPoints
 
+# The rest of `checkpoint` is imported at the first phase: a program that trains nothing starts in a sixth less time.
 if TYPE_CHECKING:
+    from ...checkpoint.manager import CheckpointManager, FitHistory, StartedPhase, UnsavedState
+    from ...checkpoint.manifest import About
     from ...checkpoint.saver import Ticket
 
 _log = logger("runtime")
@@ -42,7 +45,7 @@ Capture = Callable[[], tuple[dict[str, bytes], dict[str, object]]]
 class AutoCheckpoint:
     """The checkpoints of one task. A training consists of phases: each `fit` and each custom loop is one."""
 
-    manager: CheckpointManager  # opened at the first phase
+    make_manager: Callable[[], CheckpointManager]
     coordinator: StepCoordinator  # decides with the other tasks what is done after which step
     grace_s: float  # from a stop request to the end of the task
     record: Callable[..., None]  # writes a record of the run
@@ -55,6 +58,16 @@ class AutoCheckpoint:
         self._logged: set[str] = set()
         self.coordinator.rendezvous.save_due = self._due
 
+    @cached_property
+    def manager(self) -> CheckpointManager:
+        """What writes and reads the checkpoints; it opens their store at the first phase."""
+        return self.make_manager()
+
+    @property
+    def has_phases(self) -> bool:
+        """True once the program trains."""
+        return "manager" in vars(self) and bool(self.manager.phases)
+
     def _due(self) -> Literal["save", "epoch"] | None:
         phase = self._phase
         # An epoch that already holds a save needs no other.
@@ -65,6 +78,7 @@ class AutoCheckpoint:
         self.end()
         self.unsaved = None
         # Imported and used once here, so that the first save interrupts the training no longer than the next ones.
+        from ...checkpoint.manager import signature
         from ...checkpoint.tf import loading, randomness, snapshot  # noqa: F401
 
         randomness.capture()
@@ -125,22 +139,31 @@ def make(
     tasks = tuple(together) if task in together else (task,)
     # A container starts without records.
     events = read_events(paths, SAVED) if os.path.isdir(paths.events) else []
-    info = TaskInfo(
-        run_id=payload.run_id,
-        attempt=payload.attempt,
-        task=task,
-        tasks=tasks,
-        warm_start=payload.warm_start,
-        saved_before=saved_step(events, warm=bool(payload.warm_start)),
-    )
+    saved_before = saved_step(events, warm=bool(payload.warm_start))
 
-    def about() -> About:
-        world = {"size": len(tasks), "tasks": list(tasks)}
-        return About(world=world, versions=_versions(), code={"digest": payload.digest, "entry": payload.target})
+    def make_manager() -> CheckpointManager:
+        from ...checkpoint.manager import CheckpointManager
+        from ...checkpoint.manifest import About
+        from ...checkpoint.opening import Env, TaskInfo
 
-    env = Env(clock=clock, about=about, saved=lambda step: record("saved", step=step))
+        info = TaskInfo(
+            run_id=payload.run_id,
+            attempt=payload.attempt,
+            task=task,
+            tasks=tasks,
+            warm_start=payload.warm_start,
+            saved_before=saved_before,
+        )
+
+        def about() -> About:
+            world = {"size": len(tasks), "tasks": list(tasks)}
+            return About(world=world, versions=_versions(), code={"digest": payload.digest, "entry": payload.target})
+
+        env = Env(clock=clock, about=about, saved=lambda step: record("saved", step=step))
+        return CheckpointManager(info, payload.store or paths.store, payload.checkpoints, env)
+
     return AutoCheckpoint(
-        manager=CheckpointManager(info, payload.store or paths.store, payload.checkpoints, env),
+        make_manager=make_manager,
         coordinator=coordinator,
         grace_s=payload.limits.grace_s,
         record=record,
@@ -258,6 +281,8 @@ class PhaseCheckpoints:
 
         With `hold` nothing can be saved now, since the end of the epoch follows at once. A preempted task does not return.
         """
+        from ...checkpoint.policy import due_by_steps
+
         self._auto.kill_points.reached("step", self._manager.base + self.steps)
         action = self._auto.coordinator.step()
         if action == "epoch":
@@ -338,6 +363,8 @@ class PhaseCheckpoints:
 
     def state(self, capture: Capture | None = None) -> UnsavedState:
         """Return the current state. Call it between two steps only; `capture` replaces `self.capture`."""
+        from ...checkpoint.contents import Contents
+        from ...checkpoint.manager import UnsavedState
         from ...checkpoint.tf import loading, randomness, snapshot
 
         if not self._collected_again:

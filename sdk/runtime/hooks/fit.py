@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.manager import UnsavedState
 from ...errors import CheckpointMismatchError
 from ...logs import logger
 from ...status import EXIT_CHECKPOINTED
@@ -24,6 +23,9 @@ from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing, steps_d
 from .auto_checkpoint import AutoCheckpoint, PhaseCheckpoints
 from .limits import Limit
 from .rescue import bounded
+
+if TYPE_CHECKING:
+    from ...checkpoint.manager import UnsavedState
 
 _log = logger("runtime")
 

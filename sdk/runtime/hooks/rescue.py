@@ -8,11 +8,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from ...checkpoint.manager import CheckpointManager, UnsavedState
 from ...errors import PodliftError
 from ...logs import logger
 from ...status import continuation
+
+if TYPE_CHECKING:
+    from ...checkpoint.manager import CheckpointManager, UnsavedState
 
 _log = logger("runtime")
 

@@ -7,7 +7,6 @@ imports). It therefore names the module that it changes, and runs right after th
 from __future__ import annotations
 
 import functools
-import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +71,7 @@ def _run(patch: Patch, module: ModuleType) -> None:
         _log.info(f"patch {patch.name} failed and may be applied in part: {type(error).__name__}: {error}")
 
 
-class _AfterImport(importlib.abc.MetaPathFinder):
+class _AfterImport:
     """Finds the patched modules the usual way and runs their patches after the module's own code."""
 
     def __init__(self, waiting: dict[str, list[Patch]]) -> None:

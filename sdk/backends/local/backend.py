@@ -1,0 +1,115 @@
+"""Runs a plan on this machine: a detached supervisor and one process per task."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from ...checks import Facts, Finding, local, of_local
+from ...clock import Clock, SystemClock
+from ...process import namespaces, spawn, task_environment
+from ...records.events import resume_count, source_of
+from ...records.recorder import Recorder, is_owned, read_events
+from ...spec import capabilities, cluster
+from ...spec.job import Job
+from ...spec.plan import Plan
+from ...spec.policies import Local, Target
+from ...storage import emulator
+from ..base import Draft, Request
+from ..folder import FolderRun
+from . import interpreter, uploader
+from .bucket_run import BucketRun, OwnedRun
+
+# Dropping a Popen while its process runs raises a warning. Supervisors are meant to outlive their parent.
+_supervisors: list[subprocess.Popen[bytes]] = []
+
+
+class LocalBackend:
+    capabilities = capabilities.LOCAL
+
+    def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
+        """Inspect this machine, without importing TensorFlow."""
+        return Facts(
+            python=platform.python_version(),
+            executable=sys.executable,
+            tensorflow=_version("tensorflow") or _version("tensorflow-cpu") or _version("tensorflow-tpu"),
+            keras=_version("keras"),
+            tf_keras=_version("tf_keras"),
+            cpus=os.cpu_count() or 1,
+            isolation=namespaces.why_not() if Local.of(target).network == "isolated" else None,
+            dropped=task_environment.dropped(os.environ, job.env),
+        )
+
+    def review(self, draft: Draft) -> list[Finding]:
+        """Check the job, and the variables of this shell that change how tasks run."""
+        return [
+            *local.tpu_replicas(draft.job, os.environ),
+            *of_local(draft.job, draft.facts, target=Local.of(draft.target)),
+        ]
+
+    def render(self, plan: Plan) -> Request:
+        """Return each task's command and environment in attempt 1. Ports are chosen when the tasks start.
+
+        If an environment is built from the requirements, its interpreter replaces the one shown.
+        """
+        addresses = {task.name: f"{cluster.host_name(task, plan.run_id)}:<port>" for task in plan.members}
+        python, folder = interpreter.current(plan), plan.paths.temporary
+        tasks = [
+            {
+                "name": task.name,
+                "command": python.command(plan, 1, task.name),
+                "env": task_environment.environment(plan, 1, task, addresses, folder),
+                "copied": plan.job.copied,
+            }
+            for task in plan.members
+        ]
+        built = {"environment": asdict(plan.code.requirements)} if plan.job.code.isolated else {}
+        return Request(plan=plan, body={**built, "tasks": tasks})
+
+    def check(self, request: Request) -> None:
+        """Reject an unusable PODLIFT_EMULATOR, which the plan's own checks do not read."""
+        emulator.address()
+
+    def start(self, request: Request) -> None:
+        """Start the supervisor, once per run."""
+        plan = request.plan
+        events = read_events(plan.paths, ("launched", "resumed"))
+        launcher = source_of("launcher", resume_count(events))
+        if any(event.source == launcher for event in events):
+            return
+        # This package comes first on the path, so that the supervisor has the version that made the plan.
+        home = str(Path(__file__).absolute().parents[3])
+        # Relative entries refer to this process's folder. Tasks start in another one.
+        callers = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([home, *callers])}
+        if callers:
+            env["PODLIFT_CALLER_PYTHONPATH"] = os.pathsep.join(callers)
+        command = [sys.executable, "-m", "sdk.backends.local.supervisor", plan.paths.url]
+        # Reaped here at the latest.
+        _supervisors[:] = [process for process in _supervisors if process.poll() is None]
+        process = spawn.spawn(command, env=env, cwd=plan.paths.url, log=plan.paths.supervisor_log)
+        _supervisors.append(process)
+        Recorder(plan.paths, launcher, 0, SystemClock()).record(
+            "launched", supervisor=spawn.identity(process.pid) or f"gone:{process.pid}"
+        )
+        if plan.local:
+            uploader.start(plan)
+
+    def open(self, plan: Plan, clock: Clock) -> FolderRun:
+        if not plan.local:
+            return FolderRun(plan, clock)
+        return OwnedRun(plan, clock) if is_owned(plan.paths) else BucketRun(plan, clock)
+
+
+def _version(distribution: str) -> str | None:
+    # Not at the top: a supervisor starts in a tenth less time without it.
+    from importlib import metadata
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
