@@ -28,7 +28,7 @@ full_only = partial(pytest.param, marks=pytest.mark.full)
 
 
 def needs(*modules: str) -> None:
-    """Skip a file of tests if one of these is not installed, without importing it: each worker collects all files."""
+    """Skip a file of tests if one of these is not installed, without importing it: workers are forks of this process."""
     for module in modules:
         if find_spec(module) is None:
             pytest.skip(f"{module} is not installed", allow_module_level=True)

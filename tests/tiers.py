@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,14 @@ class _Seen:
 
 
 _seen = _Seen()
+
+
+def enter_worker(config: pytest.Config) -> None:
+    """Follow and measure this process, a fork (`workers.py`), from now on."""
+    _seen._pid = os.getpid()
+    durations: Any = config.pluginmanager.getplugin("durations")
+    if durations is not None:
+        durations.cpu = _Cpu()
 
 
 # --- Tiers ----------------------------------------------------------------------------------------------------------
@@ -130,18 +138,6 @@ def group_of(nodeid: str) -> str:
     return joined or (name.partition("[")[0] if path in ALONE else path)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Callable[..., None]) -> object:
-    """Hand out the groups in the order of collection, whatever else pytest-xdist is asked for."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByGroup(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid)
-
-    config.option.loadscopereorder = False
-    return ByGroup(config, log)
-
-
 # --- What a test costs ----------------------------------------------------------------------------------------------
 
 
@@ -172,15 +168,15 @@ class _Cpu:
 
 
 class _Durations:
-    """Measures in each worker, and writes in the process that reports."""
+    """Measures in each worker, and writes in the process that has collected."""
 
     def __init__(self, path: str) -> None:
-        self._path, self._cpu = Path(path), _Cpu()
+        self._path, self.cpu = Path(path), _Cpu()
         self._rows: dict[str, dict[str, float]] = {}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        item.began = (self._cpu.seconds(), time.monotonic())
+        item.began = (self.cpu.seconds(), time.monotonic())
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -190,7 +186,7 @@ class _Durations:
         report = yield
         if call.when == "teardown":
             cpu, wall = item.began
-            measured = {"cpu_s": round(self._cpu.seconds() - cpu, 3), "wall_s": round(time.monotonic() - wall, 3)}
+            measured = {"cpu_s": round(self.cpu.seconds() - cpu, 3), "wall_s": round(time.monotonic() - wall, 3)}
             report.user_properties = [*report.user_properties, ("measured", {**measured, "tier": tier_of(item)})]
         return report
 
@@ -200,8 +196,6 @@ class _Durations:
             self._rows[report.nodeid] = measured
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if hasattr(session.config, "workerinput"):
-            return
         groups: dict[str, float] = {}
         tiers = dict.fromkeys(TIERS, 0.0)
         for nodeid, row in self._rows.items():
@@ -224,4 +218,4 @@ def _largest(seconds: dict[str, float], least: float) -> dict[str, float]:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--durations-file"):
-        config.pluginmanager.register(_Durations(config.getoption("--durations-file")))
+        config.pluginmanager.register(_Durations(config.getoption("--durations-file")), "durations")

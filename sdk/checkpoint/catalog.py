@@ -28,7 +28,7 @@ from ..storage.registry import open_store
 from ..storage.retry import RetryPolicy
 from ..storage.store import Store
 from . import names, restore
-from .envelope import text_of, wrap
+from .envelope import wrap
 
 _LISTED = 10
 _RETRY = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)

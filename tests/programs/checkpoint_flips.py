@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sdk.checkpoint import catalog, opening, restore
+from sdk.checkpoint import opening, restore
 from sdk.checkpoint.envelope import unwrap
 from sdk.errors import CheckpointError, CorruptObjectError
 from sdk.storage.posix_store import PosixStore
