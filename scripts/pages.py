@@ -30,6 +30,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "sdk.testing.backend": ("BackendContract",),
     "sdk.backends": ("register", "load"),
     "sdk.backends.base": ("Backend", "RunHandle", "Capabilities", "Draft", "Request", "LogLine"),
+    "sdk.backends.triggers": ("TriggerService", "TriggerDraft", "TriggerRequest", "Trigger", "TriggerRejectedError"),
     "sdk.backends.folder": ("FolderRun",),
     "sdk.records.timeline": ("Moment",),
     "sdk.testing.fake_backend": ("FakeBackend",),
