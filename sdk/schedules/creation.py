@@ -22,7 +22,7 @@ from ..records.sync import push
 from ..spec.job import Job
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
-from . import clock_changes, notices, policy, preconditions, slots, templates, triggered
+from . import budget, clock_changes, notices, policy, preconditions, slots, templates, triggered
 from .records import MAX_NAME, Book, ScheduleRecord, ScheduleSpec, plan_key
 from .server import Server
 from .slots import Cron
@@ -116,7 +116,7 @@ def prepare(
             preconditions.check(spec.when, plan, known)
         if service is not None:
             found.found += checks.errors(service.review(triggered.draft(spec, plan, now)))
-        return found.found
+        return [*found.found, *_never_affordable(spec, plan)]
 
     wanted = replace(target, backend=backend, name=spec.name)
     with problems.closing():
@@ -129,6 +129,18 @@ def prepare(
     about = triggered.draft(spec, made, now, schedule_id=_UNKNOWN_ID)
     warnings += [finding.message for finding in service.review(about) if finding.level == "warning"]
     return Prepared(spec=spec, plan=made, warnings=warnings, service=service, trigger=about)
+
+
+def _never_affordable(spec: ScheduleSpec, plan: Plan) -> list[str]:
+    """Return why each slot would be skipped for its money."""
+    limit = spec.max_cost_usd_per_month
+    reason = "" if limit is None else budget.too_much(plan, limit, 0.0).removeprefix("budget: ")
+    if not reason:
+        return []
+    return [
+        f"max_cost_usd_per_month={limit:g}: every slot would be skipped: {reason}. Next: a higher limit, or a shorter "
+        "--timeout."
+    ]
 
 
 def _service(backend: str, spec: ScheduleSpec) -> TriggerService | None:

@@ -225,6 +225,10 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
             {"keeper_service_account": "me@example.com"},
             "This is not a service account of a project. Received: 'me@example.com'",
         ),
+        (
+            {"max_cost_usd_per_month": 2.0, "job": {"timeout": "12h"}},
+            "every slot would be skipped: 0.00 USD of 2.00 USD",
+        ),
         ({"location": "europe"}, "location: Cloud Scheduler is in regions such as us-central1. Received: 'europe'"),
         ({"bucket": None}, "No bucket is configured for vertex"),
         ({"job": {"inputs": {"rows": "train.py"}}}, "inputs.rows"),

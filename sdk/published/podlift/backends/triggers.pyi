@@ -1,0 +1,1 @@
+from sdk.backends.triggers import *
