@@ -124,7 +124,7 @@ MaxMonth = Annotated[
     typer.Option(
         "--max-cost-usd-per-month",
         metavar="USD",
-        help="Skip the slots of a calendar month whose booked money reaches this limit. Default: none.",
+        help="Skip a slot whose run could break this limit of a calendar month. Default: none.",
         show_default=False,
     ),
 ]

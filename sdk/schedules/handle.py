@@ -252,7 +252,7 @@ def schedule(
             fails.
         notify_skips: notify when this many slots in a row were skipped; 0 for never.
         max_cost_usd: limit of each firing.
-        max_cost_usd_per_month: limit of the booked money of a calendar month; slots beyond it are skipped.
+        max_cost_usd_per_month: limit of what the runs of a calendar month may cost; slots whose run could break it are skipped.
         pause_after_failures: pause after this many failures in a row; 0 for never.
         trigger: "auto" for the service of the backend, if it has one; "serve" for `podlift schedule serve`, which then has to
             run on some machine.

@@ -180,7 +180,7 @@ def test_a_queue_makes_the_keeper_wait_longer_and_the_month_dearer(prepare: Prep
     assert queue.service is not None and queue.trigger is not None
     text = dict(queue.service.lines(replace(queue.trigger, max_cost_usd_per_month=12.0)))
     assert "half of it for the end of an earlier firing (overlap='queue')" in text["keeper"]
-    assert text["a month"].endswith("= 19.66 USD at most; limited to 12.00 USD of booked money a month")
+    assert text["a month"].endswith("= 19.66 USD at most; runs of 12.00 USD a month at most")
 
 
 def files_of(made: Prepared) -> Any:
@@ -227,7 +227,7 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
         ),
         (
             {"max_cost_usd_per_month": 2.0, "job": {"timeout": "12h"}},
-            "every slot would be skipped: 0.00 USD of 2.00 USD",
+            "a month are spent, and this firing may cost 2.62 USD. Next: a higher limit",
         ),
         ({"location": "europe"}, "location: Cloud Scheduler is in regions such as us-central1. Received: 'europe'"),
         ({"bucket": None}, "No bucket is configured for vertex"),

@@ -80,7 +80,7 @@ def test_a_schedule_is_one_job_whose_body_starts_the_keeper(podlift_vertex: Clou
     assert job.http_target.oauth_token.service_account_email == ACCOUNT
     container = json.loads(job.http_target.body)["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
     bucket, entrypoint, digest, key, spec_digest = container["args"]
-    assert {entrypoint, key} <= set(objects(podlift_vertex)) and key.endswith(spec_digest)
+    assert {entrypoint, key} <= set(objects(podlift_vertex)) and key.endswith(f"/{spec_digest}.json")
     spec = podlift_vertex.ask("GET", f"/storage/v1/b/{bucket}/o/{key.replace('/', '%2F')}?alt=media")
     assert (spec["main"], spec["schedule"], spec["id"]) == ("sdk.schedules.keeper_main", "weekly", made.record.id)
     assert spec["runtime"]["key"] in objects(podlift_vertex) and digest in entrypoint
