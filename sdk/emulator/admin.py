@@ -57,7 +57,7 @@ class Admin:
             self._dispatcher.faults_changed()
         elif endpoint == "POST /_reset":
             self._faults.replace([])
-            self._dispatcher.clear()
+            await asyncio.to_thread(self._dispatcher.clear)
             await self._vertex.clear()
             self._storage.clear()
             self._journal.clear()

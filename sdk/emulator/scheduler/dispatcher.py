@@ -23,6 +23,8 @@ _SLEEP_S = 5.0
 # The resolution of a Unix time.
 _NEAR_S = 1e-6
 _CLOSE_S = 30.0
+# How long a reset waits for attempts, whose targets may never answer.
+_CLEAR_S = 0.5
 _RECENT = 10_000
 _EARLY_S, _LATE_S = 0.2, 3000.0
 ENABLED, PAUSED, DISABLED, UPDATE_FAILED = "ENABLED", "PAUSED", "DISABLED", "UPDATE_FAILED"
@@ -62,7 +64,7 @@ class Dispatcher:
         self._jobs = {row.key: row for row in table.all_jobs()}
         self._outstanding: Counter[JobKey] = Counter()
         self._attempts: list[Attempt] = []
-        self._made = 0
+        self._made = self._generation = 0
         # Where `advance` moves the clock, and whether the jobs of Vertex AI grow older by that.
         self._goal: float | None = None
         self._goal_jobs = False
@@ -100,13 +102,16 @@ class Dispatcher:
             self._jobs.pop(key, None)
 
     def clear(self) -> None:
-        """Remove all jobs and attempts. Attempts that are outstanding change nothing any more."""
+        """Remove all jobs and attempts. Attempts that are outstanding are waited for, and then change nothing any more."""
         with self.lock:
             self._table.clear()
             self._jobs.clear()
-            self._attempts.clear()
             self._goal = None
             self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._outstanding.total(), _CLEAR_S)
+            self._generation += 1
+            self._outstanding.clear()
+            self._attempts.clear()
 
     def scheduled(self, row: ScheduledJob, slot: float | None = None) -> ScheduledJob:
         """Return a job with its next execution: of `slot`, or of the next slot; with none unless it is enabled."""
@@ -195,9 +200,10 @@ class Dispatcher:
         began = self._clock.now()
         self.store(replace(row, job={**row.job, "lastAttemptTime": format_time(began)}))
         self._outstanding[row.key] += 1
-        threading.Thread(target=self._attempt, args=(row, execution, began, forced), daemon=True).start()
+        about = (self._generation, row, execution, began, forced)
+        threading.Thread(target=self._attempt, args=about, daemon=True).start()
 
-    def _attempt(self, row: ScheduledJob, execution: Execution, began: float, forced: bool) -> None:
+    def _attempt(self, generation: int, row: ScheduledJob, execution: Execution, began: float, forced: bool) -> None:
         lasted_s = 0.0
         try:
             outcome, lasted_s = self._deliver(row, execution)
@@ -205,6 +211,8 @@ class Dispatcher:
             traceback.print_exc()
             outcome = Outcome.of(500, f"{type(error).__name__}: {error}")
         with self.lock:
+            if generation != self._generation:
+                return
             self._outstanding[row.key] -= 1
             self._made += 1
             attempt = Attempt(

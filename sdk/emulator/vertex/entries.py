@@ -53,7 +53,8 @@ class LogEntries:
         self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
         # When a line arrives that is late, by its id.
         self._arrivals: dict[int, int] = {}
-        self._last_ns: int = self._db.execute("SELECT coalesce(max(ns), 0) FROM entries").fetchone()[0]
+        # The time of the last line of each job.
+        self._last_ns = dict[str, int](self._db.execute("SELECT job, max(ns) FROM entries GROUP BY job"))
 
     def close(self) -> None:
         with self._lock:
@@ -63,43 +64,49 @@ class LogEntries:
         with self._lock:
             self._db.execute("DELETE FROM entries")
             self._arrivals.clear()
-            self._last_ns = 0
+            self._last_ns.clear()
 
-    def add_line(self, project: str, job: str, task: str, stream: str, line: str, *, late_s: float = 0.0) -> None:
+    def add_line(
+        self, project: str, job: str, task: str, stream: str, line: str, *, late_s: float = 0.0, behind_s: float = 0.0
+    ) -> None:
         """Store a line that a replica has written; JSON with a severity or a message becomes a structured entry.
 
-        Lists do not show it for `late_s` seconds, or until `show_late_lines`.
+        Lists do not show it for `late_s` seconds, or until `show_late_lines`. Its time is `behind_s` behind the clock.
         """
+        times = (late_s, behind_s)
         structured = _structured(line)
         if structured is not None:
             named = str(structured.pop("severity", "")).upper()
             severity = named if named in _SEVERITIES else "DEFAULT"
-            self._add(project, job, task, severity, {"jsonPayload": structured}, late_s)
+            self._add(project, job, task, severity, {"jsonPayload": structured}, *times)
             return
         for start in range(0, max(len(line), 1), _MAX_CHARACTERS):
             piece = line[start : start + _MAX_CHARACTERS]
-            self._add(project, job, task, "ERROR" if stream == "stderr" else "INFO", {"textPayload": piece}, late_s)
+            self._add(project, job, task, "ERROR" if stream == "stderr" else "INFO", {"textPayload": piece}, *times)
 
     def add_service_line(
-        self, project: str, job: str, text: str, severity: str = "INFO", *, late_s: float = 0.0
+        self, project: str, job: str, text: str, severity: str = "INFO", *, late_s: float = 0.0, behind_s: float = 0.0
     ) -> None:
-        self._add(project, job, SERVICE, severity, {"textPayload": text}, late_s)
+        self._add(project, job, SERVICE, severity, {"textPayload": text}, late_s, behind_s)
 
     def show_late_lines(self) -> None:
         with self._lock:
             now_ns = int(self._clock.now() * 1e9)
             self._arrivals = {id: min(arrival, now_ns) for id, arrival in self._arrivals.items()}
 
-    def _add(self, project: str, job: str, task: str, severity: str, payload: dict[str, Any], late_s: float) -> None:
+    def _add(
+        self, project: str, job: str, task: str, severity: str, payload: dict[str, Any], late_s: float, behind_s: float
+    ) -> None:
         text = json.dumps(payload)
         with self._lock:
+            now = self._clock.now()
             # Never earlier: a reader that continues after the last time it has seen would miss an entry.
-            self._last_ns = max(int(self._clock.now() * 1e9), self._last_ns)
-            values = (self._last_ns, project, job, task, severity, text)
+            ns = self._last_ns[job] = max(int((now - behind_s) * 1e9), self._last_ns.get(job, 0))
+            values = (ns, project, job, task, severity, text)
             query = "INSERT INTO entries (ns, project, job, task, severity, payload) VALUES (?, ?, ?, ?, ?, ?)"
             added = self._db.execute(query, values).lastrowid
             if late_s and added is not None:
-                self._arrivals[added] = self._last_ns + int(min(late_s, _NEVER_S) * 1e9)
+                self._arrivals[added] = int((now + min(late_s, _NEVER_S)) * 1e9)
 
     def listed(self, request: Mapping[str, Any]) -> dict[str, Any]:
         projects, order, size = _check_request(request)

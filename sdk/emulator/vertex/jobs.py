@@ -171,7 +171,7 @@ class CustomJobs:
         times = {"startTime": status.started, "endTime": status.ended, "updateTime": status.updated}
         resource.update({name: format_time(time_s) for name, time_s in times.items() if time_s is not None})
         # On Vertex AI it appears about a minute after the end.
-        is_shown = self._clock.now() >= (status.ended or math.inf) + self._timings.error_s
+        is_shown = self._clock.now() >= (status.ended or math.inf) + status.behind + self._timings.error_s
         if outcome is not None and outcome.code and is_shown and status.state in (FAILED, CANCELLED):
             resource["error"] = {"code": outcome.code, "message": outcome.message}
         return {**resource, **{name: row.job[name] for name in ("labels", "encryptionSpec") if name in row.job}}

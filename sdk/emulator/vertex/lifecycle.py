@@ -87,15 +87,14 @@ class JobOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """The status of a job. Times are Unix times in seconds."""
+    """The status of a job. Times are Unix times in seconds, of the job's own clock."""
 
     state: str  # As the API shows it
     phase: Phase
     created: float
     updated: float
     due: float | None = None  # When time alone changes something; None for never
-    # How far the clock was moved without the job: since its creation, and since its start once it has started
-    moved: float = 0.0
+    behind: float = 0.0  # How far the clock was moved without the job, whose times are all earlier by this
     started: float | None = None
     ended: float | None = None
     outcome: JobOutcome | None = None  # How it ends, or will end once all replicas are stopped
@@ -149,7 +148,7 @@ _INTERNAL_OUTCOME = JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INT
 
 
 class Lifecycle:
-    """One job. Each event happens at the time `now`; the caller performs the `actions` that follow from it."""
+    """One job. Each event happens at the time `now` of its own clock; the caller performs the `actions` that follow from it."""
 
     def __init__(self, terms: SchedulingTerms, timings: JobTimings, status: JobStatus) -> None:
         self.status, self.now = status, status.updated
@@ -172,7 +171,7 @@ class Lifecycle:
             self._leave_queue(availability)
         elif status.phase == "provisioning":
             self._provision(availability)
-        elif status.phase == "running" and now >= self._timeout_at():
+        elif status.phase == "running" and status.started is not None and now >= status.started + terms.timeout_s:
             text = f"The job was cancelled because it exceeded its timeout of {terms.timeout_s:g} seconds."
             final = self._timings.timeout_state
             outcome = JobOutcome(state=final, code=_DEADLINE if final == FAILED else _CANCELLED, message=text)
@@ -180,9 +179,8 @@ class Lifecycle:
 
     def replicas_started(self) -> None:
         if self.status.phase == "starting":
-            if self.status.started is None:
-                self._set(started=self.now, moved=0.0)
-            self._set(state=RUNNING, phase="running", due=self._timeout_at(), stockouts=0)
+            started = self.now if self.status.started is None else self.status.started
+            self._set(state=RUNNING, phase="running", started=started, due=started + self._terms.timeout_s, stockouts=0)
             self._log("Job is running.")
 
     def replicas_exited(self, codes: Mapping[str, int], killed: Set[str] = frozenset()) -> None:
@@ -264,11 +262,11 @@ class Lifecycle:
         elif self.status.phase in ACTIVE:
             self._stop(outcome=_EXPIRED_OUTCOME)
 
-    def move(self, seconds: float) -> None:
-        """The clock was moved without the job, whose time limits hold for the time of the machine, in which it runs."""
-        self.status = replace(self.status, moved=self.status.moved + seconds)
-        if self.status.phase == "running":
-            self.status = replace(self.status, due=self._timeout_at())
+    def fall_behind(self, seconds: float) -> None:
+        """The clock was moved without the job. Its machines are there at once, as far as it waits for nothing else."""
+        status = self.status
+        due = status.updated if status.due is not None and status.phase in ("queued", "provisioning") else status.due
+        self.status = replace(status, due=due, behind=status.behind + seconds)
 
     def emulator_error(self, why: str) -> None:
         """The emulator itself cannot continue with the job."""
@@ -296,13 +294,9 @@ class Lifecycle:
     def _is_active(self, replica: str) -> bool:
         return self.status.phase in ACTIVE and replica in self._terms.replicas
 
-    def _timeout_at(self) -> float:
-        status = self.status
-        return math.inf if status.started is None else status.started + status.moved + self._terms.timeout_s
-
     def _max_wait_until(self) -> float:
         is_limited = self._terms.max_wait_s is not None and self.status.started is None
-        return self.status.created + self.status.moved + (self._terms.max_wait_s or 0.0) if is_limited else math.inf
+        return self.status.created + (self._terms.max_wait_s or 0.0) if is_limited else math.inf
 
     def _wait(self, due: float) -> None:
         """Set the next deadline: the next check of the availability, or the end of the maximum wait."""

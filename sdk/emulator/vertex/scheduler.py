@@ -205,7 +205,8 @@ class JobScheduler:
     def _add_service_line(self, active: _ActiveJob, text: str, severity: str) -> None:
         late_s = self._delay(active, SERVICE, text)
         if late_s is not None:
-            self._entries.add_service_line(active.row.project, str(active.row.id), text, severity, late_s=late_s)
+            times = {"late_s": late_s, "behind_s": active.life.status.behind}
+            self._entries.add_service_line(active.row.project, str(active.row.id), text, severity, **times)
 
     def _delay(self, active: _ActiveJob, writer: str, line: str) -> float | None:
         """Return how long the log does not show a line; None if it is lost."""
@@ -235,13 +236,13 @@ class JobScheduler:
             return active is not None and replica in active.life.status.preempted
 
     def advance(self, seconds: float, jobs: bool) -> bool:
-        """Move the clock ahead; unless `jobs`, their time limits and the moments of faults that meet them move with it."""
+        """Move the clock ahead; unless `jobs`, the clocks of jobs and of the faults that meet them stay where they are."""
         with self.lock:
             if not self._clock.advance(seconds):
                 return False
             if not jobs:
                 for active in self._active.values():
-                    active.life.move(seconds)
+                    active.life.fall_behind(seconds)
                     active.held_until += seconds if active.held_until else 0.0
                     if active.life.status.phase not in ACTIVE:
                         self._table.update(active.row.id, active.life.status)
@@ -293,7 +294,7 @@ class JobScheduler:
         active = self._active[row.id] = self._make(row)
         self._advance(row.id, Lifecycle.recover)
         if active.life.status.phase != "over":
-            active.life.status = replace(active.life.status, due=self._clock.now())
+            active.life.status = replace(active.life.status, due=self._now(active))
 
     def _run(self) -> None:
         with self.lock:
@@ -312,17 +313,25 @@ class JobScheduler:
         while self._timed_faults and self._timed_faults[0].at <= now:
             _, job, fault = self._timed_faults.pop(0)
             self.inject(job, fault.kind, fault.replica)
-        due = {job: active.life.status.due for job, active in self._active.items()}
-        for job, due_at in due.items():
-            if due_at is not None and due_at <= now:
+        for job, due_at in self._due().items():
+            if due_at <= now:
                 self._tick(job)
-        times = [active.life.status.due for active in self._active.values() if active.life.status.due is not None]
+        times = list(self._due().values())
         times += [timed.at for timed in self._timed_faults[:1]]
         if not times:
             return _SLEEP_S
         left_s = max(min(times) - self._clock.now(), 0.0)
         # A frozen clock makes nothing due; `advance` wakes this thread.
         return _SLEEP_S if left_s and self._clock.frozen else min(left_s, _SLEEP_S)
+
+    def _due(self) -> dict[int, float]:
+        """Return when time alone changes a job, for each with such a time."""
+        found = ((job, active.life.status) for job, active in self._active.items())
+        return {job: status.due + status.behind for job, status in found if status.due is not None}
+
+    def _now(self, active: _ActiveJob) -> float:
+        """Return the time of a job's own clock."""
+        return self._clock.now() - active.life.status.behind
 
     def _tick(self, job: int) -> None:
         if job in self._active:
@@ -332,7 +341,7 @@ class JobScheduler:
     def _availability(self, active: _ActiveJob) -> Availability:
         if active.life.status.phase == "queued":
             if active.held_until > self._clock.now():
-                return Availability(kind="held", until=active.held_until)
+                return Availability(kind="held", until=active.held_until - active.life.status.behind)
             busy = sum(each.busy for each in self._active.values())
             if busy and busy + len(active.terms.replicas) > self._capacity:
                 return Availability(kind="held")
@@ -347,7 +356,7 @@ class JobScheduler:
             if active is None or self._closed:
                 return
             life, before = active.life, active.life.status
-            life.now = self._clock.now()
+            life.now = self._now(active)
             step(life)
             if life.status == before and not life.actions:
                 return
@@ -379,7 +388,8 @@ class JobScheduler:
         def emit(replica: str, stream: str, line: str) -> None:
             late_s = self._delay(active, replica, line)
             if late_s is not None:
-                self._entries.add_line(row.project, str(row.id), replica, stream, line, late_s=late_s)
+                times = {"late_s": late_s, "behind_s": active.life.status.behind}
+                self._entries.add_line(row.project, str(row.id), replica, stream, line, **times)
             for fault in self._faults.for_line(active.about, replica, line):
                 self.inject(row.id, fault.kind, fault.replica)
 

@@ -322,12 +322,17 @@ def test_jobs_that_run_do_not_grow_older_by_a_moved_clock_unless_they_are_told_t
     timetable.launcher.script = lambda group: None
     running = timetable.create(body(0, scheduling={"timeout": "3600s"}))
     timetable.until(running, "JOB_STATE_RUNNING")
+    (group,) = timetable.launcher.of(running)
     timetable.advance(WEEK_S)
     assert timetable.get(running).state == JobState.JOB_STATE_RUNNING
+    group.emit("workerpool0-0", "stdout", "a week later")
     timetable.advance(3601, jobs=True)
     over = timetable.over(running)
     assert over.state == JobState.JOB_STATE_CANCELLED
-    assert (over.end_time - over.start_time).total_seconds() == WEEK_S + 3601
+    # They ran in the time of the machine, and their lines have its times.
+    assert (over.end_time - over.start_time).total_seconds() == 3601
+    (line,) = [each for each in timetable.lines(running) if each.get("textPayload") == "a week later"]
+    assert line["timestamp"][:19] == over.start_time.isoformat()[:19]
 
 
 def test_jobs_that_wait_do_not_wait_less_by_a_moved_clock(timetable: Timetable) -> None:
@@ -346,3 +351,16 @@ def test_a_clock_does_not_go_back(timetable: Timetable, wrong: dict) -> None:
     assert timetable.ask("POST", "/_clock", wrong).status_code == 400
     assert timetable.ask("POST", "/_clock", {"advance_s": 1, "jobs": "yes"}).status_code == 400
     assert timetable.ask("DELETE", "/_clock").status_code == 404
+
+
+def test_an_attempt_that_a_reset_has_overtaken_changes_nothing(timetable: Timetable, receiver: Receiver) -> None:
+    receiver.gate.clear()
+    made = timetable.add(target={"uri": receiver.uri})
+    timetable.scheduler.run_job(name=made.name, timeout=WAIT_S)
+    until(lambda: receiver.got)
+    timetable.ask("POST", "/_reset")
+    timetable.add(target={"uri": receiver.uri})
+    receiver.gate.set()
+    timetable.advance(0)
+    assert timetable.ask("GET", "/_attempts").json() == {"attempts": []}
+    assert not timetable.look().last_attempt_time

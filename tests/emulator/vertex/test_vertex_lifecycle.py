@@ -251,22 +251,18 @@ def test_the_timeout_is_for_running_time_and_survives_restarts() -> None:
     assert "exceeded its timeout of 1000 seconds" in job.message
 
 
-def test_a_clock_that_is_moved_without_a_job_leaves_it_its_time() -> None:
-    job = Job(timeout_s=1000.0, spot=True).run()
-    job.life.move(5000.0)
-    job.tick(until=job.now + 5999.0)
-    assert job.state == "RUNNING"
-    job.preempt("workerpool1-0").run()
-    assert job.status.due == job.status.started + 6000.0
-    assert job.tick().state == "CANCELLED"
-    waiting = Job(flex=True, max_wait_s=50.0)
-    waiting.life.move(5000.0)
-    waiting.tick(Availability(kind="held"), until=5149.0)
-    assert (waiting.state, waiting.status.due) == ("QUEUED", 5150.0)
-    assert waiting.tick(Availability(kind="held")).state == "EXPIRED"
-    waiting = Job(flex=True, max_wait_s=50.0, timeout_s=1000.0)
-    waiting.life.move(5000.0)
-    assert waiting.tick(until=5100.0).tick().status.due == waiting.status.started + 1000.0
+def test_a_job_that_falls_behind_the_clock_keeps_its_time_and_waits_for_no_machine() -> None:
+    job = Job(timeout_s=1000.0).run()
+    began, due = job.status.started, job.status.due
+    job.life.fall_behind(5000.0)
+    assert (job.status.started, job.status.due, job.status.behind) == (began, due, 5000.0)
+    waiting = Job()
+    waiting.life.fall_behind(5000.0)
+    assert waiting.status.due <= waiting.now
+    assert waiting.tick().status.phase == "provisioning"
+    patient = Job(flex=True, max_wait_s=50.0)
+    patient.life.fall_behind(5000.0)
+    assert patient.tick(Availability(kind="held")).status.due == 150.0
 
 
 def test_internal_errors_are_restarted_twice() -> None:
