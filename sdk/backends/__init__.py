@@ -62,7 +62,7 @@ def trigger_service(name: str) -> TriggerService | None:
     return service
 
 
-def deliveries(name: str) -> Deliveries | None:
+def delivery_service(name: str) -> Deliveries | None:
     """Return what starts the keepers of a backend; None where a server of this machine serves schedules."""
     if name not in _DELIVERIES:
         return None

@@ -50,7 +50,7 @@ def main(spec: KeeperSpec, *, home: str) -> int:
         _add_zone(spec.get("zone") or {}, Path(home, "zoneinfo"))
         book = Book(spec["root"])
         plan = book.plan(book.read(spec["schedule"]))
-        service = backends.deliveries(plan.backend)
+        service = backends.delivery_service(plan.backend)
         if service is None:
             raise InputError(f"Nothing delivers slots for the backend {plan.backend!r}. Next: podlift schedule serve.")
         server = KeeperServer(spec["root"], clock, runs, Notifier(clock), service)

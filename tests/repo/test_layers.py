@@ -151,3 +151,16 @@ def test_the_pure_layers_touch_no_disk_clock_or_environment(module: str) -> None
     called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     assert imported & IMPURE == set()
     assert called & {"open", "print", "input", "exec", "eval"} == set()
+
+
+def test_no_function_of_a_package_has_the_name_of_its_module() -> None:
+    """Importing `package.name` replaces `name` in the package, depending on what was imported first."""
+    twice = []
+    for init in sorted((REPO / "sdk").rglob("__init__.py")):
+        tree = ast.parse(init.read_text())
+        defined = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        modules = {path.stem for path in init.parent.glob("*.py")} | {
+            path.parent.name for path in init.parent.glob("*/__init__.py")
+        }
+        twice += [f"{init.parent.relative_to(REPO)}: {name}" for name in sorted(defined & modules)]
+    assert not twice
