@@ -18,7 +18,7 @@ from ..planning.settings import table as settings
 from ..planning.settings.merge import Destination
 from ..schedules import clock_changes, creation, handle
 from ..schedules.handle import Schedule
-from ..schedules.records import SKIPPED, TAKEN, WAITING, ScheduleSpec
+from ..schedules.records import SKIPPED, TAKEN, WAITING, Book, ScheduleSpec
 from ..schedules.server import Server
 from ..status import EXIT_DONE, EXIT_USER, State
 from ..text import joined
@@ -92,7 +92,7 @@ def create(
     with problems.closing():
         made = creation.prepare(spec, entry, given, command.target)
     if dry_run:
-        schedule_text.show_prepared([made], json_output=json_output)
+        schedule_text.show_prepared([made], json_output=json_output, online=bool(command.target.online))
         return
     schedule_text.say_created([creation.create(made)], json_output=json_output)
 
@@ -151,11 +151,10 @@ def list_schedules(root: p.Root = None, json_output: p.Json = False) -> None:
 
     The column "trigger" compares the records with what a cloud's scheduler has: in sync, changed there, missing, or orphan.
     """
-    schedules = handle.listed(root)
-    found = [schedule_text.facts_of(each) for each in schedules]
-    orphans, unlisted = handle.orphans(root)
-    found += [schedule_text.facts_of_orphan(each) for each in orphans]
-    for problem in unlisted:
+    listing = handle.listed(root)
+    found = [schedule_text.facts_of(each) for each in listing.schedules]
+    found += [schedule_text.facts_of_orphan(each) for each in listing.orphans]
+    for problem in listing.problems:
         say(f"podlift: {problem}")
     if json_output:
         as_json(found)
@@ -163,6 +162,7 @@ def list_schedules(root: p.Root = None, json_output: p.Json = False) -> None:
     rows = [schedule_text.row(each) for each in found]
     header = ("schedule", "cron", "time zone", "state", "trigger", "next", "last")
     table(header, rows, whole=("schedule", "cron"))
+    schedule_text.say_problems(found)
     if not found:
         say("There are no schedules. Next: podlift schedule create NAME ENTRY --cron CRON")
 
@@ -180,7 +180,14 @@ def show(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False)
     lines = [("schedule", name), ("state", f"{facts['state']}{why}")]
     seen = each.trigger()
     if seen is not None:
-        lines.append(("trigger", f"{seen.sync}: {each.record.trigger} of {seen.service}"))
+        found = seen.trigger
+        last = schedule_text.time_of(found.last_attempt) if found and found.last_attempt else "not yet"
+        lines.append(
+            (
+                "service",
+                f"{seen.service}: {seen.sync}; delivered {last}{f': {found.status}' if found and found.status else ''}",
+            )
+        )
     lines += [("problem", text) for text in each.problems()]
     lines += [("cron", f"{spec.cron} in {spec.time_zone}"), ("overlap", spec.overlap), ("missed", spec.missed)]
     lines += [("when", text) for text in spec.when] + [("notify", text) for text in spec.notify]
@@ -241,7 +248,7 @@ def run(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False) 
     elif record.state == WAITING:
         say(f"{name}: {record.reason}. Next: podlift schedule serve, which starts it then")
     elif record.state == TAKEN:
-        answer(record.holder)
+        answer(record.keeper)
         say(f"{name}: {record.reason}. Next: podlift schedule history {name}")
     else:
         answer(f"{record.run}")
@@ -275,7 +282,8 @@ def serve(root: p.Root = None, once: p.Once = False) -> None:
         if once:
             server.serve_once()
             return
-        names = [each.name for each in handle.listed(root)]
+        book = Book(folder)
+        names = [each for each in book.names() if not book.read(each).trigger]
         what = joined(names, "and") if names else "no schedules yet"
         say(f"Serving {what} below {folder}. Ctrl-C ends the server, not its runs.")
         server.serve()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 
 from ..backends.triggers import Trigger
 from ..clock import SystemClock
+from ..planning.roots import in_bucket
+from ..schedules import creation
 from ..schedules.creation import Created, Prepared
 from ..schedules.handle import Schedule
 from ..schedules.records import SlotRecord
@@ -23,13 +25,17 @@ _SHOWN_CHANGES = 20
 _SHOWN_CHARACTERS = 200
 
 
-def show_prepared(made: Sequence[Prepared], *, json_output: bool) -> None:
-    """Show what `create` would write and send."""
+def show_prepared(made: Sequence[Prepared], *, json_output: bool, online: bool = False) -> None:
+    """Show what `create` would write and send; `online`, also what it would change below a root in a bucket."""
     if json_output:
-        as_json([_prepared(each) for each in made])
+        as_json([_prepared(each, online=online) for each in made])
         return
     for each in made:
         answer(plan_of(each.plan, _trigger_lines(each)))
+        outcome, changes = _expected(each, online=online)
+        answer(f"outcome    {outcome}")
+        for text in changes:
+            answer(f"change     {text}")
         for slot in _next(each):
             answer(f"fires      {slot}")
         if each.service is not None and each.trigger is not None:
@@ -58,9 +64,19 @@ def _next(made: Prepared) -> list[str]:
     return [slot.isoformat() for slot in made.spec.slots.next(5, now)]
 
 
-def _prepared(made: Prepared) -> dict[str, object]:
+def _expected(made: Prepared, *, online: bool) -> tuple[str, Sequence[str]]:
+    """Return what `create` would do, and the differences."""
+    if in_bucket(made.plan.root) and not online:
+        return "not compared with a schedule of this name: --online does that", ()
+    return creation.compare(made)
+
+
+def _prepared(made: Prepared, *, online: bool) -> dict[str, object]:
+    outcome, changes = _expected(made, online=online)
     found: dict[str, object] = {
         "name": made.spec.name,
+        "outcome": outcome,
+        "changes": list(changes),
         "plan": json.loads(made.plan.to_json()),
         "next": _next(made),
         "warnings": list(made.warnings),
@@ -104,8 +120,9 @@ def say_created(created: Sequence[Created], *, json_output: bool) -> None:
         return
     for each in created:
         _say_one(each, now)
-    if any(not each.record.trigger for each in created):
-        say("Next: podlift schedule serve")
+    served = [each.plan.root for each in created if not each.record.trigger]
+    for root in dict.fromkeys(f" --root {root}" if in_bucket(root) else "" for root in served):
+        say(f"Next: podlift schedule serve{root}")
 
 
 def _say_one(each: Created, now: datetime) -> None:
@@ -134,10 +151,25 @@ def row(facts: dict[str, object]) -> tuple[str, ...]:
         str(facts["cron"]),
         str(facts["time_zone"]),
         str(facts["state"]),
-        str(trigger["sync"]) if isinstance(trigger, dict) else "-",
+        _shown_trigger(trigger) if isinstance(trigger, dict) else "-",
         str(coming[0]) if isinstance(coming, list) and coming else "-",
         f"{last['state']} {last['slot']}" if isinstance(last, dict) else "-",
     )
+
+
+def _shown_trigger(trigger: Mapping[str, object]) -> str:
+    """Return the state of a trigger, and what went wrong: "in sync, PERMISSION_DENIED"."""
+    status = str(trigger["status"]).partition(":")[0]
+    words = [str(trigger["sync"]), status, "overdue" if trigger.get("overdue") else ""]
+    return ", ".join(filter(None, words))
+
+
+def say_problems(found: Sequence[Mapping[str, object]]) -> None:
+    """Say why schedules need attention."""
+    for facts in found:
+        problems = facts["problems"]
+        for problem in problems if isinstance(problems, list) else ():
+            say(f"podlift: {facts['name']}: {problem}")
 
 
 def facts_of(each: Schedule) -> dict[str, object]:
@@ -157,26 +189,27 @@ def facts_of(each: Schedule) -> dict[str, object]:
         "notify": list(record.spec.notify),
         "paused": paused,
         "bundle": record.bundle,
-        "trigger": None if seen is None else _trigger(record.trigger, seen),
+        "trigger": None if seen is None else _trigger(record.trigger, seen, overdue=bool(each.overdue())),
         "next": [slot.isoformat() for slot in each.next(5)],
         "last": line(last[0]) if last else None,
     }
 
 
-def _trigger(name: str, seen: Seen) -> dict[str, object]:
+def _trigger(name: str, seen: Seen, *, overdue: bool) -> dict[str, object]:
     found = seen.trigger
     return {
         "name": name,
         "service": seen.service,
         "sync": seen.sync,
         "why": seen.why,
-        "last_attempt": _time(found.last_attempt if found else None),
+        "overdue": overdue,
+        "last_attempt": time_of(found.last_attempt if found else None),
         "status": found.status if found else "",
-        "next": _time(found.next if found else None),
+        "next": time_of(found.next if found else None),
     }
 
 
-def _time(moment: float | None) -> str | None:
+def time_of(moment: float | None) -> str | None:
     return None if moment is None else datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="seconds")
 
 
@@ -186,7 +219,7 @@ def facts_of_orphan(found: Trigger) -> dict[str, object]:
         f"{found.name} starts a schedule whose records are gone from {found.root}. Next: podlift schedule delete "
         f"{found.schedule}"
     )
-    trigger = {"name": found.name, "sync": ORPHAN, "status": found.status, "next": _time(found.next)}
+    trigger = {"name": found.name, "sync": ORPHAN, "status": found.status, "next": time_of(found.next)}
     return {
         "name": found.schedule,
         "root": found.root,

@@ -12,7 +12,7 @@ from typing import Any
 from .. import backends, checks, ids
 from ..backends.triggers import Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest, TriggerService
 from ..clock import Clock, SystemClock
-from ..errors import InputError, Problems
+from ..errors import InputError, Problems, UnavailableError
 from ..planning import diff, remote
 from ..planning.pack import packaged
 from ..planning.prepare import make_plan, refuse_inside_task
@@ -180,13 +180,19 @@ def create(prepared: Prepared, clock: Clock | None = None) -> Created:
     return _Creation(prepared, clock or SystemClock()).run()
 
 
+def compare(prepared: Prepared, clock: Clock | None = None) -> tuple[str, Sequence[str]]:
+    """Return what `create` would do: created, changed or unchanged, and the differences. Nothing is written."""
+    return _Creation(prepared, clock or SystemClock(), dry=True).expected()
+
+
 class _Creation:
     """One call of `create`: what there is, what is to be, and the difference."""
 
-    def __init__(self, prepared: Prepared, clock: Clock) -> None:
+    def __init__(self, prepared: Prepared, clock: Clock, *, dry: bool = False) -> None:
         self._spec, self._service, self._clock = prepared.spec, prepared.service, clock
         self._warnings = prepared.warnings
-        self._plan = packaged(remote.with_local_folder(prepared.plan, os.environ))
+        plan = remote.with_local_folder(prepared.plan, os.environ)
+        self._plan = plan if dry else packaged(plan)
         self._book, self._now = Book(self._plan.root), clock.now()
         self._before = self._book.find(self._spec.name)
         self._id = self._before.id if self._before else secrets.token_hex(4)
@@ -219,10 +225,16 @@ class _Creation:
             self._changes.append(f"+ trigger: {self._service.title} has none")
         return found
 
+    def expected(self) -> tuple[str, Sequence[str]]:
+        """Return the outcome of `run`, and the differences."""
+        if self._before is None:
+            return "created", ()
+        moved = self._before.trigger != (self._request.name if self._request else "")
+        return ("changed", self._changes) if self._changes or moved else ("unchanged", ())
+
     def run(self) -> Created:
         before = self._before
-        moved = before is not None and before.trigger != (self._request.name if self._request else "")
-        if before is not None and not self._changes and not moved:
+        if before is not None and self.expected()[0] == "unchanged":
             return self._created(before, "unchanged")
         self._store()
         if in_bucket(self._plan.root):
@@ -251,7 +263,7 @@ class _Creation:
         if self._service is not None and self._request is not None:
             self._service.upload(self._plan)
             self._book.put_files(self._request.files)
-            self._book.add_place(self._plan.backend, self._request.name.rpartition("/jobs/")[0])
+            self._book.add_place(self._plan.backend, triggered.place_of(self._request.name))
 
     def _written(self, before: ScheduleRecord | None) -> ScheduleRecord:
         spec = self._spec
@@ -302,6 +314,11 @@ class _Creation:
                 self._service.create(self._request, self._clock)
             elif self._there.digest != self._request.digest or self._there.broken:
                 self._service.update(self._request, self._there, self._clock)
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"The schedule is stored, but {self._service.title} did not answer. {error} Next: podlift schedule create "
+                "again, which finishes it."
+            ) from error
         except (TriggerRejectedError, InputError) as error:
             if self._before is None:
                 self._book.delete(record)

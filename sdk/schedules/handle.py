@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ..backends.triggers import Trigger
 from ..clock import Clock, SystemClock
-from ..errors import PodliftError, Problems
+from ..errors import PodliftError, Problems, StoreError
 from ..planning.roots import configured_roots, in_bucket, resolve_root
 from ..planning.settings.merge import Destination
 from ..spec.job import Job
@@ -65,8 +65,12 @@ class Schedule:
         """Return what its service has, compared with the records; None if `podlift schedule serve` starts it."""
         asked, found = self._seen
         if self._clock.monotonic() - asked > _SEEN_S:
-            found = triggered.seen(self.record, self._clock)
-            self._seen = (self._clock.monotonic(), found)
+            found = self.saw(triggered.seen(self.record, self._clock))
+        return found
+
+    def saw(self, found: Seen | None) -> Seen | None:
+        """Take this for what the service has, for some seconds."""
+        self._seen = (self._clock.monotonic(), found)
         return found
 
     def trigger_lines(self) -> list[tuple[str, str]]:
@@ -133,7 +137,7 @@ class Schedule:
             state=TAKEN,
             cause="manual",
             reason=f"the keeper {keeper.rpartition('/')[2]} takes the slot once it has a machine",
-            holder=keeper,
+            keeper=keeper,
             taken=now.timestamp(),
         )
 
@@ -157,11 +161,12 @@ class Schedule:
         newest = next((each for each in self.history(50) if each.state != SKIPPED and not each.is_open), None)
         if newest is not None and newest.state in ("FAILED", "LOST"):
             found.append(f"the slot {newest.slot} is {newest.state}: {newest.reason}")
-        overdue = self._overdue(record, seen)
+        overdue = self.overdue()
         return [*found, overdue] if overdue else found
 
-    def _overdue(self, record: ScheduleRecord, seen: Seen | None) -> str:
+    def overdue(self) -> str:
         """Return a sentence about the latest slot if it has no record and should have one, else ""."""
+        record, seen = self.record, self.trigger()
         service = triggered.service_of(record)
         grace_s = _OVERDUE_S if service is None else service.grace_s
         latest = record.spec.slots.latest(datetime.fromtimestamp(self._now().timestamp() - grace_s, timezone.utc))
@@ -288,30 +293,41 @@ def schedule(
     return Schedule(name, root=made.plan.root)
 
 
-def listed(root: str | Path | None = None, clock: Clock | None = None) -> list[Schedule]:
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The schedules of one or more roots, triggers whose schedule is gone, and a sentence for each thing that is not listed."""
+
+    schedules: Sequence[Schedule]
+    orphans: Sequence[Trigger]
+    problems: Sequence[str]
+
+
+def listed(root: str | Path | None = None, clock: Clock | None = None) -> Listing:
     """Return the schedules of a root, by default of all configured backends, by name."""
-    found = [Schedule(name, root=each, clock=clock) for each in _roots(root) for name in Book(each).names()]
-    triggered.remember(each.name for each in found if in_bucket(each.root))
-    return found
-
-
-def orphans(root: str | Path | None = None, clock: Clock | None = None) -> tuple[list[Trigger], list[str]]:
-    """Return the triggers of a root whose schedule is gone, and a sentence for each service that cannot be asked."""
-    found, problems = list[Trigger](), list[str]()
-    for each in _roots(root):
-        book = Book(each)
-        records = [book.read(name) for name in book.names()]
+    roots, problems = configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
+    schedules, orphans, clock = list[Schedule](), list[Trigger](), clock or SystemClock()
+    for each in roots:
         try:
-            found += triggered.orphans(each, records, clock or SystemClock())
-        except PodliftError as error:
-            problems.append(f"Triggers without a schedule are not listed: {error}")
-    return found, problems
+            book = Book(each)
+            found = [Schedule(name, root=each, clock=clock) for name in book.names()]
+            survey = triggered.survey(each, [one.record for one in found], clock)
+        except StoreError as error:
+            # Those of another root are listed all the same.
+            if len(roots) == 1:
+                raise
+            problems.append(f"The schedules of {each} are not listed: {error}")
+            continue
+        for one in found:
+            one.saw(survey.seen.get(one.name))
+        schedules += found
+        orphans += survey.orphans
+        problems += survey.problems
+        if in_bucket(each):
+            triggered.remember(one.name for one in found)
+    return Listing(schedules=schedules, orphans=orphans, problems=problems)
 
 
 def delete_orphan(name: str, root: str | Path | None = None) -> bool:
     """Delete the triggers of a schedule of this name whose records are gone; False if there are none."""
-    return any([triggered.remove_orphan(each, name, SystemClock()) for each in _roots(root)])
-
-
-def _roots(root: str | Path | None) -> list[str]:
-    return configured_roots(os.environ)[0] if root is None else [resolve_root(root, os.environ)]
+    roots = configured_roots(os.environ)[0] if root is None else [resolve_root(root, os.environ)]
+    return any([triggered.remove_orphan(each, name, SystemClock()) for each in roots])

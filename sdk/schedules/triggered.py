@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -107,9 +107,13 @@ def seen(record: ScheduleRecord, clock: Clock) -> Seen | None:
     if service is None:
         return None
     try:
-        found = service.get(record.trigger, clock)
+        return compared(record, service, service.get(record.trigger, clock))
     except (UnavailableError, TriggerRejectedError) as error:
         return Seen(service=service.title, sync=UNKNOWN, why=str(error))
+
+
+def compared(record: ScheduleRecord, service: TriggerService, found: Trigger | None) -> Seen:
+    """Return how a trigger compares with the records."""
     if found is None:
         return Seen(service=service.title, sync=MISSING)
     if found.broken:
@@ -131,28 +135,55 @@ def _changed(record: ScheduleRecord, found: Trigger) -> str:
     return ", ".join(named) or "what it posts, or how"
 
 
-def orphans(root: str, records: Iterable[ScheduleRecord], clock: Clock) -> list[Trigger]:
-    """Return the triggers of a root that belong to none of its schedules."""
-    known, found = {record.trigger for record in records}, []
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """The triggers of a root: those of its schedules, by the schedule's name, those that belong to none, and what failed."""
+
+    seen: Mapping[str, Seen]
+    orphans: Sequence[Trigger]
+    problems: Sequence[str]
+
+
+def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey:
+    """Return the triggers of a root, with one list for each place."""
+    found, problems, failed = dict[str, Trigger](), list[str](), dict[str, str]()
     for backend, parent in Book(root).places():
         service = backends.trigger_service(backend)
-        for trigger in service.kept(parent, clock) if service else ():
-            if trigger.root == root and trigger.name not in known:
-                found.append(trigger)
-    return found
+        try:
+            found |= {each.name: each for each in (service.kept(parent, clock) if service else ())}
+        except (UnavailableError, TriggerRejectedError) as error:
+            failed[parent] = str(error)
+            problems.append(f"Triggers without a schedule are not listed: {error}")
+    seen = {}
+    for record in records:
+        service, parent = service_of(record), place_of(record.trigger)
+        if service is None:
+            continue
+        if parent in failed:
+            seen[record.spec.name] = Seen(service=service.title, sync=UNKNOWN, why=failed[parent])
+        else:
+            seen[record.spec.name] = compared(record, service, found.get(record.trigger))
+    known = {record.trigger for record in records}
+    orphans = [each for each in found.values() if each.root == root and each.name not in known]
+    return Survey(seen=seen, orphans=orphans, problems=problems)
+
+
+def place_of(name: str) -> str:
+    """Return where a trigger is kept, by its full name."""
+    return name.rpartition("/jobs/")[0]
 
 
 def remove_orphan(root: str, name: str, clock: Clock) -> bool:
     """Delete the triggers of a schedule of this name whose records are gone; False if there are none."""
     book = Book(root)
-    records = [book.read(each) for each in book.names()]
+    found = survey(root, [book.read(each) for each in book.names()], clock)
     places = dict((parent, backend) for backend, parent in book.places())
-    found = [each for each in orphans(root, records, clock) if each.schedule == name]
-    for trigger in found:
-        service = backends.trigger_service(places[trigger.name.rpartition("/jobs/")[0]])
+    lost = [each for each in found.orphans if each.schedule == name]
+    for trigger in lost:
+        service = backends.trigger_service(places[place_of(trigger.name)])
         if service is not None:
             service.delete(trigger.name, clock)
-    return bool(found)
+    return bool(lost)
 
 
 def missing(record: ScheduleRecord, service: TriggerService) -> InputError:

@@ -59,7 +59,20 @@ def test_a_dry_run_shows_the_next_slots_and_writes_nothing(here, write, root: Pa
     )
     assert shown.code == 0 and shown.stdout.count("fires ") == 5
     assert "exists twice" in shown.stderr and "nearest safe hour is 3" in shown.stderr
+    assert "outcome    created" in shown.stdout
     assert not root.exists()
+
+
+def test_a_dry_run_shows_what_would_change(here, write) -> None:
+    write("train.py", "print(1)")
+    words = ("schedule", "create", "weekly", "train.py", *CRON)
+    here(*words)
+    assert "outcome    unchanged" in here(*words, "--dry-run").stdout
+    write("train.py", "print(2)")
+    (shown,) = the_json(here(*words, "--overlap", "queue", "--dry-run", "--json"))
+    assert (shown["outcome"], shown["trigger"]) == ("changed", None)
+    assert {"~ overlap: 'skip' -> 'queue'", "code: ~ train.py"} <= set(shown["changes"])
+    assert the_json(here("schedule", "show", "weekly", "--json"))["overlap"] == "skip"
 
 
 def test_a_schedule_pauses_and_a_named_one_is_simulated(here, write) -> None:

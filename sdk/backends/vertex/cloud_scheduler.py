@@ -29,7 +29,6 @@ _ATTEMPT_S, _FIRST_RETRY_S, _MOST_RETRIES = 60, 30, 3
 # However long the period is: a keeper that comes later than this says nothing about the slot any more.
 _LONGEST_RETRIES_S = 3 * 3600
 _LARGEST = 1_000_000
-_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 # Repeated deliveries, and the start of the keeper's container.
 _GRACE_S = 1800.0
 _REPEAT_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 45.0, 0.5, 8.0
@@ -106,7 +105,7 @@ class CloudScheduler:
             # Not oidcToken, which Google's own APIs do not accept.
             "oauthToken": {
                 "serviceAccountEmail": scheduled_keeper.keeper(draft.plan, draft.overlap).account,
-                "scope": _SCOPE,
+                "scope": scheduler_calls.CLOUD,
             },
         }
         body: dict[str, object] = {

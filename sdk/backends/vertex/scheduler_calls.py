@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from google.cloud.scheduler_v1 import CloudSchedulerClient
     from google.cloud.scheduler_v1 import Job as SchedulerJob
 
+# The default of Cloud Scheduler.
+CLOUD = "https://www.googleapis.com/auth/cloud-platform"
 EXISTS, MISSING, _WRONG_STATE = 409, 404, 400
 # Google's client repeats a call for ten minutes.
 _ONCE: Any = {"retry": None, "timeout": 20.0}
@@ -94,6 +96,7 @@ def settings(job: Any) -> Mapping[str, object]:
     target, retry = job.get("httpTarget") or {}, job.get("retryConfig") or {}
     count = int(retry.get("retryCount") or 0)
     limits = ("minBackoffDuration", "maxRetryDuration") if count else ()
+    token = target.get("oauthToken") or {}
     headers = {str(name).lower(): text for name, text in (target.get("headers") or {}).items()}
     return {
         "description": job.get("description", ""),
@@ -106,7 +109,7 @@ def settings(job: Any) -> Mapping[str, object]:
             "httpMethod": target.get("httpMethod", ""),
             "contentType": headers.get("content-type", ""),
             "body": _posted(str(target.get("body", ""))),
-            "oauthToken": target.get("oauthToken") or {},
+            "oauthToken": {"scope": CLOUD, **token} if token else {},
         },
     }
 
@@ -201,7 +204,10 @@ def _client(address: str) -> CloudSchedulerClient:
 
     if address:
         anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
-        return CloudSchedulerClient(transport="rest", credentials=anonymous, client_options={"api_endpoint": address})
+        found = CloudSchedulerClient(transport="rest", credentials=anonymous, client_options={"api_endpoint": address})
+        # Ignore proxies and .netrc of this machine.
+        vars(found.transport)["_session"].trust_env = False
+        return found
     try:
         return CloudSchedulerClient(transport="rest", credentials=client.credentials())
     except VertexRejectedError as error:

@@ -13,6 +13,7 @@ from support import FakeClock, needs
 
 import sdk
 from sdk import InputError
+from sdk.backends.vertex import scheduler_calls
 from sdk.cli import app
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation, handle
@@ -168,9 +169,12 @@ def test_another_roots_job_of_the_same_name_is_left_alone(
     assert not [name for name in objects(podlift_vertex) if name.startswith("other/")]
 
 
-@pytest.mark.parametrize("at", ["before", "after"])
-def test_a_lost_reply_leaves_one_job(podlift_vertex: Cloud, create: Create, at: str) -> None:
-    lost = {"api": "scheduler", "kind": f"drop_{at}", "times": 1}
+@pytest.mark.parametrize("kind", ["drop_before", "drop_after", "status_after", "silent_after"])
+def test_a_lost_reply_leaves_one_job(
+    podlift_vertex: Cloud, create: Create, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setitem(scheduler_calls._ONCE, "timeout", 0.5)
+    lost = {"api": "scheduler", "kind": kind, "times": 1, **({"status": 503} if kind == "status_after" else {})}
     podlift_vertex.faults({**lost, "operation": "jobs.create"})
     made = create()
     assert len(jobs(podlift_vertex)) == 1
@@ -256,6 +260,8 @@ def test_a_delivery_that_vertex_ai_refuses_is_a_problem(
     podlift_vertex.advance(WEEK_S)
     code, output, _ = shown(capsys, "check", "weekly")
     assert code == 1 and "Cloud Scheduler could not deliver the last time: PERMISSION_DENIED" in output
+    _, output, errors = shown(capsys, "list")
+    assert "in sync, PERMISSION_DENIED" in output and "podlift: weekly: Cloud Scheduler could not deliver" in errors
 
 
 def test_a_slot_without_a_record_is_overdue_after_the_retries_and_a_start(
@@ -283,12 +289,13 @@ def test_a_file_makes_several_with_backend_vertex(
         f'[daily]\n{common}cron = "0 3 * * *"\nmax_cost_usd_per_month = 50\n[weekly]\n{common}cron = "0 4 * * 1"\n'
     )
     code, output, _ = shown(capsys, "apply", "schedules.toml", "--dry-run")
+    assert output.count("not compared with a schedule of this name: --online does that") == 2
     assert code == 0 and output.count("request    POST https://cloudscheduler.googleapis.com") == 2
     assert jobs(podlift_vertex) == [] and not objects(podlift_vertex)
     assert [each["outcome"] for each in the_json(capsys, "apply", "schedules.toml")] == ["created", "created"]
     assert [job.name.rpartition("/")[2] for job in jobs(podlift_vertex)] == ["podlift-project-daily", NAME]
     assert [each["outcome"] for each in the_json(capsys, "apply", "schedules.toml")] == ["unchanged", "unchanged"]
-    assert [each.name for each in handle.listed()] == ["daily", "weekly"]
+    assert [each.name for each in handle.listed().schedules] == ["daily", "weekly"]
 
 
 def test_a_schedule_that_moves_to_another_location_leaves_no_job_behind(podlift_vertex: Cloud, create: Create) -> None:
