@@ -9,7 +9,20 @@ import platform
 import re
 from pathlib import Path
 
-from . import checkpoints, container_restart, gcs, imports, kills, listing, packaging, recovery, start, vertex, workers
+from . import (
+    checkpoints,
+    container_restart,
+    gcs,
+    imports,
+    kills,
+    listing,
+    packaging,
+    recovery,
+    schedules,
+    start,
+    vertex,
+    workers,
+)
 
 BENCHMARKS = {
     "imports": imports,
@@ -18,6 +31,7 @@ BENCHMARKS = {
     "workers": workers,
     "packaging": packaging,
     "listing": listing,
+    "schedules": schedules,
     "kills": kills,
     "saving": checkpoints,
     "gcs": gcs,

@@ -17,6 +17,7 @@ from ..planning.roots import resolve_root
 from ..planning.settings import table as settings
 from ..planning.settings.merge import Destination
 from ..schedules import clock_changes, creation, handle
+from ..schedules.firing import KeptRuns
 from ..schedules.handle import Schedule
 from ..schedules.records import SKIPPED, TAKEN, WAITING, Book, ScheduleSpec
 from ..schedules.server import Server
@@ -204,9 +205,7 @@ def history(name: p.ScheduleName, limit: p.Limit = 20, root: p.Root = None, json
     if json_output:
         as_json([schedule_text.line(each) for each in found])
         return
-    rows = [
-        (each.slot, each.state, schedule_text.took(each), each.run or "-", each.cause, each.reason) for each in found
-    ]
+    rows = [schedule_text.row_of_slot(each) for each in found]
     table(("slot", "state", "took", "run", "cause", "reason"), rows, whole=("slot", "run"))
 
 
@@ -277,7 +276,8 @@ def serve(root: p.Root = None, once: p.Once = False) -> None:
     Several servers of one root are harmless: each slot starts one run. Runs continue when the server ends.
     """
     folder = resolve_root(root, os.environ)
-    server = Server(folder, SystemClock())
+    clock = SystemClock()
+    server = Server(folder, clock, KeptRuns(clock))
     with logs.heard(lambda text: say(f"podlift: {text}"), "schedules"):
         if once:
             server.serve_once()

@@ -235,8 +235,14 @@ def facts_of_orphan(found: Trigger) -> dict[str, object]:
 
 def line(each: SlotRecord) -> dict[str, object]:
     """Return a record of a slot for JSON."""
-    names = ("slot", "state", "reason", "cause", "run", "started", "ended", "count")
+    names = ("slot", "state", "reason", "cause", "run", "started", "ended", "count", "cost_usd", "notes")
     return {key: value for key, value in asdict(each).items() if key in names}
+
+
+def row_of_slot(each: SlotRecord) -> tuple[str, ...]:
+    """Return a line of the history."""
+    remark = "; ".join(text for text in (each.reason, *each.notes) if text)
+    return each.slot, each.state, took(each), each.run or "-", each.cause, remark
 
 
 def took(each: SlotRecord) -> str:

@@ -236,6 +236,8 @@ class _Creation:
         before = self._before
         if before is not None and self.expected()[0] == "unchanged":
             return self._created(before, "unchanged")
+        backend = backends.load(self._plan.backend)
+        backend.check(backend.render(self._plan))
         self._store()
         if in_bucket(self._plan.root):
             triggered.remember([self._spec.name])

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import LONG_LIMIT_S, REPO
+from support import LONG_LIMIT_S, REPO, full_only
 
 import sdk
 
@@ -29,6 +29,7 @@ def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES) -> str:
     [
         ("02_emulated_cloud.py", "{'attempt': 2} 2 attempts"),
         ("03_resume.py", "State.CANCELLED at step "),
+        full_only("06_schedule.py", "T03:00:00+0"),
     ],
 )
 def test_an_example_prints_what_it_promises(name: str, output: str, tmp_path: Path) -> None:

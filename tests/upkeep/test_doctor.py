@@ -299,3 +299,25 @@ def test_the_mount_that_holds_a_path_is_the_deepest_and_the_latest() -> None:
     assert holding("/x", []) is None
     assert inside("/mnt", table) == ["/mnt", "/mnt/my data"]
     assert inside("/mnt/my", table) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"action": {"type": "Delete"}, "condition": {"age": 30}}, "age=30"),
+        ({"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["podlift/ru"]}}, "age=30"),
+        ({"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["pod"]}}, "age=30"),
+        ({"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["other/", "podlift-2/"]}}, ""),
+        ({"action": {"type": "Delete"}, "condition": {"numNewerVersions": 1}}, ""),
+        ({"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": 1}}, ""),
+        ({"action": {"type": "SetStorageClass", "storageClass": "COLDLINE"}, "condition": {"age": 1}}, ""),
+    ],
+)
+def test_lifecycle_rules_that_delete_what_a_schedule_needs_are_named(rule: dict, said: str) -> None:
+    check = root.lifecycle("gs://mine/podlift", {"lifecycle": {"rule": [rule]}})
+    assert check.ok is not bool(said)
+    assert said in check.said
+    # A root without a prefix is the whole bucket.
+    whole = root.lifecycle("gs://mine", {"lifecycle": {"rule": [rule]}})
+    prefixed = "matchesPrefix" in rule["condition"] and rule["action"]["type"] == "Delete"
+    assert whole.ok is not (bool(said) or prefixed)

@@ -108,9 +108,12 @@ def credentials() -> Any:
 
 def check_body(body: Mapping[str, object]) -> None:
     """Reject a body with unknown fields, by Google's own type, whose import takes a second."""
-    from google.cloud.aiplatform_v1 import CustomJob
-    from google.protobuf.json_format import ParseError  # type: ignore[import-untyped,unused-ignore]
-
+    try:
+        from google.cloud.aiplatform_v1 import CustomJob
+        from google.protobuf.json_format import ParseError  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        # The container of a keeper has none of it. Its plan was checked when the schedule was created.
+        return
     try:
         CustomJob.from_json(json.dumps(body))
     except (ParseError, ValueError, TypeError) as error:

@@ -6,7 +6,9 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ...checks import buckets
 from ...errors import StoreError
@@ -109,7 +111,22 @@ def bucket(url: str) -> list[Check]:
         fine("root", f"{url} can be listed"),
         _paid("soft-delete", name, buckets.soft_delete(about), buckets.NO_SOFT_DELETE),
         _paid("versioning", name, buckets.versioning(about), buckets.NO_VERSIONING),
+        lifecycle(url, about),
     ]
+
+
+def lifecycle(url: str, about: Mapping[str, Any]) -> Check:
+    """Warn of rules of the bucket that delete what runs and schedules need, however old it is."""
+    name, _, prefix = url.partition("://")[2].partition("/")
+    rules = buckets.deletes(about, prefix)
+    if not rules:
+        return fine("lifecycle", "no rule deletes objects of the root")
+    shown = "; ".join(rules)
+    said = (
+        f"lifecycle rules of gs://{name} delete objects below {url} ({shown}): also the code and the records of schedules, and "
+        "checkpoints of runs that go on"
+    )
+    return bad("lifecycle", "warning", said, "limit them to other prefixes (matchesPrefix), and use podlift prune here")
 
 
 def _paid(check: str, name: str, cost: str, option: str) -> Check:

@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from sdk.schedules.records import SlotRecord
 from sdk.spec.layout import RootPaths
 from sdk.storage.registry import open_store
 from sdk.testing.vertex import Cloud
+from sdk.upkeep import prune
 
 needs("cronsim", "google.cloud.scheduler_v1")
 ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
@@ -144,7 +147,7 @@ def test_four_weeks_of_a_weekly_schedule(podlift_vertex: Cloud, weekly: Callable
 
 
 def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_the_latest_slot(
-    podlift_vertex: Cloud, weekly: Callable[..., Weekly]
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     this = weekly()
     # Nothing of the machine that created the schedule is needed.
@@ -162,6 +165,78 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_th
     run = this.run(forced)
     assert run.plan.code.argv == [forced.slot[:10]]
     assert run.status().state is State.SUCCEEDED
+    # What the next firing needs outlives everything else.
+    for module in (prune.bucket, prune.local):
+        monkeypatch.setattr(module, "SETTLED_S", 0.0)
+    monkeypatch.setattr(prune.archives, "JOB_SETTLED_S", 0.0)
+    found = prune.find(this.schedule.root, older_than_s=0.0, keep=0, now=time.time() + 1e6)
+    assert len([item for item in prune.remove(found).items if item.kind == "run"]) == 2
+    this.pass_week()
+    assert [each.state for each in this.history()] == ["SUCCEEDED"] * 3
+
+
+@pytest.mark.parametrize("denied", [False, full_only(True)])
+def test_a_schedule_that_fails_is_paused_by_its_keeper(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly], denied: bool
+) -> None:
+    this = weekly(program="raise SystemExit(1)\n", pause_after_failures=1)
+    if denied:
+        podlift_vertex.faults({"api": "scheduler", "kind": "deny", "operation": "jobs.pause"})
+    this.pass_week()
+    assert [each.state for each in this.history()] == ["FAILED"]
+    assert this.schedule.record.paused == "1 failures in a row"
+    job = podlift_vertex.scheduler().get_job(name=this.schedule.record.trigger, timeout=30)
+    assert job.state.name == ("ENABLED" if denied else "PAUSED")
+    if denied:
+        # Without the right, the record ends the next keeper early.
+        this.pass_week()
+        assert this.history()[1].reason == "paused: 1 failures in a row"
+        assert len(sdk.runs(root=this.schedule.root)) == 1
+
+
+@pytest.mark.full
+def test_a_keeper_whose_machine_is_taken_away_goes_on_with_its_slot(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly]
+) -> None:
+    this = weekly(program="import time\nprint('begins', flush=True)\ntime.sleep(20)\n")
+    assert podlift_vertex.advance(WEEK_S)
+    until(lambda: [each.state for each in this.history()] == ["RUNNING"])
+    (keeper,) = this.keepers()
+    assert podlift_vertex.preempt(keeper["name"])
+    this.settle()
+    (record,) = this.history()
+    assert (record.state, record.notes) == ("SUCCEEDED", ())
+    assert this.keepers()[0]["ended"] == "JOB_STATE_SUCCEEDED"
+    assert len(sdk.runs(root=this.schedule.root)) == 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("overlap", "states"), [("replace", ["CANCELLED", "SUCCEEDED"]), ("queue", ["SUCCEEDED", "SUCCEEDED"])]
+)
+def test_a_delivery_waits_for_the_end_of_the_run_before(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly], overlap: str, states: list[str]
+) -> None:
+    """The first run trains until it is cancelled, or for a while."""
+    program = f"""
+        import sys, time, sdk
+        ctx, first = sdk.context(), sys.argv[1] == open("first").read()
+        for step in range(1, {3000 if overlap == "replace" else 200} if first else 3):
+            ctx.report({{"loss": 1.0}}, step=step)
+            time.sleep(0.1)
+            if ctx.should_stop():
+                raise SystemExit(75)
+    """
+    Path("first").write_text("")
+    this = weekly(program=textwrap.dedent(program), overlap=overlap)
+    Path("first").write_text(this.schedule.next(1)[0].strftime("%Y-%m-%d"))
+    this = weekly(program=textwrap.dedent(program), overlap=overlap)
+    assert podlift_vertex.advance(WEEK_S)
+    until(lambda: [each.state for each in this.history()] == ["RUNNING"])
+    assert podlift_vertex.advance(WEEK_S)
+    until(lambda: len(this.history()) == 2 and this.history()[1].state == "WAITING")
+    this.settle()
+    assert [each.state for each in this.history()] == states
 
 
 def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(

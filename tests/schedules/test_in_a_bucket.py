@@ -1,0 +1,90 @@
+"""Schedules below a root in a bucket: one run for each slot, and a history that takes few requests."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from paper_runs import START, PaperRuns, World
+from support import FakeClock, needs
+
+from sdk.records.sync.index import in_parallel
+from sdk.schedules.handle import Schedule
+from sdk.schedules.records import Book, SlotRecord, key_of
+from sdk.spec.plan import Plan
+from sdk.testing.gcs import GcsServer
+from sdk.upkeep import prune
+
+needs("cronsim")
+RACING = 24
+
+
+@pytest.fixture
+def there(podlift_gcs: GcsServer, template: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    podlift_gcs.client().create_bucket("mine")
+    clock = FakeClock(START.timestamp() - 60)
+    return World("gs://mine/podlift", template, clock, PaperRuns(clock))
+
+
+def test_of_24_racing_deliveries_one_run_starts(there: World) -> None:
+    there.add()
+    there.clock.time = START.timestamp()
+    keepers = [there.keeper(str(number)) for number in range(RACING)]
+    with ThreadPoolExecutor(RACING) as pool:
+        going_on = list(pool.map(lambda keeper: keeper.step(), keepers))
+        # Those that found the slot taken and not yet running look again.
+        list(
+            pool.map(lambda keeper: keeper.step(), [each for each, more in zip(keepers, going_on, strict=True) if more])
+        )
+    assert len(there.runs.submits) == 1
+    (record,) = there.history()
+    assert record.state == "RUNNING"
+    assert len(record.notes) == RACING - 1
+
+
+def test_a_year_of_a_daily_schedule_takes_few_requests(there: World, podlift_gcs: GcsServer) -> None:
+    record, book = there.add(cron="0 3 * * *"), Book(there.root)
+    slots = [*record.spec.slots.between(START, START + timedelta(days=365))]
+    made = [SlotRecord(key=key_of(slot), slot=slot.isoformat(), state="SUCCEEDED") for slot in slots]
+    assert all(in_parallel(lambda each: book.take(record, each), made))
+    schedule = Schedule("each", root=there.root, clock=there.clock)
+    assert [each.slot for each in schedule.history(None)] == [each.slot for each in reversed(made)]
+    podlift_gcs.forget_requests()
+    again = schedule.history(None)
+    assert len(again) == 365
+    assert podlift_gcs.requests().total <= 8
+    # A record that has changed since it was copied is read itself.
+    assert book.update(record, made[7], replace(made[7], state="FAILED"))
+    assert schedule.history(None)[-8].state == "FAILED"
+    # One who may only read sees the same.
+    podlift_gcs.faults({"kind": "deny", "operation": "objects.insert"})
+    assert schedule.history(None)[-8].state == "FAILED"
+    podlift_gcs.faults()
+    Schedule("each", root=there.root, clock=there.clock).delete()
+    assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/slots")] == []
+    assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/history")] == []
+
+
+def test_prune_keeps_the_code_of_a_schedule_and_what_its_keepers_start_from(
+    there: World, podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = podlift_gcs.client().bucket("mine")
+    record, kept, other = there.add(), "a" * 64, "b" * 64
+    for digest in (kept, other):
+        for name in (f"runtime/{digest}.tar", f"entrypoints/{digest}.py"):
+            bucket.blob(f"podlift/{name}").upload_from_string("x")
+    bucket.blob(f"podlift/bundles/{record.bundle}.tar").upload_from_string("x")
+    bucket.blob(f"podlift/bundles/{other}.tar").upload_from_string("x")
+    spec = f'{{"runtime": {{"sha256": "{kept}"}}, "entrypoint": "{kept}"}}'
+    Book(there.root).put_files({"keepers/each/0123.json": spec.encode()})
+    for module in (prune.bucket, prune.local):
+        monkeypatch.setattr(module, "SETTLED_S", 0.0)
+    monkeypatch.setattr(prune.archives, "JOB_SETTLED_S", 0.0)
+    found = prune.find(there.root, older_than_s=0.0, keep=0, now=START.timestamp() + 1e9)
+    assert sorted(item.name for item in prune.remove(found).items) == [other] * 3
+    assert {blob.name for blob in bucket.list_blobs(prefix="podlift/runtime/")} == {f"podlift/runtime/{kept}.tar"}
