@@ -37,6 +37,7 @@ class KeeperServer(Server):
         super().__init__(root, clock, runs, notifier)
         self._service = service
         self._created, self._key = 0.0, ""
+        self._held = False  # this process has had the slot
 
     def step(self, schedule_name: str, schedule_id: str, delivery: Delivery) -> bool:
         """Do what is due for the slot of a delivery; False once there is nothing left to do."""
@@ -52,14 +53,23 @@ class KeeperServer(Server):
         memory = self._remembered(schedule, slot)
         record = memory.records.get(key)
         if record is None:
+            self._skip_abandoned(schedule, memory)
             self._refresh(schedule, memory)
             # A failure may have paused it.
             schedule = self._book.read(schedule_name)
             self._begin(schedule, memory, key, slot, delivery)
             record = memory.records[key]
-        if record.keeper != self.keeper:
-            return self._delivered_again(schedule, memory, record, delivery)
-        return self._go_on(schedule, memory, record)
+        if record.keeper == self.keeper:
+            self._held = True
+            return self._go_on(schedule, memory, record)
+        # Another one has taken it over while this process was cut off.
+        return not self._held and self._delivered_again(schedule, memory, record, delivery)
+
+    def _skip_abandoned(self, schedule: ScheduleRecord, memory: Memory) -> None:
+        """End slots that wait for the end of a run, and whose keeper is gone: they would let later slots wait, too."""
+        for record in memory.open:
+            if record.state == WAITING and self._is_abandoned(record):
+                self._end(schedule, memory, record, SKIPPED, "missed: its keeper ended while it waited")
 
     def _begin(self, schedule: ScheduleRecord, memory: Memory, key: str, slot: datetime, delivery: Delivery) -> None:
         """Take the slot and fire it, after those that were missed before it."""
@@ -103,7 +113,11 @@ class KeeperServer(Server):
         record = memory.records[record.key]
         if record.state == WAITING and schedule.paused:
             self._end(schedule, memory, record, SKIPPED, f"paused: {schedule.paused}")
-        self._start_waiting(schedule, memory)
+        elif record.state == WAITING and record.expires - self._clock.now() < LEASE_S / 2:
+            self._changed(schedule, memory, record, expires=self._clock.now() + LEASE_S)
+        first = next((each for each in memory.open if each.state == WAITING), None)
+        if first is not None and first.keeper == self.keeper:
+            self._start_waiting(schedule, memory)
         return any(each.is_open and each.keeper == self.keeper for each in memory.records.values())
 
     def give_up(self, schedule_name: str) -> None:

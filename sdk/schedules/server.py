@@ -20,6 +20,7 @@ from ..logs import logger
 from ..process import spawn
 from ..spec.plan import Plan
 from ..status import State, Status
+from ..text import counted
 from . import budget, policy, preconditions
 from .firing import LocalRuns, Runs, plan_of, url_of
 from .memory import REMEMBERED, Memory, hours_since
@@ -369,7 +370,9 @@ class Server:
             return
         if not status.state.terminal:
             return
-        if status.state in (State.LOST, State.CHECKPOINTED) and record.resumes < _MOST_RESUMES:
+        # A keeper does not resume what an earlier one has left: its own slot is due.
+        mine = record.keeper == self.keeper
+        if mine and status.state in (State.LOST, State.CHECKPOINTED) and record.resumes < _MOST_RESUMES:
             with suppress(PodliftError):
                 record = self._changed(schedule, memory, record, resumes=record.resumes + 1)
                 self._runs.resume(url_of(self._root, record))
@@ -433,7 +436,7 @@ class Server:
         most = schedule.spec.pause_after_failures
         failures = sum(1 for _ in self._failures(schedule, memory))
         if most and failures >= most and not schedule.paused:
-            why = f"{failures} failures in a row"
+            why = f"{counted(failures, 'failure')} in a row"
             self._pause(schedule, why)
             self._notify(
                 schedule, record, "paused", f"paused after {why}. Next: podlift schedule resume {schedule.spec.name}"

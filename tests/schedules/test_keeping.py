@@ -150,6 +150,48 @@ def test_a_keeper_whose_time_is_over_while_it_waits_skips_its_slot(world: World)
     assert world.history()[1].reason == "overlap: the keeper's time was over before the earlier run ended"
 
 
+def test_a_slot_whose_keeper_died_while_it_waited_does_not_block_later_ones(world: World) -> None:
+    world.runs.takes_s = 1.5 * HOUR
+    world.add(overlap="queue")
+    at(world, 0)
+    world.keeper("1").step()
+    at(world, 1)
+    waiting = world.keeper("2")
+    assert waiting.step()
+    # As long as it is there, it renews its lease.
+    at(world, 1, 50)
+    assert waiting.step()
+    at(world, 1, 100)
+    assert not world.keeper("3", by_hand=True).step()
+    assert [record.state for record in world.history()][:2] == ["RUNNING", "WAITING"]
+    at(world, 2)
+    world.keeper("4").serve()
+    assert [record.state for record in world.history()] == ["SUCCEEDED", "SKIPPED", "SKIPPED", "SUCCEEDED"]
+    assert world.history()[1].reason == "missed: its keeper ended while it waited"
+    assert not waiting.step()
+    assert world.history()[1].notes == ()
+
+
+def test_a_run_that_an_earlier_keeper_has_lost_is_not_resumed_by_a_later_one(world: World) -> None:
+    world.runs.outcome = lambda plan: State.LOST if plan.run_id.startswith("each-20270104t000000") else State.SUCCEEDED
+    world.add()
+    at(world, 0)
+    world.keeper("1").step()
+    at(world, 1)
+    world.keeper("2").serve()
+    assert world.runs.resumed == []
+    assert [record.state for record in world.history()] == ["LOST", "SUCCEEDED"]
+
+
+def test_a_lost_run_is_resumed_by_its_own_keeper(world: World) -> None:
+    world.runs.outcome = lambda plan: State.LOST
+    world.add()
+    at(world, 0)
+    world.keeper("1").serve()
+    assert world.runs.resumed == list(world.runs.plans)
+    assert [record.state for record in world.history()] == ["SUCCEEDED"]
+
+
 def test_a_keeper_that_is_started_again_goes_on_with_its_slot(world: World) -> None:
     world.add()
     at(world, 0)

@@ -90,7 +90,8 @@ def weekly(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     def make(job: sdk.Job | None = None, *, program: str = "import sys\nprint(sys.argv[1:])\n", **rules: Any) -> Weekly:
         Path("program.py").write_text(program)
-        target = podlift_vertex.backend(keeper_service_account=ACCOUNT)
+        places = {name: rules.pop(name) for name in ("places",) if name in rules}
+        target = podlift_vertex.backend(keeper_service_account=ACCOUNT, **places)
         given = job or sdk.Job("program.py", args=["{slot:%Y-%m-%d}"])
         rules = {"cron": "0 3 * * 1", "time_zone": "Europe/Berlin", **rules}
         return Weekly(podlift_vertex, sdk.schedule(given, name="weekly", backend=target, **rules))
@@ -184,13 +185,13 @@ def test_a_schedule_that_fails_is_paused_by_its_keeper(
         podlift_vertex.faults({"api": "scheduler", "kind": "deny", "operation": "jobs.pause"})
     this.pass_week()
     assert [each.state for each in this.history()] == ["FAILED"]
-    assert this.schedule.record.paused == "1 failures in a row"
+    assert this.schedule.record.paused == "1 failure in a row"
     job = podlift_vertex.scheduler().get_job(name=this.schedule.record.trigger, timeout=30)
     assert job.state.name == ("ENABLED" if denied else "PAUSED")
     if denied:
         # Without the right, the record ends the next keeper early.
         this.pass_week()
-        assert this.history()[1].reason == "paused: 1 failures in a row"
+        assert this.history()[1].reason == "paused: 1 failure in a row"
         assert len(sdk.runs(root=this.schedule.root)) == 1
 
 
@@ -237,6 +238,19 @@ def test_a_delivery_waits_for_the_end_of_the_run_before(
     until(lambda: len(this.history()) == 2 and this.history()[1].state == "WAITING")
     this.settle()
     assert [each.state for each in this.history()] == states
+
+
+@pytest.mark.full
+def test_a_firing_without_machines_goes_on_in_the_next_place(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly]
+) -> None:
+    job = sdk.Job("program.py", args=["{slot:%Y-%m-%d}"], retry=RETRY)
+    this = weekly(job, places=("us-central1:spot", "us-central1:standard"))
+    podlift_vertex.faults({"api": "vertex", "kind": "stockout", "times": 3, "display_name": "^weekly-2"})
+    this.pass_week()
+    (record,) = this.history()
+    assert record.state == "SUCCEEDED", record.reason
+    assert "Job 2 follows in us-central1:standard" in " ".join(this.run(record).why().split())
 
 
 def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(
