@@ -7,8 +7,11 @@ from typing import Any
 
 from ..text import duration
 
+# A bucket's resource in Cloud Storage.
+Resource = Mapping[str, Any]
 
-def soft_delete(about: Mapping[str, Any]) -> str:
+
+def soft_delete(about: Resource) -> str:
     """Return what the bucket's soft delete costs, "" if it is off; `about` is the bucket's resource in Cloud Storage."""
     kept_s = int(about.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
     if not kept_s:
@@ -16,14 +19,14 @@ def soft_delete(about: Mapping[str, Any]) -> str:
     return f"soft delete is on: replaced checkpoints are billed for another {duration(kept_s)}"
 
 
-def versioning(about: Mapping[str, Any]) -> str:
+def versioning(about: Resource) -> str:
     """Return what the bucket's object versioning costs, "" if it is off."""
     if not about.get("versioning", {}).get("enabled"):
         return ""
     return "object versioning is on: removed checkpoints are kept and billed forever"
 
 
-def deletes(about: Mapping[str, Any], prefix: str) -> list[str]:
+def deletes(about: Resource, prefix: str) -> list[str]:
     """Return the lifecycle rules of the bucket that delete objects below a root; `prefix` is its path in the bucket."""
     inside = f"{prefix.strip('/')}/".lstrip("/")
     found = []

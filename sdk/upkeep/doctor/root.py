@@ -6,9 +6,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ...checks import buckets
 from ...errors import StoreError
@@ -115,7 +113,7 @@ def bucket(url: str) -> list[Check]:
     ]
 
 
-def lifecycle(url: str, about: Mapping[str, Any]) -> Check:
+def lifecycle(url: str, about: buckets.Resource) -> Check:
     """Warn of rules of the bucket that delete what runs and schedules need, however old it is."""
     name, _, prefix = url.partition("://")[2].partition("/")
     rules = buckets.deletes(about, prefix)
