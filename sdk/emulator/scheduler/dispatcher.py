@@ -113,14 +113,14 @@ class Dispatcher:
             self._outstanding.clear()
             self._attempts.clear()
 
-    def scheduled(self, row: ScheduledJob, slot: float | None = None) -> ScheduledJob:
+    def scheduled(self, row: ScheduledJob, slot: float | None = None, not_before: float = 0.0) -> ScheduledJob:
         """Return a job with its next execution: of `slot`, or of the next slot; with none unless it is enabled."""
         if row.job["state"] != ENABLED:
             return replace(row, execution=None)
         slot = next_slot(row.job, self._clock.now()) if slot is None else slot
         early, late = (self._faults.for_trigger(kind, _about(row.key)) for kind in ("early", "late"))
         at = slot - _seconds(early, _EARLY_S) + _seconds(late, _LATE_S)
-        return replace(row, execution=Execution(slot=slot, at=at))
+        return replace(row, execution=Execution(slot=slot, at=max(at, not_before)))
 
     def faults_changed(self) -> None:
         """Let the rules in force now decide when the next executions are delivered."""
@@ -238,7 +238,7 @@ class Dispatcher:
             if retry is not None:
                 row = replace(row, execution=retry)
             else:
-                row = self.scheduled(row, following_slot(row.job, execution, ended))
+                row = self.scheduled(row, following_slot(row.job, execution, ended), ended)
         self.store(row)
 
     def _deliver(self, row: ScheduledJob, execution: Execution) -> tuple[Outcome, float]:

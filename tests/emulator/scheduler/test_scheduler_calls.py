@@ -83,6 +83,20 @@ def test_a_patch_changes_the_fields_of_its_mask_and_no_others(timetable: Timetab
     assert unknown.status_code == 400 and "'httpTarget.boddy'" in unknown.json()["error"]["message"]
 
 
+def test_what_the_service_sets_itself_is_not_patched(timetable: Timetable) -> None:
+    made = timetable.add()
+    changes = {"status": {"code": 3}, "state": "PAUSED", "name": "other", "scheduleTime": "2020-01-01T00:00:00Z"}
+    mask = "status.code,state,name,scheduleTime"
+    answer = timetable.ask("PATCH", f"/v1/{made.name}?updateMask={mask}", changes)
+    assert answer.status_code == 200, answer.text
+    assert timetable.look() == made
+
+
+def test_the_body_of_a_job_counts_as_bytes(timetable: Timetable) -> None:
+    made = timetable.add(target={"body": b"x" * 1_000_000})
+    assert len(made.http_target.body) == 1_000_000
+
+
 def test_a_patch_without_a_mask_replaces_all_that_can_be_set(timetable: Timetable) -> None:
     before = timetable.add(description="first")
     answer = timetable.ask(

@@ -85,14 +85,16 @@ def test_four_weeks_are_four_custom_jobs_each_created_at_its_slot(timetable: Tim
 
 
 def test_the_request_has_the_headers_of_the_service_and_of_the_job(timetable: Timetable, receiver: Receiver) -> None:
-    headers = {"Content-Type": "text/plain", "X-Mine": "1", "User-Agent": "me", "X-CloudScheduler-JobName": "other"}
-    timetable.add("hook", target={"uri": receiver.uri, "headers": headers, "body": b"\x00text"})
+    headers = {"Content-Type": "text/plain", "X-Mine": "1"}
+    replaced = {"user-agent": "me", "X-CloudScheduler-JobName": "other", "Host": "example.com", "Content-Length": "1"}
+    target = {"uri": receiver.uri, "headers": {**headers, **replaced}, "body": b"\x00text"}
+    made = timetable.add("hook", target=target)
+    assert dict(made.http_target.headers) == {**headers, "User-Agent": "Google-Cloud-Scheduler"}
     (attempt,) = timetable.advance(WEEK_S)
     ((method, path, got, body),) = receiver.got
     assert (method, path, body) == ("POST", "/hook?a=b", b"\x00text")
-    assert {name: got.get(name) for name in (*headers, "X-CloudScheduler", "X-CloudScheduler-ScheduleTime")} == {
-        "Content-Type": "text/plain",
-        "X-Mine": "1",
+    assert {name: text for name, text in got.items() if name in headers or name.startswith(("X-", "User"))} == {
+        **headers,
         "User-Agent": "Google-Cloud-Scheduler",
         "X-CloudScheduler-JobName": "hook",
         "X-CloudScheduler": "true",
@@ -182,7 +184,8 @@ def test_retries_beyond_the_next_slot_skip_it(timetable: Timetable) -> None:
     attempts = timetable.advance(3600)
     assert [each["retry"] for each in attempts[:4]] == [0, 1, 2, 0]
     assert gaps(attempts)[:2] == [700, 1400]
-    assert gaps(attempts)[2] < 600
+    assert 0 < gaps(attempts)[2] < 600
+    assert times(attempts)[3] == datetime.fromisoformat(attempts[3]["schedule_time"])
 
 
 def test_an_answer_that_never_comes_exceeds_the_deadline_on_the_clock(timetable: Timetable) -> None:
@@ -200,7 +203,16 @@ def test_a_server_that_says_nothing_exceeds_the_deadline(receiver: Receiver) -> 
     assert (outcome.code, outcome.http_status) == (4, 0)
 
 
-def test_a_job_has_one_outstanding_execution_and_the_slots_meanwhile_are_one(serve, receiver: Receiver) -> None:
+def test_of_the_slots_that_pass_during_an_attempt_the_latest_is_delivered(timetable: Timetable) -> None:
+    timetable.rules({"kind": "silent_before", "operation": "jobs.attempt", "nth": 1})
+    timetable.add(schedule="* * * * *", attempt_deadline="150s")
+    attempts = timetable.advance(600)
+    assert gaps(attempts)[:2] == [150, 30]
+    slots = [datetime.fromisoformat(each["schedule_time"]) for each in attempts]
+    assert [(two - one).total_seconds() for one, two in pairwise(slots)][:2] == [120, 60]
+
+
+def test_the_clock_waits_for_an_outstanding_execution(serve, receiver: Receiver) -> None:
     timetable = serve(frozen=True)
     receiver.gate.clear()
     timetable.add(schedule="* * * * *", target={"uri": receiver.uri})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,9 @@ class Timetable(Served):
         return answer.json()["attempts"]
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(self.ask("GET", "/_clock").json()["now"], timezone.utc)
+        now = self.ask("GET", "/_clock").json()["now"]
+        # In microseconds, as the API shows times.
+        return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=round(now * 1e6))
 
     def rules(self, *rules: dict[str, Any]) -> None:
         answer = self.ask("POST", "/_faults", [{"api": "scheduler", **rule} for rule in rules])
