@@ -61,7 +61,7 @@ def of_vertex(
     found += vertex_limits.display_name(run_id)
     found += vertex_target.place(target, root)
     found += vertex_target.staging(job, target)
-    found += vertex_keeper.run(target)
+    found += vertex_keeper.run(target, facts.online.get("keeper"))
     found += vertex_online.run(job, target, facts, root, emulator=emulator)
     return list({(finding.level, finding.message): finding for finding in found}.values())
 

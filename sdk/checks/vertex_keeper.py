@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from ..spec.findings import Finding, error, warning
+from ..spec.findings import Finding, error, note, warning
 from ..spec.policies import LONGEST_S, Vertex
-from ..text import compact_duration
+from ..text import and_more, compact_duration
+
+_SHOWN = 12
 
 
-def run(target: Vertex) -> Iterator[Finding]:
+def run(target: Vertex, known: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """`known` is what was asked about the rights of its account, None if nothing was."""
     unused = {"vertex_keeper_service_account": target.keeper_service_account, "vertex_keep_for": target.keep_for_s}
     named = [name for name, value in unused.items() if value is not None]
     if not target.keeper:
@@ -29,3 +33,22 @@ def run(target: Vertex) -> Iterator[Finding]:
             f"Vertex AI documents no jobs of more than 7 days, and the keeper is one. Received: vertex_keep_for={received!r}",
             {"vertex.keep_for_s": LONGEST_S},
         )
+    if known is not None:
+        yield from _rights(target.keeper_service_account or str(target.service_account), known)
+
+
+def _rights(account: str, known: Mapping[str, Any]) -> Iterator[Finding]:
+    if known["missing"]:
+        yield error(
+            f"The keeper could not submit jobs: {account} lacks {and_more(known['missing'], _SHOWN)}. Next: grant it, or plan "
+            "without vertex_keeper",
+            {"vertex.keeper": False},
+        )
+    if known["unknown"]:
+        why = str(known["why"]).rstrip(".")
+        yield note(
+            f"It is not known whether the keeper's account {account} has {and_more(known['unknown'], _SHOWN)}: {why}. The "
+            "keeper tests its rights when it starts, and podlift status reports what it lacks"
+        )
+    if not known["missing"] and not known["unknown"]:
+        yield note(f"The keeper's account {account} has the rights that it needs")

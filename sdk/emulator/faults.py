@@ -69,7 +69,8 @@ _SCHEDULER_FIELDS = words("job region")
 _VERTEX_OPERATIONS = words(
     "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete trainingPipelines.create"
     " trainingPipelines.get trainingPipelines.list trainingPipelines.cancel trainingPipelines.delete operations.get"
-    " entries.list metadata.get quotas.get"
+    " entries.list metadata.get quotas.get projects.testIamPermissions serviceAccounts.testIamPermissions"
+    " serviceAccounts.actAs iam.troubleshoot"
 )
 _SCHEDULER_OPERATIONS = words(
     "jobs.create jobs.get jobs.list jobs.patch jobs.pause jobs.resume jobs.run jobs.delete jobs.attempt locations.get"
@@ -81,6 +82,7 @@ _SCHEDULER_OPERATIONS = words(
 _PERMISSIONS = {
     "entries.list": "logging.logEntries.list",
     "quotas.get": "serviceusage.quotas.get",
+    "serviceAccounts.actAs": "iam.serviceAccounts.actAs",
     "jobs.patch": "cloudscheduler.jobs.update",
     "jobs.resume": "cloudscheduler.jobs.enable",
     "buckets.insert": "storage.buckets.create",
@@ -167,10 +169,14 @@ class Fault:
 
 def _denial(api: str, operation: str) -> str:
     """Return the sentence with which Google rejects a caller without the permission for an operation."""
-    service = {"gcs": "storage", "vertex": "aiplatform", "scheduler": "cloudscheduler"}[api]
-    permission = _PERMISSIONS.get(operation, f"{service}.{operation}")
+    permission = _permission(api, operation)
     who = f"The caller does not have {permission} access to the Google Cloud Storage object. " if api == "gcs" else ""
     return f"{who}Permission '{permission}' denied on resource (or it may not exist)."
+
+
+def _permission(api: str, operation: str) -> str:
+    service = {"gcs": "storage", "vertex": "aiplatform", "scheduler": "cloudscheduler"}[api]
+    return _PERMISSIONS.get(operation, f"{service}.{operation}")
 
 
 class About(NamedTuple):
@@ -264,6 +270,12 @@ class FaultRules:
     def for_trigger(self, kind: SchedulerKind, about: About) -> Fault | None:
         """Return what happens to the next attempt of a scheduled job."""
         return next(iter(self._for_trigger(about, lambda fault: fault.kind == kind)), None)
+
+    def denies(self, permission: str) -> bool:
+        """Return whether a rule denies what needs this permission, without counting a match."""
+        with self._lock:
+            rules = [rule.fault for rule in self._rules if rule.fault.kind == "deny"]
+        return any(each.operation is not None and _permission(each.api, each.operation) == permission for each in rules)
 
     def contain(self, kind: VertexKind) -> bool:
         """Return whether there is such a rule, without counting a match."""

@@ -112,9 +112,7 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         "restarted_alone": dict(
             Counter(str(e.data["task"]) for e in ordered if e.kind == TASK_RESTARTING and e.attempt == attempts)
         ),
-        "findings": tuple(
-            str(e.data.get("text", "")) for e in ordered if e.kind == "finding" and e.attempt == attempts
-        ),
+        "findings": tuple(str(e.data.get("text", "")) for e in _findings(ordered, attempts)),
     }
     used = spending.total(event.data for event in ordered if event.kind == "final")
     if used is not None:
@@ -141,6 +139,18 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         return Status(state=State.PENDING, reason=Reason.SUBMITTED, since=resumed.time, **common)
     state, reason, since = _phase(current, attempts, created)
     return Status(state=state, reason=reason, since=since, **common)
+
+
+def _findings(ordered: Sequence[Event], attempts: int) -> list[Event]:
+    """Return the remarks about the last attempt, and those of the keeper of the present jobs."""
+    resumes = last_resume(ordered)
+    found = [event for event in ordered if event.kind == "finding"]
+    return [
+        event
+        for event in found
+        if (event.attempt and event.attempt == attempts)
+        or (not event.attempt and int(event.source.partition("-")[2] or 0) >= resumes)
+    ]
 
 
 def status_records(names: Sequence[str]) -> list[str]:

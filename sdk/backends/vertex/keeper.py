@@ -118,7 +118,7 @@ def _upload_spec(plan: Plan, number: int, store: Store, archives: tuple[str, str
     """Create the launch spec of the keeper, and return its sha256."""
     about = job_request.launch_spec(plan, number, archives[0])
     kept = {name: about[name] for name in ("version", "run", "runtime", "python")}
-    found = {**kept, "main": _MAIN, "entrypoint": archives[1], "keep_for_s": _keeper(plan).life_s}
+    found = {**kept, "main": _MAIN, "entrypoint": archives[1], "keep_for_s": _keeper(plan).life_s, "job": number}
     spec, key = json.dumps(found, sort_keys=True).encode(), create_job.KEYS.keeper_spec(number)
     return hashlib.sha256(spec if create(store, key, spec) else bytes(store.get(key))).hexdigest()
 

@@ -10,12 +10,18 @@ from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import PodliftError, StoreError, UnavailableError, may_pass
 from ...logs import logger
+from ...records.events import Event, source_of
 from ...records.plans import read_plan
 from ...records.recorder import has_ended
-from ...records.sync.index import SyncedRun
+from ...records.sync.index import SYNC_RETRY, SyncedRun
 from ...spec.layout import RootPaths, RunPaths
 from ...spec.plan import Plan
+from ...spec.policies import Vertex
 from ...status import EXIT_DONE, EXIT_INFRASTRUCTURE
+from ...storage.gcs.store import GcsStore
+from ...storage.store import create
+from . import rights
+from .create_job import KEYS
 from .run import VertexRun
 from .start_run import Archives
 
@@ -31,7 +37,9 @@ def main(spec: Mapping[str, Any], *, home: str) -> int:
     try:
         plan = _plan(str(spec["run"]), home, clock)
         archives = Archives(runtime=spec["runtime"]["sha256"], entrypoint=spec["entrypoint"])
-        keep(VertexRun(plan, clock, archives), plan, float(spec["keep_for_s"]), clock)
+        remarks = Remarks(plan, int(spec.get("job", 1)), clock)
+        remarks.on_rights()
+        keep(VertexRun(plan, clock, archives), plan, float(spec["keep_for_s"]), clock, remarks)
     except PodliftError as error:
         _log.error(str(error))
         return EXIT_INFRASTRUCTURE
@@ -47,7 +55,46 @@ def _plan(url: str, home: str, clock: Clock) -> Plan:
     return read_plan(paths, root)
 
 
-def keep(run: VertexRun, plan: Plan, keep_for_s: float, clock: Clock) -> None:
+class Remarks:
+    """What a keeper cannot do, as records of the run: nobody reads the log of a keeper. `number` is that of its first job."""
+
+    def __init__(self, plan: Plan, number: int, clock: Clock) -> None:
+        self._plan, self._source, self._clock = plan, source_of("keeper", number - 1), clock
+        self._store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
+        self._made: set[int] = set()
+
+    def on_rights(self) -> None:
+        target = Vertex.of(self._plan.target)
+        kept, project = target.kept_by(self._plan.job.limits, self._plan.job.retry), target.project
+        if kept is None or not project:
+            return
+        bucket = self._plan.root.removeprefix("gs://").partition("/")[0]
+        found = rights.own(rights.resources(kept, project, bucket))
+        if found.unknown:
+            _log.info(f"it is not known whether this account has {', '.join(found.unknown)}: {found.why}")
+        if found.missing:
+            self._make(1, f"its account {kept.account} lacks {', '.join(found.missing)}")
+
+    def on_refusal(self, why: str) -> None:
+        """Record that its request for the next job was refused; "" if it was not."""
+        if why:
+            self._make(2, why)
+
+    def _make(self, number: int, why: str) -> None:
+        if number in self._made:
+            return
+        self._made.add(number)
+        others = "A process that waits for the run still can (podlift wait)."
+        text = f"The keeper cannot submit the next job: {why.rstrip('.')}. {others}"
+        _log.error(text)
+        event = Event(
+            attempt=0, source=self._source, sequence=number, kind="finding", time=self._clock.now(), data={"text": text}
+        )
+        # A second keeper finds the same.
+        create(self._store, KEYS.event(0, self._source, number, "finding"), event.to_json())
+
+
+def keep(run: VertexRun, plan: Plan, keep_for_s: float, clock: Clock, remarks: Remarks) -> None:
     """Wait until the run has ended, at most this long; a service that cannot be reached is waited for."""
     until, reported = clock.monotonic() + keep_for_s, -_REPORT_S
     _log.info(f"waiting for the run {plan.run_id}: its next jobs are submitted here")
@@ -55,6 +102,7 @@ def keep(run: VertexRun, plan: Plan, keep_for_s: float, clock: Clock) -> None:
         while clock.monotonic() < until:
             try:
                 attend()
+                remarks.on_refusal(run.refused)
                 if has_ended(plan.paths) or not run.supervised():
                     _log.info("the run has ended")
                     return

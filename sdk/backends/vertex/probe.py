@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +25,7 @@ from ...storage import emulator
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.requests import GcsStatusError as Refusal
 from ...storage.retry import RetryPolicy
-from . import client, locations
+from . import client, locations, rights
 
 _RETRY = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
 _TIMEOUT_S = (3.0, 5.0)
@@ -61,14 +62,24 @@ def probe_online(job: Job, target: Vertex, root: str) -> OnlineFacts:
     wanted = dict.fromkeys(each.metric for each in needed if each.metric and each.amount)
     with ThreadPoolExecutor(_WORKERS) as pool:
         limits = {each: pool.submit(quota, project, each, target.place_regions) for each in wanted} if project else {}
-        staged = pool.submit(staging, target)
+        staged, kept = pool.submit(staging, target), pool.submit(_keeper, job, target, root)
         found: dict[str, OnlineFacts] = {
             name: each.result() for name, each in {n: pool.submit(c) for n, c in queries.items()}.items()
         }
         about = found.get("bucket", {}).get("about")
         locations.store(root, about if isinstance(about, dict) else {}, os.environ, SystemClock().now())
         found |= {"staging": staged.result()} if staged.result() else {}
+        found |= {"keeper": kept.result()} if kept.result() else {}
         return {**found, **({"quotas": {name: each.result() for name, each in limits.items()}} if limits else {})}
+
+
+def _keeper(job: Job, target: Vertex, root: str) -> OnlineFacts:
+    """Return which rights the account of the keeper lacks, and which are not known; {} without a keeper."""
+    kept = target.kept_by(job.limits, job.retry)
+    if kept is None or not target.project or root.startswith("gs://<"):
+        return {}
+    bucket = root.removeprefix("gs://").partition("/")[0]
+    return asdict(rights.of_account(kept.account, rights.resources(kept, target.project, bucket)))
 
 
 def staging(target: Vertex) -> OnlineFacts:

@@ -151,6 +151,11 @@ class VertexRun(CopiedRun):
             with suppress(StoreError):
                 attended.lease.release()
 
+    @property
+    def refused(self) -> str:
+        """Why this process, which waits, may not submit the next job; "" while it may."""
+        return self._attended.refused if self._attended is not None else ""
+
     def _attend(self) -> None:
         self.refresh()
         attended, now = self._attended, self._clock.monotonic()

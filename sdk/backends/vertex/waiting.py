@@ -80,6 +80,7 @@ class Resubmission:
         self._told = job.number
         self._seen_going = False  # the run was not lost at some look of this process
         self.gave_up = False  # this process only looks from now on
+        self.refused = ""  # why
         self.asked = -math.inf  # monotonic time of the last look
 
     def submit_next(self) -> bool:
@@ -110,7 +111,7 @@ class Resubmission:
 
     def give_up(self, why: str) -> None:
         """Only look from now on."""
-        self.gave_up = True
+        self.gave_up, self.refused = True, why
         _log.warning(f"This process may not submit the next job of the run, and only looks from now on. {why}")
 
     def _is_due(self) -> bool:

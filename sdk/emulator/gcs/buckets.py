@@ -78,7 +78,7 @@ async def folders(call: Call) -> Response:
 
 async def permissions(call: Call) -> Response:
     await _bucket(call)
-    requested = call.query_lists.get("permissions", [])
+    requested = [each for each in call.query_lists.get("permissions", []) if not call.faults.denies(each)]
     return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": requested})
 
 

@@ -1,0 +1,121 @@
+"""The rights of a keeper: asked before a submit, tested by the keeper itself, and reported where a user looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import LIMIT_S, until
+
+import sdk
+from sdk.backends.vertex import rights
+from sdk.testing.vertex import Cloud
+
+KEEPER, PROGRAM = "keeper@podlift.iam.gserviceaccount.com", "train@podlift.iam.gserviceaccount.com"
+HOLD = {"api": "vertex", "kind": "hold", "display_name": "^program-[a-z0-9]+$"}
+
+
+def denied(operation: str, api: str = "vertex") -> dict[str, Any]:
+    return {"api": api, "kind": "deny", "operation": operation}
+
+
+@pytest.fixture
+def plan(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Plan]:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    Path("program.py").write_text("print('here')")
+
+    def make(**fields: Any) -> sdk.Plan:
+        online = fields.pop("online", True)
+        accounts = {"keeper_service_account": KEEPER, "service_account": PROGRAM}
+        backend = podlift_vertex.backend(keeper=True, **accounts, **fields)
+        return sdk.plan("program.py", backend=backend, retry_infrastructure=2, online=online)
+
+    return make
+
+
+def said(made: sdk.Plan, level: str) -> str:
+    return "\n".join(each.message for each in made.findings if each.level == level)
+
+
+def test_a_plan_that_asks_says_that_the_account_has_what_it_needs(plan: Callable[..., sdk.Plan]) -> None:
+    assert f"The keeper's account {KEEPER} has the rights that it needs" in said(plan(), "note")
+    assert "rights that it needs" not in said(plan(online=False), "note")
+
+
+def test_a_plan_refuses_a_keeper_that_could_not_submit_and_names_all_that_it_lacks(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    podlift_vertex.faults(denied("customJobs.cancel"), denied("serviceAccounts.actAs"), denied("objects.insert", "gcs"))
+    with pytest.raises(sdk.InputError) as caught:
+        plan()
+    told = str(caught.value)
+    assert (
+        f"The keeper could not submit jobs: {KEEPER} lacks aiplatform.customJobs.cancel in the project podlift" in told
+    )
+    for lacking in (f"actAs on {PROGRAM}", f"actAs on {KEEPER}", "storage.objects.create on gs://podlift-runs"):
+        assert lacking in told
+    assert "customJobs.list" not in told
+
+
+def test_what_may_not_be_read_is_not_known(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
+    podlift_vertex.faults(denied("iam.troubleshoot"))
+    told = said(plan(), "note")
+    assert (
+        f"It is not known whether the keeper's account {KEEPER} has aiplatform.customJobs.create in the project" in told
+    )
+    assert "403: Permission 'aiplatform.iam.troubleshoot' denied" in told
+    assert "rights that it needs" not in told
+
+
+def test_an_account_tests_its_own_permissions_with_one_request_for_each_resource(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    made = plan(online=False)
+    kept = made.target.kept_by(made.job.limits, made.job.retry)
+    assert kept is not None
+    wanted = rights.resources(kept, "podlift", "podlift-runs")
+    assert [each.words for each in wanted] == [
+        "in the project podlift",
+        f"on {PROGRAM}",
+        f"on {KEEPER}",
+        "on gs://podlift-runs",
+    ]
+    podlift_vertex.faults(
+        denied("customJobs.create"), denied("projects.testIamPermissions"), denied("objects.list", "gcs")
+    )
+    before = podlift_vertex.requests().total
+    found = rights.own(wanted)
+    assert podlift_vertex.requests().total - before <= len(wanted) + 1
+    assert found.missing == ("storage.objects.list on gs://podlift-runs",)
+    assert found.unknown == tuple(f"{each} in the project podlift" for each in rights.JOBS)
+
+
+def test_a_keeper_without_a_right_says_so_in_the_status_of_its_run(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    made = plan(online=False)
+    # Its own creation and that of the first job have begun when it loses the right.
+    podlift_vertex.faults(HOLD, {**denied("customJobs.create"), "nth": 3})
+    run = sdk.submit(made)
+    until(lambda: run.status().findings, run.why)
+    (text,) = run.status().findings
+    assert text.startswith(
+        f"The keeper cannot submit the next job: its account {KEEPER} lacks aiplatform.customJobs.create"
+    )
+    assert "podlift wait" in text
+    assert "Finding: The keeper cannot submit the next job" in run.why()
+    podlift_vertex.faults()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+
+
+def test_a_keeper_whose_request_is_refused_says_so_too(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
+    stockout = {"api": "vertex", "kind": "stockout", "times": 3, "display_name": "^program-[a-z0-9]+$"}
+    refused = {"api": "vertex", "kind": "status_before", "operation": "customJobs.create", "status": 403, "nth": [3, 4]}
+    podlift_vertex.faults(stockout, refused)
+    run = sdk.submit(plan(online=False))
+    until(lambda: run.status().findings, run.why)
+    assert "The keeper cannot submit the next job" in run.status().findings[0]
+    assert "403" in run.status().findings[0]
