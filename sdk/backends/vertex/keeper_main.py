@@ -56,7 +56,7 @@ def _plan(url: str, home: str, clock: Clock) -> Plan:
 
 
 class Remarks:
-    """What a keeper cannot do, as records of the run: nobody reads the log of a keeper. `number` is that of its first job."""
+    """What a keeper cannot do, as records of the run, which users read. `number` is that of its first job."""
 
     def __init__(self, plan: Plan, number: int, clock: Clock) -> None:
         self._plan, self._source, self._clock = plan, source_of("keeper", number - 1), clock
