@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ..spec.findings import Finding, error, note, warning
 from ..spec.policies import LONGEST_S, Vertex
 from ..text import and_more, compact_duration
+from .vertex_online import Answer
 
 _SHOWN = 12
 
 
-def run(target: Vertex, known: Mapping[str, Any] | None) -> Iterator[Finding]:
+def run(target: Vertex, known: Answer | None) -> Iterator[Finding]:
     """`known` is what was asked about the rights of its account, None if nothing was."""
     unused = {"vertex_keeper_service_account": target.keeper_service_account, "vertex_keep_for": target.keep_for_s}
     named = [name for name, value in unused.items() if value is not None]
@@ -37,7 +37,7 @@ def run(target: Vertex, known: Mapping[str, Any] | None) -> Iterator[Finding]:
         yield from _rights(target.keeper_service_account or str(target.service_account), known)
 
 
-def _rights(account: str, known: Mapping[str, Any]) -> Iterator[Finding]:
+def _rights(account: str, known: Answer) -> Iterator[Finding]:
     if known["missing"]:
         yield error(
             f"The keeper could not submit jobs: {account} lacks {and_more(known['missing'], _SHOWN)}. Next: grant it, or plan "
