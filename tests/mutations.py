@@ -41,6 +41,7 @@ CHECKSUMS = "tests/storage/test_checksums.py"
 LOGS = "tests/backends/vertex/test_vertex_logs.py"
 TAILS = "tests/backends/vertex/test_vertex_tails.py"
 SUBMIT = "tests/backends/vertex/test_vertex_submit.py"
+KEEPING = "tests/schedules/test_keeping.py"
 
 
 class Mutation(NamedTuple):
@@ -52,6 +53,42 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS = (
+    # --- Schedules
+    Mutation(
+        "a slot that is delivered again is fired again",
+        "sdk/schedules/records.py",
+        "        return create(self._store, _slots(record) + slot.key, _encoded(slot))",
+        "        self._store.put_new(_slots(record) + slot.key + slot.keeper[-2:], [_encoded(slot)])\n        return True",
+        (KEEPING,),
+    ),
+    Mutation(
+        "a keeper takes over at once what another one has",
+        "sdk/schedules/keeper_server.py",
+        "            if self._is_abandoned(record):\n                self._take_over(schedule, memory, record)\n            return True",
+        "            self._take_over(schedule, memory, record)\n            return True",
+        (KEEPING,),
+    ),
+    Mutation(
+        "a keeper fires what an earlier one has left",
+        "sdk/schedules/keeper_server.py",
+        "        if record.key == self._key or record.keeper == self.keeper:",
+        "        if True:",
+        (KEEPING,),
+    ),
+    Mutation(
+        "what was decided is decided again",
+        "sdk/schedules/server.py",
+        "        if record.started is not None:\n            # A server",
+        "        if False:\n            # A server",
+        (KEEPING,),
+    ),
+    Mutation(
+        "the cost of other firings does not count",
+        "sdk/schedules/server.py",
+        "        return budget.too_much(plan, most_usd, sum(others))",
+        "        return budget.too_much(plan, most_usd, 0.0)",
+        (KEEPING,),
+    ),
     # --- Bytes on a disk
     Mutation(
         "the content of an object is not synced before it is linked",

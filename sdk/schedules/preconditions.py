@@ -242,10 +242,16 @@ def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
         for each in BucketFiles(f"gs://{bucket}", retry=INTERACTIVE).list(prefix):
             yield each.name, 1, each.size, str(each.generation)
         return
-    import fsspec
+    try:
+        import fsspec
 
-    system, path = fsspec.core.url_to_fs(location)
-    found: dict[str, dict[str, object]] = system.find(path, detail=True) or {path: system.info(path)}
+        system, path = fsspec.core.url_to_fs(location)
+        found: dict[str, dict[str, object]] = system.find(path, detail=True) or {path: system.info(path)}
+    except (
+        Exception
+    ) as error:  # any error of a vendor's library, which a keeper's image may lack, concerns this input only
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(". ")
+        raise PreconditionError(f"{location!r} cannot be read: {reason}") from error
     for name, about in sorted(found.items()):
         version = next(
             (str(about[key]) for key in ("etag", "ETag", "md5", "mtime", "LastModified") if key in about), ""

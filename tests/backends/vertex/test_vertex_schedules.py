@@ -55,9 +55,9 @@ class Weekly:
     def __init__(self, cloud: Cloud, schedule: Schedule) -> None:
         self.cloud, self.schedule = cloud, schedule
 
-    def pass_week(self) -> None:
+    def pass_week(self, and_s: float = 0.0) -> None:
         """Let a week pass, and wait until the keepers of its deliveries have ended."""
-        assert self.cloud.advance(WEEK_S)
+        assert self.cloud.advance(WEEK_S + and_s)
         self.settle()
 
     def settle(self) -> None:
@@ -172,8 +172,10 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_th
     monkeypatch.setattr(prune.archives, "JOB_SETTLED_S", 0.0)
     found = prune.find(this.schedule.root, older_than_s=0.0, keep=0, now=time.time() + 1e6)
     assert len([item for item in prune.remove(found).items if item.kind == "run"]) == 2
-    this.pass_week()
+    podlift_vertex.faults({"api": "scheduler", "kind": "late"})
+    this.pass_week(and_s=3005.0)
     assert [each.state for each in this.history()] == ["SUCCEEDED"] * 3
+    assert this.history()[2].notes == ("delivered 50 min after its slot: late, or by hand",)
 
 
 @pytest.mark.parametrize("denied", [False, full_only(True)])
