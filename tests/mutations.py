@@ -64,8 +64,8 @@ MUTATIONS = (
     Mutation(
         "a keeper takes over at once what another one has",
         "sdk/schedules/keeper_server.py",
-        "            if self._is_abandoned(record):\n                self._take_over(schedule, memory, record)\n            return True",
-        "            self._take_over(schedule, memory, record)\n            return True",
+        "            if self._is_abandoned(record):\n                self._take_over",
+        "            if True:\n                self._take_over",
         (KEEPING,),
     ),
     Mutation(

@@ -92,7 +92,7 @@ def test_at_another_url_each_file_is_an_example() -> None:
     system.pipe("/rows/d.csv", b"1\n")
     assert state_of("memory://rows").digest != before.digest
     for place in ("memory://nothing", "unheard://of", "s3://needs/a/package/that/is/not/here"):
-        with pytest.raises(PreconditionError, match="cannot be read: [A-Z]"):
+        with pytest.raises(PreconditionError, match=r"cannot be read: [A-Z]"):
             state_of(place)
 
 
