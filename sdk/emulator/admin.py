@@ -89,7 +89,7 @@ class Admin:
             seconds, jobs = given.get("advance_s"), given.get("jobs", request.url.path == "/_vertex/clock")
             if type(jobs) is not bool:
                 raise invalid([("jobs", f"It is true or false. Received: {str(jobs)[:100]!r}.")])
-            if isinstance(seconds, (int, float)) and type(seconds) is not bool:
+            if isinstance(seconds, (int, float)) and type(seconds) is not bool and clock.reaches(seconds):
                 # In another thread: the requests of scheduled jobs are answered meanwhile.
                 attempts = await asyncio.to_thread(self._dispatcher.advance, float(seconds), jobs=jobs)
             if attempts is None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..faults import About, Fault, FaultRules
 from ..messages import duration_s
+from ..vertex.errors import invalid
 from ..vertex.timing import EmulatorClock, format_time
 from .executions import Execution, following_slot, next_slot, retried, slot_text
 from .post import DEADLINE_EXCEEDED, UNAVAILABLE, Outcome, send
@@ -25,7 +26,9 @@ _NEAR_S = 1e-6
 _CLOSE_S = 30.0
 # How long a reset waits for attempts, whose targets may never answer.
 _CLEAR_S = 0.5
-_RECENT = 10_000
+# The attempts that are kept, and that one request makes at most: two weeks of a job that fires every minute.
+_RECENT = 20_000
+_TOO_MANY = "One request makes at most {} attempts: the clock stopped at {}. Next: move it ahead again."
 _EARLY_S, _LATE_S = 0.2, 3000.0
 ENABLED, PAUSED, DISABLED, UPDATE_FAILED = "ENABLED", "PAUSED", "DISABLED", "UPDATE_FAILED"
 
@@ -142,6 +145,7 @@ class Dispatcher:
         """Move the clock ahead, with a stop at each attempt that is due on the way until it has ended.
 
         Returns the attempts, or None if the clock cannot go there. All attempts that were outstanding have ended, too.
+        VertexApiError if there are so many that the clock stopped on the way.
         """
         with self._advancing, self.lock:
             if not self._clock.reaches(seconds):
@@ -150,6 +154,9 @@ class Dispatcher:
             self._goal, self._goal_jobs = self._clock.now() + seconds, jobs
             self._changed.notify_all()
             while self._goal is not None and not self._closed:
+                if self._made - made >= _RECENT:
+                    self._goal = None
+                    raise invalid([("advance_s", _TOO_MANY.format(_RECENT, format_time(self._clock.now())))])
                 self._changed.wait(_SLEEP_S)
             return [each.to_json() for each in self._attempts if each.number > made]
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 _GOOGLE = re.compile(
     r"(?:(?P<region>[a-z]+-[a-z]+[0-9]+)-)?aiplatform\.googleapis\.com"
@@ -50,7 +50,7 @@ def refusal(uri: str) -> str:
         return ""
     if _GOOGLE.fullmatch(parts.hostname) and parts.scheme == "https" and parts.port in (None, 443):
         # The administration of the emulator itself has no address at Google.
-        return "" if not parts.path.startswith("/_") else f"Google serves no such path: {parts.path[:100]!r}."
+        return "" if not unquote(parts.path).startswith("/_") else f"Google serves no such path: {parts.path[:100]!r}."
     return (
         "podlift's emulator of Cloud Scheduler sends requests to https://REGION-aiplatform.googleapis.com and the other "
         f"services that it emulates, and to http://localhost, never to the internet. Received: {uri[:100]!r}."

@@ -75,10 +75,10 @@ class ScheduledJobs:
             return self._store(replace(row, job=changed))
 
     def pause(self, project: str, region: str, job: str) -> dict[str, Any]:
-        return self._change_state(self._row(project, region, job), ENABLED, PAUSED)
+        return self._change_state(project, region, job, ENABLED, PAUSED)
 
     def resume(self, project: str, region: str, job: str) -> dict[str, Any]:
-        return self._change_state(self._row(project, region, job), PAUSED, ENABLED)
+        return self._change_state(project, region, job, PAUSED, ENABLED)
 
     def run(self, project: str, region: str, job: str) -> dict[str, Any]:
         """Make an attempt now, whatever the state of the job; the answer does not wait for its end."""
@@ -100,8 +100,9 @@ class ScheduledJobs:
             raise VertexApiError(404, "Job not found.")
         return row
 
-    def _change_state(self, row: ScheduledJob, before: str, after: str) -> dict[str, Any]:
+    def _change_state(self, project: str, region: str, job: str, before: str, after: str) -> dict[str, Any]:
         with self._dispatcher.lock:
+            row = self._row(project, region, job)
             if row.job["state"] != before:
                 text = f"The job is in state {row.job['state']}; it has to be {before} for this."
                 raise VertexApiError(400, text, status="FAILED_PRECONDITION")

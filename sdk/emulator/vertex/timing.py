@@ -39,7 +39,7 @@ class EmulatorClock:
 
     def reaches(self, seconds: float) -> bool:
         """Return whether it can be moved ahead by this: neither back nor beyond the dates that can be written."""
-        return seconds >= 0 and self._ahead_s + seconds <= _MAX_AHEAD_S
+        return 0 <= seconds <= _MAX_AHEAD_S - self._ahead_s
 
     def advance(self, seconds: float) -> bool:
         """Move it ahead; False if it cannot be."""

@@ -174,6 +174,7 @@ def test_what_does_not_exist_and_what_exists_already(timetable: Timetable) -> No
         ({"target": {"uri": "https://us-central1-aiplatform.googleapis.com:8443/v1"}}, "never to the internet"),
         ({"target": {"uri": "https://user@127.0.0.1/x"}}, "never to the internet"),
         ({"target": {"uri": "https://us-central1-aiplatform.googleapis.com/_reset"}}, "Google serves no such path"),
+        ({"target": {"uri": "https://us-central1-aiplatform.googleapis.com/%5Freset"}}, "Google serves no such path"),
         ({"target": {"uri": "http://localhost/a b"}}, "not a URI"),
         ({"target": {"uri": "http://localhost:x/"}}, "not a URI"),
         ({"target": {"http_method": "GET"}}, "POST, PUT or PATCH. Received: GET."),

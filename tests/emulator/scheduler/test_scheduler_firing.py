@@ -14,8 +14,9 @@ from google.cloud.aiplatform_v1.types import JobState
 from google.cloud.scheduler_v1.types import Job
 from served import WAIT_S, body
 from support import until
-from timetable import ACCOUNT, DAY_S, WEEK_S, Timetable
+from timetable import ACCOUNT, DAY_S, WEEK_S, Timetable, full
 
+from sdk.emulator.scheduler import dispatcher
 from sdk.emulator.scheduler.post import send
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -356,8 +357,28 @@ def test_jobs_that_wait_do_not_wait_less_by_a_moved_clock(timetable: Timetable) 
     assert timetable.over(job).state == JobState.JOB_STATE_EXPIRED
 
 
+@pytest.mark.parametrize("retry", [{}, {"max_retry_duration": "9999999s", "min_backoff_duration": "0.000000001s"}])
+def test_a_clock_that_would_make_attempts_for_days_stops_and_says_where(
+    timetable: Timetable, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, retry: dict
+) -> None:
+    monkeypatch.setattr(dispatcher, "_RECENT", 20)
+    receiver.statuses = [500] * 1000 if retry else []
+    timetable.add(
+        schedule="* * * * *", retry_config={"max_backoff_duration": "0.000000001s", **retry} if retry else None
+    )
+    began = timetable.now()
+    answer = timetable.ask("POST", "/_clock", {"advance_s": 90 * 366 * DAY_S})
+    assert answer.status_code == 400
+    assert "at most 20 attempts: the clock stopped at" in answer.json()["error"]["message"]
+    assert timetable.now() - began < timedelta(minutes=25)
+    # It goes on from there.
+    timetable.scheduler.delete_job(name=full("weekly"), timeout=WAIT_S)
+    assert timetable.advance(WEEK_S) == []
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"advance_s": -1}, {"advance_s": "x"}, {}, {"advance_s": 1e300}, {"advance_s": True}]
+    "wrong",
+    [{"advance_s": -1}, {"advance_s": "x"}, {}, {"advance_s": 1e300}, {"advance_s": 10**400}, {"advance_s": True}],
 )
 def test_a_clock_does_not_go_back(timetable: Timetable, wrong: dict) -> None:
     assert timetable.ask("POST", "/_clock", wrong).status_code == 400
