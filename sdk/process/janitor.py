@@ -181,6 +181,17 @@ def is_marked(pid: int, url: str, hosts: set[tuple[int, int]]) -> bool:
         return False
 
 
+def is_of_task(pid: int, task: str, log: str) -> bool:
+    """Return whether a process of a run was started by this task, whose output goes to `log`."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            if b"PODLIFT_TASK=" + os.fsencode(task) in file.read().split(b"\0"):
+                return True
+        return log in (os.readlink(f"/proc/{pid}/fd/{handle}") for handle in ("1", "2"))
+    except OSError:
+        return False
+
+
 def _is_log(pid: int, handle: str, url: str) -> bool:
     path = os.readlink(f"/proc/{pid}/fd/{handle}")
     if not (path.startswith(f"{url}/attempts/") and path.endswith(".log")):

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -144,13 +144,16 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_orphans() -> list[int]:
-    """Kill and reap all children but those in `SPARED`, and their orphans. Return those of other users, which survive."""
+def end_orphans(among: Callable[[int], bool] = lambda pid: True) -> list[int]:
+    """Kill and reap all children `among` which are but those in `SPARED`, and their orphans.
+
+    Returns those of other users, which survive.
+    """
     me = str(os.getpid())
     stay: set[int] = set()
     while _BOOT_ID.exists():
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        left = [pid for pid in pids if _parent(pid) == me and pid not in stay | SPARED]
+        left = [pid for pid in pids if _parent(pid) == me and pid not in stay | SPARED and among(pid)]
         if not left:
             break
         for pid in left:

@@ -90,7 +90,7 @@ def decide(history: Sequence[EndedAttempt], policy: Retry, *, drill: bool = Fals
             often = f"{last.task} ended {stuck} times {where} of the training, so it is expected to end there again."
         return Decision(restart=False, why=f"Not restarted: {often}")
     remaining = "" if allowed is None else f" Restarts left after this one: {allowed - used - 1}."
-    delay_s = 0.0 if drill or budget == "preemptions" else _delay(same, budget)
+    delay_s = 0.0 if drill or (budget == "preemptions" and not last.task) else _delay(same, budget)
     what = f"Restarting {last.task} alone" if last.task else "Restarting"
     return Decision(
         restart=True, delay_s=delay_s, why=f"{what} after {_CAUSES[budget]} ({last.reason.value}).{remaining}"
@@ -132,6 +132,9 @@ def _stuck(history: Sequence[EndedAttempt]) -> int:
 def _delay(history: Sequence[EndedAttempt], budget: Budget) -> float:
     """Return the delay: none after an attempt that made progress, else it doubles with each failure in a row."""
     row = 0
+    if history[-1].task:
+        # The steps are the first task's: they say nothing about the progress of this one.
+        row, history = len(history) - 1, ()
     for index in range(len(history) - 1, -1, -1):
         ended, before = history[index], history[index - 1].step if index else None
         if BUDGETS.get(ended.reason) != budget or (ended.step or 0) > (before or 0):

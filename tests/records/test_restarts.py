@@ -75,14 +75,17 @@ def alone(reason: Reason, step: int | None = None, task: str = "worker-0") -> En
         ([alone(Reason.KILLED, 7)], True, 0, "Restarting worker-0 alone after an infrastructure failure (killed). "),
         ([alone(Reason.PREEMPTED)], True, 0, "Restarting worker-0 alone after a preemption (preempted)."),
         ([alone(Reason.USER_ERROR, 7)], False, 0, ""),
+        # The training goes on meanwhile, which is no progress of the task.
+        ([alone(Reason.PREEMPTED, 7), alone(Reason.CHECKPOINTED, 8), alone(Reason.PREEMPTED, 9)], True, 2, "a preemption"),
+        ([alone(Reason.PREEMPTED, 7), alone(Reason.PREEMPTED, 8, "worker-1")], True, 0, "Restarting worker-1 alone"),
         # All restarts have the same budgets, and each task has its own crash loop.
-        ([ended(Reason.KILLED, 1), alone(Reason.KILLED, 2), alone(Reason.KILLED, 3)], True, 0, "after this one: 0."),
+        ([ended(Reason.KILLED, 1), alone(Reason.KILLED, 2), alone(Reason.KILLED, 3)], True, 1, "after this one: 0."),
         ([*many(Reason.KILLED, 1, 2, 3), alone(Reason.KILLED, 4)], False, 0, "3 of 3 restarts after an infrastructure failure"),
         ([*(alone(Reason.KILLED, step) for step in (1, 2, 3)), ended(Reason.KILLED, 4)], False, 0, "3 of 3 restarts"),
         ([alone(Reason.KILLED, 5)] * 3, False, 0, "worker-0 ended 3 times at step 5 of the training, so it is expected to"),
         ([alone(Reason.KILLED, 5, f"worker-{index}") for index in range(3)], True, 0, "after this one: 0."),
         ([alone(Reason.KILLED, 5), alone(Reason.KILLED, 5), ended(Reason.KILLED, 5)], True, 0, "Restarting after"),
-        ([alone(Reason.KILLED)] * 3, True, 4, "after this one: 0."),
+        ([alone(Reason.KILLED)] * 3, True, 2, "after this one: 0."),
     ],
 )  # fmt: skip
 def test_a_task_that_restarts_alone_spends_the_budgets_of_the_run(history, restart, delay_s, said: str) -> None:

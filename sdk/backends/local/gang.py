@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ...clock import Clock
-from ...process import exit_reasons, spawn, task_environment
+from ...process import exit_reasons, janitor, spawn, task_environment
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.hang import Activity, Hang, HangDetector, Pauses, blame
 from ...process.log_index import LogIndexWriter
@@ -319,6 +319,9 @@ class LocalGang:
         while not spawn.has_exited(process) and self._clock.monotonic() < until:
             self._clock.sleep(_POLL_S)
         spawn.end_group(process)
+        code, log = process.wait(), self._plan.paths.log(self._attempt, task)
+        # Those of the others stay.
+        spawn.end_orphans(lambda pid: janitor.is_of_task(pid, task, log))
         self._cpu_limits.pop(task, None)
         self._codes.pop(task, None)
         self._unrecorded = [name for name in self._unrecorded if name != task]
@@ -327,7 +330,7 @@ class LocalGang:
         scratch = task_environment.scratch(self._temporary, self._attempt, task)
         shutil.rmtree(scratch, ignore_errors=True)
         Path(scratch).mkdir(parents=True, exist_ok=True)
-        return process.wait()
+        return code
 
     def _start_due(self) -> None:
         """Start the tasks that are restarted alone, at their old addresses, so that the others find them again."""

@@ -134,8 +134,16 @@ def _history(ended: JobEnd) -> list[EndedAttempt]:
         if job in ends:
             about = ends[job]
             end = EndedAttempt(state=State(str(about["state"])), reason=Reason(str(about["reason"])))
-            found.append(replace(end, step=_step(ended.events, last) if last else None))
+            end = replace(end, step=_step(ended.events, last) if last else None)
+            found.append(_alone(end, ended.events, last))
     return found
+
+
+def _alone(end: EndedAttempt, events: Sequence[Event], attempt: int) -> EndedAttempt:
+    """Return the end of a job as that of a task whose restart alone the containers refused: another job may repeat it."""
+    ends = [event.data for event in events if event.kind == "attempt_ended" and event.attempt == attempt]
+    task = next((str(data["alone"]) for data in ends if data.get("alone")), "")
+    return replace(end, task=task, step=ends[0].get("step")) if task else end
 
 
 def _ended(events: Sequence[Event], attempt: int) -> EndedAttempt:

@@ -250,12 +250,14 @@ class ContainerAttempt:
         if code == 0 and not self._is_first:
             self._record_exit(found, collateral=stopped)
         end = self._await_end(code, failure)
-        if end is None and code != 0 and container.attempts.is_alone:
+        alone = end is None and code != 0 and container.attempts.is_alone
+        if alone:
             if container.process.stop_requested:
                 return self._leaving()
-            if self._restarted_alone(code, reason, failure):
+            step = container.attempts.training_step()
+            if self._restarted_alone(code, reason, step, failure):
                 return self._end
-        end = end or self._decide(code, reason, step)
+        end = end or self._decide(code, reason, step, alone=alone)
         self._end = end
         self._ended.set()
         own = end.nonce == container.attempts.nonce and not stopped
@@ -270,13 +272,13 @@ class ContainerAttempt:
         why = f"The others go on without {task}, until a new container of it joins them."
         return AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED, task=task, nonce="", restart=True, why=why)
 
-    def _restarted_alone(self, code: int, reason: Reason, failure: Event | None) -> bool:
+    def _restarted_alone(self, code: int, reason: Reason, step: int | None, failure: Event | None) -> bool:
         """Return whether the task is restarted alone; once it may start, or the attempt has ended."""
         container, task = self._container, self._container.task
-        decision = container.attempts.restart_alone(self._attempt, reason)
+        decision = container.attempts.restart_alone(self._attempt, reason, step)
         if not decision.restart:
             return False
-        found = {"code": code, "reason": reason.value, "step": None, "failure": self._own_failure(task, failure, code)}
+        found = {"code": code, "reason": reason.value, "step": step, "failure": self._own_failure(task, failure, code)}
         self.recorder.record(TASK_RESTARTING, task=task, why=decision.why, delay_s=decision.delay_s, **found)
         _log.info(f"{task} has ended ({reason.value}). {decision.why}")
         self._restarts += 1
@@ -296,7 +298,8 @@ class ContainerAttempt:
             data = {"reason": end.reason.value, "failure": details, "why": end.why, "delay_s": end.delay_s}
             self.recorder.record("restarting", **data)
         elif end.state is not State.SUCCEEDED:
-            self.recorder.record("attempt_ended", reason=end.reason.value, failure=end.failure and details, why=end.why)
+            data = {"reason": end.reason.value, "failure": end.failure and details, "why": end.why}
+            self.recorder.record("attempt_ended", **data, alone=end.alone, step=end.step)
 
     def _details(self, end: AttemptEnd, failure: Event | None, code: int) -> dict[str, str] | None:
         if end.failure is not None:
@@ -334,11 +337,13 @@ class ContainerAttempt:
         done = any(event.source == first for event in records.read(self._container.store, ("done",), [self._attempt]))
         return max(_ECHO_S, self._payload.limits.exit_wait_s) if done else _ECHO_S
 
-    def _decide(self, code: int, reason: Reason, step: int | None) -> AttemptEnd:
+    def _decide(self, code: int, reason: Reason, step: int | None, *, alone: bool = False) -> AttemptEnd:
         container = self._container
         if code == 0 and not self._is_first:
             # This container is stopped, and its task is done: whether the run has succeeded is not known here.
             return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE, task=container.task, nonce="")
         cancelled = code != 0 and container.attempts.is_cancelled()
         own = exit_codes.code_of(code, container.terms, restart=False)
-        return container.attempts.conclude(self._attempt, reason, exit_code=own, step=step, cancelled=cancelled)
+        return container.attempts.conclude(
+            self._attempt, reason, exit_code=own, step=step, cancelled=cancelled, alone=alone
+        )

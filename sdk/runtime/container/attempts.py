@@ -81,11 +81,12 @@ class AttemptEnd:
     step: int | None = None  # the last training step
     exit_code: int = 0  # of the containers, if no attempt follows
     failure: Mapping[str, str] | None = None  # what a user reads, if no task has recorded it
+    alone: str = ""  # the task whose restart the budgets do not allow, although the others could go on
 
     @property
     def ended(self) -> EndedAttempt:
-        succeeded = self.state is State.SUCCEEDED
-        return EndedAttempt(state=self.state if succeeded else State.FAILED, reason=self.reason, step=self.step)
+        state = self.state if self.state is State.SUCCEEDED else State.FAILED
+        return EndedAttempt(state=state, reason=self.reason, step=self.step, task=self.alone)
 
 
 def newest(ready: Iterable[ReadyContainer], tasks: Sequence[str]) -> dict[str, ReadyContainer]:
@@ -283,13 +284,17 @@ class Attempts:
         step: int | None = None,
         cancelled: bool = False,
         failure: Mapping[str, str] | None = None,
+        alone: bool = False,
     ) -> AttemptEnd:
-        """Decide what follows an attempt, and return the decision that holds: this one, or another container's."""
-        state = State.SUCCEEDED if reason is Reason.DONE else State.FAILED
+        """Decide what follows an attempt, and return the decision that holds: this one, or another container's.
+
+        `alone`: this container's task has ended, and could not be restarted alone.
+        """
+        state, task = State.SUCCEEDED if reason is Reason.DONE else State.FAILED, self._task if alone else ""
         decision = Decision(restart=False)
         if state is State.FAILED and not cancelled:
             earlier = [*self._history(attempt), *self._ends_of_tasks(attempt)]
-            ended = EndedAttempt(state=state, reason=reason, step=step)
+            ended = EndedAttempt(state=state, reason=reason, step=step, task=task)
             decision = decide([*earlier, ended], self._retry, drill=self._drill)
         end = AttemptEnd(
             state=state,
@@ -302,6 +307,7 @@ class Attempts:
             step=step,
             exit_code=exit_code,
             failure=failure,
+            alone=task,
         )
         try:
             self._store.put_new(_KEYS.end(attempt), [json.dumps(asdict(end)).encode()])
@@ -327,16 +333,30 @@ class Attempts:
 
     # --- Tasks that are restarted alone
 
-    def restart_alone(self, attempt: int, reason: Reason) -> Decision:
-        """Decide whether this container's task is restarted alone; LeaveError if a newer container runs it."""
+    def restart_alone(self, attempt: int, reason: Reason, step: int | None = None) -> Decision:
+        """Decide whether this container's task is restarted alone; LeaveError if a newer container runs it.
+
+        `step` is that of the training, None if it says nothing about why the task has ended.
+        """
         if any(each.time > self._started for each in self.restarts_of_task(attempt)):
             raise LeaveError("this container was replaced by a newer one")
-        earlier, ended = self._history(attempt), EndedAttempt(state=State.FAILED, reason=reason, task=self._task)
+        if self.end_of(attempt) is not None:
+            # A moment ago: a restart would be spent for nothing.
+            return Decision(restart=False)
+        earlier = self._history(attempt)
+        ended = EndedAttempt(state=State.FAILED, reason=reason, step=step, task=self._task)
 
         def by(history: list[EndedAttempt]) -> Decision:
             return decide([*earlier, *history], self._retry, drill=self._drill)
 
         return self._restarts.decide(attempt, ended, by, nonce=self.nonce, time=self._started)
+
+    def training_step(self) -> int | None:
+        """Return the training step in the last heartbeat of the first task's container, or None."""
+        try:
+            return json.loads(bytes(self._store.get(_KEYS.heartbeat)))["progress"]["step"] or None
+        except (MissingError, ValueError, LookupError, TypeError):
+            return None
 
     def restarts_of_task(self, attempt: int) -> list[TaskRestart]:
         """Return the restarts of this container's task alone in an attempt, in their order."""

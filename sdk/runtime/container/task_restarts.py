@@ -22,12 +22,13 @@ class TaskRestart:
     nonce: str  # of the container that runs it from then on
     time: float  # unix time of its start
     reason: Reason
+    step: int | None = None  # of the training
     why: str = ""  # one sentence about the decision
     id: str = field(default_factory=lambda: secrets.token_hex(8))  # tells a repeated request from another container's
 
     @property
     def ended(self) -> EndedAttempt:
-        return EndedAttempt(state=State.FAILED, reason=self.reason, task=self.task)
+        return EndedAttempt(state=State.FAILED, reason=self.reason, step=self.step, task=self.task)
 
 
 class TaskRestarts:
@@ -60,7 +61,9 @@ class TaskRestarts:
             decision = by([*(each.ended for each in before), ended])
             if not decision.restart:
                 return decision
-            own = TaskRestart(task=ended.task, nonce=nonce, time=time, reason=ended.reason, why=decision.why)
+            own = TaskRestart(
+                task=ended.task, nonce=nonce, time=time, reason=ended.reason, step=ended.step, why=decision.why
+            )
             # Another container may be faster. Then this one decides again, and no budget is spent twice.
             create(self._store, _KEYS.restart(attempt, len(before) + 1), json.dumps(asdict(own)).encode())
             if self.of(attempt)[len(before)] == own:

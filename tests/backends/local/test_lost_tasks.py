@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from support import LIMIT_S, until
 
@@ -160,3 +161,44 @@ def test_a_worker_without_parameter_servers_restarts_all_and_its_evaluator_alone
     assert own == [(1, "entry"), (2, "failed"), (3, "entry")]
     [ended] = [event for event in events if event.kind == "restarting"]
     assert ended.data["failure"]["task"] == "worker-0", "the evaluator's first error was settled"
+
+
+HELPERS = """
+import json, os, pathlib, subprocess, time
+import sdk
+
+ctx = sdk.context()
+shared, lives = pathlib.Path(os.environ["SHARED"]), os.environ.get("PODLIFT_TASK_RESTARTS", "0")
+if lives == "0":
+    # In sessions of their own: one without the task's output, one without its environment.
+    quiet = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True, stdout=-3, stderr=-3)
+    strange = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True, env={})
+    pids = {"task": os.getpid(), "quiet": quiet.pid, "strange": strange.pid}
+    (shared / ctx.task).write_text(json.dumps(pids))
+(shared / f"{ctx.task}.{lives}").write_text("")
+while not (shared / "enough").exists():
+    time.sleep(0.02)
+"""
+
+
+def test_what_a_killed_task_has_started_ends_before_it_starts_again_and_what_others_have_started_stays(
+    write: Any, tmp_path: Path
+) -> None:
+    write("train.py", HELPERS)
+    job = sdk.Job(
+        "train.py",
+        resources=sdk.Resources(workers=2, ps=1),
+        retry=sdk.Retry(infrastructure=1),
+        env={"SHARED": str(tmp_path)},
+        limits=sdk.Limits(timeout_s=LIMIT_S),
+    )
+    run = sdk.submit(job)
+    until(lambda: all((tmp_path / f"{task}.0").exists() for task in run.plan.tasks), run.why)
+    pids = {task: json.loads((tmp_path / task).read_text()) for task in run.plan.tasks}
+    os.kill(pids["worker-0"]["task"], signal.SIGKILL)
+    until(lambda: (tmp_path / "worker-0.1").exists(), run.why)
+    alive = {task: [name for name, pid in found.items() if psutil.pid_exists(pid)] for task, found in pids.items()}
+    assert alive == {"chief-0": list(pids["chief-0"]), "worker-0": [], "ps-0": list(pids["ps-0"])}
+    (tmp_path / "enough").write_text("")
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+    assert not any(psutil.pid_exists(pid) for found in pids.values() for pid in found.values())

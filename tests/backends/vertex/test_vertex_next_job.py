@@ -104,6 +104,19 @@ def test_the_budgets_hold_for_attempts_and_jobs_together(planned: Callable[..., 
     assert "continues" in after(plan, ended("internal"), later, number=2, first=2)
 
 
+def test_no_job_follows_one_whose_containers_have_found_a_crash_loop_of_one_task(planned: Callable[..., Plan]) -> None:
+    loop = [event("task_restarting", time=at, attempt=1, task="worker-0", reason="killed", step=5) for at in (2.0, 3.0)]
+    ends = [
+        event("attempt_started", attempt=1, job=1),
+        *loop,
+        event("exited", attempt=1, time=4.0, code=0, reason="done", step=7),
+        event("attempt_ended", "agent-1", attempt=1, time=4.0, reason="killed", alone="worker-0", step=5),
+    ]
+    found = after(planned(sdk.Retry(infrastructure=9)), ended("killed"), ends)
+    assert "continues" not in found
+    assert "worker-0 ended 3 times at step 5" in found["why"]
+
+
 def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Callable[..., Plan]) -> None:
     several = sdk.Retry(infrastructure=9)
     without = [continued(number, "stockout", place=2) for number in (1, 2, 3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,14 +40,14 @@ class Job:
         [attempt] = {self.containers[task].join(wait_s=0).attempt for task in TASKS}
         return attempt
 
-    def beat(self) -> None:
+    def beat(self, **more: object) -> None:
         """Let the first task's container send a heartbeat."""
         try:
             known = self.store.stat(KEYS.heartbeat).generation
         except MissingError:
             known = None
         self.clock.time += 10
-        self.store.swap(KEYS.heartbeat, [f"{self.clock.time}".encode()], expected=known)
+        self.store.swap(KEYS.heartbeat, [json.dumps({"now": self.clock.time, **more}).encode()], expected=known)
 
 
 @pytest.fixture
@@ -64,6 +65,9 @@ def test_tasks_that_are_restarted_alone_and_attempts_share_the_budgets(job: Job)
     assert job.containers["worker-1"].restart_alone(1, Reason.PREEMPTED).restart
     end = job.containers["ps-0"].conclude(1, Reason.PREEMPTED, exit_code=134)
     assert end.restart
+    # Too late to restart in an attempt that has ended.
+    assert not job.containers["evaluator-0"].restart_alone(1, Reason.PREEMPTED).restart
+    assert len(list(job.store.list(f"{KEYS.restarts(1)}/"))) == 3
     assert job.form() == 2
     assert not job.containers["worker-0"].restart_alone(2, Reason.KILLED).restart
     end = job.containers["worker-0"].conclude(2, Reason.KILLED, exit_code=137)
@@ -71,6 +75,19 @@ def test_tasks_that_are_restarted_alone_and_attempts_share_the_budgets(job: Job)
         False,
         "Not restarted: 2 of 2 restarts after an infrastructure failure are used up (retry_infrastructure).",
     )
+
+
+def test_a_task_that_always_ends_at_the_same_step_of_the_training_ends_the_run(tmp_path: Path) -> None:
+    job = Job(PosixStore(str(tmp_path / "run")), infrastructure=9)
+    worker = job.containers["worker-0"]
+    assert worker.training_step() is None
+    for seen in ({"progress": None}, {"progress": {"step": 7, "epoch": None}}):
+        job.beat(**seen)
+    assert worker.training_step() == 7
+    decisions = [worker.restart_alone(1, Reason.KILLED, step=7) for _ in range(3)]
+    assert [(each.restart, each.delay_s) for each in decisions] == [(True, 0), (True, 1), (False, 0)]
+    end = worker.conclude(1, Reason.KILLED, exit_code=137, step=7, alone=True)
+    assert not end.restart and end.why.startswith("Not restarted: worker-0 ended 3 times at step 7")
 
 
 def test_two_that_decide_at_the_same_time_do_not_both_take_the_last_restart(job: Job, monkeypatch) -> None:
