@@ -298,8 +298,8 @@ class ContainerAttempt:
             data = {"reason": end.reason.value, "failure": details, "why": end.why, "delay_s": end.delay_s}
             self.recorder.record("restarting", **data)
         elif end.state is not State.SUCCEEDED:
-            data = {"reason": end.reason.value, "failure": end.failure and details, "why": end.why}
-            self.recorder.record("attempt_ended", **data, alone=end.alone, step=end.step)
+            about = {"why": end.why, "alone": end.alone, "step": end.step}
+            self.recorder.record("attempt_ended", reason=end.reason.value, failure=end.failure and details, **about)
 
     def _details(self, end: AttemptEnd, failure: Event | None, code: int) -> dict[str, str] | None:
         if end.failure is not None:
