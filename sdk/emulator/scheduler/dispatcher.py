@@ -145,7 +145,7 @@ class Dispatcher:
         """Move the clock ahead, with a stop at each attempt that is due on the way until it has ended.
 
         Returns the attempts, or None if the clock cannot go there. All attempts that were outstanding have ended, too.
-        VertexApiError if there are so many that the clock stopped on the way.
+        VertexApiError if the clock stopped on the way, after too many attempts.
         """
         with self._advancing, self.lock:
             if not self._clock.reaches(seconds):
