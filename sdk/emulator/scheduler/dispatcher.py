@@ -71,6 +71,7 @@ class Dispatcher:
         # Where `advance` moves the clock, and whether the jobs of Vertex AI grow older by that.
         self._goal: float | None = None
         self._goal_jobs = False
+        self._failure: Exception | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -145,19 +146,21 @@ class Dispatcher:
         """Move the clock ahead, with a stop at each attempt that is due on the way until it has ended.
 
         Returns the attempts, or None if the clock cannot go there. All attempts that were outstanding have ended, too.
-        VertexApiError if the clock stopped on the way, after too many attempts.
+        VertexApiError if the clock stopped on the way, after too many attempts; what else stopped it is raised, too.
         """
         with self._advancing, self.lock:
             if not self._clock.reaches(seconds):
                 return None
             made = self._made
-            self._goal, self._goal_jobs = self._clock.now() + seconds, jobs
+            self._goal, self._goal_jobs, self._failure = self._clock.now() + seconds, jobs, None
             self._changed.notify_all()
             while self._goal is not None and not self._closed:
                 if self._made - made >= _RECENT:
                     self._goal = None
                     raise invalid([("advance_s", _TOO_MANY.format(_RECENT, format_time(self._clock.now())))])
                 self._changed.wait(_SLEEP_S)
+            if self._failure is not None:
+                raise self._failure
             return [each.to_json() for each in self._attempts if each.number > made]
 
     def _run(self) -> None:
@@ -165,10 +168,11 @@ class Dispatcher:
             while not self._closed:
                 try:
                     sleep_s = self._step()
-                except Exception:
-                    # A defect of the emulator with one job; the others continue.
+                except Exception as error:
+                    # A defect of the emulator, or a full disk: the clock stays where it is.
                     traceback.print_exc()
-                    sleep_s = _SLEEP_S
+                    sleep_s, self._goal, self._failure = _SLEEP_S, None, error
+                    self._changed.notify_all()
                 if sleep_s > 0:
                     self._changed.wait(sleep_s)
 

@@ -13,6 +13,7 @@ import pytest
 from google.cloud.aiplatform_v1.types import JobState
 from google.cloud.scheduler_v1.types import Job
 from served import WAIT_S, body
+from served import full as full_disk
 from support import until
 from timetable import ACCOUNT, DAY_S, WEEK_S, Timetable, full
 
@@ -314,6 +315,19 @@ def test_jobs_and_the_clock_survive_the_server_and_a_reset_removes_both(serve) -
     assert timetable.advance(DAY_S) == [] and timetable.custom_jobs() == []
     timetable.ask("POST", "/_reset")
     assert timetable.now() < now
+
+
+def test_a_clock_that_a_full_disk_stops_says_so_and_goes_on_later(serve, capfd) -> None:
+    timetable = serve(frozen=True)
+    made = timetable.add(schedule="0 3 * * *")
+    timetable.write("scheduler/jobs", full_disk("INSERT ON jobs"))
+    stopped = timetable.ask("POST", "/_clock", {"advance_s": DAY_S})
+    assert stopped.status_code == 500 and "disk is full" in stopped.json()["error"]["message"]
+    assert timetable.now() == made.schedule_time
+    assert "disk is full" in capfd.readouterr().err
+    timetable.write("scheduler/jobs", "DROP TRIGGER disk")
+    (attempt,) = timetable.advance(DAY_S / 2)
+    assert attempt["code"] == 0 and timetable.look().status.code == 0
 
 
 def test_a_slot_that_passed_while_the_server_was_down_is_delivered_late(serve) -> None:
