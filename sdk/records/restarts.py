@@ -17,6 +17,8 @@ from .events import TASK_RESTARTING, Event
 
 # This many consecutive attempts ending at the same step count as a crash loop.
 LOOP = 3
+# Tasks that are lost within this time of each other, and are each restarted alone, are one failure.
+TOGETHER_S = 10.0
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 60.0
 # No task has run, so that the same step again says nothing about the program.
 _NO_MACHINE = (Reason.STOCKOUT, Reason.QUOTA)
@@ -55,6 +57,7 @@ class EndedAttempt:
     reason: Reason
     step: int | None = None  # the last training step that was reported
     task: str = ""  # the task that can be restarted alone, "" for all tasks
+    time: float | None = None  # unix time of the end of that task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ def decide(history: Sequence[EndedAttempt], policy: Retry, *, drill: bool = Fals
     budget = BUDGETS.get(last.reason)
     if last.state is State.SUCCEEDED or budget is None:
         return Decision(restart=False)
-    used = sum(BUDGETS.get(ended.reason) == budget for ended in history) - 1
+    used = _failures(history, budget) - 1
     allowed: int | None = getattr(policy, budget)
     if allowed is not None and used >= allowed:
         spent = f"{used} of {allowed} restarts after {_CAUSES[budget]} are used up (retry_{budget})."
@@ -102,7 +105,11 @@ def of_tasks(events: Sequence[Event], attempt: int) -> list[EndedAttempt]:
     found = sorted((e for e in events if e.kind == TASK_RESTARTING and e.attempt == attempt), key=lambda e: e.time)
     return [
         EndedAttempt(
-            state=State.FAILED, reason=Reason(e.data["reason"]), step=e.data.get("step"), task=str(e.data["task"])
+            state=State.FAILED,
+            reason=Reason(e.data["reason"]),
+            step=e.data.get("step"),
+            task=str(e.data["task"]),
+            time=e.time,
         )
         for e in found
     ]
@@ -113,6 +120,20 @@ _CAUSES: dict[Budget, str] = {
     "infrastructure": "an infrastructure failure",
     "preemptions": "a preemption",
 }
+
+
+def _failures(history: Sequence[EndedAttempt], budget: Budget) -> int:
+    """Return how many failures are charged to a budget: tasks that were lost together count once."""
+    count, together, last = 0, set[str](), None
+    for ended in history:
+        if BUDGETS.get(ended.reason) != budget:
+            continue
+        near = last is not None and ended.time is not None and abs(ended.time - last) <= TOGETHER_S
+        if not near or ended.task in together:
+            count, together = count + 1, set()
+        together.add(ended.task)
+        last = ended.time
+    return count
 
 
 def _stuck(history: Sequence[EndedAttempt]) -> int:

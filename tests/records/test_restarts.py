@@ -101,6 +101,23 @@ def test_in_a_drill_the_same_step_again_means_nothing() -> None:
     assert not decide(history, replace(DEFAULT, infrastructure=9)).restart
 
 
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        # A machine that ran out of memory, or a network that was down: all workers at once.
+        ([("worker-0", 0), ("worker-1", 0.1), ("worker-2", 4), ("worker-3", 12)], "after this one: 1."),
+        ([("worker-0", 0), ("worker-1", 30)], "after this one: 0."),
+        ([("worker-0", 0), ("worker-0", 1)], "after this one: 0."),
+        ([("worker-0", 0), ("worker-1", 1), ("worker-0", 2), ("worker-1", 3)], "after this one: 0."),
+        ([("worker-0", 0), ("worker-1", 1), ("worker-0", 2), ("worker-1", 3), ("worker-2", 30)], "2 of 2 restarts"),
+        ([("worker-0", 0), ("", None), ("worker-1", 1)], "2 of 2 restarts"),
+    ],
+)
+def test_tasks_that_are_lost_together_are_one_failure(ends: list[tuple[str, float | None]], said: str) -> None:
+    history = [replace(alone(Reason.KILLED, task=task), time=time) for task, time in ends]
+    assert said in decide(history, replace(DEFAULT, infrastructure=2)).why
+
+
 def test_every_reason_for_which_an_attempt_can_end_has_a_budget_or_none() -> None:
     going_on = {Reason.SUBMITTED, Reason.PREPARING, Reason.TRAINING, Reason.RESTARTING, Reason.STOPPING}
     going_on |= {Reason.QUEUED, Reason.PROVISIONING}

@@ -288,7 +288,9 @@ class LocalGang:
         if not task or self._stop_agreed() or self._conditions.stop_requested() is not None:
             return verdict
         step = last_step(self._plan.paths, self._attempt, self._plan.tasks[0])
-        decision = self._alone(EndedAttempt(state=State.FAILED, reason=verdict.reason, step=step, task=task))
+        now = self._clock.now()
+        ended = EndedAttempt(state=State.FAILED, reason=verdict.reason, step=step, task=task, time=now)
+        decision = self._alone(ended)
         if not decision.restart:
             return replace(verdict, alone=task)
         code = self._forget(task)

@@ -344,7 +344,7 @@ class Attempts:
             # A moment ago: a restart would be spent for nothing.
             return Decision(restart=False)
         earlier = self._history(attempt)
-        ended = EndedAttempt(state=State.FAILED, reason=reason, step=step, task=self._task)
+        ended = EndedAttempt(state=State.FAILED, reason=reason, step=step, task=self._task, time=self._clock.now())
 
         def by(history: list[EndedAttempt]) -> Decision:
             return decide([*earlier, *history], self._retry, drill=self._drill)

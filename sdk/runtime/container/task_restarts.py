@@ -23,12 +23,13 @@ class TaskRestart:
     time: float  # unix time of its start
     reason: Reason
     step: int | None = None  # of the training
+    ended_at: float | None = None  # unix time of the end of the task before
     why: str = ""  # one sentence about the decision
     id: str = field(default_factory=lambda: secrets.token_hex(8))  # tells a repeated request from another container's
 
     @property
     def ended(self) -> EndedAttempt:
-        return EndedAttempt(state=State.FAILED, reason=self.reason, step=self.step, task=self.task)
+        return EndedAttempt(state=State.FAILED, reason=self.reason, step=self.step, task=self.task, time=self.ended_at)
 
 
 class TaskRestarts:
@@ -62,7 +63,13 @@ class TaskRestarts:
             if not decision.restart:
                 return decision
             own = TaskRestart(
-                task=ended.task, nonce=nonce, time=time, reason=ended.reason, step=ended.step, why=decision.why
+                task=ended.task,
+                nonce=nonce,
+                time=time,
+                reason=ended.reason,
+                step=ended.step,
+                ended_at=ended.time,
+                why=decision.why,
             )
             # Another container may be faster. Then this one decides again, and no budget is spent twice.
             create(self._store, _KEYS.restart(attempt, len(before) + 1), json.dumps(asdict(own)).encode())

@@ -129,6 +129,19 @@ def test_a_worker_that_is_killed_more_often_than_the_budget_allows_ends_the_run_
     )
 
 
+def test_all_workers_that_are_killed_at_once_are_one_failure(training: Any) -> None:
+    found = training(workers=4, ps=1, retry={"infrastructure": 1})
+    workers = ["worker-0", "worker-1", "worker-2"]
+    pids = [found.pid(task) for task in workers]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    for task in workers:
+        found.pid(task, restarts=1)
+    status = found.end()
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 1), found.run.why()
+    assert status.restarted_alone == dict.fromkeys(workers, 1)
+
+
 def test_a_killed_parameter_server_restarts_all_tasks(training: Any) -> None:
     found = training(workers=2, ps=1)
     for task in found.run.plan.tasks:
@@ -148,8 +161,6 @@ def test_a_worker_without_parameter_servers_restarts_all_and_its_evaluator_alone
         found.pid(task)
     found.pid("evaluator-0", restarts=1)
     found.kill("worker-0")
-    for task in ("chief-0", "worker-0"):
-        found.pid(task, attempt=2)
     # Its error of the second attempt is one more than the budget allows.
     status = found.run.wait(LIMIT_S)
     assert (status.state, status.reason, status.attempts) == (sdk.State.FAILED, sdk.Reason.USER_ERROR, 2), (

@@ -67,7 +67,7 @@ def trains(run: sdk.Run, attempt: int) -> None:
 def counters(cloud: Cloud) -> dict[str, Any]:
     """Return the emulator's own record of the latest job."""
     # A reset of the emulator begins another one.
-    newest = max(cloud.folder.rglob("jobs.sqlite"), key=lambda path: path.stat().st_mtime)
+    newest = max(cloud.folder.rglob("vertex/jobs.sqlite"), key=lambda path: path.stat().st_mtime)
     with closing(sqlite3.connect(newest)) as db:
         (status,) = db.execute("SELECT status FROM jobs ORDER BY rowid DESC LIMIT 1").fetchone()
     found: dict[str, Any] = json.loads(status)

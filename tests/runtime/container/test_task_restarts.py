@@ -59,7 +59,11 @@ def test_tasks_that_are_restarted_alone_and_attempts_share_the_budgets(job: Job)
     first = job.containers["worker-0"].restart_alone(1, Reason.KILLED)
     assert first.restart
     assert first.why.startswith("Restarting worker-0 alone after an infrastructure failure (killed).")
+    # One failure, and another one later.
+    assert "Restarts left after this one: 1." in job.containers["worker-1"].restart_alone(1, Reason.KILLED).why
+    job.clock.time += 60
     assert "Restarts left after this one: 0." in job.containers["evaluator-0"].restart_alone(1, Reason.KILLED).why
+    job.clock.time += 60
     assert not job.containers["worker-1"].restart_alone(1, Reason.KILLED).restart
     # Preemptions have a budget of their own, and a parameter server ends the attempt as always.
     assert job.containers["worker-1"].restart_alone(1, Reason.PREEMPTED).restart
@@ -67,7 +71,7 @@ def test_tasks_that_are_restarted_alone_and_attempts_share_the_budgets(job: Job)
     assert end.restart
     # Too late to restart in an attempt that has ended.
     assert not job.containers["evaluator-0"].restart_alone(1, Reason.PREEMPTED).restart
-    assert len(list(job.store.list(f"{KEYS.restarts(1)}/"))) == 3
+    assert len(list(job.store.list(f"{KEYS.restarts(1)}/"))) == 4
     assert job.form() == 2
     assert not job.containers["worker-0"].restart_alone(2, Reason.KILLED).restart
     end = job.containers["worker-0"].conclude(2, Reason.KILLED, exit_code=137)
@@ -93,9 +97,11 @@ def test_a_task_that_always_ends_at_the_same_step_of_the_training_ends_the_run(t
 def test_two_that_decide_at_the_same_time_do_not_both_take_the_last_restart(job: Job, monkeypatch) -> None:
     faster, slower, put_new = job.containers["worker-1"], job.containers["worker-0"], job.store.put_new
     job.containers["evaluator-0"].restart_alone(1, Reason.KILLED)
+    job.clock.time += 60
 
     def interrupted(key: str, data: list[bytes]):
         monkeypatch.undo()
+        job.clock.time += 60
         assert faster.restart_alone(1, Reason.KILLED).restart
         return put_new(key, data)
 
