@@ -429,13 +429,6 @@ MUTATIONS = (
         (FAULTS, PARSING, OTHERS),
     ),
     Mutation(
-        "a file that was overwritten is restored",
-        "sdk/checkpoint/restore.py",
-        "        if (stat.size, stat.crc32c, stat.generation) != (file.size, file.crc32c, file.generation):\n",
-        "        if stat.size != file.size:\n",
-        (FAULTS, GCS_FAULTS),
-    ),
-    Mutation(
         "the oldest checkpoint is restored",
         "sdk/checkpoint/restore.py",
         "        for commit in reversed(commits):\n",
@@ -701,8 +694,8 @@ MUTATIONS = (
     Mutation(
         "a timeout of an emulated job begins anew with each start",
         "sdk/emulator/vertex/lifecycle.py",
-        "            started = self.now if self.status.started is None else self.status.started\n",
-        "            started = self.now\n",
+        "            if self.status.started is None:\n                self._set(started=self.now, moved=0.0)\n",
+        "            self._set(started=self.now, moved=0.0)\n",
         (LIFECYCLE,),
     ),
     Mutation(

@@ -170,6 +170,14 @@ def test_a_lost_reply_is_settled_by_what_is_there(store: PosixStore, fault: Stor
     assert len(files(store, "commits/")) == 1
 
 
+def test_08_a_commit_whose_reply_and_every_other_look_at_it_are_lost_is_acknowledged(store: PosixStore) -> None:
+    looks = [StoreFault("stat", "commits/", nth=nth) for nth in (1, 3, 5)]
+    attempt = Attempt(FaultyStore(store, StoreFault("put_new", "commits/", do="lose"), *looks))
+    attempt.save(1)
+    assert looks[0].happened
+    assert restored(store) == 1
+
+
 def test_08_a_commit_whose_fate_is_unknown_is_not_acknowledged_and_its_data_stays(store: PosixStore) -> None:
     lost = StoreFault("put_new", "commits/", do="lose")
     attempt = Attempt(FaultyStore(store, lost, StoreFault("stat", "commits/", times=9)))

@@ -180,7 +180,7 @@ def test_what_a_store_has_acknowledged_is_there_and_every_object_is_whole(tmp_pa
         store.put_new("pins/good", [b"3"])
 
 
-@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("tasks", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_an_acknowledged_checkpoint_is_restored_whenever_the_power_goes(
     tmp_path: Path, watch: Watch, tasks: int
 ) -> None:

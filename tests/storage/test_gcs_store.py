@@ -107,6 +107,22 @@ def test_without_credentials_it_is_said_how_to_get_them_and_nobody_is_asked(tmp_
     assert "Next: gcloud auth application-default login." in done.stdout
 
 
+def test_a_removal_whose_reply_is_lost_is_a_removal(gcs: GcsServer, store: GcsStore) -> None:
+    made = store.put_new("x0", [b"0"]), store.put_new("x1", [b"1"])
+    for stat, generation in zip(made, (None, made[1].generation), strict=True):
+        gcs.faults({"kind": "drop_after", "operation": "objects.delete", "nth": 1})
+        store.delete(stat.key, generation=generation)
+    assert list(store.list("")) == []
+    with pytest.raises(MissingError):
+        store.delete("x0")
+
+
+def test_other_bytes_than_those_given_are_not_taken_for_stored(gcs: GcsServer, store: GcsStore) -> None:
+    gcs.faults({"kind": "corrupt", "operation": "objects.insert", "at": "stored", "at_byte": 2})
+    with pytest.raises(CorruptObjectError, match="stored different bytes of 'x' than it was given: 5 bytes, not 5, or"):
+        store.put_new("x", [b"12345"])
+
+
 def test_a_bucket_that_is_not_there_is_no_empty_store(gcs: GcsServer) -> None:
     absent = GcsStore("absent/run")
     for call in (lambda: list(absent.list("")), lambda: absent.get("x"), lambda: absent.put_new("x", [b""])):

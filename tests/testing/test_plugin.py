@@ -30,7 +30,9 @@ def command(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> list[
     monkeypatch.setenv("PYTHONPATH", REPO, prepend=os.pathsep)
     installed = {point.name for point in importlib.metadata.entry_points(group="pytest11")}
     plugin = [] if "podlift" in installed else ["-p", "sdk.testing.plugin"]
-    return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugin]
+    # Other plugins that are installed here take a part of each start.
+    others = [word for name in ("cacheprovider", "anyio", "xdist", "hypothesispytest") for word in ("-p", f"no:{name}")]
+    return [sys.executable, "-m", "pytest", *others, *plugin]
 
 
 @pytest.fixture

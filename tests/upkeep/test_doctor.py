@@ -11,7 +11,8 @@ import sys
 import sysconfig
 import time
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,21 +62,28 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
+@contextmanager
+def extended(site: Path, **modules: str | None) -> Iterator[None]:
+    """Add modules to a Python for a while; None is a folder without anything in it."""
+    for name, text in modules.items():
+        (site / name).mkdir()
+        if text is not None:
+            (site / name / "__init__.py").write_text(text)
+    try:
+        yield
+    finally:
+        for name in modules:
+            shutil.rmtree(site / name)
+
+
 @pytest.fixture
 def with_modules(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Check]]:
     """Check the frameworks of that Python with these modules: `with_modules(tensorflow="__version__ = '2.9'")`."""
 
     def run(**modules: str | None) -> list[Check]:
         monkeypatch.setattr(sys, "executable", str(bare.parents[2] / "bin" / "python"))
-        for name, text in modules.items():
-            (bare / name).mkdir()
-            if text is not None:
-                (bare / name / "__init__.py").write_text(text)
-        try:
+        with extended(bare, **modules):
             return interpreter.frameworks({"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
-        finally:
-            for name in modules:
-                shutil.rmtree(bare / name)
 
     return run
 
@@ -96,19 +104,23 @@ def test_a_machine_on_which_podlift_works_has_nothing_that_fails_and_nothing_is_
     assert list(tmp_path.iterdir()) == [], "neither a root nor a configuration of Keras"
 
 
-def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one_fix(tmp_path: Path) -> None:
+def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one_fix(
+    bare: Path, tmp_path: Path
+) -> None:
     (tmp_path / "root").write_text("a file")
     (tmp_path / ".keras").mkdir()
     (tmp_path / ".keras" / "keras.json").write_text('{"backend": "torch"}')
-    shown = doctor(
-        HOME=str(tmp_path),
-        KERAS_BACKEND="jax",
-        PODLIFT_WROKERS="2",
-        PODLIFT_WORKERS="many",
-        PODLIFT_LIMIT_GRACE="-1",
-        PODLIFT_VERTEX_REGIONS=",",
-        http_proxy="http://me:hunter2@proxy:3128",
-    )
+    with extended(bare, numpy=NUMPY, tensorflow=TENSORFLOW, keras=KERAS.replace("'tensorflow'", "'jax'")):
+        shown = doctor(
+            python=bare.parents[2] / "bin" / "python",
+            HOME=str(tmp_path),
+            KERAS_BACKEND="jax",
+            PODLIFT_WROKERS="2",
+            PODLIFT_WORKERS="many",
+            PODLIFT_LIMIT_GRACE="-1",
+            PODLIFT_VERTEX_REGIONS=",",
+            http_proxy="http://me:hunter2@proxy:3128",
+        )
     assert shown.code == 3
     bad = [line for line in shown.stdout.splitlines() if not line.startswith("ok ")]
     assert [line for line in bad if line.count("Next: ") != 1] == []

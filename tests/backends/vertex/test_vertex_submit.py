@@ -12,6 +12,7 @@ from support import FakeClock
 from sdk import Reason, logs
 from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
 from sdk.backends.vertex.create_job import (
+    SEARCH_DELAYS_S,
     CreatedJob,
     JobCreation,
     JobNotCreatedError,
@@ -349,6 +350,7 @@ def test_a_run_that_is_cancelled_while_its_lost_job_is_searched_gets_no_further_
     with pytest.raises(JobNotCreatedError, match="cancelled before"):
         creation(store, service, clock).ensure()
     assert service.creates == ["us-central1"]
+    assert clock.now() == 1000.0 + sum(SEARCH_DELAYS_S), "only what it must cancel is searched to the end"
 
 
 @pytest.mark.parametrize("answer", ["made", "lost"])

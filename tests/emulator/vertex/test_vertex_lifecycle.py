@@ -283,9 +283,13 @@ def test_cancel_in_every_phase_ends_as_cancelled() -> None:
     job = Job().run()
     job.take(job.life.cancel)
     assert (job.state, job.status.started, job.status.outcome.message) == ("CANCELLED", job.now, "CANCELED")
-    before = job.status
-    job.take(job.life.cancel)
-    assert job.status == before
+    done = Job().run()
+    done.take(done.life.replicas_exited, {"workerpool0-0": 0})
+    assert (job.state, done.state) == ("CANCELLED", "SUCCEEDED")
+    for ended in (job, done):
+        before = (ended.status, [*ended.actions], [*ended.said])
+        ended.take(ended.life.cancel)
+        assert (ended.status, ended.actions, ended.said) == before
 
 
 def test_a_job_that_is_being_stopped_for_success_is_not_cancelled_any_more() -> None:
