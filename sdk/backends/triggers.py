@@ -35,6 +35,7 @@ class TriggerDraft:
         plan: the plan of its firings.
         schedule: its name.
         id: its id, which tells it from others of its name; "" before it is created.
+        name: full name of the trigger that it has; "" for none.
         cron: its cron expression.
         time_zone: the zone of that.
         period_s: the shortest time between two slots.
@@ -51,6 +52,7 @@ class TriggerDraft:
     plan: Plan
     schedule: str
     id: str = ""
+    name: str = ""
     cron: str
     time_zone: str
     period_s: float

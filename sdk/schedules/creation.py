@@ -210,7 +210,14 @@ class _Creation:
             return None
         now = datetime.fromtimestamp(self._now, timezone.utc)
         return self._service.render(
-            triggered.draft(self._spec, self._plan, now, schedule_id=self._id, plan_key=self._key)
+            triggered.draft(
+                self._spec,
+                self._plan,
+                now,
+                schedule_id=self._id,
+                plan_key=self._key,
+                name=self._before.trigger if self._before else "",
+            )
         )
 
     def _found(self) -> Trigger | None:

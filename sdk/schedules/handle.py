@@ -65,10 +65,10 @@ class Schedule:
         """Return what its service has, compared with the records; None if `podlift schedule serve` starts it."""
         asked, found = self._seen
         if self._clock.monotonic() - asked > _SEEN_S:
-            found = self.saw(triggered.seen(self.record, self._clock))
+            found = self._saw(triggered.seen(self.record, self._clock))
         return found
 
-    def saw(self, found: Seen | None) -> Seen | None:
+    def _saw(self, found: Seen | None) -> Seen | None:
         """Take this for what the service has, for some seconds."""
         self._seen = (self._clock.monotonic(), found)
         return found
@@ -79,7 +79,9 @@ class Schedule:
         service = triggered.service_of(record)
         if service is None:
             return []
-        return service.lines(triggered.draft(record.spec, self.plan, self._now(), schedule_id=record.id))
+        return service.lines(
+            triggered.draft(record.spec, self.plan, self._now(), schedule_id=record.id, name=record.trigger)
+        )
 
     def next(self, count: int = 5) -> list[datetime]:
         """Return the next slots; none while the schedule is paused, or has no trigger at its service."""
@@ -318,7 +320,7 @@ def listed(root: str | Path | None = None, clock: Clock | None = None) -> Listin
             problems.append(f"The schedules of {each} are not listed: {error}")
             continue
         for one in found:
-            one.saw(survey.seen.get(one.name))
+            one._saw(survey.seen.get(one.name))
         schedules += found
         orphans += survey.orphans
         problems += survey.problems

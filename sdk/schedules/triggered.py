@@ -66,14 +66,23 @@ def service_of(record: ScheduleRecord) -> TriggerService | None:
     return backends.trigger_service(record.backend) if record.trigger else None
 
 
-def draft(spec: ScheduleSpec, plan: Plan, now: datetime, *, schedule_id: str = "", plan_key: str = "") -> TriggerDraft:
-    """Return what a service is to be asked for."""
+def draft(
+    spec: ScheduleSpec,
+    plan: Plan,
+    now: datetime,
+    *,
+    schedule_id: str = "",
+    plan_key: str = "",
+    name: str = "",
+) -> TriggerDraft:
+    """Return what a service is to be asked for; `name` is the full name of the trigger that there is."""
     slots = spec.slots
     about = {**asdict(spec), "plan": plan_key}
     return TriggerDraft(
         plan=plan,
         schedule=spec.name,
         id=schedule_id,
+        name=name,
         cron=spec.cron,
         time_zone=spec.time_zone,
         period_s=_period_s(slots, now),

@@ -86,6 +86,9 @@ class CloudScheduler:
         return f"projects/{project}/locations/{_location(plan, location)}"
 
     def _name(self, draft: TriggerDraft) -> str:
+        if draft.name.rpartition("/jobs/")[0] == self.parent(draft.plan, draft.location):
+            # Another checkout of the project may be in a folder of another name.
+            return draft.name
         name = f"{_PREFIX}{scheduled_keeper.project_of(draft.plan)}-{draft.schedule}"
         return f"{self.parent(draft.plan, draft.location)}/jobs/{name}"
 
@@ -211,5 +214,5 @@ def _retry_config(period_s: float) -> Mapping[str, object]:
     count = _retries(period_s)
     if not count:
         return {"retryCount": 0}
-    longest_s = min(math.ceil(period_s / 2) - 1, _LONGEST_RETRIES_S)
+    longest_s = math.ceil(min(period_s / 2, _LONGEST_RETRIES_S + 1)) - 1
     return {"retryCount": count, "minBackoffDuration": f"{_FIRST_RETRY_S}s", "maxRetryDuration": f"{longest_s}s"}

@@ -72,7 +72,7 @@ def files(draft: TriggerDraft) -> KeeperFiles:
     return KeeperFiles(key=f"keepers/{draft.schedule}/{hashlib.sha256(spec).hexdigest()}.json", spec=spec)
 
 
-def body(draft: TriggerDraft, found: KeeperFiles, slot: str = BY_CRON) -> Mapping[str, object]:
+def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
     """Return the custom job: one CPU machine on demand in the region of the first place, with the image of the runs."""
     options, kept = Vertex.of(draft.plan.target), keeper(draft.plan, draft.overlap)
     root, entrypoint, rented = RootPaths(draft.plan.root), entrypoint_file().digest, kept.rental
@@ -96,12 +96,7 @@ def body(draft: TriggerDraft, found: KeeperFiles, slot: str = BY_CRON) -> Mappin
     }
     return {
         "displayName": f"{draft.schedule}-keeper"[:128],
-        "labels": {
-            **options.labels,
-            SCHEDULE: draft.schedule,
-            SLOT: slot,
-            "podlift-project": project_of(draft.plan),
-        },
+        "labels": {**options.labels, SCHEDULE: draft.schedule, SLOT: BY_CRON},
         "jobSpec": {
             "workerPoolSpecs": [pool],
             "scheduling": {"timeout": f"{min(kept.life_s + _MARGIN_S, LONGEST_S):.0f}s"},

@@ -354,3 +354,13 @@ def test_names_of_schedules_in_a_bucket_are_kept_for_completion(
     assert [path.name for path in folder.iterdir()] == ["weekly"]
     Schedule("weekly", root=made.plan.root).delete()
     assert list(folder.iterdir()) == []
+
+
+def test_another_checkout_of_the_project_finds_nothing_to_change(
+    podlift_vertex: Cloud, create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = create()
+    Path(tmp_path / "project").rename(tmp_path / "workspace")
+    monkeypatch.chdir(tmp_path / "workspace")
+    again = create()
+    assert (again.outcome, again.changes, again.record.trigger) == ("unchanged", (), first.record.trigger)

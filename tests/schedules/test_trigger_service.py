@@ -1,0 +1,153 @@
+"""A backend of one's own brings its own service for schedules: nothing but the registry knows which one it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import FakeClock, needs
+
+from sdk import InputError, backends
+from sdk.backends.triggers import Trigger, TriggerDraft, TriggerRequest
+from sdk.clock import Clock
+from sdk.planning.settings.merge import Destination
+from sdk.schedules import creation, handle
+from sdk.schedules.handle import Schedule
+from sdk.schedules.server import Server
+from sdk.spec.findings import Finding
+from sdk.spec.plan import Plan
+from sdk.testing.fake_backend import FakeBackend
+
+needs("cronsim")
+
+
+class Bells:
+    """A trigger service in memory."""
+
+    title, grace_s = "The bell tower", 60.0
+
+    def __init__(self) -> None:
+        self.kept_here: dict[str, Trigger] = {}
+        self.rung: list[str] = []
+        self.writes = 0
+
+    def adapted(self, plan: Plan) -> Plan:
+        return plan
+
+    def review(self, draft: TriggerDraft) -> list[Finding]:
+        return [Finding("error", "The tower is closed on Sundays.")] if draft.cron.endswith("0") else []
+
+    def lines(self, draft: TriggerDraft) -> list[tuple[str, str]]:
+        return [("bell", f"rings {draft.firings} times in 30 days")]
+
+    def parent(self, plan: Plan, location: str) -> str:
+        return location or "towers/one"
+
+    def render(self, draft: TriggerDraft) -> TriggerRequest:
+        name = f"{self.parent(draft.plan, draft.location)}/jobs/{draft.schedule}"
+        settings = {"cron": draft.cron, "zone": draft.time_zone, "owner": [draft.plan.root, draft.schedule, draft.id]}
+        return TriggerRequest(name=name, body=settings, settings=settings)
+
+    def upload(self, plan: Plan) -> None:
+        pass
+
+    def create(self, request: TriggerRequest, clock: Clock) -> Trigger:
+        return self._write(request, paused=False)
+
+    def get(self, name: str, clock: Clock) -> Trigger | None:
+        return self.kept_here.get(name)
+
+    def kept(self, parent: str, clock: Clock) -> list[Trigger]:
+        return [each for name, each in self.kept_here.items() if name.startswith(f"{parent}/")]
+
+    def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:
+        return self._write(request, paused=before.paused)
+
+    def pause(self, name: str, clock: Clock) -> None:
+        self.kept_here[name] = replace(self.kept_here[name], paused=True)
+
+    def resume(self, name: str, clock: Clock) -> None:
+        self.kept_here[name] = replace(self.kept_here[name], paused=False)
+
+    def delete(self, name: str, clock: Clock) -> None:
+        self.kept_here.pop(name, None)
+
+    def fire_now(self, trigger: Trigger, clock: Clock) -> str:
+        self.rung.append(trigger.schedule)
+        return f"rings/{len(self.rung)}"
+
+    def alert(self, name: str) -> str:
+        return f"listen {name}"
+
+    def _write(self, request: TriggerRequest, *, paused: bool) -> Trigger:
+        self.writes += 1
+        root, schedule, id = json.loads(json.dumps(request.settings["owner"]))
+        self.kept_here[request.name] = Trigger(
+            name=request.name,
+            cron=str(request.settings["cron"]),
+            time_zone=str(request.settings["zone"]),
+            paused=paused,
+            description="",
+            root=root,
+            schedule=schedule,
+            id=id,
+            settings=request.settings,
+            posted={},
+        )
+        return self.kept_here[request.name]
+
+
+@pytest.fixture
+def bells(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bells]:
+    tower = Bells()
+    monkeypatch.setattr(backends, "_registered", {})
+    monkeypatch.setattr(backends, "_registered_triggers", {})
+    backends.register("tower", FakeBackend, triggers=lambda: tower)
+    yield tower
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "train.py").write_text("print(1)")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "root"
+
+
+def create(place: Path, cron: str = "0 3 * * 1") -> creation.Created:
+    spec = creation.draft(name="weekly", cron=cron)
+    return creation.create(creation.prepare(spec, "train.py", {}, Destination(backend="tower", root=place)))
+
+
+def test_a_schedule_of_ones_own_backend_is_started_by_its_service(bells: Bells, place: Path) -> None:
+    made = create(place)
+    assert (made.record.trigger, made.alert) == ("towers/one/jobs/weekly", "listen towers/one/jobs/weekly")
+    assert create(place).outcome == "unchanged" and bells.writes == 1
+    each = Schedule("weekly", root=place)
+    each.pause()
+    assert create(place, "0 4 * * 1").outcome == "changed"
+    assert bells.kept_here[made.record.trigger].paused and bells.kept_here[made.record.trigger].cron == "0 4 * * 1"
+    each.resume()
+    assert each.run().keeper == "rings/1" and bells.rung == ["weekly"]
+    listing = handle.listed(place)
+    assert [one.name for one in listing.schedules] == ["weekly"] and not listing.orphans and not listing.problems
+    each.delete()
+    assert not bells.kept_here and not handle.listed(place).schedules
+
+
+def test_the_server_of_this_machine_leaves_it_to_the_service(bells: Bells, place: Path) -> None:
+    made = create(place, "* * * * *")
+    clock = FakeClock()
+    clock.time = made.record.since + 120
+    Server(str(place), clock).serve_once()
+    assert Schedule("weekly", root=place).history() == []
+
+
+def test_what_the_service_has_to_say_is_part_of_the_one_error(bells: Bells, place: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        spec = creation.draft(name="weekly", cron="0 3 * * 0", when=("data_changed(rows)",))
+        creation.prepare(spec, "train.py", {}, Destination(backend="tower", root=place))
+    assert "The tower is closed on Sundays." in caught.value.problems
+    assert any("no such input" in problem for problem in caught.value.problems)
