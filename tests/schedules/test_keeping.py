@@ -211,13 +211,15 @@ def test_a_keeper_that_is_started_again_goes_on_with_its_slot(world: World) -> N
 def test_a_second_delivery_takes_over_from_a_dead_keeper_within_two_minutes(world: World, tmp_path: Path) -> None:
     data = tmp_path / "rows.csv"
     data.write_text("a\n")
-    world.add(inputs={"rows": str(data)}, when=("data_changed(rows)",))
+    world.add(inputs={"rows": str(data)}, when=("min_new_examples(rows, 1)",))
     at(world, 0)
     world.runs.killed = True
     with pytest.raises(KeyboardInterrupt):
         world.keeper("1").step()
     world.runs.killed = False
     (taken,) = world.history()
+    # The first keeper has decided, and may have submitted the run.
+    data.write_text("")
     second = world.keeper("2")
     while world.history()[0].state == "TAKEN":
         assert second.step()
