@@ -78,8 +78,8 @@ MUTATIONS = (
     Mutation(
         "what was decided is decided again",
         "sdk/schedules/server.py",
-        "        if record.started is not None:\n            # A server",
-        "        if False:\n            # A server",
+        "            if record.started is None:\n                reason",
+        "            if True:\n                reason",
         (KEEPING,),
     ),
     Mutation(
