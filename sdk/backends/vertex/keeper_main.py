@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ... import logs
@@ -38,7 +39,8 @@ def main(spec: Mapping[str, Any], *, home: str) -> int:
         plan = _plan(str(spec["run"]), home, clock)
         archives = Archives(runtime=spec["runtime"]["sha256"], entrypoint=spec["entrypoint"])
         remarks = Remarks(plan, int(spec.get("job", 1)), clock)
-        remarks.on_rights()
+        with suppress(StoreError):
+            remarks.on_rights()
         keep(VertexRun(plan, clock, archives), plan, float(spec["keep_for_s"]), clock, remarks)
     except PodliftError as error:
         _log.error(str(error))

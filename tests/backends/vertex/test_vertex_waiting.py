@@ -1,0 +1,252 @@
+"""What a process that waits does at each look, and a keeper in its loop, without a service: by a clock that is set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import FakeClock, heard
+
+import sdk
+from sdk.backends.vertex import keeper_main, start_run, waiting
+from sdk.backends.vertex.create_job import KEYS, CreatedJob, JobNotCreatedError
+from sdk.backends.vertex.keeper import Kept
+from sdk.backends.vertex.start_run import Archives
+from sdk.backends.vertex.waiting import Resubmission
+from sdk.errors import AccessError, StoreError, UnavailableError
+from sdk.hardware import pricing
+from sdk.records.events import Event
+from sdk.records.spending import Spent
+from sdk.spec.plan import Plan
+from sdk.status import Reason
+from sdk.storage.posix_store import PosixStore
+
+ACCOUNT = "keeper@my-project.iam.gserviceaccount.com"
+ARCHIVES = Archives(runtime="a" * 64, entrypoint="b" * 64)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PosixStore:
+    return PosixStore(str(tmp_path / "run"))
+
+
+@pytest.fixture
+def plan(write: Callable[..., Path]) -> Plan:
+    write("train.py", "print(1)")
+    target = sdk.Vertex(project="my-project", bucket="my-bucket", image="image", keeper=True, service_account=ACCOUNT)
+    return sdk.plan("train.py", backend=target)
+
+
+class Latest:
+    """The second job of a run, which does not exist yet."""
+
+    def __init__(self) -> None:
+        self.number, self.place, self.lost, self.is_created = 2, 1, "", False
+        self.timeout_s: float | None = 3000.0
+        self.intent_s: float | None = None
+        self.requested_s = 0.0
+        after = {"place": 1, "delay_s": 30.0, "timeout_s": 3000.0}
+        data = {"number": 1, "reason": "stockout", "why": "Job 2 follows.", "continues": after}
+        self.begun: Event | None = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=1.0, data=data)
+
+    def intent_age_s(self) -> float | None:
+        return self.intent_s
+
+    def requested_age_s(self) -> float:
+        return self.requested_s
+
+    def continued(self, since: int) -> list[Event]:
+        return [self.begun] if self.begun and since <= 1 else []
+
+
+class Requests:
+    """The creations of jobs: what was asked for, and what is answered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.error: JobNotCreatedError | None = None
+        monkeypatch.setattr(start_run, "creation", self._creation)
+        monkeypatch.setattr(waiting, "read_plan", lambda *_: plan)
+
+    def _creation(self, plan: Plan, number: int, clock: Any, archives: Archives, **more: Any) -> Requests:
+        self.asked.append({"number": number, **more})
+        return self
+
+    def attempt(self) -> CreatedJob:
+        if self.error is not None:
+            raise self.error
+        return CreatedJob(name="projects/p/locations/us-central1/customJobs/2")
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> Requests:
+    return Requests(monkeypatch, plan)
+
+
+def resubmission(plan: Plan, store: Any, job: Latest, clock: FakeClock) -> Resubmission:
+    return Resubmission(plan, store, job, clock, ARCHIVES)  # type: ignore[arg-type]
+
+
+def test_a_next_job_is_requested_after_its_delay_in_its_place_with_the_rest_of_the_time(
+    plan: Plan, store: PosixStore, clock: FakeClock, requests: Requests
+) -> None:
+    job = Latest()
+    one = resubmission(plan, store, job, clock)
+    job.requested_s = 29.0
+    assert not one.submit_next()
+    job.requested_s = 30.0
+    assert one.submit_next()
+    assert requests.asked == [{"number": 2, "place": 1, "timeout_s": 3000.0}]
+
+
+def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(
+    plan: Plan, store: PosixStore, clock: FakeClock, requests: Requests
+) -> None:
+    job = Latest()
+    job.begun, job.intent_s = None, 59.0
+    one = resubmission(plan, store, job, clock)
+    assert not one.submit_next()
+    job.intent_s = 60.0
+    assert one.submit_next()
+    assert requests.asked[0]["timeout_s"] is None
+
+
+def test_a_process_without_the_right_only_looks_from_then_on_and_leaves_the_run_to_others(
+    plan: Plan, store: PosixStore, clock: FakeClock, requests: Requests
+) -> None:
+    job, requests.error = Latest(), JobNotCreatedError("It may not.", Reason.PERMISSION)
+    job.requested_s = 30.0
+    one = resubmission(plan, store, job, clock)
+    one.lease.renew()
+    assert not one.submit_next()
+    assert (one.gave_up, one.refused) == (True, "It may not.")
+    assert not one.submit_next()
+    assert len(requests.asked) == 1
+    # Neither a verdict nor a lease that keeps others from one.
+    assert list(store.list("")) == []
+
+
+def test_any_other_rejection_is_the_verdict(
+    plan: Plan, store: PosixStore, clock: FakeClock, requests: Requests
+) -> None:
+    job, requests.error = Latest(), JobNotCreatedError("It is not valid.", Reason.REFUSED)
+    job.requested_s = 30.0
+    assert resubmission(plan, store, job, clock).submit_next()
+    assert [stat.key for stat in store.list("")] == [KEYS.event(0, "supervisor-1", 1, "final")]
+
+
+def test_a_job_that_ended_is_reported_once(plan: Plan, store: PosixStore, clock: FakeClock) -> None:
+    said, job = heard("backends"), Latest()
+    job.number = 1
+    one = resubmission(plan, store, job, clock)
+    for _ in range(3):
+        one.tell()
+    assert [text for text in said if text.startswith("Job 1 ended")] == ["Job 1 ended (stockout). Job 2 follows."]
+
+
+def test_a_lease_is_renewed_every_20_seconds(plan: Plan, store: PosixStore, clock: FakeClock) -> None:
+    lease, generations = resubmission(plan, store, Latest(), clock).lease, []
+    for _ in range(5):
+        lease.renew()
+        generations.append(store.stat(KEYS.waiting).generation)
+        clock.sleep(8.0)
+    assert [generations.index(each) for each in generations] == [0, 0, 0, 3, 3]
+
+
+# --- The keeper -----------------------------------------------------------------------------------------------------
+
+
+def test_a_keeper_is_booked_since_the_last_job_and_its_time_is_not_that_of_the_training(
+    plan: Plan, store: PosixStore, clock: FakeClock
+) -> None:
+    store.put_new(KEYS.keeper(1), [b'{"name": "k", "created": 1000.0}'])
+    kept = plan.target.kept_by(plan.job.limits, plan.job.retry)
+    assert kept is not None
+    rate = pricing.price(kept.rental).at_least / 3600
+    used = Spent(seconds=50.0, usd=1.0)
+    for since, seconds in ((None, 600.0), (400.0, 600.0), (1500.0, 100.0)):
+        found = Kept(plan, store, clock).added(used, 1, since, 1600.0)
+        assert found.seconds == 50.0
+        assert found.usd == pytest.approx(1.0 + rate * seconds)
+    assert Kept(plan, store, clock).added(used, 2, None, 1600.0) == used, "a resume has a keeper of its own"
+
+
+class Watched:
+    """A run that a keeper waits for. Each look does what is next in `looks`: an error is raised, "" does nothing."""
+
+    def __init__(self, looks: list[Any], *, supervised: bool = True) -> None:
+        self.looks, self._supervised, self.refused, self.count = looks, supervised, "", 0
+
+    @contextmanager
+    def attending(self) -> Iterator[Callable[[], None]]:
+        yield self._look
+
+    def _look(self) -> None:
+        self.count += 1
+        found = self.looks.pop(0) if self.looks else ""
+        if isinstance(found, Exception):
+            raise found
+        self.refused = found
+
+    def supervised(self) -> bool:
+        return self._supervised
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.refusals: list[str] = []
+
+    def on_refusal(self, why: str) -> None:
+        self.refusals.append(why)
+
+
+def keep(run: Any, plan: Plan, clock: FakeClock, remarks: Any = None, keep_for_s: float = 3600.0) -> None:
+    keeper_main.keep(run, plan, keep_for_s, clock, remarks or Heard())
+
+
+def test_a_keeper_ends_within_seconds_of_its_run_and_at_the_latest_when_its_time_is_over(
+    plan: Plan, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = clock.now()
+    monkeypatch.setattr(keeper_main, "has_ended", lambda _: clock.now() >= begun + 100.0)
+    keep(Watched([]), plan, clock)
+    assert 100.0 <= clock.now() - begun <= 160.0
+    monkeypatch.setattr(keeper_main, "has_ended", lambda _: False)
+    begun = clock.now()
+    keep(Watched([]), plan, clock, keep_for_s=500.0)
+    assert clock.now() - begun == pytest.approx(500.0, abs=10.0)
+    # A run that no process can end any more.
+    lost = Watched([], supervised=False)
+    keep(lost, plan, clock)
+    assert lost.count == 1
+
+
+def test_a_keeper_outlives_an_outage_and_nothing_that_waiting_does_not_mend(
+    plan: Plan, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_main, "has_ended", lambda _: True)
+    run = Watched([UnavailableError("503"), StoreError("The bucket does not answer."), ""])
+    keep(run, plan, clock)
+    assert run.count == 3
+    with pytest.raises(AccessError):
+        keep(Watched([AccessError("403")]), plan, clock)
+
+
+def test_a_refused_request_of_a_keeper_is_a_finding_of_the_run_once(
+    plan: Plan, store: PosixStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_main, "GcsStore", lambda *_, **__: store)
+    run, remarks = Watched(["", "It may not.", "It may not."]), keeper_main.Remarks(plan, 3, clock)
+    monkeypatch.setattr(keeper_main, "has_ended", lambda _: run.count == 3)
+    keep(run, plan, clock, remarks)
+    (found,) = store.list("events/")
+    assert found.key == KEYS.event(0, "keeper-2", 2, "finding")
+    assert b"The keeper cannot submit the next job: It may not. A process that waits" in bytes(store.get(found.key))
