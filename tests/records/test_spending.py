@@ -207,3 +207,8 @@ def test_a_resume_that_could_exceed_the_limit_on_the_cost_is_refused_with_the_op
         "--max-cost-usd 78.",
     )
     assert not launch._too_expensive(plan.asked_at("127.0.0.1:8123"), events), "an emulator bills nothing"
+
+
+def test_without_a_price_there_is_no_sum_of_prices() -> None:
+    assert Spent(seconds=1.0) + Spent(seconds=2.0) == Spent(seconds=3.0)
+    assert (Spent(usd=1.5) + Spent(seconds=2.0)).usd == 1.5

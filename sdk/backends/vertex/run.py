@@ -331,8 +331,8 @@ class VertexRun(CopiedRun):
     def _enforce_cancel(self, job: states.VendorJob) -> None:
         if self._cancelled == job.name:
             return
-        now = self._clock.monotonic()
-        if any(now >= each.over_at + _CANCEL_MARGIN_S for each in self._cancel_requests()):
+        requests = self._cancel_requests()
+        if any(self._clock.monotonic() >= each.over_at + _CANCEL_MARGIN_S for each in requests):
             self._cancelled = job.name
             try:
                 self._job.client.cancel(job.name)

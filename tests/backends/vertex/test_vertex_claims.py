@@ -257,3 +257,33 @@ def test_a_cancellation_while_the_service_is_busy_is_noticed_before_the_next_req
     with pytest.raises(JobNotCreatedError) as caught:
         creation(store, service, clock, store).attempt()
     assert (caught.value.reason, service.sent) == (Reason.CANCELLED, 1)
+
+
+def test_a_service_that_asks_to_wait_for_minutes_is_asked_again_while_the_claim_is_valid(
+    store: PosixStore, clock: FakeClock
+) -> None:
+    class Busy(Service):
+        asked = 0
+
+        def create(self, region: str, body: Any) -> VendorJob:
+            self.asked += 1
+            if self.asked == 1:
+                text = "Quota exceeded for quota metric 'a' and limit 'a per minute'"
+                raise VertexRejectedError(text, 429, 300.0)
+            return super().create(region, body)
+
+    service, begun = Busy(clock, late_s=0.0), clock.now()
+    assert creation(store, service, clock, store).attempt() is not None
+    assert 20.0 <= clock.now() - begun < 60.0
+
+
+def test_of_two_jobs_that_lost_requests_have_made_the_older_one_counts(store: PosixStore, clock: FakeClock) -> None:
+    service = Service(clock, late_s=0.0)
+    with pytest.raises(KilledError):
+        creation(store, Mortal(service, iter(range(1, 9)), 1, before=True), clock, store).attempt()
+    for number, created in ((8, clock.now() + 2.0), (9, clock.now() + 1.0)):
+        name = f"projects/p/locations/{REGION}/customJobs/{number}"
+        labels = {"podlift-run": RUN, "podlift-job": "2"}
+        service.jobs[name] = VendorJob(name=name, state="JOB_STATE_QUEUED", labels=labels, created=created)
+    clock.sleep(61.0)
+    assert until_created(store, service, clock).id == "9"

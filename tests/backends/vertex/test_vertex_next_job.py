@@ -130,6 +130,18 @@ def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Ca
     assert "continues" in after(planned(several), ended("preempted"), same)
 
 
+def test_attempts_that_end_where_an_earlier_one_had_come_are_a_crash_loop_unless_the_machines_change(
+    planned: Callable[..., Plan],
+) -> None:
+    events = [event("attempt_started", attempt=number, job=1) for number in (1, 2, 3)]
+    # The first one was lost without a record: the second one tells how far it came.
+    events += [event("continued", attempt=number, step=10) for number in (2, 3)]
+    several = sdk.Retry(infrastructure=9)
+    assert "3 consecutive attempts ended at step 10" in after(planned(several), ended("internal"), events)["why"]
+    assert "continues" in after(planned(several), ended("preempted"), events)
+    assert "continues" not in after(planned(several), ended("preempted"), events, place=2)
+
+
 def test_a_step_that_the_next_attempt_continued_from_is_progress(planned: Callable[..., Plan]) -> None:
     events = [event("attempt_started", attempt=number, job=1) for number in range(1, 8)]
     events += [event("continued", attempt=number, step=10 * number) for number in range(2, 8)]

@@ -148,6 +148,7 @@ def test_a_line_in_a_log_takes_a_machine_away_once(vertex) -> None:
     done = vertex.over(job)
     assert done.state == JobState.JOB_STATE_SUCCEEDED
     assert done.start_time < done.end_time
+    assert "preempt workerpool1-0" not in second.calls, "the same line again does no harm"
     said = [each["textPayload"] for each in vertex.lines(job, " AND resource.labels.task_name=service")]
     assert said.count("Job is running.") == 2
     assert "The machine of workerpool1-0 is being taken away." in said
