@@ -750,7 +750,8 @@ MUTATIONS = (
         "return secret_values.hidden(mask_token(text), secrets)",
         "return mask_token(text)",
         (
-            "tests/runtime/container/test_container.py::test_an_error_of_the_program_is_final_unless_the_job_allows_another_try",
+            "tests/runtime/container/test_container.py::test_an_error_of_the_program_is_final_unless_the_job_allows_another_tr"
+            "y",
         ),
     ),
     Mutation(
@@ -1123,7 +1124,8 @@ MUTATIONS = (
     Mutation(
         "a claim is taken over without a search",
         "sdk/backends/vertex/create_job.py",
-        "            found = self._search()\n            if found is not None:\n                return found\n            self._claimed = generation\n",
+        "            found = self._search()\n            if found is not None:\n                return"
+        " found\n            self._claimed = generation\n",
         "            self._claimed = generation\n",
         (CLAIMS,),
     ),
@@ -1175,8 +1177,10 @@ MUTATIONS = (
     Mutation(
         "a request without an answer is sent again without a search",
         "sdk/backends/vertex/create_job.py",
-        '                self._note(f"Request {sent} for a job in {region} got no answer: {problem}")\n                found = self._search()\n',
-        '                self._note(f"Request {sent} for a job in {region} got no answer: {problem}")\n                found = None\n',
+        '                self._note(f"Request {sent} for a job in {region} got no answer: {problem}")\n     '
+        "           found = self._search()\n",
+        '                self._note(f"Request {sent} for a job in {region} got no answer: {problem}")\n     '
+        "           found = None\n",
         (SUBMIT,),
     ),
     Mutation(
