@@ -135,7 +135,7 @@ def test_attempts_that_end_where_an_earlier_one_had_come_are_a_crash_loop_unless
 ) -> None:
     events = [event("attempt_started", attempt=number, job=1) for number in (1, 2, 3)]
     # The first one was lost without a record: the second one tells how far it came.
-    events += [event("continued", attempt=number, step=10) for number in (2, 3)]
+    events += [event("continued", attempt=2, step=10), event("saved", attempt=3, step=10)]
     several = sdk.Retry(infrastructure=9)
     assert "3 consecutive attempts ended at step 10" in after(planned(several), ended("internal"), events)["why"]
     assert "continues" in after(planned(several), ended("preempted"), events)
