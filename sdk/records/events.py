@@ -8,6 +8,7 @@ records, in any order.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -110,7 +111,7 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         "timings": _timings(ordered, created),
         "continued_step": _continued(ordered, attempts),
         "restarted_alone": dict(
-            Counter(str(e.data["task"]) for e in ordered if e.kind == TASK_RESTARTING and e.attempt == attempts)
+            Counter(str(e.data.get("task")) for e in ordered if e.kind == TASK_RESTARTING and e.attempt == attempts)
         ),
         "findings": tuple(str(e.data.get("text", "")) for e in _findings(ordered, attempts)),
     }
@@ -241,14 +242,14 @@ def unsettled(events: Sequence[Event]) -> list[Event]:
     restarted: dict[tuple[int, str], float] = {}
     for event in events:
         if event.kind == TASK_RESTARTING:
-            key = event.attempt, str(event.data["task"])
+            key = event.attempt, str(event.data.get("task"))
             restarted[key] = max(event.time, restarted.get(key, event.time))
     return [event for event in events if event.kind not in _OF_PROCESS or not _is_settled(event, restarted)]
 
 
 def _is_settled(event: Event, restarted: Mapping[tuple[int, str], float]) -> bool:
-    task = str(event.data["task"]) if event.kind == "exited" else event.source
-    return event.time <= restarted.get((event.attempt, task), 0.0)
+    task = str(event.data.get("task")) if event.kind == "exited" else event.source
+    return event.time <= restarted.get((event.attempt, task), -math.inf)
 
 
 def is_collateral(event: Event) -> bool:

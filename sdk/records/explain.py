@@ -295,10 +295,11 @@ class _Story:
             yield "The program is running in every task. No training step has been reported yet (only `fit` reports steps)."
 
     def _restarted_alone(self) -> Iterator[str]:
-        for task, number in self._status.restarted_alone.items():
-            last = next(e for e in reversed(self._events) if e.kind == TASK_RESTARTING and e.data["task"] == task)
-            about = f"{task} was restarted alone {counted(number, 'time')}, last at {self._clock(last.time)}."
-            yield f"{about} {failure_of(last)} {last.data.get('why', '')}".replace("  ", " ").rstrip()
+        last = {str(event.data.get("task")): event for event in self._events if event.kind == TASK_RESTARTING}
+        for task, event in last.items():
+            often = counted(self._status.restarted_alone.get(task, 0), "time")
+            about = f"{task} was restarted alone {often}, last at {self._clock(event.time)}."
+            yield " ".join(filter(None, [about, failure_of(event), str(event.data.get("why", ""))]))
 
     def _cause(self) -> Iterator[str]:
         """The first failure so far, for a run without a verdict."""

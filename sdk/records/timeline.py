@@ -152,7 +152,7 @@ class _Attempt:
             yield self._moment(event.time, f"attempt {self.number}", f"hangs: {silent}{slowest}")
 
     def _restarted_alone(self, event: Event) -> Moment:
-        task = str(event.data["task"])
+        task = str(event.data.get("task"))
         text = failure_of(event).removeprefix(f"{task} ") or "saved its state and left (75)"
         return self._moment(event.time, task, text, str(event.data.get("why", "")))
 

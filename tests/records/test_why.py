@@ -311,6 +311,7 @@ kinds = st.sampled_from(
         "done",
         "stopping",
         "restarting",
+        "task_restarting",
         "hung",
     ]
 )
@@ -329,10 +330,14 @@ endings = st.builds(
     st.integers(-70, 300),
     st.floats(0, 100),
 )
+alone = st.builds(
+    lambda at: event("task_restarting", at, attempt=1, task="worker-0", failure=FAILURE, why="Again."),
+    st.floats(0, 100),
+)
 failures = st.builds(failed, st.sampled_from(["KeyError", "UnavailableError"]), st.floats(0, 100), st.just("worker-0"))
 
 
-@given(st.lists(st.one_of(anything, endings, failures), max_size=12), st.booleans())
+@given(st.lists(st.one_of(anything, endings, failures, alone), max_size=12), st.booleans())
 def test_whatever_the_records_are_there_is_an_explanation(events: list[Event], alive: bool) -> None:
     text = told(*events, alive=alive)
     assert text.startswith(("Run digits-aaaaaa is ", "Run digits-aaaaaa has been "))
