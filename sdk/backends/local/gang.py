@@ -167,9 +167,10 @@ class LocalGang:
         detector = HangDetector(limit_s, self._activity, self._clock)
         while True:
             self._reap(may_restart=True)
-            self._start_due()
             verdict = self._tasks_verdict()
-            if verdict is not None:
+            if verdict is None:
+                self._start_due()
+            else:
                 verdict = self._restart_alone(verdict)
             if verdict is not None and verdict.state is not State.FAILED and self._stop_agreed():
                 # The tasks exited on request, before this loop saw the request.
@@ -342,6 +343,8 @@ class LocalGang:
             start = self._starts[task]
             again = replace(start, env={**start.env, TASK_RESTARTS: str(self._restarts[task])})
             self._tasks[task] = again.spawn()
+            # All ends until now are explained. What killed this task does not explain a later one.
+            self._memory = MemoryWatch()
             self._recorder.record("task_started", task=task, pid=self._tasks[task].pid)
 
     def _record_exits(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 from support import LIMIT_S, until
 
 import sdk
+from sdk.cli import app
 from sdk.records.recorder import read_events
 
 # The first task trains until the test has seen enough. A line "task attempt restarts pid port" for each process of a task.
@@ -29,6 +30,8 @@ attempt, restarts = int(os.environ["PODLIFT_ATTEMPT"]), int(os.environ.get("PODL
 print("begins", restarts, flush=True)
 with open(shared / "begun", "a") as file:
     file.write(json.dumps([ctx.task, attempt, restarts, os.getpid(), port]) + "\\n")
+if ctx.task in os.environ.get("LEAVES", "") and restarts == 0 and attempt == 1:
+    raise SystemExit(75)
 if role == "evaluator" and restarts == 0:
     raise ValueError("no checkpoint to evaluate")
 if role in ("worker", "ps"):
@@ -44,7 +47,7 @@ print("ends", flush=True)
 
 
 class Training:
-    def __init__(self, write: Any, tmp_path: Path, *, retry: sdk.Retry, **resources: Any) -> None:
+    def __init__(self, write: Any, tmp_path: Path, *, retry: sdk.Retry, leaves: str = "", **resources: Any) -> None:
         self.shared = tmp_path / "shared"
         self.shared.mkdir()
         write("train.py", PROGRAM)
@@ -52,7 +55,7 @@ class Training:
             "train.py",
             resources=sdk.Resources(**resources),
             retry=retry,
-            env={"SHARED": str(self.shared)},
+            env={"SHARED": str(self.shared), "LEAVES": leaves},
             limits=sdk.Limits(timeout_s=LIMIT_S),
         )
         self.run = sdk.submit(job)
@@ -86,7 +89,9 @@ def training(write: Any, tmp_path: Path) -> Any:
     return begin
 
 
-def test_a_killed_worker_of_parameter_servers_starts_again_at_its_address_and_the_others_go_on(training: Any) -> None:
+def test_a_killed_worker_of_parameter_servers_starts_again_at_its_address_and_the_others_go_on(
+    training: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = training(workers=3, ps=1)
     first = {task: found.pid(task) for task in found.run.plan.tasks}
     found.kill("worker-0")
@@ -104,6 +109,8 @@ def test_a_killed_worker_of_parameter_servers_starts_again_at_its_address_and_th
     status = found.end()
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 1), found.run.why()
     assert status.restarted_alone == {"worker-0": 2, "worker-1": 1}
+    app.run(["status", found.run.id])
+    assert "restarted alone in the last one: worker-0 2 times, worker-1 1 time" in capsys.readouterr().out
     others = [key for key in found.begun() if key[0] in ("chief-0", "ps-0")]
     assert sorted(others) == [("chief-0", 1, 0), ("ps-0", 1, 0)], "they were restarted"
     lines = [line.text for line in found.run.logs(task="worker-0")]
@@ -142,10 +149,14 @@ def test_all_workers_that_are_killed_at_once_are_one_failure(training: Any) -> N
     assert status.restarted_alone == dict.fromkeys(workers, 1)
 
 
-def test_a_killed_parameter_server_restarts_all_tasks(training: Any) -> None:
-    found = training(workers=2, ps=1)
+def test_a_killed_parameter_server_restarts_all_tasks_and_a_worker_that_leaves_with_75_only_itself(
+    training: Any,
+) -> None:
+    found = training(workers=2, ps=1, leaves="worker-0")
     for task in found.run.plan.tasks:
-        found.pid(task)
+        found.pid(task, restarts=int(task == "worker-0"))
+    [left] = [event for event in read_events(found.run.plan.paths) if event.kind == "task_restarting"]
+    assert (left.attempt, left.data["code"], left.data["reason"]) == (1, 75, "checkpointed")
     found.kill("ps-0")
     for task in found.run.plan.tasks:
         found.pid(task, attempt=2)
