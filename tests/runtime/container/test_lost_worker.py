@@ -89,6 +89,7 @@ def test_a_killed_worker_is_restarted_in_its_container_and_the_attempt_goes_on(s
     assert entered == [1, 2]
 
 
+@pytest.mark.full
 def test_a_worker_without_budget_ends_the_run_and_a_killed_server_restarts_all(served) -> None:
     found = served(infrastructure=1)
     for task in found.plan.tasks:
