@@ -705,8 +705,8 @@ MUTATIONS = (
     Mutation(
         "a timeout of an emulated job begins anew with each start",
         "sdk/emulator/vertex/lifecycle.py",
-        "            if self.status.started is None:\n                self._set(started=self.now, moved=0.0)\n",
-        "            self._set(started=self.now, moved=0.0)\n",
+        "            started = self.now if self.status.started is None else self.status.started\n",
+        "            started = self.now\n",
         (LIFECYCLE,),
     ),
     Mutation(

@@ -17,6 +17,9 @@ from support import LIMIT_S, until
 
 import sdk
 from sdk import State
+from sdk.backends.vertex import start_run
+from sdk.backends.vertex.create_job import JobNotCreatedError
+from sdk.clock import SystemClock
 from sdk.errors import PodliftError
 from sdk.packaging.runtime_archive import entrypoint_file, runtime_archive
 from sdk.spec import plan_text
@@ -111,6 +114,11 @@ def test_a_keeper_that_is_rejected_lets_no_run_begin(podlift_vertex: Cloud, plan
     (info,) = sdk.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
     assert info.status is not None
     assert info.status.state is State.FAILED
+    # Nor may a keeper from a request that was lost before.
+    run = sdk.attach(info.url)
+    late = start_run.creation(run.plan, 1, SystemClock(), start_run.upload_archives(run.plan))
+    with pytest.raises(JobNotCreatedError):
+        late.attempt()
 
 
 def test_a_lost_reply_makes_no_second_keeper(podlift_vertex: Cloud, planned: Callable[..., sdk.Plan]) -> None:
