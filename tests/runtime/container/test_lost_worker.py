@@ -103,6 +103,7 @@ def test_a_worker_without_budget_ends_the_run_and_a_killed_server_restarts_all(s
     )
     [ended] = found.cloud.events(found.plan, "attempt_ended")
     assert "1 of 1 restarts after an infrastructure failure are used up" in ended.data["why"]
+    assert ended.data["alone"] == "worker-0", "another job would be submitted for it"
     assert ended.data["failure"] is None or ended.data["failure"]["task"] == "worker-0"
 
 
