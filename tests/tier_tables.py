@@ -101,6 +101,7 @@ TENSORFLOW = {
     "backends/local/test_gcs_runs.py::test_a_permission_that_ends_while_training_ends_the_run_and_harms_no_checkpoint",
     "backends/local/test_graceful.py",
     "backends/local/test_preemption.py",
+    "backends/local/test_roles.py::test_a_killed_parameter_server_restarts_all_tasks_which_continue_at_the_last_checkpoint",
     "backends/local/test_roles.py::test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_and_no_step_is_missing",
     "backends/local/test_template.py::test_a_forked_task_is_what_a_started_one_is",
     "backends/vertex/test_vertex_end_to_end.py",

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from support import LIMIT_S, PROGRAMS
+from support import LIMIT_S, PROGRAMS, until
 
 import sdk
 from sdk.records.recorder import read_events
@@ -228,3 +228,22 @@ def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_and_no
         assert printed(run, task).count(f"begins {task}") == 1, "it was restarted"
     exited = {event.data["task"] for event in read_events(run.plan.paths, ("exited",))}
     assert set(started.data["pids"]) == exited, "each task ended with the run"
+
+
+@pytest.mark.full
+def test_a_killed_parameter_server_restarts_all_tasks_which_continue_at_the_last_checkpoint(write: Any) -> None:
+    write("train.py", BY_CONTEXT.replace("range(4)", "range(ckpt.restored, 60)"))
+    job = sdk.Job(
+        "train.py",
+        resources=sdk.Resources(workers=2, ps=1),
+        checkpoints=sdk.Checkpoints(every_steps=10),
+        retry=sdk.Retry(infrastructure=1),
+        limits=sdk.Limits(timeout_s=LIMIT_S),
+    )
+    run = sdk.submit(job)
+    until(lambda: run.status().saved_step or run.status().state.terminal, run.why)
+    tasks.kill(run, "ps-0")
+    status = run.wait(timeout_s=LIMIT_S)
+    assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.SUCCEEDED, 2, {}), run.why()
+    assert status.continued_step
+    assert run.result().metrics["sum"] == 4 * 60
