@@ -23,7 +23,7 @@ from ..spec.job import Job
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
 from . import budget, clock_changes, notices, policy, preconditions, slots, templates, triggered
-from .records import MAX_NAME, Book, ScheduleRecord, ScheduleSpec, plan_key
+from .records import DELETED, MAX_NAME, Book, ScheduleRecord, ScheduleSpec, plan_key
 from .server import Server
 from .slots import Cron
 
@@ -194,7 +194,7 @@ class _Creation:
         plan = remote.with_local_folder(prepared.plan, os.environ)
         self._plan = plan if dry else packaged(plan)
         self._book, self._now = Book(self._plan.root), clock.now()
-        self._before = self._book.find(self._spec.name)
+        self._before = self._without_removed(self._book.find(self._spec.name), dry=dry)
         self._id = self._before.id if self._before else secrets.token_hex(4)
         self._changes = (
             _changes(self._before, self._book.plan(self._before), self._spec, self._plan) if self._before else []
@@ -204,6 +204,17 @@ class _Creation:
         self._key = self._before.plan if self._before and same else plan_key(self._spec.name, self._plan)
         self._request = self._rendered()
         self._there = self._found()
+
+    def _without_removed(self, before: ScheduleRecord | None, *, dry: bool) -> ScheduleRecord | None:
+        """Return what there is, after the end of a removal that was interrupted."""
+        if before is None or before.paused != DELETED:
+            return before
+        if not dry:
+            service = triggered.service_of(before)
+            if service is not None:
+                service.delete(before.trigger, self._clock)
+            self._book.delete(before)
+        return None
 
     def _rendered(self) -> TriggerRequest | None:
         if self._service is None:

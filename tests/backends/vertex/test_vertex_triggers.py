@@ -226,6 +226,17 @@ def test_an_interrupted_create_or_delete_is_listed_and_finished_by_the_next_one(
     assert the_json(capsys, "list") == []
 
 
+def test_a_create_after_an_interrupted_delete_begins_anew(podlift_vertex: Cloud, create: Create) -> None:
+    first = create()
+    podlift_vertex.faults({"kind": "deny", "operation": "objects.delete", "object": "/specs/"})
+    with pytest.raises(sdk.PodliftError):
+        Schedule("weekly", root=first.plan.root).delete()
+    podlift_vertex.faults()
+    again = create()
+    assert again.outcome == "created" and again.record.id != first.record.id
+    assert len(jobs(podlift_vertex)) == 1 and not again.record.paused
+
+
 def test_a_pause_in_the_console_is_shown_and_ended_by_resume(
     podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
