@@ -30,7 +30,6 @@ from ...records.events import (
     is_disk_full,
     is_lost_peer,
     reason_of,
-    unsettled,
 )
 from ...records.recorder import Recorder, last_step, read_events, read_progress, sweep
 from ...records.restarts import Decision, EndedAttempt
@@ -89,6 +88,8 @@ class LocalGang:
         # When tasks are due that are restarted alone, and how often that has happened.
         self._due: dict[str, float] = {}
         self._restarts: Counter[str] = Counter()
+        # Failures of tasks that were restarted alone since: the source and the number of their records.
+        self._settled: set[tuple[str, int]] = set()
         self._cpu_limits: dict[str, float | None] = {}
         self._echo_until: float | None = None
         self._pauses = Pauses(clock)
@@ -295,6 +296,7 @@ class LocalGang:
         if not decision.restart:
             return replace(verdict, alone=task)
         code = self._forget(task)
+        self._settled |= {(event.source, event.sequence) for event in self._failure_records() if event.source == task}
         failure = asdict(verdict.failure) if verdict.failure else None
         found = {"code": code, "reason": verdict.reason.value, "step": step, "failure": failure}
         self._recorder.record(TASK_RESTARTING, task=task, why=decision.why, delay_s=decision.delay_s, **found)
@@ -370,8 +372,9 @@ class LocalGang:
         names = posix.list_names(self._plan.paths.events)
         if not any(self._codes.values()) and not any(name.endswith(".failed.json") for name in names):
             return []
-        events = unsettled(read_events(self._plan.paths, ("failed", TASK_RESTARTING)))
-        return [event for event in events if event.attempt == self._attempt and event.kind == "failed"]
+        events = [event for event in read_events(self._plan.paths, ("failed",)) if event.attempt == self._attempt]
+        # Not by their times: a program may replace the clock.
+        return [event for event in events if (event.source, event.sequence) not in self._settled]
 
     def _explain(self, record: Event | None, silent: list[str]) -> Verdict:
         # A peer that died silently explains a collateral error, and SIGKILL explains everything: TensorFlow aborts a process

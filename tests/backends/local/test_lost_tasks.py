@@ -224,3 +224,34 @@ def test_what_a_killed_task_has_started_ends_before_it_starts_again_and_what_oth
     (tmp_path / "enough").write_text("")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
     assert not any(psutil.pid_exists(pid) for found in pids.values() for pid in found.values())
+
+
+def test_a_failure_is_settled_by_a_restart_although_the_program_has_replaced_the_clock(
+    write: Any, tmp_path: Path
+) -> None:
+    program = """
+import os, pathlib, time, sdk
+ctx, again = sdk.context(), pathlib.Path(os.environ["SHARED"], "again")
+if ctx.task == "evaluator-0" and not os.environ.get("PODLIFT_TASK_RESTARTS"):
+    now = time.time() + 86400
+    time.time = lambda: now
+    raise ValueError("frozen")
+if ctx.task == "evaluator-0":
+    again.write_text("")
+while not again.exists():
+    time.sleep(0.02)
+time.sleep(0.5)
+"""
+    write("train.py", program)
+    job = sdk.Job(
+        "train.py",
+        resources=sdk.Resources(evaluator=True),
+        retry=sdk.Retry(user_errors=1),
+        env={"SHARED": str(tmp_path)},
+        limits=sdk.Limits(timeout_s=LIMIT_S),
+    )
+    run = sdk.submit(job)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.SUCCEEDED, 1, {"evaluator-0": 1}), (
+        run.why()
+    )
