@@ -211,14 +211,15 @@ SURPLUS: dict[str, tuple[str, ...]] = {
         "checkpoint/test_gcs_faults.py::test_a_receipt_that_is_not_for_this_save_is_refused",
         "checkpoint/test_gcs_faults.py::test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it",
     ),
-    "a killed task of two containers is restarted with its gang in the default run; these kill others, or train with Keras": (
-        "runtime/container/test_restarts.py::test_a_killed_task_is_restarted_with_its_gang_in_the_same_containers[chief-0]",
-        "runtime/container/test_restarts.py::test_a_killed_task_is_restarted_with_its_gang_in_the_same_containers[chief-0+worker-0]",
+    "on the emulator, a killed task is restarted with its gang in the same containers, until the budget is used up": (
+        "runtime/container/test_restarts.py::test_a_killed_task_is_restarted_with_its_gang_in_the_same_containers",
+        "runtime/container/test_restarts.py::test_kills_are_paid_by_the_runs_own_budget_and_then_every_container_ends_for_good",
         "runtime/container/test_training.py::test_a_killed_gang_is_forked_from_the_spare_processes_and_ends_with_the_same_weights",
         "backends/vertex/test_vertex_restarts.py::test_a_machine_that_is_replaced_joins_the_containers_that_stay[workerpool0-0]",
         "runtime/container/test_restarts.py::test_an_attempt_in_which_a_container_is_replaced_ends_once_and_the_others_stay",
     ),
-    "a run on the emulator that hangs ends as hung": (
+    "a run on the emulator that hangs ends as hung, with all stacks": (
+        "runtime/container/test_restarts.py::test_a_gang_that_hangs_is_reported_with_all_stacks_and_the_slow_task_and_restarted_in_place",
         "runtime/container/test_restarts.py::test_a_hang_without_budget_is_the_end_of_the_run",
     ),
     "claims, leases and what follows a job are tested one by one, and a wait outlives an outage": (
@@ -226,6 +227,12 @@ SURPLUS: dict[str, tuple[str, ...]] = {
         "backends/vertex/test_vertex_resubmission.py::test_a_run_is_taken_over_from_a_killed_process_after_seven_preemptions_and_ends_with_the_same_weights",
         "backends/vertex/test_vertex_service_faults.py::test_the_command_waits_on_and_prints_why_on_stderr",
         "backends/vertex/test_vertex_service_faults.py::test_a_worker_that_is_preempted_at_a_step_goes_on_in_the_same_job",
+    ),
+    "a forced run of the trigger is a delivery of a slot, from the keeper to the end of the run; slots are tested one by one": (
+        "backends/vertex/test_vertex_schedules.py::test_four_weeks_of_a_weekly_schedule",
+    ),
+    "a lost job of a machine whose clock is ahead": (
+        "backends/vertex/test_vertex_clocks.py::test_a_lost_job_is_booked_from_its_first_attempt_until_it_is_missed[behind]",
     ),
     "a fit with dropout that was killed goes on in another process": (
         "checkpoint/tf/test_randomness.py::test_another_process_goes_on_with_the_same_numbers",
