@@ -20,9 +20,7 @@ MAX_POOLS = 4
 # More digits than any number of machines.
 _DIGITS = 9
 # podlift sets these on every job.
-OWN_LABELS = (
-    "podlift-run", "podlift-job", "podlift-project", "podlift-schedule", "podlift-slot", "podlift-request",
-)  # fmt: skip
+OWN_LABELS = ("podlift-run", "podlift-job", "podlift-project")
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^\s*?\[\]{}\\]*)?")
 _ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9][a-z0-9.-]*\.gserviceaccount\.com")

@@ -117,6 +117,10 @@ class Plan:
         """Return the plan as a job in one place of its target has it: with what it asks for there."""
         return replace(self, target=target, job=changed(self.job, resources=resources))
 
+    def for_firings(self, target: Target, findings: tuple[Finding, ...]) -> Plan:
+        """Return the plan of a schedule's firings: without what the schedule's trigger brings itself."""
+        return replace(self, target=target, findings=findings)
+
     def repacked(self, digest: str, files: tuple[PackedFile, ...], left_out: Sequence[str], note: Finding) -> Plan:
         """Return the plan of the same program with later content of its files."""
         code = replace(self.code, digest=digest, files=files, left_out=[*self.code.left_out, *left_out])

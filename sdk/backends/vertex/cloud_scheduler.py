@@ -9,7 +9,6 @@ import base64
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ...checks import vertex_schedule
 from ...clock import Clock
@@ -52,7 +51,7 @@ class CloudScheduler:
     def adapted(self, plan: Plan) -> Plan:
         """Return the plan without a keeper of its own: that of the firing waits for the run."""
         findings = tuple(each for each in plan.findings if "no effect without a keeper" not in each.message)
-        return replace(plan, target=changed(Vertex.of(plan.target), keeper=False), findings=findings)
+        return plan.for_firings(changed(Vertex.of(plan.target), keeper=False), findings)
 
     def review(self, draft: TriggerDraft) -> list[Finding]:
         plan = draft.plan
