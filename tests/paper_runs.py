@@ -78,9 +78,13 @@ class PaperService:
     def __init__(self) -> None:
         self.pauses: list[str] = []
         self.may_pause = True
+        self.costs_usd = 0.0
 
     def delivery(self, plan: Plan, environ: object, clock: object) -> Delivery:
         raise NotImplementedError
+
+    def hourly_usd(self, plan: Plan) -> float:
+        return self.costs_usd
 
     def pause(self, trigger: str, clock: object) -> None:
         if not self.may_pause:

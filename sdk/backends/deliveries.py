@@ -35,5 +35,8 @@ class Deliveries(Protocol):
     def delivery(self, plan: Plan, environ: Mapping[str, str], clock: Clock) -> Delivery:
         """Return what started this container. `plan` is that of the firings, `environ` the container's variables."""
 
+    def hourly_usd(self, plan: Plan) -> float:
+        """Return what an hour of a keeper costs; 0 if nothing is billed, or if no source gives the price."""
+
     def pause(self, trigger: str, clock: Clock) -> None:
         """Let a trigger deliver nothing more; PodliftError without the right to."""

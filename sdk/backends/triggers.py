@@ -16,7 +16,15 @@ from ..errors import PodliftError
 from ..spec.findings import Finding
 from ..spec.plan import Plan
 
-__all__ = ["Trigger", "TriggerDraft", "TriggerRejectedError", "TriggerRequest", "TriggerService", "digest_of"]
+__all__ = [
+    "FailedKeeper",
+    "Trigger",
+    "TriggerDraft",
+    "TriggerRejectedError",
+    "TriggerRequest",
+    "TriggerService",
+    "digest_of",
+]
 
 
 class TriggerRejectedError(PodliftError):
@@ -130,6 +138,27 @@ class Trigger:
         return digest_of(self.settings)
 
 
+@dataclass(frozen=True, kw_only=True)
+class FailedKeeper:
+    """What a trigger has started and what ended badly, perhaps before it could write a record.
+
+    Args:
+        job: its full name.
+        state: FAILED, CANCELLED or EXPIRED.
+        created: when the service created it, a Unix time.
+        by_hand: True for a firing that a user asked for.
+        error: sentences that say why, with its last lines where they tell.
+        look: the command that shows its log.
+    """
+
+    job: str
+    state: str
+    created: float
+    by_hand: bool = False
+    error: str
+    look: str
+
+
 def digest_of(settings: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
@@ -186,6 +215,9 @@ class TriggerService(Protocol):
 
     def fire_now(self, trigger: Trigger, clock: Clock) -> str:
         """Start what the trigger starts, as a firing by hand, exactly once; return its name."""
+
+    def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
+        """Return what was started for a schedule since a Unix time and has failed, the newest first."""
 
     def alert(self, name: str) -> str:
         """Return a command that makes an alert of failed deliveries."""

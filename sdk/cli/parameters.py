@@ -124,7 +124,7 @@ MaxMonth = Annotated[
     typer.Option(
         "--max-cost-usd-per-month",
         metavar="USD",
-        help="Skip a slot whose run could break this limit of a calendar month. Default: none.",
+        help="Skip a slot whose run and keeper could break this limit of a calendar month. Default: none.",
         show_default=False,
     ),
 ]

@@ -21,6 +21,7 @@ from ..schedules.firing import KeptRuns
 from ..schedules.handle import Schedule
 from ..schedules.records import SKIPPED, TAKEN, WAITING, Book, ScheduleSpec
 from ..schedules.server import Server
+from ..spec import plan_text
 from ..status import EXIT_DONE, EXIT_USER, State
 from ..text import joined
 from . import parameters as p
@@ -165,7 +166,8 @@ def list_schedules(root: p.Root = None, json_output: p.Json = False) -> None:
     table(header, rows, whole=("schedule", "cron"))
     schedule_text.say_problems(found)
     if not found:
-        say("There are no schedules. Next: podlift schedule create NAME ENTRY --cron CRON")
+        step = handle.elsewhere(listing.roots) or "Next: podlift schedule create NAME ENTRY --cron CRON"
+        say(f"There are no schedules below {joined(listing.roots, 'and')}. {step}")
 
 
 @schedule.command(cls=VerbHelp)
@@ -194,8 +196,8 @@ def show(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False)
     lines += [("when", text) for text in spec.when] + [("notify", text) for text in spec.notify]
     lines += [("fires", slot.isoformat()) for slot in each.next(5)]
     lines += [("last", f"{last.slot} {last.state} {last.reason}".rstrip()) for last in each.history(1)]
-    answer("\n".join(f"{label:<10} {text}" for label, text in lines))
-    answer(schedule_text.plan_of(each.plan, each.trigger_lines()))
+    answer(plan_text.text(lines))
+    answer(schedule_text.plan_of(each.plan, each.trigger_lines(), served=seen is None))
 
 
 @schedule.command(cls=VerbHelp)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 
 from ..backends.triggers import Trigger
 from ..clock import SystemClock
-from ..planning.roots import in_bucket
+from ..planning.roots import configured_roots, in_bucket
 from ..schedules import creation
 from ..schedules.creation import Created, Prepared
 from ..schedules.handle import Schedule
@@ -31,28 +33,27 @@ def show_prepared(made: Sequence[Prepared], *, json_output: bool, online: bool =
         as_json([_prepared(each, online=online) for each in made])
         return
     for each in made:
-        answer(plan_of(each.plan, _trigger_lines(each)))
         outcome, changes = _expected(each, online=online)
-        answer(f"outcome    {outcome}")
-        for text in changes:
-            answer(f"change     {text}")
-        for slot in _next(each):
-            answer(f"fires      {slot}")
-        if each.service is not None and each.trigger is not None:
+        lines = [
+            ("outcome", outcome),
+            *(("change", text) for text in changes),
+            *(("fires", slot) for slot in _next(each)),
+        ]
+        if each.service is None or each.trigger is None:
+            answer(plan_of(each.plan, lines))
+        else:
             request = each.service.render(each.trigger)
-            answer(f"request    POST {request.url}; a new schedule gets its id, and so its digests, when it is created")
+            posted = f"POST {request.url}; a new schedule gets its id, and so its digests, when it is created"
+            answer(plan_of(each.plan, [*_trigger_lines(each), *lines, ("request", posted)], served=False))
             answer(json.dumps(_clipped({"name": request.name, **request.settings}), indent=1))
         for sentence in each.warnings:
             say(f"podlift: {sentence}")
 
 
-def plan_of(plan: Plan, trigger: Sequence[tuple[str, str]]) -> str:
-    """Return the plan of firings, and what starts them."""
-    lines = plan_text.short(plan)
-    if trigger:
-        # The keeper of the firing does.
-        lines = [pair for pair in lines if pair[0] != "submitted by"]
-    return plan_text.text([*lines, *trigger])
+def plan_of(plan: Plan, more: Sequence[tuple[str, str]], *, served: bool = True) -> str:
+    """Return the plan of firings, and more lines; those that are not `served` are submitted by their own keepers."""
+    lines = [pair for pair in plan_text.short(plan) if served or pair[0] != "submitted by"]
+    return plan_text.text([*lines, *more])
 
 
 def _trigger_lines(made: Prepared) -> list[tuple[str, str]]:
@@ -132,15 +133,27 @@ def _say_one(each: Created, now: datetime) -> None:
         say(f"  {change}")
     if len(each.changes) > _SHOWN_CHANGES:
         say(f"  and {counted(len(each.changes) - _SHOWN_CHANGES, 'more change')}")
-    for sentence in each.warnings:
+    # What was said at the first time is not repeated.
+    new = each.outcome != "unchanged"
+    for sentence in each.warnings if new else ():
         say(f"podlift: {sentence}")
+    found = _found_by(each.plan.root)
     if each.record.paused:
-        say(f"It is paused ({each.record.paused}). Next: podlift schedule resume {name}")
+        say(f"It is paused ({each.record.paused}). Next: podlift schedule resume {name}{found}")
     for slot in each.record.spec.slots.next(5, now):
         answer(f"{name}\t{slot.isoformat()}")
-    if each.alert:
+    if each.alert and each.outcome == "created":
         say(f"Started by {each.record.trigger}. For a mail when a delivery fails: {each.alert}")
-        say(f"For a monitor: podlift schedule check {name}")
+        say(f"For a monitor: podlift schedule check {name}{found}")
+    if found:
+        say(
+            f"The settings here do not name its root: other commands need{found}, or run in a project that sets its bucket."
+        )
+
+
+def _found_by(root: str) -> str:
+    """Return the option that later commands need to find a root, "" if they search it anyway."""
+    return "" if root in configured_roots(os.environ)[0] else f" --root {shlex.quote(root)}"
 
 
 def row(facts: dict[str, object]) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ def prepare(
             preconditions.check(spec.when, plan, known)
         if service is not None:
             found.found += checks.errors(service.review(triggered.draft(spec, plan, now)))
-        return [*found.found, *_never_affordable(spec, plan)]
+        return [*found.found, *_never_affordable(spec, plan, kept=service is not None)]
 
     wanted = replace(target, backend=backend, name=spec.name)
     with problems.closing():
@@ -131,10 +131,12 @@ def prepare(
     return Prepared(spec=spec, plan=made, warnings=warnings, service=service, trigger=about)
 
 
-def _never_affordable(spec: ScheduleSpec, plan: Plan) -> list[str]:
+def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str]:
     """Return why each slot would be skipped for its money."""
     limit = spec.max_cost_usd_per_month
-    reason = "" if limit is None else budget.too_much(plan, limit, 0.0).removeprefix("budget: ")
+    service = backends.delivery_service(plan.backend) if kept else None
+    hourly_usd = service.hourly_usd(plan) if service else 0.0
+    reason = "" if limit is None else budget.too_much(plan, limit, 0.0, hourly_usd).removeprefix("budget: ")
     if not reason:
         return []
     return [
@@ -238,9 +240,14 @@ class _Creation:
         found = self._service.get(self._request.name, self._clock)
         if found is not None:
             triggered.check_owner(found, self._plan.root, self._id, self._service)
-            self._changes += triggered.differences(found, self._request)
+            follows = bool(self._changes) and self._before is not None and found.digest == self._before.digest
+            # What only follows from other changes is not listed.
+            self._changes += [] if follows else triggered.differences(found, self._request)
         elif self._before is not None:
             self._changes.append(f"+ trigger: {self._service.title} has none")
+        if self._before is not None and not self._changes:
+            gone = self._book.absent(self._request.files)
+            self._changes += [f"+ schedules/{key}: it was removed from the root" for key in gone]
         return found
 
     def expected(self) -> tuple[str, Sequence[str]]:
@@ -258,7 +265,7 @@ class _Creation:
         backend.check(backend.render(self._plan))
         self._store()
         if in_bucket(self._plan.root):
-            triggered.remember([self._spec.name])
+            triggered.remember([self._spec.name], self._plan.root)
         record = self._written(before)
         self._set_trigger(record)
         return self._created(record, "changed" if before else "created")

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..backends.triggers import Trigger
+from ..backends.triggers import FailedKeeper, Trigger
 from ..clock import Clock, SystemClock
-from ..errors import PodliftError, Problems, StoreError
+from ..errors import InputError, PodliftError, Problems, StoreError, nearest
 from ..planning.roots import configured_roots, in_bucket, resolve_root
 from ..planning.settings.merge import Destination
 from ..spec.job import Job
 from ..spec.plan import Plan
 from ..spec.policies import Target
-from . import creation, preconditions, triggered
+from ..text import joined
+from . import creation, lost_slots, preconditions, triggered
 from .firing import LocalRuns, url_of
 from .records import DELETED, RUNNING, SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, key_of
 from .server import Server
@@ -47,6 +49,7 @@ class Schedule:
         self._book = Book(self.root)
         self.name = self._book.read(name).spec.name
         self._seen: tuple[float, Seen | None] = (float("-inf"), None)
+        self._failed: tuple[float, list[FailedKeeper]] = (float("-inf"), [])
 
     def __repr__(self) -> str:
         return f"Schedule({self.name!r}, root={self.root!r})"
@@ -89,11 +92,26 @@ class Schedule:
         return record.spec.slots.next(count, self._now()) if triggered.fires(record, self.trigger()) else []
 
     def history(self, limit: int | None = 20) -> list[SlotRecord]:
-        """Return the records of its slots, newest first; None for all."""
+        """Return what became of its slots, newest first, also of those whose keeper failed; None for all."""
         record = self.record
         keys = list(self._book.keys(record).items())
-        found = self._book.slots(record, dict(keys[-limit:] if limit else keys))
-        return [self._live(each) for each in reversed(found)]
+        shown = dict(keys[-limit:] if limit else keys)
+        found = [self._live(each) for each in self._book.slots(record, shown)]
+        others = {key for key, _ in keys if key not in shown}
+        found = lost_slots.told(record, found, others, self._failed_keepers(record))
+        return found[::-1][:limit]
+
+    def _failed_keepers(self, record: ScheduleRecord) -> list[FailedKeeper]:
+        """Return the keepers that failed of late; none if the service cannot be asked, as other sentences say."""
+        asked, found = self._failed
+        service = triggered.service_of(record)
+        if service is not None and self._clock.monotonic() - asked > _SEEN_S:
+            found = []
+            with suppress(PodliftError):
+                since = lost_slots.horizon(record, self._now())
+                found = service.failed(self.plan, self.name, since, self._clock)
+            self._failed = (self._clock.monotonic(), found)
+        return found
 
     def pause(self, why: str = "by hand") -> None:
         """Stop firing; slots are recorded as skipped. A run that goes on continues."""
@@ -174,7 +192,7 @@ class Schedule:
         latest = record.spec.slots.latest(datetime.fromtimestamp(self._now().timestamp() - grace_s, timezone.utc))
         if not triggered.fires(record, seen) or not latest or latest.timestamp() <= record.since:
             return ""
-        if self._is_recorded(latest):
+        if self._is_recorded(latest) or key_of(latest) in [each.key for each in self.history(1)]:
             return ""
         if service is None:
             return f"the slot {latest.isoformat()} is overdue. Next: podlift schedule serve"
@@ -212,11 +230,26 @@ def _utc(time: float) -> datetime:
 
 
 def _root_of(name: str, root: str | Path | None) -> str:
-    """Return the root that holds a schedule."""
-    if root is not None:
-        return resolve_root(root, os.environ)
-    roots, _ = configured_roots(os.environ)
-    return next((each for each in roots if name in Book(each).names()), roots[0])
+    """Return the root that holds a schedule; InputError with the places that were searched."""
+    roots = [resolve_root(root, os.environ)] if root is not None else configured_roots(os.environ)[0]
+    names: set[str] = set()
+    for each in roots:
+        found = Book(each).names()
+        if name in found:
+            return each
+        names |= set(found)
+    step = elsewhere(roots, name) or (nearest(name, sorted(names)) if names else "Next: podlift schedule create.")
+    raise InputError(f"No such schedule below {joined(roots, 'or')}. Received: {name!r}. {step}")
+
+
+def elsewhere(roots: Sequence[str], name: str = "") -> str:
+    """Return where this machine has seen a schedule, or any, outside of some roots; "" if it has not."""
+    known = triggered.remembered()
+    others = [each for each in ([known.get(name, "")] if name else known.values()) if each and each not in roots]
+    if not others:
+        return ""
+    what, places = "it" if name else "some", joined(list(dict.fromkeys(others)), "and")
+    return f"This machine has seen {what} below {places}. Next: --root {others[0]}"
 
 
 def schedule(
@@ -259,7 +292,8 @@ def schedule(
             fails.
         notify_skips: notify when this many slots in a row were skipped; 0 for never.
         max_cost_usd: limit of each firing.
-        max_cost_usd_per_month: limit of what the runs of a calendar month may cost; slots whose run could break it are skipped.
+        max_cost_usd_per_month: limit of what the runs of a calendar month and their keepers may cost; slots that could
+            break it are skipped.
         pause_after_failures: pause after this many failures in a row; 0 for never.
         trigger: "auto" for the service of the backend, if it has one; "serve" for `podlift schedule serve`, which then has to
             run on some machine.
@@ -297,11 +331,12 @@ def schedule(
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The schedules of one or more roots, triggers whose schedule is gone, and a sentence for each thing that is not listed."""
+    """The schedules below some roots, triggers whose schedule is gone, and a sentence for each thing that is not listed."""
 
     schedules: Sequence[Schedule]
     orphans: Sequence[Trigger]
     problems: Sequence[str]
+    roots: Sequence[str]
 
 
 def listed(root: str | Path | None = None, clock: Clock | None = None) -> Listing:
@@ -325,8 +360,8 @@ def listed(root: str | Path | None = None, clock: Clock | None = None) -> Listin
         orphans += survey.orphans
         problems += survey.problems
         if in_bucket(each):
-            triggered.remember(one.name for one in found)
-    return Listing(schedules=schedules, orphans=orphans, problems=problems)
+            triggered.remember((one.name for one in found), each)
+    return Listing(schedules=schedules, orphans=orphans, problems=problems, roots=roots)
 
 
 def delete_orphan(name: str, root: str | Path | None = None) -> bool:

@@ -38,17 +38,19 @@ class KeeperServer(Server):
         self._service = service
         self._created, self._key = 0.0, ""
         self._held = False  # this process has had the slot
+        self._running = ""  # URL of the run that it waits for
 
     def step(self, schedule_name: str, schedule_id: str, delivery: Delivery) -> bool:
         """Do what is due for the slot of a delivery; False once there is nothing left to do."""
         self.keeper = delivery.job
-        schedule = self._book.read(schedule_name)
-        if schedule.id != schedule_id:
-            raise InputError(
-                f"This job belongs to an earlier schedule of the name {schedule_name!r}, which was deleted. Next: remove its "
-                "trigger (podlift schedule list)."
-            )
-        key, slot = _slot_of(schedule, delivery)
+        try:
+            schedule = self._read(schedule_name, schedule_id)
+        except InputError:
+            if not self._running:
+                raise
+            # It was deleted, and its run goes on: who else would submit its next job?
+            return not self._runs.status(self._running).state.terminal
+        key, slot = slot_of(schedule, delivery)
         self._created, self._key = delivery.created, key
         memory = self._remembered(schedule, slot)
         record = memory.records.get(key)
@@ -64,6 +66,15 @@ class KeeperServer(Server):
             return self._go_on(schedule, memory, record)
         # Another one has taken it over while this process was cut off.
         return not self._held and self._delivered_again(schedule, memory, record, delivery)
+
+    def _read(self, name: str, schedule_id: str) -> ScheduleRecord:
+        schedule = self._book.read(name)
+        if schedule.id != schedule_id:
+            raise InputError(
+                f"This job belongs to an earlier schedule of the name {name!r}, which was deleted. Next: remove its trigger "
+                "(podlift schedule list)."
+            )
+        return schedule
 
     def _skip_abandoned(self, schedule: ScheduleRecord, memory: Memory) -> None:
         """End slots that wait for the end of a run, and whose keeper is gone: they would let later slots wait, too."""
@@ -82,7 +93,7 @@ class KeeperServer(Server):
             self.record_skipped(schedule, memory, [slot], f"paused: {schedule.paused}", keeper=self.keeper)
             return
         chosen = policy.caught_up(schedule.spec.missed, missed)
-        self.record_skipped(schedule, memory, missed[:-1] if chosen else missed, "missed: it was not delivered")
+        self.record_skipped(schedule, memory, missed[:-1] if chosen else missed, "missed: no keeper took it")
         if chosen:
             self._fire(schedule, memory, key_of(chosen), chosen, "catch_up")
         late = _lateness(slot, delivery)
@@ -118,7 +129,9 @@ class KeeperServer(Server):
         first = next((each for each in memory.open if each.state == WAITING), None)
         if first is not None and first.keeper == self.keeper:
             self._start_waiting(schedule, memory)
-        return any(each.is_open and each.keeper == self.keeper for each in memory.records.values())
+        mine = [each for each in memory.open if each.keeper == self.keeper]
+        self._running = next((url_of(self._root, each) for each in mine if each.state == RUNNING), "")
+        return bool(mine)
 
     def give_up(self, schedule_name: str) -> None:
         """Record that the keeper's time is over: a slot that waits is skipped, and runs go on without it."""
@@ -148,6 +161,13 @@ class KeeperServer(Server):
         except RunNotFoundError:
             self._end(schedule, memory, held, SKIPPED, _UNSTARTED)
 
+    def _started(self) -> float:
+        # By the service's clock, too, which also tells when a run ends.
+        return max(self._clock.now(), self._created)
+
+    def _keeper_usd(self, plan: Plan) -> float:
+        return self._service.hourly_usd(plan)
+
     def _firing(
         self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, success: SlotRecord | None
     ) -> preconditions.Firing:
@@ -167,7 +187,7 @@ class KeeperServer(Server):
                 )
 
 
-def _slot_of(schedule: ScheduleRecord, delivery: Delivery) -> tuple[str, datetime]:
+def slot_of(schedule: ScheduleRecord, delivery: Delivery) -> tuple[str, datetime]:
     """Return the slot of a delivery and the name of its record."""
     cron, created = schedule.spec.slots, datetime.fromtimestamp(delivery.created, timezone.utc)
     slot = None if delivery.by_hand else cron.nearest(created)

@@ -36,6 +36,8 @@ _KEY = f"{_HOUR}/%M%SZ"
 # States of a slot without a run that has ended. The others are those of its run.
 TAKEN, WAITING, RUNNING, SKIPPED = "TAKEN", "WAITING", "RUNNING", "SKIPPED"
 OPEN = (TAKEN, WAITING, RUNNING)
+# How the reason of a slot begins that nothing has started.
+MISSED = "missed"
 # Why a schedule is paused whose removal has begun.
 DELETED = "being deleted"
 # More records than this are read from the copies.
@@ -228,6 +230,16 @@ class Book:
         """Store what firings read; their keys are named by digests."""
         for key, data in files.items():
             create(self._store, key, data)
+
+    def absent(self, keys: Iterable[str]) -> list[str]:
+        """Return the keys of files that are not stored."""
+        found = []
+        for key in keys:
+            try:
+                self._store.stat(key)
+            except MissingError:
+                found.append(key)
+        return found
 
     def add_place(self, backend: str, parent: str) -> None:
         """Remember where a backend's service keeps triggers of this root, also those whose schedule gets lost."""

@@ -121,7 +121,8 @@ class Server:
         """Record the slots so far at which nothing started."""
         now = self._now()
         memory = self._remembered(schedule, now)
-        reason = f"paused: {schedule.paused}" if schedule.paused else "missed: no server was there"
+        missed = "missed: no keeper took it" if schedule.trigger else "missed: no server was there"
+        reason = f"paused: {schedule.paused}" if schedule.paused else missed
         self.record_skipped(schedule, memory, self._unrecorded(schedule, memory, now), reason)
 
     def _now(self) -> datetime:
@@ -286,7 +287,7 @@ class Server:
                 if reason:
                     return self._end(schedule, memory, record, SKIPPED, reason)
                 # From now on, who takes the slot over submits the same run, and decides nothing again.
-                about = {"started": self._clock.now(), "data": seen, "cost_usd": most_usd}
+                about = {"started": self._started(), "data": seen, "cost_usd": most_usd}
                 about["success"] = success.key if success else ""
                 record, mine = self._swapped(schedule, memory, record, state=TAKEN, **about)
                 if not mine:
@@ -302,6 +303,9 @@ class Server:
         _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
         return self._changed(schedule, memory, record, state=RUNNING, reason="")
 
+    def _started(self) -> float:
+        return self._clock.now()
+
     def _too_much(self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan) -> str:
         """Return why the month's limit does not allow the firing, "" if it does."""
         most_usd = schedule.spec.max_cost_usd_per_month
@@ -309,8 +313,15 @@ class Server:
             return ""
         months = {record.moment.astimezone(timezone.utc), record.moment.replace(day=1, hour=0).astimezone(timezone.utc)}
         found = self._book.slots(schedule, self._book.keys(schedule, sorted({f"{each:%Y-%m-}" for each in months})))
-        others = (each.cost_usd or 0.0 for each in found if each.slot[:7] == record.slot[:7] and each.key != record.key)
-        return budget.too_much(plan, most_usd, sum(others))
+        month = [each for each in found if each.slot[:7] == record.slot[:7]]
+        hourly_usd = self._keeper_usd(plan)
+        spent_usd = sum(each.cost_usd or 0.0 for each in month if each.key != record.key)
+        spent_usd += budget.of_keepers(month, hourly_usd, self._clock.now())
+        return budget.too_much(plan, most_usd, spent_usd, hourly_usd)
+
+    def _keeper_usd(self, plan: Plan) -> float:
+        """Return what an hour of the machine costs that this is."""
+        return 0.0
 
     def _firing(
         self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, success: SlotRecord | None

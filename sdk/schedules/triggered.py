@@ -106,8 +106,12 @@ def _period_s(slots: Cron, now: datetime) -> float:
 def differences(found: Trigger, request: TriggerRequest) -> list[str]:
     """Return what a service is to change of a trigger."""
     changes = diff.of_values("trigger", found.settings, request.settings)
-    broken = [f"trigger: ~ {found.broken}"] if found.broken else []
-    return [f"trigger: {change}" for change in changes] + broken
+    # Both hold digests of the rest.
+    plain = [change for change in changes if change.path != "description" and ".containerSpec.args." not in change.path]
+    texts = [str(change) for change in plain] + ([f"~ {found.broken}"] if found.broken else [])
+    if changes and not texts:
+        texts = ["~ what it starts: another version of podlift, or of the schedule"]
+    return [f"trigger: {text}" for text in texts]
 
 
 def seen(record: ScheduleRecord, clock: Clock) -> Seen | None:
@@ -202,13 +206,21 @@ def missing(record: ScheduleRecord, service: TriggerService) -> InputError:
     )
 
 
-def remember(names: Iterable[str]) -> None:
-    """Note the names of schedules in buckets for the completion of names, which asks no cloud."""
+def remember(names: Iterable[str], root: str) -> None:
+    """Note the names of schedules in a bucket: for the completion of names, and for who looks for one elsewhere."""
     folder = cache.schedules(cache.cache_folder(os.environ))
     with suppress(OSError, RuntimeError):
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
-            (folder / name).touch()
+            (folder / name).write_text(root)
+
+
+def remembered() -> dict[str, str]:
+    """Return the roots of the schedules in buckets that this machine has seen, by their names."""
+    folder = cache.schedules(cache.cache_folder(os.environ))
+    with suppress(OSError, RuntimeError, ValueError):
+        return {path.name: path.read_text() for path in sorted(folder.iterdir())}
+    return {}
 
 
 def forget(name: str) -> None:

@@ -21,7 +21,7 @@ def environments(cache: Path) -> Path:
 
 
 def schedules(cache: Path) -> Path:
-    """Return the folder with an empty file for each schedule in a bucket that this machine has seen, for completion."""
+    """Return the folder with a file for each schedule in a bucket that this machine has seen: its root."""
     return cache / "schedules"
 
 

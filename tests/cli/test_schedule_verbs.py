@@ -14,6 +14,7 @@ from support import LIMIT_S, needs, until
 import sdk
 from sdk.backends.local.backend import LocalBackend
 from sdk.clock import SystemClock
+from sdk.schedules import triggered
 from sdk.schedules.firing import LocalRuns
 from sdk.upkeep import prune
 
@@ -47,7 +48,7 @@ def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, write)
     (listed,) = the_json(here("schedule", "list", "--json"))
     assert (listed["name"], listed["state"], listed["last"]) == ("weekly", "active", None)
     shown = here("schedule", "show", "weekly").stdout
-    assert "overlap    queue" in shown and "train.py --lr 0.1" in shown
+    assert "overlap      queue" in shown and "train.py --lr 0.1" in shown
     assert here("schedule", "delete", "weekly").code == 0
     assert the_json(here("schedule", "list", "--json")) == []
 
@@ -59,7 +60,7 @@ def test_a_dry_run_shows_the_next_slots_and_writes_nothing(here, write, root: Pa
     )
     assert shown.code == 0 and shown.stdout.count("fires ") == 5
     assert "exists twice" in shown.stderr and "nearest safe hour is 3" in shown.stderr
-    assert "outcome    created" in shown.stdout
+    assert "outcome      created" in shown.stdout
     assert not root.exists()
 
 
@@ -151,6 +152,21 @@ def test_what_a_schedule_refers_to_must_exist(here, write, words: tuple[str, ...
     write("train.py", "print(1)")
     shown = here("schedule", "create", "weekly", "train.py", *CRON, *words)
     assert shown.code == 2 and sentence in shown.stderr
+
+
+def test_who_looks_in_the_wrong_root_is_told_where_it_was_and_where_the_schedule_is(
+    here, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    nothing = here("schedule", "list").stderr
+    assert nothing.startswith(f"There are no schedules below {root}. Next: podlift schedule create")
+    triggered.remember(["weekly"], "gs://bucket/podlift")
+    step = "below gs://bucket/podlift. Next: --root gs://bucket/podlift\n"
+    assert here("schedule", "list").stderr == f"There are no schedules below {root}. This machine has seen some {step}"
+    unknown = here("schedule", "check", "weekly")
+    assert unknown.code == 2 and unknown.stderr.endswith(
+        f"No such schedule below {root}. Received: 'weekly'. This machine has seen it {step}"
+    )
 
 
 def test_an_unknown_schedule_gets_the_nearest_one(here, write) -> None:

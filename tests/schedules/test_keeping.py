@@ -103,7 +103,7 @@ def test_slots_that_were_not_delivered_are_recorded_at_the_next_delivery(world: 
     at(world, 3)
     world.keeper("2").serve()
     assert world.shown() == ["0 SUCCEEDED at 0", "1 SKIPPED", "2 SKIPPED", "3 SUCCEEDED at 3"]
-    assert {record.reason for record in world.history()[1:3]} == {"missed: it was not delivered"}
+    assert {record.reason for record in world.history()[1:3]} == {"missed: no keeper took it"}
 
 
 def test_the_last_missed_slot_is_caught_up_before_the_delivered_one(world: World) -> None:
@@ -318,6 +318,17 @@ def test_a_keeper_of_a_schedule_that_was_deleted_and_made_again_does_nothing(wor
     assert world.history() == []
 
 
+def test_a_run_keeps_its_keeper_when_its_schedule_is_deleted(world: World) -> None:
+    record = world.add()
+    at(world, 0)
+    keeper = world.keeper()
+    assert keeper.step()
+    Book(world.root).delete(record)
+    assert keeper.step()
+    world.clock.time += 2 * world.runs.takes_s
+    assert not keeper.step()
+
+
 def test_older_than_goes_by_the_time_of_the_delivery(world: World) -> None:
     world.add(when=("older_than(90m)",))
     for hour in range(4):
@@ -354,6 +365,18 @@ def test_a_run_that_goes_on_counts_with_the_most_that_it_can_cost(
         world.keeper(str(hour)).step()
     assert [record.state for record in world.history()] == ["RUNNING", "SKIPPED"]
     assert "6.00 USD of 10.00 USD" in world.history()[1].reason
+
+
+def test_keepers_count_for_the_month_with_their_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "most_usd", lambda plan: 1.0)
+    world.runs.costs_usd, world.service.costs_usd, world.runs.takes_s = 1.0, 2.0, 2 * HOUR
+    world.add(cron="0 0 * * *", max_cost_usd_per_month=12.0)
+    for day in range(4):
+        world.clock.time = START.timestamp() + day * DAYS
+        world.keeper(str(day)).serve()
+    # Each run costs 1 $, and the two hours of its keeper 4 $.
+    assert [record.state for record in world.history()] == ["SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "SKIPPED"]
+    assert world.history()[3].reason.startswith("budget: 15.00 USD of 12.00 USD a month are spent")
 
 
 def test_the_most_that_a_firing_can_cost_is_that_of_its_machines(tmp_path: Path) -> None:
@@ -396,4 +419,4 @@ def test_a_year_of_deliveries_gives_each_instant_of_cron_one_record_and_at_most_
     assert [record.moment for record in found] == instants
     assert sorted(world.runs.submits) == sorted(record.run for record in found if record.state == "SUCCEEDED")
     assert len(set(world.runs.submits)) == len(world.runs.submits)
-    assert {record.reason for record in found if record.state == "SKIPPED"} == {"missed: it was not delivered"}
+    assert {record.reason for record in found if record.state == "SKIPPED"} == {"missed: no keeper took it"}

@@ -140,9 +140,10 @@ class JobClient:
                 raise MissingError(sentence(f"{service_name()} has no job {name!r}.")) from error
             raise
 
-    def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]:
-        """Return the jobs in a region with these labels."""
-        query = {"filter": " AND ".join(f'labels.{name}="{value}"' for name, value in labels.items())}
+    def list(self, region: str, labels: Mapping[str, str], *conditions: str) -> list[VendorJob]:
+        """Return the jobs in a region with these labels, for which other conditions of a filter hold, too."""
+        named = [f'labels.{name}="{value}"' for name, value in labels.items()]
+        query = {"filter": " AND ".join([*named, *conditions])}
         query["pageSize"] = str(_PAGE)
         found: list[VendorJob] = []
         while True:

@@ -18,9 +18,9 @@ from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...spec.values import changed
 from ...storage.retry import Retries
-from ..triggers import Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
+from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
+from . import failed_keepers, scheduled_keeper, scheduler_calls, trigger_text
 from . import request as job_request
-from . import scheduled_keeper, scheduler_calls, trigger_text
 from .scheduler_calls import Service
 
 _PREFIX = "podlift-"
@@ -182,6 +182,9 @@ class CloudScheduler:
 
     def fire_now(self, trigger: Trigger, clock: Clock) -> str:
         return scheduler_calls.fire(trigger, clock)
+
+    def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
+        return failed_keepers.found(plan, schedule, since, clock)
 
     def alert(self, name: str) -> str:
         return scheduler_calls.alert(name)

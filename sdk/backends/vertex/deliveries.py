@@ -8,6 +8,7 @@ import requests
 
 from ...clock import Clock
 from ...errors import MissingError, PodliftError, UnavailableError
+from ...hardware import accelerators, pricing
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...storage import emulator
@@ -30,6 +31,12 @@ class VertexDeliveries:
         job = _own_job(plan, environ, clock)
         created = clock.now() if job.created is None else job.created
         return Delivery(job=job.name, created=created, by_hand=(job.labels or {}).get(SLOT) == BY_HAND)
+
+    def hourly_usd(self, plan: Plan) -> float:
+        if plan.emulator:
+            return 0.0
+        regions = Vertex.of(plan.target).place_regions[:1]
+        return pricing.price(pricing.Rental(pools=accelerators.pools("cpu"), regions=regions)).at_least
 
     def pause(self, trigger: str, clock: Clock) -> None:
         address = emulator.checked_address() or _SCHEDULER

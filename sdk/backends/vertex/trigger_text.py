@@ -84,4 +84,4 @@ def _month(draft: TriggerDraft, kept: Keeper) -> str:
         least = "" if run is not None else "at least "
         text += f" = {least}{money(draft.firings * (keeper + (run or 0.0)))}{' at most' if run is not None else ''}"
     limit = draft.max_cost_usd_per_month
-    return f"{text}; runs of {money(limit)} a month at most" if limit is not None else text
+    return f"{text}; {money(limit)} a calendar month at most" if limit is not None else text

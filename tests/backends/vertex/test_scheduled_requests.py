@@ -180,7 +180,7 @@ def test_a_queue_makes_the_keeper_wait_longer_and_the_month_dearer(prepare: Prep
     assert queue.service is not None and queue.trigger is not None
     text = dict(queue.service.lines(replace(queue.trigger, max_cost_usd_per_month=12.0)))
     assert "half of it for the end of an earlier firing (overlap='queue')" in text["keeper"]
-    assert text["a month"].endswith("= 19.66 USD at most; runs of 12.00 USD a month at most")
+    assert text["a month"].endswith("= 19.66 USD at most; 12.00 USD a calendar month at most")
 
 
 def files_of(made: Prepared) -> Any:

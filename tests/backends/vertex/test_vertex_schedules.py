@@ -18,6 +18,7 @@ from support import LIMIT_S, REPO, full_only, needs, said, until
 
 import sdk
 from sdk import State
+from sdk.cli import app
 from sdk.packaging.runtime_archive import runtime_archive
 from sdk.schedules.handle import Schedule
 from sdk.schedules.records import SlotRecord
@@ -253,6 +254,41 @@ def test_a_firing_without_machines_goes_on_in_the_next_place(
     (record,) = this.history()
     assert record.state == "SUCCEEDED", record.reason
     assert "Job 2 follows in us-central1:standard" in " ".join(this.run(record).why().split())
+
+
+def test_a_keeper_that_cannot_start_is_named_with_its_log_and_create_again_mends_it(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly], capsys: pytest.CaptureFixture[str]
+) -> None:
+    this = weekly()
+    store = open_store(f"{this.schedule.root}/schedules")
+    (spec,) = [stat.key for stat in store.list("keepers/")]
+    store.delete(spec)
+    keeper = this.schedule.run().keeper
+    this.settle()
+    (line,) = this.history()
+    assert (line.state, line.cause, line.keeper) == ("FAILED", "manual", keeper)
+    job = keeper.rpartition("/")[2]
+    assert line.reason.startswith(f"its keeper, the job {job}, ended as FAILED. Its log ends: podlift: gs://")
+    assert f"{spec} does not exist (404)" in line.reason
+    assert line.reason.endswith(f"Next: gcloud ai custom-jobs stream-logs {job} --region=us-central1 --project=podlift")
+    assert [text[:9] for text in this.schedule.problems()] == ["the slot "]
+    capsys.readouterr()
+    assert app.run(["schedule", "check", "weekly", "--root", this.schedule.root]) == 1
+    assert job in capsys.readouterr().out
+    weekly()
+    this.schedule.run()
+    this.settle()
+    assert this.history()[-1].state == "SUCCEEDED"
+
+
+def test_a_firing_on_a_clock_that_was_advanced_takes_as_long_as_it_runs(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly]
+) -> None:
+    this = weekly()
+    this.pass_week()
+    (record,) = this.history()
+    assert record.started is not None and record.ended is not None
+    assert 0 <= record.ended - record.started < 300
 
 
 def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(

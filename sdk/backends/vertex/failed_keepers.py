@@ -1,0 +1,60 @@
+"""Keepers that have failed. One that crashes before it takes its slot leaves no record, only its job and its log."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from ...clock import Clock
+from ...spec.plan import Plan
+from ...spec.policies import Vertex
+from ...storage import emulator
+from ...text import clipped
+from ..triggers import FailedKeeper
+from . import logs, scheduled_keeper
+from . import request as job_request
+from .client import JobClient
+from .diagnose import diagnose, diagnose_program
+from .service import quoted
+from .states import PREFIX, VendorJob
+
+_SUCCEEDED = f"{PREFIX}SUCCEEDED"
+_REPLICA = "workerpool0-0"
+_LINES, _CHARACTERS, _LIMIT_S = 2, 400, 5.0
+
+
+def found(plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
+    """Return the failed keepers of a schedule since a Unix time, the newest first; only that one's log is read."""
+    project, region = str(Vertex.of(plan.target).project), job_request.first_region(plan)
+    labels = {scheduled_keeper.SCHEDULE: schedule, scheduled_keeper.PROJECT: scheduled_keeper.project_of(plan)}
+    first = datetime.fromtimestamp(since, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    jobs = JobClient(project, clock=clock).list(region, labels, f'state!="{_SUCCEEDED}"', f'create_time>="{first}"')
+    ended = [job for job in jobs if job.over and job.state != _SUCCEEDED]
+    ended.sort(key=lambda job: job.created or 0.0, reverse=True)
+    return [
+        FailedKeeper(
+            job=job.name,
+            state=job.state.removeprefix(PREFIX),
+            created=job.created or since,
+            by_hand=(job.labels or {}).get(scheduled_keeper.SLOT) == scheduled_keeper.BY_HAND,
+            error=_error(job, project, clock if job is ended[0] else None),
+            look=f"gcloud ai custom-jobs stream-logs {job.id} --region={region} --project={project}",
+        )
+        for job in ended
+    ]
+
+
+def _error(job: VendorJob, project: str, clock: Clock | None) -> str:
+    """Return what the service reports about a job, and with a clock the end of its log if that says more."""
+    meaning = diagnose(job.message, job.code)
+    if meaning.certain:
+        return quoted(meaning.message, emulator.asked())
+    text = f'Vertex AI reports: "{meaning.vendor_text}".' if meaning.vendor_text else ""
+    if clock is not None:
+        body = logs.last_output(
+            lambda query: logs.query(query, clock, within_s=0.0, timeout_s=_LIMIT_S), project, job.id, _REPLICA
+        )
+        lines = [line.strip() for line in body.splitlines() if line.strip()][-_LINES:]
+        known = diagnose_program(body)
+        if lines:
+            text = f"Its log ends: {clipped(' / '.join(lines), _CHARACTERS)}{f' {known.message}' if known else ''}"
+    return quoted(text, emulator.asked())

@@ -1,0 +1,67 @@
+"""What became of slots whose keeper failed: the service has its job, and the bucket no record, or an open one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+from ..backends.deliveries import Delivery
+from ..backends.triggers import FailedKeeper
+from ..status import State
+from .keeper_server import slot_of
+from .records import MISSED, SKIPPED, ScheduleRecord, SlotRecord
+
+# Failed keepers are looked for as far back as this many slots.
+_SLOTS = 20
+
+
+def horizon(schedule: ScheduleRecord, now: datetime) -> float:
+    """Return the Unix time since which failed keepers are of interest."""
+    cron = schedule.spec.slots
+    last = cron.latest(now)
+    before = cron.latest(last - timedelta(seconds=1)) if last else None
+    if last is None or before is None:
+        return schedule.created
+    period = last.astimezone(timezone.utc) - before.astimezone(timezone.utc)
+    return max(schedule.created, (last - _SLOTS * period).timestamp())
+
+
+def told(
+    schedule: ScheduleRecord, records: Sequence[SlotRecord], others: Collection[str], failed: Sequence[FailedKeeper]
+) -> list[SlotRecord]:
+    """Return the records with what failed keepers explain, and one for each slot that only they had, in order.
+
+    `others` are the keys of records that are not among these.
+    """
+    found, lost = {record.key: record for record in records}, list[SlotRecord]()
+    # The newest one of a slot counts.
+    for keeper in reversed(failed):
+        key, slot = slot_of(schedule, Delivery(job=keeper.job, created=keeper.created, by_hand=keeper.by_hand))
+        record, text = found.get(key), _sentence(keeper)
+        if record is None or record in lost:
+            if key not in others:
+                found[key] = _unrecorded(keeper, key, slot)
+                lost.append(found[key])
+        elif record.is_open and record.keeper == keeper.job:
+            found[key] = replace(record, reason=text)
+        elif record.state == SKIPPED and record.reason.startswith(MISSED):
+            found[key] = replace(record, reason=f"missed: {text}")
+    return [found[key] for key in sorted(found)]
+
+
+def _sentence(keeper: FailedKeeper) -> str:
+    name = keeper.job.rpartition("/")[2]
+    return f"its keeper, the job {name}, ended as {keeper.state}. {keeper.error} Next: {keeper.look}".replace("  ", " ")
+
+
+def _unrecorded(keeper: FailedKeeper, key: str, slot: datetime) -> SlotRecord:
+    return SlotRecord(
+        key=key,
+        slot=slot.isoformat(),
+        state=State.CANCELLED.value if keeper.state == State.CANCELLED.value else State.FAILED.value,
+        reason=_sentence(keeper),
+        cause="manual" if keeper.by_hand else "schedule",
+        keeper=keeper.job,
+        taken=keeper.created,
+    )

@@ -1,0 +1,72 @@
+"""What the jobs of failed keepers add to the records of a schedule."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from paper_runs import HOUR, START, World
+from support import needs
+
+from sdk.backends.triggers import FailedKeeper
+from sdk.schedules import lost_slots
+from sdk.schedules.records import Book, ScheduleRecord, SlotRecord
+
+needs("cronsim")
+
+
+def failed(hours: float, job: str = "9", state: str = "FAILED", *, by_hand: bool = False) -> FailedKeeper:
+    created = START.timestamp() + hours * HOUR
+    return FailedKeeper(
+        job=f"projects/1/jobs/{job}", state=state, created=created, by_hand=by_hand, error="It broke.", look="look"
+    )
+
+
+def shown(world: World, *keepers: FailedKeeper) -> list[SlotRecord]:
+    return lost_slots.told(Book(world.root).read("each"), world.history(), (), keepers)
+
+
+@pytest.fixture(autouse=True)
+def schedule(world: World) -> ScheduleRecord:
+    return world.add()
+
+
+def test_a_keeper_that_fails_before_it_takes_its_slot_has_a_line_with_the_reason_and_the_next_step(
+    world: World,
+) -> None:
+    (line,) = shown(world, failed(0.001), failed(0.0, "8"))
+    assert (line.slot, line.state, line.run) == ("2027-01-04T00:00:00+00:00", "FAILED", "")
+    assert line.reason == "its keeper, the job 9, ended as FAILED. It broke. Next: look"
+    assert [each.state for each in shown(world, failed(0, state="CANCELLED"))] == ["CANCELLED"]
+    (by_hand,) = shown(world, failed(0.5, by_hand=True))
+    assert (by_hand.cause, by_hand.slot) == ("manual", "2027-01-04T00:30:00+00:00")
+
+
+def test_the_missed_slot_that_the_next_keeper_records_keeps_the_reason(world: World) -> None:
+    world.clock.time = START.timestamp() + HOUR
+    world.keeper().serve()
+    first, second = shown(world, failed(0))
+    assert (first.state, first.reason[:40]) == ("SKIPPED", "missed: its keeper, the job 9, ended as ")
+    assert second.state == "SUCCEEDED"
+
+
+def test_a_slot_that_another_keeper_has_served_is_not_blamed_on_a_duplicate_that_failed(world: World) -> None:
+    world.clock.time = START.timestamp()
+    world.keeper().serve()
+    assert shown(world, failed(0)) == world.history()
+
+
+def test_an_open_slot_tells_that_its_keeper_is_gone(world: World) -> None:
+    world.clock.time = START.timestamp()
+    world.keeper("9").step()
+    (record,) = shown(world, failed(0))
+    assert (record.state, record.reason) == ("RUNNING", "its keeper, the job 9, ended as FAILED. It broke. Next: look")
+    assert shown(world, failed(0, "8")) == world.history()
+
+
+def test_failed_keepers_are_looked_for_as_far_back_as_the_history_goes_and_not_before_the_schedule(
+    schedule: ScheduleRecord,
+) -> None:
+    later = datetime.fromtimestamp(START.timestamp() + 100 * HOUR, timezone.utc)
+    assert lost_slots.horizon(schedule, later) == START.timestamp() + 80 * HOUR
+    assert lost_slots.horizon(schedule, START) == schedule.created
