@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import os
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 from .. import backends, logs
 from ..backends.deliveries import Deliveries, Delivery
@@ -26,6 +27,7 @@ from .notices import Notifier
 from .records import Book
 
 _log = logger("schedules")
+_T = TypeVar("_T")
 _POLL_S, _LONGEST_POLL_S = 0.5, 5.0
 
 
@@ -49,7 +51,7 @@ def main(spec: KeeperSpec, *, home: str) -> int:
     try:
         _add_zone(spec.get("zone") or {}, Path(home, "zoneinfo"))
         book = Book(spec["root"])
-        plan = book.plan(book.read(spec["schedule"]))
+        plan = read_plan(book, spec, clock)
         service = backends.delivery_service(plan.backend)
         if service is None:
             raise InputError(f"Nothing delivers slots for the backend {plan.backend!r}. Next: podlift schedule serve.")
@@ -75,17 +77,34 @@ def _add_zone(zone: Mapping[str, str], folder: Path) -> None:
     zoneinfo.reset_tzpath([*zoneinfo.TZPATH, str(folder)])
 
 
+def read_plan(book: Book, spec: KeeperSpec, clock: Clock) -> Plan:
+    """Return the plan of the firings; an outage of the bucket is waited for."""
+    name, until = spec["schedule"], clock.monotonic() + spec["keep_for_s"]
+    outage = _outage(name, clock)
+    while True:
+        plan = outage.outlive(lambda: _asked(lambda: book.plan(book.read(name))))
+        if plan is not None:
+            return plan
+        if clock.monotonic() > until:
+            raise StoreUnavailableError(str(outage.error))
+        clock.sleep(outage.pause_s)
+
+
+def _outage(name: str, clock: Clock) -> Outage:
+    return Outage(clock, f"The schedule {name} cannot be served", "It is tried again.")
+
+
 def keep(server: KeeperServer, plan: Plan, service: Deliveries, spec: KeeperSpec, clock: Clock) -> None:
     """Serve the delivery until nothing is left to do, or the keeper's time is over; an outage is waited for."""
     name, began = spec["schedule"], clock.monotonic()
     until = began + spec["keep_for_s"]
-    outage = Outage(clock, f"The schedule {name} cannot be served", "It is tried again.")
+    outage = _outage(name, clock)
     delivery: Delivery | None = None
     try:
         while clock.monotonic() < until:
             with outage.asking():
                 delivery = delivery or service.delivery(plan, os.environ, clock)
-                if not _step(server, name, spec["id"], delivery):
+                if not _asked(partial(server.step, name, spec["id"], delivery)):
                     return
             # What is over soon is not waited for, and what takes long is not asked for often.
             pause_s = min(_LONGEST_POLL_S, _POLL_S + (clock.monotonic() - began) / 20)
@@ -96,9 +115,10 @@ def keep(server: KeeperServer, plan: Plan, service: Deliveries, spec: KeeperSpec
         server.settle()
 
 
-def _step(server: KeeperServer, name: str, schedule_id: str, delivery: Delivery) -> bool:
+def _asked(call: Callable[[], _T]) -> _T:
+    """Call; a store that fails for no known reason counts as one that does not answer."""
     try:
-        return server.step(name, schedule_id, delivery)
+        return call()
     except StoreError as error:
         if may_pass(error):
             raise StoreUnavailableError(str(error)) from error

@@ -44,7 +44,7 @@ class KeeperServer(Server):
         """Do what is due for the slot of a delivery; False once there is nothing left to do."""
         self.keeper = delivery.job
         try:
-            schedule = self._read(schedule_name, schedule_id)
+            schedule = self._own(schedule_name, schedule_id)
         except InputError:
             if not self._running:
                 raise
@@ -67,7 +67,7 @@ class KeeperServer(Server):
         # Another one has taken it over while this process was cut off.
         return not self._held and self._delivered_again(schedule, memory, record, delivery)
 
-    def _read(self, name: str, schedule_id: str) -> ScheduleRecord:
+    def _own(self, name: str, schedule_id: str) -> ScheduleRecord:
         schedule = self._book.read(name)
         if schedule.id != schedule_id:
             raise InputError(

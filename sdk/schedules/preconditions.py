@@ -240,6 +240,9 @@ def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
     if location.startswith("gs://"):
         bucket, _, prefix = location.removeprefix("gs://").partition("/")
         for each in BucketFiles(f"gs://{bucket}", retry=INTERACTIVE).list(prefix):
+            # Not those of another folder whose name begins like this one.
+            if each.name[len(prefix) :][:1] not in ("", "/") and prefix[-1:] not in ("", "/"):
+                continue
             yield each.name, 1, each.size, str(each.generation)
         return
     try:

@@ -270,8 +270,12 @@ class Server:
         )
 
     def _cancel(self, record: SlotRecord) -> None:
-        with suppress(PodliftError):
+        try:
             self._runs.cancel(url_of(self._root, record))
+        except PodliftError as error:
+            # A keeper tries again: the run would go on to its own end.
+            if self.keeper and may_pass(error):
+                raise
 
     def _start(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord:
         """Check the preconditions and start the run."""

@@ -16,10 +16,10 @@ from support import Later, full_only, needs
 import sdk
 from sdk import InputError, State
 from sdk.errors import StoreUnavailableError
-from sdk.schedules import budget
+from sdk.schedules import budget, keeper_main
 from sdk.schedules.handle import Schedule
 from sdk.schedules.keeper_server import LEASE_S
-from sdk.schedules.records import Book
+from sdk.schedules.records import Book, ScheduleRecord
 
 needs("cronsim")
 CronSim = Later("cronsim", "CronSim")
@@ -260,6 +260,43 @@ def test_an_outage_of_the_service_delays_the_submit(world: World, monkeypatch: p
     monkeypatch.setattr(world.runs, "submit", submit)
     keeper.serve()
     assert [record.state for record in world.history()] == ["SUCCEEDED"]
+
+
+def test_an_outage_while_a_run_is_replaced_delays_its_cancellation(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.runs.takes_s = 100 * HOUR
+    world.add(overlap="replace")
+    at(world, 0)
+    world.keeper("1").step()
+    at(world, 1)
+    second, cancel = world.keeper("2"), world.runs.cancel
+
+    def fail(url: str) -> None:
+        raise StoreUnavailableError("no answer")
+
+    monkeypatch.setattr(world.runs, "cancel", fail)
+    with pytest.raises(StoreUnavailableError):
+        second.step()
+    monkeypatch.setattr(world.runs, "cancel", cancel)
+    second.serve(hours=0.5)
+    assert [record.state for record in world.history()] == ["CANCELLED", "RUNNING"]
+
+
+def test_a_keeper_that_begins_during_an_outage_waits_for_the_bucket(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add()
+    book, read, failures = Book(world.root), Book.read, iter([StoreUnavailableError("no answer")] * 3)
+
+    def failing(self: Book, name: str) -> ScheduleRecord:
+        for error in failures:
+            raise error
+        return read(self, name)
+
+    monkeypatch.setattr(Book, "read", failing)
+    spec: keeper_main.KeeperSpec = {"schedule": "each", "keep_for_s": HOUR}
+    assert keeper_main.read_plan(book, spec, world.clock) == book.plan(book.read("each"))
 
 
 def test_a_firing_by_hand_is_a_slot_of_its_own_also_while_the_schedule_is_paused(world: World) -> None:
