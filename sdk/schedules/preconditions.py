@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from glob import has_magic, iglob
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from .records import DataState
 
 KNOWN = {"min_new_examples": "(INPUT, N)", "data_changed": "(INPUT)", "older_than": "(DURATION)"}
 _CALL = re.compile(r"(\w+)\(([^()]*)\)")
+_WILDCARD = re.compile(r"[*?\[]")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _FUNCTION_LIMIT_S = 60.0
 _LINES, _RECORDS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt"), (".tfrecord", ".tfrecords")
@@ -238,12 +240,10 @@ def _unended(path: str, size: int) -> int:
 
 def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
     if location.startswith("gs://"):
-        bucket, _, prefix = location.removeprefix("gs://").partition("/")
-        for each in BucketFiles(f"gs://{bucket}", retry=INTERACTIVE).list(prefix):
-            # Not those of another folder whose name begins like this one.
-            if each.name[len(prefix) :][:1] not in ("", "/") and prefix[-1:] not in ("", "/"):
-                continue
-            yield each.name, 1, each.size, str(each.generation)
+        bucket, _, wanted = location.removeprefix("gs://").partition("/")
+        for each in BucketFiles(f"gs://{bucket}", retry=INTERACTIVE).list(_WILDCARD.split(wanted)[0]):
+            if _is_wanted(each.name, wanted):
+                yield each.name, 1, each.size, str(each.generation)
         return
     try:
         import fsspec
@@ -260,3 +260,10 @@ def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
             (str(about[key]) for key in ("etag", "ETag", "md5", "mtime", "LastModified") if key in about), ""
         )
         yield name, 1, int(str(about.get("size") or 0)), version
+
+
+def _is_wanted(name: str, wanted: str) -> bool:
+    """True for an object that is an input, lies below it, or fits its pattern, whose wildcards stop at a slash."""
+    if not has_magic(wanted):
+        return name == wanted or not wanted or name.startswith(f"{wanted.rstrip('/')}/")
+    return fnmatchcase(name, wanted) and ("**" in wanted or name.count("/") == wanted.count("/"))

@@ -292,12 +292,14 @@ def _vendor_job(job: Any) -> VendorJob:
     match = _RESOURCE.fullmatch(name)
     if match is None or not match[2]:
         raise ValueError(f"it does not name a job ({name[:_SHOWN]!r})")
+    pools = (job.get("jobSpec") or {}).get("workerPoolSpecs") or [{}]
     return VendorJob(
         name=name,
         state=state_name(job.get("state") or 0),
         message=str(error.get("message") or ""),
         code=int(error.get("code") or 0),
         labels=dict(job.get("labels") or {}),
+        args=tuple(map(str, (pools[0].get("containerSpec") or {}).get("args") or ())),
         created=unix_time(job.get("createTime")),
         started=unix_time(job.get("startTime")),
         ended=unix_time(job.get("endTime")),

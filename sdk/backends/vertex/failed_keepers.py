@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from ...clock import Clock
+from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...storage import emulator
@@ -25,10 +26,13 @@ _LINES, _CHARACTERS, _LIMIT_S = 2, 400, 5.0
 def found(plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
     """Return the failed keepers of a schedule since a Unix time, the newest first; only that one's log is read."""
     project, region = str(Vertex.of(plan.target).project), job_request.first_region(plan)
-    labels = {scheduled_keeper.SCHEDULE: schedule, scheduled_keeper.PROJECT: scheduled_keeper.project_of(plan)}
+    labels, bucket = {scheduled_keeper.SCHEDULE: schedule}, plan.root.split("/")[2]
+    # Another root may have a schedule of this name.
+    folder = job_request.key_of(f"{RootPaths(plan.root).schedules}/{scheduled_keeper.folder(schedule)}")
     first = datetime.fromtimestamp(since, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     jobs = JobClient(project, clock=clock).list(region, labels, f'state!="{_SUCCEEDED}"', f'create_time>="{first}"')
-    ended = [job for job in jobs if job.over and job.state != _SUCCEEDED]
+    ours = [job for job in jobs if job.args[:1] == (bucket,) and any(each.startswith(folder) for each in job.args)]
+    ended = [job for job in ours if job.over and job.state != _SUCCEEDED]
     ended.sort(key=lambda job: job.created or 0.0, reverse=True)
     return [
         FailedKeeper(

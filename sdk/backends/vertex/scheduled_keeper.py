@@ -69,7 +69,12 @@ def files(draft: TriggerDraft) -> KeeperFiles:
     }
     spec = json.dumps(about, sort_keys=True).encode()
     # As a JSON file, it makes prune keep the archives that it names.
-    return KeeperFiles(key=f"keepers/{draft.schedule}/{hashlib.sha256(spec).hexdigest()}.json", spec=spec)
+    return KeeperFiles(key=f"{folder(draft.schedule)}{hashlib.sha256(spec).hexdigest()}.json", spec=spec)
+
+
+def folder(schedule: str) -> str:
+    """Return where the launch specs of a schedule's keepers are, below the schedules of the root."""
+    return f"keepers/{schedule}/"
 
 
 def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:

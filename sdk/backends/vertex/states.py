@@ -47,6 +47,7 @@ class VendorJob:
     message: str = ""  # of its error
     code: int = 0  # of its error, a google.rpc.Code; 0 if there is none
     labels: Mapping[str, str] | None = None
+    args: Sequence[str] = ()  # of its first container
     created: float | None = None  # Unix time in seconds, like those below
     started: float | None = None
     ended: float | None = None
