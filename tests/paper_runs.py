@@ -86,6 +86,9 @@ class PaperService:
     def hourly_usd(self, plan: Plan) -> float:
         return self.costs_usd
 
+    def secret(self, name: str) -> str:
+        raise NotImplementedError
+
     def pause(self, trigger: str, clock: object) -> None:
         if not self.may_pause:
             raise PodliftError("403")

@@ -20,7 +20,7 @@ _LONGEST_ROOT = 300
 
 
 def run(
-    job: Job, target: Vertex, facts: Facts, *, root: str, location: str, webhooks: Sequence[str]
+    job: Job, target: Vertex, facts: Facts, *, root: str, location: str, notify: Sequence[str]
 ) -> Iterator[Finding]:
     """Return what speaks against a schedule of a job.
 
@@ -30,7 +30,7 @@ def run(
         facts: what is known of the image.
         root: where its records live.
         location: where Cloud Scheduler is to keep it, "" for the region of the first place.
-        webhooks: the variables with URLs that its notifications name.
+        notify: its notifications.
     """
     yield from _account(target)
     if location and not regions.is_region(location):
@@ -44,13 +44,14 @@ def run(
             "none is there when a slot fires. Next: --env NAME=VALUE, which stores the value with the schedule, or let the "
             "program read it from Secret Manager"
         )
-    missing = [name for name in webhooks if not isinstance(job.env.get(name), str)]
-    if missing:
+    variables = [text.removeprefix("webhook:") for text in notify if text.startswith("webhook:") and "/" not in text]
+    if variables:
+        name, stored = variables[0], [each for each in variables if each in job.env]
+        told = f" --env {stored[0]} would store the URL, which is a secret, with the schedule." if stored else ""
         yield error(
-            f"notify: webhook:{missing[0]} names a variable of the machine that fires, and for Vertex AI that is a container, "
-            f"which has no {joined(missing, 'and')}. Next: --env {missing[0]}=URL, which stores the URL with the schedule, "
-            "readable with access to the root or to Cloud Scheduler; or command:WORDS, such as a script that reads it from "
-            "Secret Manager"
+            f"notify: webhook:{name} names a variable of the machine that fires, and for Vertex AI that is a container, which "
+            f"has no {joined(variables, 'and')}.{told} Next: put the URL into Secret Manager (gcloud secrets create {name} "
+            f"--data-file=-), and write webhook:projects/{target.project or 'PROJECT'}/secrets/{name}/versions/latest"
         )
     if len(root) > _LONGEST_ROOT:
         yield error(f"The root of a schedule has at most {_LONGEST_ROOT} characters. Received: {len(root)}")

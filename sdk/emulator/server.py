@@ -27,6 +27,7 @@ from .gcs.bodies import check_bucket, check_bucket_fields
 from .gcs.errors import StorageApiError
 from .gcs.state import StorageState
 from .scheduler.app import SchedulerApp
+from .secrets import SecretsApp
 from .vertex.app import VertexApp
 from .vertex.launcher import OpenLauncher, ProcessLauncher, ReplicaLauncher
 from .vertex.lifecycle import JobTimings
@@ -74,6 +75,7 @@ class EmulatorApp:
         self._vertex = VertexApp(folder, state, clock, timings, capacity, faults, journal, allow_retired_images=retired)
         move = self._vertex.scheduler.advance
         self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url)
+        self._secrets = SecretsApp(home / "secrets")
         self._admin = Admin(self._storage, self._vertex, self._scheduler, faults, journal)
         launcher: OpenLauncher = options.get("launcher") or partial(ProcessLauncher, folder)
         self._open_launcher: Callable[[], ReplicaLauncher] = lambda: launcher(state, asyncio.get_running_loop(), url)
@@ -85,6 +87,8 @@ class EmulatorApp:
             await self._admin(scope, receive, send)
         elif self._scheduler.serves(scope["path"]):
             await self._scheduler(scope, receive, send)
+        elif self._secrets.serves(scope["path"]):
+            await self._secrets(scope, receive, send)
         elif self._vertex.serves(scope["path"], Headers(scope=scope)):
             await self._vertex(scope, receive, send)
         else:

@@ -101,6 +101,11 @@ def prepare(
     elif inputs:
         settings["inputs"] = plain
     problems = Problems()
+    if service is None and notices.secrets(spec.notify):
+        problems.found.append(
+            "notify: a secret of Secret Manager is read by the keeper of a schedule on a cloud. podlift schedule serve reads "
+            "the URL from its environment. Next: webhook:VARIABLE."
+        )
     with problems.collect():
         templates.check([*inputs.values(), settings.get("args", getattr(what, "args", None))])
     if service is not None:

@@ -238,7 +238,9 @@ def _root_of(name: str, root: str | Path | None) -> str:
         if name in found:
             return each
         names |= set(found)
-    step = elsewhere(roots, name) or (nearest(name, sorted(names)) if names else "Next: podlift schedule create.")
+    step = elsewhere(roots, name) or (
+        nearest(name, sorted(names)) if names else "There is none. Next: podlift schedule create."
+    )
     raise InputError(f"No such schedule below {joined(roots, 'or')}. Received: {name!r}. {step}")
 
 

@@ -55,7 +55,7 @@ def main(spec: KeeperSpec, *, home: str) -> int:
         service = backends.delivery_service(plan.backend)
         if service is None:
             raise InputError(f"Nothing delivers slots for the backend {plan.backend!r}. Next: podlift schedule serve.")
-        server = KeeperServer(spec["root"], clock, runs, Notifier(clock), service)
+        server = KeeperServer(spec["root"], clock, runs, Notifier(clock, secret=service.secret), service)
         keep(server, plan, service, spec, clock)
     except InputError as error:
         _log.error(str(error))

@@ -161,10 +161,6 @@ class KeeperServer(Server):
         except RunNotFoundError:
             self._end(schedule, memory, held, SKIPPED, _UNSTARTED)
 
-    def _started(self) -> float:
-        # By the service's clock, too, which also tells when a run ends.
-        return max(self._clock.now(), self._created)
-
     def _keeper_usd(self, plan: Plan) -> float:
         return self._service.hourly_usd(plan)
 

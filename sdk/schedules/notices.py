@@ -1,6 +1,7 @@
 """Notifications of a schedule: a webhook or a command. They never delay or fail a run.
 
-`webhook:NAME` posts JSON to the URL in the environment variable NAME of the server: the URL is a secret and stored nowhere.
+`webhook:NAME` posts JSON to the URL in the environment variable NAME of the server, or, for a keeper, in a version of a secret
+in Secret Manager: the URL is a secret and stored nowhere.
 `command:WORDS` starts a command with the same JSON as its input.
 """
 
@@ -18,11 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from ..clock import Clock
-from ..errors import InputError
+from ..errors import InputError, PodliftError
 from ..logs import logger
 from ..storage.retry import Retries, retry_after_s
 
 _log = logger("schedules")
+_SECRET = re.compile(r"projects/[^/\s]+/secrets/[A-Za-z0-9_-]+/versions/(latest|[0-9]+)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A webhook is asked again for this long, after waits that grow from the second value to the third.
 _REPEAT_S, _FIRST_S, _LONGEST_S = 45.0, 1.0, 15.0
@@ -46,7 +48,7 @@ class Notice:
 def check(text: str) -> str:
     """Return a notification that is valid, else raise InputError; never shows a URL, which is a secret."""
     kind, colon, rest = text.partition(":")
-    if kind == "webhook" and colon and _VARIABLE.fullmatch(rest):
+    if kind == "webhook" and colon and (_VARIABLE.fullmatch(rest) or _SECRET.fullmatch(rest)):
         return text
     if kind == "command" and rest.strip():
         try:
@@ -59,7 +61,19 @@ def check(text: str) -> str:
             "notify: a webhook's URL is a secret and is not stored. Next: put it into an environment variable of the server, "
             "and write webhook:NAME with the name of that variable."
         )
-    raise InputError(f"notify: unknown. Received: {text!r}. Known: webhook:VARIABLE, command:WORDS.")
+    raise InputError(
+        f"notify: unknown. Received: {text!r}. Known: webhook:VARIABLE, command:WORDS, and on a cloud "
+        "webhook:projects/PROJECT/secrets/SECRET/versions/VERSION."
+    )
+
+
+def secrets(notify: Sequence[str]) -> list[str]:
+    """Return the secrets that notifications name."""
+    return [text.partition(":")[2] for text in notify if _SECRET.fullmatch(text.removeprefix("webhook:"))]
+
+
+def _no_secrets(name: str) -> str:
+    raise InputError(f"Only the keeper of a schedule can read {name}.")
 
 
 def _post(url: str, data: bytes) -> None:
@@ -71,8 +85,14 @@ def _post(url: str, data: bytes) -> None:
 class Notifier:
     """Sends notices from a thread of its own."""
 
-    def __init__(self, clock: Clock, environ: Mapping[str, str] = os.environ, post: Post = _post) -> None:
-        self._clock, self._environ, self._post = clock, environ, post
+    def __init__(
+        self,
+        clock: Clock,
+        environ: Mapping[str, str] = os.environ,
+        post: Post = _post,
+        secret: Callable[[str], str] = _no_secrets,
+    ) -> None:
+        self._clock, self._environ, self._post, self._secret = clock, environ, post, secret
         self._threads: list[threading.Thread] = []
 
     def send(self, targets: Sequence[str], notice: Notice) -> None:
@@ -98,14 +118,14 @@ class Notifier:
             else:
                 self._webhook(rest, data)
         except Exception as error:  # a notification must not end the server
-            # The message of an error may hold the URL.
-            shown = type(error).__name__ if kind == "webhook" else str(error)
+            # The message of an error may hold the URL, except that of podlift's own.
+            shown = str(error) if kind == "command" or isinstance(error, PodliftError) else type(error).__name__
             _log.warning("The notification %s of the schedule %s failed: %s", target, notice.schedule, shown)
 
-    def _webhook(self, variable: str, data: bytes) -> None:
-        url = self._environ.get(variable)
+    def _webhook(self, name: str, data: bytes) -> None:
+        url = self._secret(name).strip() if _SECRET.fullmatch(name) else self._environ.get(name)
         if not url or not url.startswith(("http://", "https://")):
-            raise LookupError(variable)
+            raise LookupError(name)
         tries = Retries.within(_REPEAT_S, self._clock, _FIRST_S, longest_s=_LONGEST_S)
         while True:
             try:

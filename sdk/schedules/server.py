@@ -291,7 +291,7 @@ class Server:
                 if reason:
                     return self._end(schedule, memory, record, SKIPPED, reason)
                 # From now on, who takes the slot over submits the same run, and decides nothing again.
-                about = {"started": self._started(), "data": seen, "cost_usd": most_usd}
+                about = {"started": self._clock.now(), "data": seen, "cost_usd": most_usd}
                 about["success"] = success.key if success else ""
                 record, mine = self._swapped(schedule, memory, record, state=TAKEN, **about)
                 if not mine:
@@ -306,9 +306,6 @@ class Server:
             )
         _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
         return self._changed(schedule, memory, record, state=RUNNING, reason="")
-
-    def _started(self) -> float:
-        return self._clock.now()
 
     def _too_much(self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan) -> str:
         """Return why the month's limit does not allow the firing, "" if it does."""

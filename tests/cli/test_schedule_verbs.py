@@ -68,7 +68,7 @@ def test_a_dry_run_shows_what_would_change(here, write) -> None:
     write("train.py", "print(1)")
     words = ("schedule", "create", "weekly", "train.py", *CRON)
     here(*words)
-    assert "outcome    unchanged" in here(*words, "--dry-run").stdout
+    assert "outcome      unchanged" in here(*words, "--dry-run").stdout
     write("train.py", "print(2)")
     (shown,) = the_json(here(*words, "--overlap", "queue", "--dry-run", "--json"))
     assert (shown["outcome"], shown["trigger"]) == ("changed", None)

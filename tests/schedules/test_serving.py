@@ -15,6 +15,7 @@ from paper_runs import HOUR, START, PaperRuns, World
 from support import FakeClock, needs
 
 from sdk import InputError, State
+from sdk.errors import PodliftError
 from sdk.schedules.handle import Schedule
 from sdk.schedules.notices import Notice, Notifier
 from sdk.schedules.records import Book, SlotRecord, key_of
@@ -163,6 +164,22 @@ def test_a_webhook_is_retried_and_its_url_is_not_logged(caplog: pytest.LogCaptur
     Notifier(clock, {"HOOK": "https://hooks.invalid/secret"}, post).deliver("webhook:HOOK", notice)
     assert len(calls) > 2 and calls[-1] - calls[0] <= 45
     assert "webhook:HOOK" in caplog.text and "secret" not in caplog.text
+
+
+def test_a_webhook_in_secret_manager_is_read_when_there_is_something_to_say(caplog: pytest.LogCaptureFixture) -> None:
+    name, posts = "projects/p/secrets/hook/versions/latest", list[str]()
+    notice = Notice(schedule="each", event="failed", slot="", state="FAILED", reason="", run="", text="")
+
+    def denied(name: str) -> str:
+        raise PodliftError("403: a role is missing")
+
+    def post(url: str, data: bytes) -> None:
+        posts.append(url)
+
+    Notifier(FakeClock(), {}, post, lambda each: f"https://hooks.invalid/{each}\n").deliver(f"webhook:{name}", notice)
+    assert posts == [f"https://hooks.invalid/{name}"]
+    Notifier(FakeClock(), {}, post, denied).deliver(f"webhook:{name}", notice)
+    assert "403: a role is missing" in caplog.text and len(posts) == 1
 
 
 @pytest.mark.process

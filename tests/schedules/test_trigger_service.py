@@ -11,7 +11,7 @@ import pytest
 from support import FakeClock, needs
 
 from sdk import InputError, backends
-from sdk.backends.triggers import Trigger, TriggerDraft, TriggerRequest
+from sdk.backends.triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRequest
 from sdk.clock import Clock
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation, handle
@@ -78,6 +78,9 @@ class Bells:
     def fire_now(self, trigger: Trigger, clock: Clock) -> str:
         self.rung.append(trigger.schedule)
         return f"rings/{len(self.rung)}"
+
+    def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
+        return []
 
     def alert(self, name: str) -> str:
         return f"listen {name}"

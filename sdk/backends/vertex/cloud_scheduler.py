@@ -62,7 +62,7 @@ class CloudScheduler:
                 plan.facts,
                 root=plan.root,
                 location=draft.location,
-                webhooks=scheduled_keeper.webhooks(draft),
+                notify=draft.notify,
             )
         )
         size = len(json.dumps(self.render(draft).body))

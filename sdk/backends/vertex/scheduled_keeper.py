@@ -91,7 +91,6 @@ def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
             job_request.key_of(f"{root.schedules}/{found.key}"),
             found.digest,
         ],
-        **_environment(draft),
     }
     pool = {
         "machineSpec": {"machineType": rented.pools[0].machine},
@@ -113,16 +112,3 @@ def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
 def project_of(plan: Plan) -> str:
     """Return the name of the packaged project, as in the labels of runs."""
     return ids.slug(plan.code.project.rpartition("/")[2])
-
-
-def webhooks(draft: TriggerDraft) -> list[str]:
-    """Return the variables that hold the URLs of webhooks."""
-    return [text.partition(":")[2] for text in draft.notify if text.startswith("webhook:")]
-
-
-def _environment(draft: TriggerDraft) -> Mapping[str, object]:
-    """Return the variables that the keeper itself reads; those of the program are part of the plan."""
-    given = draft.plan.job.env
-    named = {name: value for name in webhooks(draft) if isinstance(value := given.get(name), str)}
-    found = [{"name": name, "value": job_request.escaped(value)} for name, value in named.items()]
-    return {"env": found} if found else {}

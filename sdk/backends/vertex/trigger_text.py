@@ -64,6 +64,9 @@ def _rights(draft: TriggerDraft, kept: Keeper, project: str) -> Iterator[str]:
         f"roles/storage.objectAdmin on gs://{bucket}; cloudscheduler.jobs.pause in {project}, to pause after failures: without "
         "it a record makes the later firings end early"
     )
+    secrets = [text.removeprefix("webhook:") for text in draft.notify if text.startswith("webhook:")]
+    if secrets:
+        yield f"{kept.account}: roles/secretmanager.secretAccessor on {joined(secrets, 'and')}"
 
 
 def _month(draft: TriggerDraft, kept: Keeper) -> str:

@@ -88,8 +88,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "every minute": {"cron": "* * * * *"},
     "a queue, a webhook and limits": {
         "overlap": "queue",
-        "notify": ("webhook:HOOK",),
-        "job": {"env": {"HOOK": "https://hooks.invalid/$(X)"}, "timeout": "2h", "retry_preemptions": 1},
+        "notify": ("webhook:projects/my-project/secrets/hook/versions/latest",),
+        "job": {"timeout": "2h", "retry_preemptions": 1},
     },
     "places, labels and an account for the keeper": {
         "places": ("europe-west4:spot:l4", "us-central1:standard:l4"),
@@ -227,7 +227,7 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
         ),
         (
             {"max_cost_usd_per_month": 2.0, "job": {"timeout": "12h"}},
-            "a month are spent, and this firing may cost 2.62 USD. Next: a higher limit",
+            "a month are spent, and this firing may cost 5.24 USD. Next: a higher limit",
         ),
         ({"location": "europe"}, "location: Cloud Scheduler is in regions such as us-central1. Received: 'europe'"),
         ({"bucket": None}, "No bucket is configured for vertex"),

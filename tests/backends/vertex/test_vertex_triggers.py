@@ -314,7 +314,7 @@ def test_a_file_makes_several_with_backend_vertex(
     )
     code, output, _ = shown(capsys, "apply", "schedules.toml", "--dry-run")
     assert output.count("not compared with a schedule of this name: --online does that") == 2
-    assert code == 0 and output.count("request    POST https://cloudscheduler.googleapis.com") == 2
+    assert code == 0 and output.count("request      POST https://cloudscheduler.googleapis.com") == 2
     assert jobs(podlift_vertex) == [] and not objects(podlift_vertex)
     assert [each["outcome"] for each in the_json(capsys, "apply", "schedules.toml")] == ["created", "created"]
     assert [job.name.rpartition("/")[2] for job in jobs(podlift_vertex)] == ["podlift-project-daily", NAME]
