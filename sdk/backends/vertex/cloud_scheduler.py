@@ -71,7 +71,7 @@ class CloudScheduler:
                 Finding(
                     "error",
                     f"The job of Cloud Scheduler is too large: {size:,} bytes. Allowed: less than {_LARGEST:,}. Next: fewer or "
-                    "shorter vertex_labels, and values of env that notify names.",
+                    "shorter vertex_labels, or a shorter vertex_image.",
                 )
             )
         return found
