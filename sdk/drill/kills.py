@@ -96,6 +96,8 @@ class Killed:
 
     def __str__(self) -> str:
         begun = f"restored step {self.restored}" if self.restored else "nothing saved yet: started over"
+        if self.what == "machine" and not self.steps_lost:
+            begun = "saved or ended within its notice"
         lost = f"{counted(self.steps_lost, 'step')} lost"
         kill = Kill(task=self.task, point=self.point, number=self.number, what=self.what)  # type: ignore[arg-type]
         return f"{kill} in attempt {self.attempt}, after step {self.step}; {begun}, {lost}"
@@ -109,6 +111,9 @@ def killed(wanted: Sequence[Kill], done: Mapping[int, Done], events: Sequence[Ev
         step = _start_of(events, attempt) if last is None else last
         # After a warm start the checkpoint's step is that of another run.
         restored = min(_next_start(events, attempt), step)
+        if kill.what == "machine" and all(event.attempt <= attempt for event in events):
+            # The training ended within the notice of its machine.
+            restored = step
         found.append(
             Killed(
                 task=kill.task,

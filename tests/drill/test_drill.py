@@ -181,6 +181,19 @@ def test_two_tasks_that_are_killed_in_one_attempt_lose_the_same_steps() -> None:
     assert costs.steps_lost(both) == 4
 
 
+def test_a_machine_whose_notice_was_long_enough_costs_nothing() -> None:
+    wanted = [kill("chief-0@step:1")]
+    wanted = [replace(wanted[0], what="machine")]
+    (ended,) = costs.killed(wanted, {0: done(40, 1)}, [event("first_step", 1)])
+    (saved,) = costs.killed(wanted, {0: done(12, 1)}, [event("restored", 2, step=20, phase=1)])
+    assert [each.steps_lost for each in (ended, saved)] == [0, 0]
+    assert "chief-0@step:1:machine in attempt 1, after step 40; saved or ended within its notice, 0 steps lost" in str(
+        ended
+    )
+    (lost,) = costs.killed(wanted, {0: done(12, 1)}, [event("restored", 2, step=10, phase=1)])
+    assert "restored step 10, 2 steps lost" in str(lost)
+
+
 def test_a_restart_without_a_kill_is_reported() -> None:
     events = [
         event("restarting", 1, failure={"message": "killed"}),
