@@ -184,6 +184,39 @@ Down = Annotated[
     option("--down", "DATE..DATE", "Span of time without a server, whose slots are missed. Repeatable."),
 ]
 
+# Registered models.
+ModelName = Annotated[str, argument("MODEL", "Name of a registered model.")]
+_VERSION = "Number of a version, champion or latest"
+Version = Annotated[str, argument("VERSION", f"{_VERSION}.")]
+ChampionOr = Annotated[str, argument("[VERSION]", f"{_VERSION}. Default: champion.")]
+VersionOrAll = Annotated[str | None, argument("[VERSION]", f"{_VERSION}. Default: the whole model.")]
+EarlierVersion = Annotated[
+    int | None, argument("[VERSION]", "Number of an earlier champion. Default: the one before this.")
+]
+OneVersion = Annotated[str, argument("A", f"{_VERSION}.")]
+OtherVersion = Annotated[str, argument("[B]", f"{_VERSION}. Default: champion.")]
+NameOfModel = Annotated[str | None, option("--model", "NAME", "Name of the model. Default: the name of the run.")]
+PathInOutputs = Annotated[
+    str,
+    option(
+        "--path",
+        "PATH",
+        "File or folder in the outputs of the run, such as work/model.keras. Default: what it wrote to ctx.dirs.model.",
+    ),
+]
+Ask = Annotated[
+    str, option("--ask", "WHY", "Why the version needs an approval: podlift models approve. Default: it needs none.")
+]
+Expect = Annotated[
+    int | None,
+    option("--expect", "N", "Refuse unless version N is the champion, 0 for none. Default: whichever is.", min=0),
+]
+Note = Annotated[str, option("--note", "TEXT", "Why, for the history.")]
+VersionDest = Annotated[
+    str | None, argument("[DIR]", "Folder, created if it does not exist. Default: MODEL-VERSION in the current folder.")
+]
+VerifyFiles = Annotated[bool, typer.Option("--verify", help="Read all files, and exit with 3 if one is damaged.")]
+
 # Checks before a run.
 Kill = Annotated[
     list[str] | None,

@@ -11,7 +11,7 @@ GROUPS = {
     "Follow and control runs": {
         "runs": "look", "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
     },
-    "Results": {"get": "results", "checkpoints": "results"},
+    "Results": {"get": "results", "checkpoints": "results", "models": "models"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
     "This machine": {"config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
     "Schedules": {"schedule": "schedule"},
@@ -22,6 +22,7 @@ IN_GROUP = {
     "schedule": (
         "create", "apply", "list", "show", "history", "check", "pause", "resume", "run", "delete", "serve", "simulate",
     ),
+    "models": ("list", "show", "add", "get", "promote", "approve", "rollback", "diff"),
 }  # fmt: skip
 _INSTEAD = {
     "runs": "ls ps list history jobs top",
@@ -42,6 +43,7 @@ _INSTEAD = {
     "emulator": "emulate serve",
     "diff": "compare",
     "schedule": "schedules cron crontab",
+    "models": "model registry champion register promote rollback",
     "--help": "help man usage",
     "--version": "version",
 }

@@ -6,18 +6,14 @@ schedule's own code, which is called in a process of its own.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from glob import has_magic, iglob
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +21,14 @@ from ..errors import InputError, PodliftError, Problems, nearest
 from ..packaging.source.functions import import_name
 from ..runtime.unpack import unpack
 from ..spec.plan import Plan
-from ..storage.gcs.files import INTERACTIVE, BucketFiles
+from ..storage import fingerprints
+from ..storage.fingerprints import DataState
 from ..text import compact_duration, duration, parse_duration
-from .records import DataState
 
 KNOWN = {"min_new_examples": "(INPUT, N)", "data_changed": "(INPUT)", "older_than": "(DURATION)"}
 _CALL = re.compile(r"(\w+)\(([^()]*)\)")
-_WILDCARD = re.compile(r"[*?\[]")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _FUNCTION_LIMIT_S = 60.0
-_LINES, _RECORDS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt"), (".tfrecord", ".tfrecords")
 _PROGRAM = """
 import importlib, json, sys
 sys.path[:0] = json.loads(sys.argv[1])
@@ -186,12 +180,9 @@ def _call(function: str, firing: Firing) -> str:
 
 
 def state_of(location: str) -> DataState:
-    """Return a digest of the names, sizes and times of an input's files, and the number of examples in them.
-
-    An example is a line of a text file (csv, tsv, jsonl, ndjson, txt), a record of a TFRecord file, or any other file. In a
-    bucket or at another URL, each object is one.
-    """
+    """Return the digest and the number of examples of an input; PreconditionError if it cannot be read."""
     try:
+<<<<<<< HEAD
         files = list(_remote(location) if "://" in location else _local(location))
     except OSError as error:
         raise PreconditionError(f"{location!r} cannot be read: {error.strerror or error}") from error
@@ -260,10 +251,3 @@ def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
             (str(about[key]) for key in ("etag", "ETag", "md5", "mtime", "LastModified") if key in about), ""
         )
         yield name, 1, int(str(about.get("size") or 0)), version
-
-
-def _is_wanted(name: str, wanted: str) -> bool:
-    """True for an object that is an input, lies below it, or fits its pattern, whose wildcards stop at a slash."""
-    if not has_magic(wanted):
-        return name == wanted or not wanted or name.startswith(f"{wanted.rstrip('/')}/")
-    return fnmatchcase(name, wanted) and ("**" in wanted or name.count("/") == wanted.count("/"))

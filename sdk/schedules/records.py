@@ -21,6 +21,7 @@ from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
 from ..spec.wire import decode
+from ..storage.fingerprints import DataState
 from ..storage.registry import open_store
 from ..storage.store import create
 from .slots import Cron
@@ -89,14 +90,6 @@ class ScheduleRecord:
     trigger: str = ""  # full name of its trigger at that service, "" if `podlift schedule serve` starts it
     digest: str = ""  # of what was sent to the service
     version: int = VERSION
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataState:
-    """What a precondition found in an input."""
-
-    digest: str
-    examples: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,11 @@ class RootPaths:
         """The schedules, their plans and the records of their slots, as the objects of a store."""
         return posixpath.join(self.root, "schedules")
 
+    @property
+    def models(self) -> str:
+        """The registered models, as the objects of a store."""
+        return posixpath.join(self.root, "models")
+
     def entrypoint(self, digest: str) -> str:
         """The script that a container starts first."""
         return posixpath.join(self.root, "entrypoints", f"{digest}.py")

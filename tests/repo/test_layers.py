@@ -32,6 +32,7 @@ LAYERS = [
     ("launch",),
     ("run",),
     ("api",),
+    ("registry",),
     ("schedules", "upkeep", "preflight", "drill"),
     ("emulator",),
     ("cli", "testing"),

@@ -17,7 +17,7 @@ from sdk import InputError
 from sdk.packaging import bundle
 from sdk.schedules import preconditions
 from sdk.schedules.preconditions import Firing, PreconditionError, state_of
-from sdk.schedules.records import DataState
+from sdk.storage.fingerprints import DataState
 from sdk.testing.gcs import GcsServer
 
 

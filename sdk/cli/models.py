@@ -1,0 +1,270 @@
+"""The verbs of registered models: `podlift models VERB`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import typer
+
+from ..registry import models as registry
+from ..registry.models import Model, ModelVersion, VersionDiff
+from ..registry.records import Move, shown_time
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
+from ..text import clipped, counted, size
+from . import parameters as p
+from .help import GroupHelp, VerbHelp
+from .output import answer, as_json, numbers, say, table
+
+models = typer.Typer(
+    name="models",
+    cls=GroupHelp,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Register the models of runs, and choose the champion among them.",
+)
+
+
+def _find(name: str, root: str | None) -> Model:
+    return registry.models(root)[name]
+
+
+@models.command("list", cls=VerbHelp)
+def list_models(root: p.Root = None, json_output: p.Json = False) -> None:
+    """List the models with their champions."""
+    found = [_summary(each) for each in registry.models(root).all()]
+    if json_output:
+        as_json(found)
+        return
+    rows = [
+        (
+            str(each["name"]),
+            str(each["champion"] or "-"),
+            str(each["latest"]),
+            str(each["versions"]),
+            str(each["awaiting"] or "-"),
+            str(each["root"]),
+        )
+        for each in found
+    ]
+    table(("model", "champion", "latest", "versions", "await approval", "root"), rows, whole=("model",))
+    if not found:
+        say("There are no models. Next: podlift models add RUN")
+
+
+def _summary(model: Model) -> dict[str, object]:
+    versions, champion = model.versions(), model.record()[0]
+    return {
+        "name": model.name,
+        "root": model.root,
+        "champion": champion.champion,
+        "latest": versions[-1].number,
+        "versions": len(versions),
+        "awaiting": sum(model.state(each, champion) == "awaits approval" for each in versions),
+    }
+
+
+def _facts(model: Model, version: ModelVersion) -> dict[str, object]:
+    record = version.record
+    return {
+        "model": record.model,
+        "root": model.root,
+        "number": record.number,
+        "state": model.state(version),
+        "run": record.run,
+        "run_url": record.run_url,
+        "run_state": record.state,
+        "bundle": record.bundle,
+        "program": record.program,
+        "args": list(record.args),
+        "source": record.source,
+        "manifest": record.manifest,
+        "files": record.files,
+        "size_bytes": record.size_bytes,
+        "metrics": dict(record.metrics),
+        "data": {name: asdict(each) for name, each in record.data.items()},
+        "parent": record.parent,
+        "ask": record.ask,
+        "created": record.created,
+        "by": record.by,
+    }
+
+
+@models.command(cls=VerbHelp)
+def show(
+    name: p.ModelName,
+    version: p.VersionOrAll = None,
+    verify: p.VerifyFiles = False,
+    root: p.Root = None,
+    json_output: p.Json = False,
+) -> None:
+    """Show a model with its versions and the history of its champion, or one version."""
+    model = _find(name, root)
+    chosen = model.versions() if version is None else [model.version(version)]
+    damage = {each.number: each.damage() if verify else [] for each in chosen}
+    if json_output:
+        facts = [{**_facts(model, each), **({"damage": damage[each.number]} if verify else {})} for each in chosen]
+        moves = [asdict(move) for move in model.history()]
+        as_json({**_summary(model), "history": moves, "shown": facts})
+    elif version is None:
+        _show_model(model, chosen)
+    else:
+        _show_version(model, chosen[0])
+    for number, found in damage.items():
+        for text in found:
+            say(f"version {number}: {text}")
+    if verify:
+        say(f"{counted(len(chosen) - sum(map(bool, damage.values())), 'version')} of {len(chosen)} verified")
+    raise typer.Exit(EXIT_INFRASTRUCTURE if any(damage.values()) else EXIT_DONE)
+
+
+def _show_model(model: Model, versions: list[ModelVersion]) -> None:
+    record = model.record()[0]
+    rows = [
+        (
+            str(each.number),
+            model.state(each, record),
+            each.record.run,
+            shown_time(each.record.created),
+            size(each.record.size_bytes),
+            numbers(each.metrics),
+        )
+        for each in versions
+    ]
+    table(("version", "state", "run", "registered", "size", "metrics"), rows, whole=("run",))
+    for move in record.moves:
+        say(_line(move))
+
+
+def _line(move: Move) -> str:
+    before = f"version {move.before}" if move.before else "none"
+    note = f": {move.note}" if move.note else ""
+    return f"{shown_time(move.time)}  {move.cause}  {before} -> version {move.champion}, by {move.by}{note}"
+
+
+def _show_version(model: Model, version: ModelVersion) -> None:
+    record = version.record
+    lines = [("model", f"{record.model}, version {record.number}"), ("state", model.state(version))]
+    lines += [("ask", record.ask)] if record.ask else []
+    lines += [("run", f"{record.run} ({record.state})"), ("url", record.run_url)]
+    lines += [("program", " ".join([record.program, *record.args])), ("code", record.bundle)]
+    for name, each in record.data.items():
+        lines.append(("data", f"{name}: {each.location} {each.digest or each.problem}"))
+    lines += [("metrics", numbers(record.metrics) or "-")]
+    lines += [("parent", f"version {record.parent}" if record.parent else "none")]
+    lines += [("created", f"{shown_time(record.created)} by {record.by}"), ("manifest", record.manifest)]
+    lines += [("file", f"{each.path}  {size(each.size_bytes)}") for each in version.files()]
+    answer("\n".join(f"{label:<10} {text}" for label, text in lines))
+
+
+@models.command(cls=VerbHelp)
+def add(
+    ref: p.Ref,
+    model: p.NameOfModel = None,
+    path: p.PathInOutputs = "model",
+    ask: p.Ask = "",
+    root: p.Root = None,
+    json_output: p.Json = False,
+) -> None:
+    """Register the model of a run as a new version.
+
+    Its files are copied. Nothing is promoted.
+    """
+    made = registry.models(root).add(ref, model=model, path=path, ask=ask, root=root)
+    verb = "approve" if made.record.ask else "promote"
+    _say_version(made, "registered", f"podlift models {verb} {made.record.model} {made.number}", json_output)
+
+
+def _say_version(version: ModelVersion, what: str, following: str, json_output: bool) -> None:
+    record = version.record
+    if json_output:
+        as_json(_facts(version.model, version))
+    else:
+        answer(str(version.number))
+    say(f"{record.model}: version {record.number} of the run {record.run} is {what}. Next: {following}")
+
+
+@models.command(cls=VerbHelp)
+def get(name: p.ModelName, version: p.ChampionOr = "champion", dest: p.VersionDest = None, root: p.Root = None) -> None:
+    """Copy the files of a version into a folder.
+
+    Each file is verified. Nothing is overwritten.
+    """
+    found = _find(name, root).version(version)
+    place = found.download(dest or f"{name}-{found.number}")
+    answer(place)
+    say(f"{name}: {counted(found.record.files, 'file')} of version {found.number}, {size(found.record.size_bytes)}")
+
+
+@models.command(cls=VerbHelp)
+def promote(
+    name: p.ModelName,
+    version: p.Version,
+    expect: p.Expect = None,
+    note: p.Note = "",
+    root: p.Root = None,
+    json_output: p.Json = False,
+) -> None:
+    """Make a version the champion.
+
+    Its files are verified first. If another process moves the champion meanwhile, nothing is changed.
+    """
+    found = _find(name, root).promote(version, expect=expect, note=note)
+    _say_version(found, "the champion", f"podlift models get {name}", json_output)
+
+
+@models.command(cls=VerbHelp)
+def approve(
+    name: p.ModelName, version: p.Version, note: p.Note = "", root: p.Root = None, json_output: p.Json = False
+) -> None:
+    """Promote a version that was registered with --ask.
+
+    The champion must still be the one of that time.
+    """
+    found = _find(name, root).approve(version, note=note)
+    _say_version(found, "approved, and the champion", f"podlift models get {name}", json_output)
+
+
+@models.command(cls=VerbHelp)
+def rollback(
+    name: p.ModelName,
+    version: p.EarlierVersion = None,
+    note: p.Note = "",
+    root: p.Root = None,
+    json_output: p.Json = False,
+) -> None:
+    """Make an earlier champion the champion again.
+
+    A second rollback goes one step further back.
+    """
+    found = _find(name, root).rollback(version, note=note)
+    _say_version(found, "the champion again", f"podlift models get {name}", json_output)
+
+
+@models.command(cls=VerbHelp)
+def diff(
+    name: p.ModelName, a: p.OneVersion, b: p.OtherVersion = "champion", root: p.Root = None, json_output: p.Json = False
+) -> None:
+    """Compare two versions: metrics, files, code, arguments and data."""
+    found = _find(name, root).diff(a, b)
+    if json_output:
+        as_json(asdict(found))
+        return
+    answer("\n".join(_differences(found)))
+    say(f"Next: podlift diff {found.runs[0]} {found.runs[1]}, for their plans and code")
+
+
+def _differences(found: VersionDiff) -> list[str]:
+    lines = [f"{'':<20} {f'version {found.before}':>14} {f'version {found.after}':>14}"]
+    lines += [f"{clipped(name, 20):<20} {_number(a):>14} {_number(b):>14}" for name, (a, b) in found.metrics.items()]
+    parts: Mapping[str, bool] = {"code": found.code, "arguments": found.args, "data": bool(found.data)}
+    for what, differs in parts.items():
+        names = f": {', '.join(found.data)}" if what == "data" and differs else ""
+        lines.append(f"{what:<20} {'different' if differs else 'same'}{names}")
+    marks = {"+": found.added, "-": found.removed, "~": found.changed}
+    lines += [f"{mark} {path}" for mark, paths in marks.items() for path in paths]
+    return lines if any(marks.values()) else [*lines, f"{'files':<20} same"]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,1 @@
+"""The models of a root: versions that are written once, and the champion among them."""

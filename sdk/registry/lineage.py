@@ -1,0 +1,127 @@
+"""What becomes a version: the model in the outputs of a run, and where it comes from."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..errors import InputError, StoreError
+from ..run import Run
+from ..storage import fingerprints, trees
+from ..text import and_more
+from .files import ModelFiles
+from .records import VersionData, VersionRecord, account
+
+_NAMED = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """The model of a run: its files in a folder of this machine, and its lineage."""
+
+    folder: str  # or a file
+    run: str
+    run_url: str
+    state: str
+    bundle: str
+    program: str
+    args: tuple[str, ...]
+    source: str
+    metrics: dict[str, float | None]
+    data: dict[str, VersionData]
+
+    def record(
+        self, *, model: str, number: int, stored: ModelFiles, parent: int, ask: str, created: float
+    ) -> VersionRecord:
+        return VersionRecord(
+            model=model,
+            number=number,
+            run=self.run,
+            run_url=self.run_url,
+            state=self.state,
+            bundle=self.bundle,
+            program=self.program,
+            args=self.args,
+            source=self.source,
+            manifest=stored.digest,
+            files=len(stored.files),
+            size_bytes=stored.size_bytes,
+            metrics=self.metrics,
+            data=self.data,
+            parent=parent,
+            ask=ask,
+            created=created,
+            by=account(),
+        )
+
+
+@contextmanager
+def candidate(run: Run, path: str) -> Iterator[Candidate]:
+    """Yield what a run offers as a model; its files exist within the context.
+
+    Raises:
+        InputError: the run is still going, or its outputs do not contain all of it.
+    """
+    source = posixpath.normpath(path)
+    if source in (".", "") or source.startswith(("/", "..")):
+        raise InputError(f"--path must be a file or folder in the outputs of the run. Received: {path!r}.")
+    with tempfile.TemporaryDirectory(prefix="podlift-model-") as folder:
+        run.download(f"{folder}/outputs")
+        _check(run, f"{folder}/outputs", source)
+        code = run.plan.code
+        yield Candidate(
+            folder=f"{folder}/outputs/{source}",
+            run=run.id,
+            run_url=run.url,
+            state=run.status().state.value,
+            bundle=code.digest,
+            program=":".join(filter(None, (code.program, code.function))),
+            args=(*code.argv, *(f"{name}={value!r}" for name, value in code.kwargs.items())),
+            source=source,
+            metrics=run.last_metrics(),
+            data={name: _data(location) for name, location in run.plan.inputs.items()},
+        )
+
+
+def _check(run: Run, outputs: str, source: str) -> None:
+    """Raise InputError unless the outputs contain a complete model."""
+    files = sorted(trees.walk(outputs).files) if os.path.isdir(outputs) else []
+    offered = [each for each in files if not posixpath.basename(each).startswith(".podlift-")]
+    below = [each for each in offered if each == source or each.startswith(f"{source}/")]
+    collected = run.collected()
+    if collected is None:
+        raise InputError(
+            f"The outputs of the run {run.id} may be incomplete: its end was not recorded. Nothing was registered. Next: "
+            f"podlift resume {run.id}."
+        )
+    missing = [
+        f"{name} ({why})"
+        for name, why in collected["skipped"]
+        if name == "/"
+        or f"{name.rstrip('/')}/".startswith(f"{source}/")
+        or f"{source}/".startswith(f"{name.rstrip('/')}/")
+    ]
+    if missing:
+        raise InputError(
+            f"The model of the run {run.id} is incomplete. Not collected: {and_more(missing, _NAMED)}. Nothing was registered."
+        )
+    if not below:
+        where = "ctx.dirs.model" if source == "model" else repr(source)
+        has = f"It has {and_more(offered, _NAMED)}." if offered else "It has no outputs."
+        example = next((each for each in offered if each.startswith("work/")), "work/model.keras")
+        raise InputError(
+            f"The run {run.id} has no model: its program wrote no file to {where}. {has} Next: podlift models add {run.id} "
+            f"--path {example}, or let the program save its model in ctx.dirs.model."
+        )
+
+
+def _data(location: str) -> VersionData:
+    try:
+        state = fingerprints.state_of(location, count=False)
+    except StoreError as error:
+        return VersionData(location=location, digest="", problem=str(error))
+    return VersionData(location=location, digest=state.digest)

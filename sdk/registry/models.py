@@ -1,0 +1,467 @@
+"""Models, their versions and their champions: `sdk.models()["digits"].champion().download("digits")`."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import ids
+from ..api import attach
+from ..clock import Clock, SystemClock
+from ..errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError, nearest
+from ..planning.roots import configured_roots, resolve_root
+from ..records.sync.index import in_parallel
+from ..spec.layout import RootPaths
+from ..storage.registry import open_store
+from ..storage.store import Store, create
+from . import files, lineage
+from .records import (
+    VERSION_KEY,
+    Cause,
+    ChampionRecord,
+    Move,
+    VersionRecord,
+    account,
+    champion_key,
+    decoded,
+    encoded,
+    shown_time,
+    version_key,
+)
+
+
+class ModelVersion:
+    """One version of a model. It never changes.
+
+    Attributes:
+        model: the model.
+        record: where it comes from: the run, the digest of its code, its data, metrics and parent.
+    """
+
+    def __init__(self, model: Model, record: VersionRecord) -> None:
+        self.model = model
+        self.record = record
+
+    def __repr__(self) -> str:
+        return f"<version {self.number} of {self.model!r}>"
+
+    @property
+    def number(self) -> int:
+        """Its number, from 1."""
+        return self.record.number
+
+    @property
+    def metrics(self) -> Mapping[str, float | None]:
+        """The last value of every metric of its run."""
+        return self.record.metrics
+
+    def files(self) -> Sequence[files.ModelFile]:
+        """Return its files, sorted by path."""
+        with self._readable():
+            return files.read(self.model.store, self.record.manifest).files
+
+    def download(self, dest: str | Path) -> str:
+        """Write its files to a folder, and return the folder's path.
+
+        The digest of each file is checked. The folder appears complete or not at all; one that holds the same files is left
+        as it is.
+
+        Args:
+            dest: a folder that does not exist, or is empty.
+
+        Raises:
+            InputError: the folder holds other files; nothing was written.
+            PodliftError: stored files are missing or damaged.
+        """
+        with self._readable():
+            return files.fetch(self.model.store, self.record.manifest, dest)
+
+    def damage(self) -> list[str]:
+        """Read all its files, and return a sentence for each one that is missing or damaged."""
+        return files.damage(self.model.store, self.record.manifest)
+
+    def _readable(self) -> _Readable:
+        return _Readable(self.record)
+
+
+class _Readable:
+    """Adds the next step to errors about damaged files."""
+
+    def __init__(self, record: VersionRecord) -> None:
+        self._record = record
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, CorruptObjectError):
+            raise _damaged(self._record, [str(error)]) from error
+
+
+def _damaged(record: VersionRecord, found: Sequence[str]) -> CorruptObjectError:
+    source = "" if record.source == "model" else f" --path {record.source}"
+    return CorruptObjectError(
+        f"Version {record.number} of {record.model!r} is damaged: {' '.join(found)} Nothing was changed. Next: podlift "
+        f"models add {record.run} --model {record.model}{source}, which stores its files again; or use another version."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionDiff:
+    """What differs between two versions.
+
+    Args:
+        before: number of the first version.
+        after: number of the second one.
+        metrics: both values of every metric that either has, by name; None where it has none.
+        added: files of the second version only.
+        removed: files of the first version only.
+        changed: files with other bytes.
+        code: whether their code differs.
+        args: whether the arguments of their programs differ.
+        data: names of inputs that differ.
+        runs: the ids of their runs, for `podlift diff`.
+    """
+
+    before: int
+    after: int
+    metrics: Mapping[str, tuple[float | None, float | None]]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    code: bool
+    args: bool
+    data: tuple[str, ...]
+    runs: tuple[str, str]
+
+
+class Model:
+    """A registered model: `sdk.models()["digits"]`.
+
+    Attributes:
+        name: its name.
+        root: the root in which it is registered.
+    """
+
+    def __init__(self, root: str, name: str, clock: Clock | None = None, store: Store | None = None) -> None:
+        self.root, self.name = root, name
+        self.store = store or open_store(RootPaths(root).models)
+        self._clock = clock or SystemClock()
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}, root={self.root!r})"
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of its versions, the oldest first."""
+        found = (VERSION_KEY.fullmatch(stat.key) for stat in self.store.list(f"records/{self.name}/versions/"))
+        return sorted(int(match[2]) for match in found if match)
+
+    def versions(self) -> list[ModelVersion]:
+        """Return its versions, the oldest first."""
+        return in_parallel(self._version, self.numbers())
+
+    def version(self, which: int | str = "champion") -> ModelVersion:
+        """Return a version.
+
+        Args:
+            which: its number, "champion" or "latest".
+
+        Raises:
+            InputError: there is no such version.
+        """
+        numbers = self.numbers()
+        if which == "champion":
+            number = self.record()[0].champion
+            if not number:
+                raise InputError(
+                    f"The model {self.name!r} has no champion. It has {_listed(numbers)}. Next: podlift models promote "
+                    f"{self.name} {numbers[-1] if numbers else 'VERSION'}."
+                )
+        elif which == "latest" and numbers:
+            number = numbers[-1]
+        else:
+            number = int(which) if str(which).isdecimal() else 0
+        if number not in numbers:
+            raise InputError(
+                f"The model {self.name!r} has no such version. Received: {which!r}. It has {_listed(numbers)}; champion and "
+                "latest are names for two of them."
+            )
+        return self._version(number)
+
+    def champion(self) -> ModelVersion:
+        """Return the version that was promoted last; InputError if none was."""
+        return self.version("champion")
+
+    def history(self) -> Sequence[Move]:
+        """Return every change of the champion, the oldest first."""
+        return self.record()[0].moves
+
+    def state(self, version: ModelVersion, record: ChampionRecord | None = None) -> str:
+        """Return "champion", "awaits approval", "was champion" or "registered"."""
+        record = self.record()[0] if record is None else record
+        if record.champion == version.number:
+            return "champion"
+        if any(move.champion == version.number for move in record.moves):
+            return "was champion"
+        asks = version.record.ask and version.record.parent == record.champion
+        return "awaits approval" if asks else "registered"
+
+    def promote(self, which: int | str, *, expect: int | None = None, note: str = "") -> ModelVersion:
+        """Make a version the champion, and return it. Promoting the champion changes nothing.
+
+        Two promotions at the same time cannot both win: the one that comes second is refused.
+
+        Args:
+            which: as for `version`.
+            expect: the champion that it is to replace, 0 for none; by default the one at the time of the call.
+            note: why, for the history.
+
+        Raises:
+            InputError: there is no such version, or another process has moved the champion. Nothing was changed.
+            PodliftError: the version is damaged. Nothing was changed.
+        """
+        return self._move(self.version(which), "promote", note, expect)
+
+    def approve(self, which: int | str, *, note: str = "") -> ModelVersion:
+        """Promote a version that was registered with `ask`, if the champion is still the one of that time.
+
+        Args:
+            which: as for `version`.
+            note: why, for the history.
+
+        Raises:
+            InputError: it does not await an approval, or the champion has moved since. Nothing was changed.
+            PodliftError: the version is damaged. Nothing was changed.
+        """
+        version = self.version(which)
+        if not version.record.ask:
+            asking = [each.number for each in self.versions() if self.state(each) == "awaits approval"]
+            raise InputError(
+                f"Version {version.number} of {self.name!r} does not await an approval. "
+                f"{f'Those that do: {_listed(asking)}.' if asking else 'No version does.'} Next: podlift models promote "
+                f"{self.name} {version.number}."
+            )
+        return self._move(version, "approve", note, version.record.parent)
+
+    def rollback(self, to: int | None = None, *, note: str = "") -> ModelVersion:
+        """Make an earlier champion the champion again, and return it.
+
+        A second rollback goes one step further back: champions that were rolled back are not returned to.
+
+        Args:
+            to: number of the version; by default the champion before this one.
+            note: why, for the history.
+
+        Raises:
+            InputError: there is no such earlier champion, or another process has moved the champion. Nothing was changed.
+            PodliftError: that version is damaged. Nothing was changed.
+        """
+        record, generation = self.record()
+        line = record.predecessors
+        if to is None and not line:
+            why = "There is none" if not record.champion else f"Version {record.champion} is the first one"
+            raise InputError(f"The champion of {self.name!r} cannot be rolled back. {why}. Nothing was changed.")
+        number = line[-1] if to is None else to
+        if number not in line:
+            raise InputError(
+                f"The champion of {self.name!r} cannot be rolled back to that version. Received: {to!r}. Earlier champions: "
+                f"{_listed(sorted({*line}))}. Next: podlift models promote {self.name} {to}, which takes any version."
+            )
+        version = self._version(number)
+        self._check(version)
+        self._swap(record, generation, version, "rollback", note)
+        return version
+
+    def diff(self, before: int | str, after: int | str = "champion") -> VersionDiff:
+        """Return what differs between two versions, each given as for `version`."""
+        one, other = self.version(before), self.version(after)
+        old, new = ({each.path: each.parts for each in version.files()} for version in (one, other))
+        a, b = one.record, other.record
+        names = sorted({*a.metrics, *b.metrics})
+        return VersionDiff(
+            before=a.number,
+            after=b.number,
+            metrics={name: (a.metrics.get(name), b.metrics.get(name)) for name in names},
+            added=tuple(sorted({*new} - {*old})),
+            removed=tuple(sorted({*old} - {*new})),
+            changed=tuple(sorted(path for path in {*old} & {*new} if old[path] != new[path])),
+            code=a.bundle != b.bundle,
+            args=(a.program, a.args) != (b.program, b.args),
+            data=tuple(name for name in sorted({*a.data, *b.data}) if a.data.get(name) != b.data.get(name)),
+            runs=(a.run, b.run),
+        )
+
+    def add(self, made: lineage.Candidate, *, ask: str = "") -> ModelVersion:
+        """Store the files of a run's model as a new version; the same files of the same run stay one version."""
+        stored = files.add(self.store, made.folder)
+        while True:
+            numbers = self.numbers()
+            for each in in_parallel(self._version, numbers):
+                if (each.record.run, each.record.manifest) == (made.run, stored.digest):
+                    return each
+            record = made.record(
+                model=self.name,
+                number=max(numbers, default=0) + 1,
+                stored=stored,
+                parent=self.record()[0].champion,
+                ask=ask,
+                created=self._clock.now(),
+            )
+            # Another version may have taken the number, or the reply may have been lost: both are found by the next look.
+            if create(self.store, version_key(self.name, record.number), encoded(record)):
+                return ModelVersion(self, record)
+
+    def record(self) -> tuple[ChampionRecord, str | None]:
+        """Return the moves of the champion, and the generation of the object that holds them, None if there is none."""
+        key = champion_key(self.name)
+        while True:
+            try:
+                generation = self.store.stat(key).generation
+                data = bytes(self.store.get(key, generation=generation))
+                return decoded(ChampionRecord, data, f"{self.store.url}/{key}"), generation
+            except MissingError:
+                return ChampionRecord(), None
+            except ConflictError:
+                continue  # it was replaced between the two requests
+            except CorruptObjectError as error:
+                raise CorruptObjectError(
+                    f"The champion of {self.name!r} is unknown: {error} Nothing was changed. Next: remove that object, and "
+                    f"podlift models promote {self.name} VERSION, which begins a new history."
+                ) from error
+
+    def _version(self, number: int) -> ModelVersion:
+        key = version_key(self.name, number)
+        try:
+            return ModelVersion(self, decoded(VersionRecord, bytes(self.store.get(key)), f"{self.store.url}/{key}"))
+        except (CorruptObjectError, MissingError) as error:
+            raise CorruptObjectError(
+                f"The record of version {number} of {self.name!r} is damaged: {error} Nothing was changed. Next: remove that "
+                "object, and register its run again: podlift models add RUN."
+            ) from error
+
+    def _move(self, version: ModelVersion, cause: Cause, note: str, expect: int | None) -> ModelVersion:
+        record, generation = self.record()
+        if record.champion == version.number:
+            return version
+        if expect is not None and record.champion != expect:
+            raise self._moved(record, expect)
+        self._check(version)
+        self._swap(record, generation, version, cause, note)
+        return version
+
+    def _check(self, version: ModelVersion) -> None:
+        if found := version.damage():
+            raise _damaged(version.record, found)
+
+    def _swap(
+        self, record: ChampionRecord, generation: str | None, version: ModelVersion, cause: Cause, note: str
+    ) -> None:
+        move = Move(
+            id=uuid.uuid4().hex,
+            champion=version.number,
+            before=record.champion,
+            cause=cause,
+            note=note,
+            by=account(),
+            time=self._clock.now(),
+        )
+        data = encoded(ChampionRecord(moves=(*record.moves, move)))
+        try:
+            self.store.swap(champion_key(self.name), [data], expected=generation)
+        except StoreError as error:
+            # The reply may have been lost, and a repeated request finds the object changed: by itself.
+            found = ChampionRecord()
+            with suppress(StoreError):
+                found = self.record()[0]
+            if move in found.moves:
+                return
+            if isinstance(error, ConflictError):
+                raise self._moved(found, record.champion) from None
+            raise
+
+    def _moved(self, record: ChampionRecord, expected: int) -> InputError:
+        last = record.moves[-1] if record.moves else None
+        now = f"version {record.champion}" if record.champion else "none"
+        who = f" {last.by} moved it at {shown_time(last.time)} ({last.cause})." if last else ""
+        was = f"version {expected}" if expected else "none"
+        return InputError(
+            f"The champion of {self.name!r} is not the expected one. Expected: {was}. It is {now}.{who} Nothing was changed. "
+            f"Next: compare with podlift models diff {self.name} {record.champion or 'A'} VERSION, then promote again."
+        )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return "no versions"
+    shown = [str(each) for each in (numbers if len(numbers) <= 8 else [*numbers[:3], *numbers[-4:]])]
+    gap = ["..."] if len(numbers) > 8 else []
+    return f"{'version' if len(numbers) == 1 else 'versions'} {', '.join([*shown[:3], *gap, *shown[3:]])}"
+
+
+class Registry:
+    """The registered models of one or more roots: `sdk.models()`."""
+
+    def __init__(self, roots: Sequence[str], clock: Clock | None = None) -> None:
+        self._roots = [*roots]
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"Registry({self._roots!r})"
+
+    def all(self) -> list[Model]:
+        """Return the models, by root and name."""
+        return [Model(root, name, self._clock) for root in self._roots for name in _names(root)]
+
+    def __getitem__(self, name: str) -> Model:
+        """Return the model of this name; InputError with the nearest name if there is none."""
+        found = self.all()
+        for each in found:
+            if each.name == name:
+                return each
+        names = sorted({each.name for each in found})
+        near = nearest(name, names) if names else "There is none. Next: podlift models add RUN."
+        below = " or ".join(map(repr, self._roots))
+        raise InputError(f"No such model below {below}. Received: {name!r}. {near}")
+
+    def add(
+        self, run: str | Path, *, model: str | None = None, path: str = "model", ask: str = "", root: str | None = None
+    ) -> ModelVersion:
+        """Register the model of a run in the run's own root, and return the version. Nothing is promoted.
+
+        The files are copied: the version does not change whatever becomes of the run. Registering the same files of the same
+        run again returns the version that exists.
+
+        Args:
+            run: as for `attach`.
+            model: name of the model; by default the name of the run.
+            path: a file or folder in the outputs of the run, such as "work/model.keras"; by default what the program wrote to
+                `ctx.dirs.model`.
+            ask: why the version needs an approval; "" if it needs none.
+            root: as for `attach`.
+
+        Raises:
+            InputError: the run is still going or has no such model, or the name is invalid. Nothing was registered.
+        """
+        found = attach(run, root=root)
+        name = ids.check_name(ids.name_of(found.id) if model is None else model)
+        with lineage.candidate(found, path) as made:
+            return Model(found.plan.root, name, self._clock).add(made, ask=ask)
+
+
+def _names(root: str) -> list[str]:
+    store = open_store(RootPaths(root).models)
+    found = (VERSION_KEY.fullmatch(stat.key) for stat in store.list("records/"))
+    return sorted({match[1] for match in found if match})
+
+
+def models(root: str | Path | None = None) -> Registry:
+    """Return the registered models: `sdk.models()["digits"].champion().download("digits")`.
+
+    Args:
+        root: as for `plan`; by default those of all configured backends.
+    """
+    return Registry([resolve_root(root, os.environ)] if root is not None else configured_roots(os.environ)[0])

@@ -1,0 +1,318 @@
+"""Registered models below a folder and in a bucket: one contract."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from programs.store_faults import FaultyStore, StoreFault
+from support import REPO, FakeClock
+
+import sdk
+from sdk.errors import ConflictError, CorruptObjectError, InputError, StoreError
+from sdk.registry import files
+from sdk.registry.lineage import Candidate
+from sdk.registry.models import Model, ModelVersion
+from sdk.registry.records import VersionData
+from sdk.spec.layout import RootPaths
+from sdk.storage import posix
+from sdk.storage.registry import open_store
+from sdk.testing.gcs import GcsServer
+
+RUN = "digits-{}"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "folder":
+        # What survives a loss of power is tested with the store.
+        monkeypatch.setattr(posix, "sync_file", lambda handle: None)
+        monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
+        yield str(tmp_path / "root")
+        return
+    server: GcsServer = request.getfixturevalue("podlift_gcs")
+    monkeypatch.setenv("PODLIFT_EMULATOR", server.url)
+    server.client().create_bucket("mine")
+    yield "gs://mine/podlift"
+
+
+@pytest.fixture
+def model(root: str) -> Model:
+    return Model(root, "digits", FakeClock(1000.0))
+
+
+@pytest.fixture
+def add(model: Model, tmp_path: Path) -> Callable[..., ModelVersion]:
+    """Register a version whose weights are `text`; without one, those of its number."""
+
+    def register(text: str = "", *, ask: str = "", number: int = 0) -> ModelVersion:
+        number = number or len(model.numbers()) + 1
+        folder = tmp_path / "made" / str(number)
+        (folder / "variables").mkdir(parents=True, exist_ok=True)
+        (folder / "model.keras").write_text(text or f"weights {number}")
+        (folder / "variables" / "labels.txt").write_text("0 1 2")
+        made = Candidate(
+            folder=str(folder),
+            run=RUN.format(f"aaaaa{LETTERS[number - 1]}"),
+            run_url=f"{model.root}/runs/x",
+            state="SUCCEEDED",
+            bundle=f"{number:064x}",
+            program="train.py",
+            args=(),
+            source="model",
+            metrics={"accuracy": number / 100},
+            data={"rows": VersionData(location="/data", digest=f"{number // 2}")},
+        )
+        return model.add(made, ask=ask)
+
+    return register
+
+
+def program(*words: str) -> subprocess.CompletedProcess[str]:
+    script = REPO / "tests" / "programs" / "promotions.py"
+    variables = {**os.environ, "PYTHONPATH": str(REPO)}
+    return subprocess.run(
+        [sys.executable, str(script), *words], env=variables, text=True, capture_output=True, timeout=120
+    )
+
+
+def test_a_version_is_numbered_has_its_lineage_and_is_written_once(model: Model, add) -> None:
+    first, second = add(), add()
+    assert [each.number for each in model.versions()] == [1, 2]
+    assert (first.record.run, first.record.bundle, first.record.parent) == ("digits-aaaaaa", f"{1:064x}", 0)
+    assert (dict(second.metrics), second.record.data["rows"].digest) == ({"accuracy": 0.02}, "1")
+    # Labels are stored once for both.
+    assert len([*model.store.list("blobs/")]) == 3
+    assert add(number=2).number == 2, "the same files of the same run are one version"
+    assert len(model.versions()) == 2
+    assert add("other weights", number=2).number == 3, "other files of it are another version"
+
+
+def test_the_champion_moves_only_forward_in_one_line_and_is_the_parent_of_what_follows(model: Model, add) -> None:
+    add()
+    with pytest.raises(InputError, match=r"has no champion. It has version 1. Next: podlift models promote digits 1"):
+        model.champion()
+    assert model.promote(1, note="the first").number == 1
+    assert model.promote("latest").number == 1
+    assert len(model.history()) == 1, "promoting the champion changes nothing"
+    assert add().record.parent == 1
+    model.promote("latest", expect=1)
+    assert [(move.before, move.champion, move.cause) for move in model.history()] == [
+        (0, 1, "promote"),
+        (1, 2, "promote"),
+    ]
+    assert [model.state(each) for each in model.versions()] == ["was champion", "champion"]
+    assert model.history()[0].note == "the first"
+
+
+def test_a_rollback_restores_the_bytes_and_a_second_one_goes_further_back(model: Model, add, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        add()
+        model.promote(number)
+    assert model.rollback().number == 2
+    assert model.rollback(note="worse in production").number == 1
+    home = Path(model.champion().download(tmp_path / "home"))
+    assert (home / "model.keras").read_text() == "weights 1"
+    assert (home / "variables" / "labels.txt").read_text() == "0 1 2"
+    with pytest.raises(InputError, match="Version 1 is the first one"):
+        model.rollback()
+    model.promote(3)
+    with pytest.raises(
+        InputError, match=r"Received: 2. Earlier champions: version 1. Next: podlift models promote digits 2"
+    ):
+        model.rollback(2)
+    assert model.rollback(1).number == 1
+    moves = model.history()
+    assert all(one.champion == other.before for one, other in itertools.pairwise(moves))
+
+
+def test_an_approval_holds_for_the_champion_that_was_asked_about(model: Model, add) -> None:
+    add()
+    model.promote(1)
+    asked, late = add(ask="gain 0.001 is in the band"), add(ask="the same")
+    assert model.state(asked) == "awaits approval"
+    with pytest.raises(
+        InputError, match=r"Version 1 of 'digits' does not await an approval. Those that do: versions 2, 3"
+    ):
+        model.approve(1)
+    assert model.approve(2, note="looks good").number == 2
+    assert model.history()[-1].cause == "approve"
+    with pytest.raises(InputError, match=r"Expected: version 1. It is version 2.*podlift models diff digits 2"):
+        model.approve(3)
+    assert model.state(late) == "registered"
+
+
+def test_a_promotion_with_another_champion_in_mind_is_refused_and_names_who_moved_it(model: Model, add) -> None:
+    add(), add(), add()
+    model.promote(1)
+    model.promote(2)
+    with pytest.raises(InputError, match=r"Expected: version 1. It is version 2. .*@.* moved it at .* \(promote\)"):
+        model.promote(3, expect=1)
+    with pytest.raises(InputError, match="Expected: none"):
+        model.promote(3, expect=0)
+    assert len(model.history()) == 2
+
+
+def test_of_24_promotions_that_saw_the_same_champion_one_wins(model: Model, add) -> None:
+    for _ in range(25):
+        add()
+    model.promote(1)
+    raced = program(model.root, "race", "1")
+    assert raced.returncode == 0, raced.stderr
+    (won,) = json.loads(raced.stdout)
+    assert [move.champion for move in model.history()] == [1, won]
+    raced = program(model.root, "race", "retry")
+    assert raced.returncode == 0, raced.stderr
+    assert len(json.loads(raced.stdout)) == 24
+    moves = model.history()
+    assert {move.champion for move in moves[2:]} >= {*range(2, 26)} - {won}
+    assert all(one.champion == other.before for one, other in itertools.pairwise(moves))
+
+
+def test_a_promotion_killed_at_any_step_leaves_the_old_champion_or_the_new_one(model: Model, add) -> None:
+    add(), add()
+    model.promote(1)
+    steps = [("stat", "before"), ("get", "after"), ("swap", "before"), ("swap", "after")]
+    if not model.root.startswith("gs://"):
+        steps += [("moment", "written"), ("moment", "synced"), ("moment", "replaced")]
+    seen = set()
+    for op, when in steps:
+        before, moves = model.champion().number, len(model.history())
+        other = 3 - before
+        killed = program(model.root, "kill", op, when, str(other))
+        assert killed.returncode == -signal.SIGKILL, (op, when, killed.stderr)
+        now = model.champion()
+        assert (now.number, len(model.history())) in ((before, moves), (other, moves + 1)), (op, when)
+        assert now.damage() == []
+        seen.add(now.number == other)
+        assert model.promote(other).number == other, "what was killed can be repeated"
+    assert seen == {True, False}
+
+
+def test_a_lost_reply_of_a_promotion_counts_once_and_a_lost_request_not_at_all(model: Model, add) -> None:
+    add(), add()
+    lost = Model(model.root, "digits", store=FaultyStore(model.store, StoreFault("swap", "champion", "lose")))
+    assert lost.promote(1).number == 1
+    again = StoreFault("swap", "champion", "lose", error=ConflictError("changed by its own first request (injected)"))
+    assert Model(model.root, "digits", store=FaultyStore(model.store, again)).promote(2).number == 2
+    assert [move.champion for move in model.history()] == [1, 2]
+    failing = Model(model.root, "digits", store=FaultyStore(model.store, StoreFault("swap", "champion", "fail")))
+    with pytest.raises(StoreError, match="injected"):
+        failing.promote(1)
+    assert model.champion().number == 2
+
+
+def test_a_registration_that_fails_anywhere_leaves_no_version_and_can_be_repeated(model: Model, add) -> None:
+    sound = model.store
+    for fault in (
+        StoreFault("put_new", "blobs/"),
+        StoreFault("put_new", "manifests/"),
+        StoreFault("put_new", "versions/"),
+    ):
+        model.store = FaultyStore(sound, fault)
+        with pytest.raises(StoreError, match="injected"):
+            add()
+        model.store = sound
+        assert model.numbers() == []
+    model.store = FaultyStore(sound, StoreFault("put_new", "versions/", "lose"))
+    with pytest.raises(StoreError, match="injected"):
+        add()
+    model.store = sound
+    assert add(number=1).number == 1
+    assert model.numbers() == [1]
+
+
+def test_damaged_files_are_never_promoted_downloaded_or_returned_to_and_can_be_repaired(
+    model: Model, add, tmp_path: Path
+) -> None:
+    add(), add()
+    model.promote(1)
+    model.promote(2)
+    blob = next(each.parts[0] for each in model.version(1).files() if each.path == "model.keras")
+    model.store.delete(f"blobs/{blob}")
+    model.store.put_new(f"blobs/{blob}", [b"other bytes"])
+    advice = r"Next: podlift models add digits-aaaaaa --model digits"
+    for call in (model.rollback, lambda: model.promote(1), lambda: model.version(1).download(tmp_path / "home")):
+        with pytest.raises(CorruptObjectError, match=rf"(?s)Version 1 of 'digits' is damaged: .*{advice}"):
+            call()
+    assert model.champion().number == 2
+    assert not (tmp_path / "home").exists()
+    model.store.delete(f"blobs/{blob}")
+    with pytest.raises(CorruptObjectError, match="is missing"):
+        model.rollback()
+    assert add(number=1).number == 1
+    assert model.rollback().number == 1
+
+
+def test_a_damaged_record_is_named_with_the_way_out(model: Model, add) -> None:
+    add()
+    model.promote(1)
+    model.store.swap("records/digits/champion.json", [b"{}}"], expected=model.record()[1])
+    with pytest.raises(CorruptObjectError, match=r"champion of 'digits' is unknown.*Next: remove that object"):
+        model.promote(1)
+    model.store.delete("records/digits/champion.json")
+    model.promote(1)
+    model.store.delete("records/digits/versions/000001.json")
+    model.store.put_new("records/digits/versions/000001.json", [b'{"model": 3}'])
+    with pytest.raises(CorruptObjectError, match=r"record of version 1 of 'digits' is damaged"):
+        model.champion()
+
+
+def test_a_download_appears_whole_or_not_at_all_and_overwrites_nothing(model: Model, add, tmp_path: Path) -> None:
+    first, second = add(), add()
+    home = tmp_path / "home"
+    assert first.download(home) == first.download(home) == str(home)
+    with pytest.raises(InputError, match=r"holds other files: model.keras. Nothing was written. Next: choose another"):
+        second.download(home)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="holds other files"):
+        first.download(tmp_path / "file")
+    model.store = FaultyStore(model.store, StoreFault("get", "blobs/", nth=2))
+    with pytest.raises(StoreError, match="injected"):
+        first.download(tmp_path / "half")
+    assert sorted(path.name for path in tmp_path.glob("*")) >= ["file", "home"]
+    assert not (tmp_path / "half").exists() and not [*tmp_path.glob(".podlift-*")]
+
+
+def test_large_files_are_stored_in_parts(model: Model, add, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_PART_BYTES", 4)
+    made = add("weights of many bytes")
+    assert [len(each.parts) for each in made.files()] == [6, 2]
+    assert Path(made.download(tmp_path / "home"), "model.keras").read_text() == "weights of many bytes"
+    assert made.download(tmp_path / "home")
+
+
+def test_the_versions_differ_in_what_the_difference_says(model: Model, add) -> None:
+    add(), add(), add("weights 1")
+    found = model.diff(1, 2)
+    assert (found.metrics, found.changed, found.added) == ({"accuracy": (0.01, 0.02)}, ("model.keras",), ())
+    assert (found.code, found.args, found.data) == (True, False, ("rows",))
+    assert model.diff(1, 3).changed == ()
+    assert model.diff(2, 3).data == ()
+
+
+def test_unknown_models_and_versions_are_named_with_what_there_is(model: Model, add) -> None:
+    with pytest.raises(InputError, match=r"Received: 'digits'. There is none. Next: podlift models add RUN"):
+        sdk.models(model.root)["digits"]
+    for _ in range(10):
+        add()
+    with pytest.raises(InputError, match=r"Received: 'digit'. Did you mean 'digits'"):
+        sdk.models(model.root)["digit"]
+    found = sdk.models(model.root)["digits"]
+    for which in ("11", "0", "first", "-1"):
+        with pytest.raises(InputError, match=rf"Received: '{which}'. It has versions 1, 2, 3, ..., 7, 8, 9, 10"):
+            found.promote(which)
+
+
+def test_what_a_version_needs_is_read_below_its_own_root(model: Model, add) -> None:
+    add()
+    keys = [stat.key for stat in open_store(RootPaths(model.root).models).list("")]
+    assert {key.partition("/")[0] for key in keys} == {"blobs", "manifests", "records"}
