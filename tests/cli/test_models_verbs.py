@@ -1,0 +1,139 @@
+"""`podlift models`: the model of a run is registered, promoted, shown, rolled back and kept by prune; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from support import LIMIT_S
+
+import sdk
+from sdk.upkeep import prune
+
+TRAIN = """
+    import pathlib, sys, sdk
+    context = sdk.context()
+    if len(sys.argv) > 1:
+        pathlib.Path(context.dirs.model, "m.keras").write_text(f"weights {sys.argv[1]}")
+        context.report({"accuracy": float(sys.argv[1])}, step=1)
+    pathlib.Path("log.csv").write_text("1,2")
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[sdk.Run]:
+    """Two runs with a model, and one without."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "train.py").write_text(dedent(TRAIN))
+    (folder / "rows.csv").write_text("1\n")
+    inputs = {"rows": folder / "rows.csv"}
+    made = [
+        sdk.submit(folder / "train.py", root=folder / "root", name="digits", args=args, inputs=inputs)
+        for args in (["0.5"], ["0.75"], [])
+    ]
+    for run in made:
+        run.result(LIMIT_S)
+    return made
+
+
+@pytest.fixture
+def runs(trained: list[sdk.Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[sdk.Run]:
+    """The same runs, in a root of this test without models."""
+    shutil.copytree(trained[0].plan.root, tmp_path / "root")
+    monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path / "root"))
+    monkeypatch.chdir(tmp_path)
+    return [sdk.attach(run.id) for run in trained]
+
+
+def the_json(shown):
+    assert shown.code == 0, shown.stderr
+    return json.loads(shown.stdout)
+
+
+def test_models_are_registered_promoted_compared_rolled_back_and_loaded(runs: list[sdk.Run], here: Callable) -> None:
+    added = here("models", "add", runs[0].id)
+    assert (added.code, added.stdout) == (0, "1\n")
+    assert added.stderr.endswith("is registered. Next: podlift models promote digits 1\n")
+    assert the_json(here("models", "promote", "digits", "1", "--json"))["state"] == "champion"
+    second = the_json(here("models", "add", runs[1].id, "--ask", "in the band", "--json"))
+    assert (second["number"], second["parent"], second["state"]) == (2, 1, "awaits approval")
+    assert (second["metrics"], second["bundle"]) == ({"accuracy": 0.75}, runs[1].plan.code.digest)
+    assert len(second["data"]["rows"]["digest"]) == 64
+    assert here("models", "add", runs[1].id).stdout == "2\n", "the same files of the same run"
+    shown = here("models", "diff", "digits", "champion", "latest").stdout.splitlines()
+    assert [line.split() for line in shown[1:]] == [
+        ["accuracy", "0.5000", "0.7500"], ["code", "same"], ["arguments", "different"], ["data", "same"], ["~", "m.keras"]
+    ]  # fmt: skip
+    assert here("models", "approve", "digits", "2", "--note", "seen").code == 0
+    assert "approve  version 1 -> version 2" in here("models", "show", "digits").stderr
+    folder = sdk.models()["digits"].champion().download("model")
+    assert Path(folder, "m.keras").read_text() == "weights 0.75"
+    assert here("models", "rollback", "digits", "--note", "worse").code == 0
+    assert here("models", "get", "digits").stdout == f"{Path('digits-1').resolve()}\n"
+    assert Path("digits-1/m.keras").read_text() == "weights 0.5"
+    one = here("models", "show", "digits", "1", "--verify")
+    assert runs[0].url in one.stdout and "1 version of 1 verified" in one.stderr
+    (listed,) = the_json(here("models", "list", "--json"))
+    assert (listed["champion"], listed["latest"], listed["awaiting"]) == (1, 2, 0)
+
+
+def test_prune_keeps_versions_their_runs_and_their_code_and_a_version_outlives_its_run(
+    runs: list[sdk.Run], here: Callable
+) -> None:
+    here("models", "add", runs[0].id)
+    here("models", "promote", "digits", "1")
+    root = runs[0].plan.root
+    plan = prune.find(root, older_than_s=0, keep=0, now=runs[0].status().since + 10 * 86400)
+    assert {item.name for item in plan.items if item.kind in ("run", "bundle")} == {runs[1].id, runs[2].id}
+    assert any(runs[0].id in each.path and "names it" in each.why for each in plan.skipped)
+    prune.remove(plan)
+    assert Path(runs[0].plan.bundle).is_file()
+    assert the_json(here("models", "show", "digits", "--verify", "--json"))["shown"][0]["damage"] == []
+    shutil.rmtree(runs[0].url)
+    assert here("models", "get", "digits").code == 0
+
+
+def test_what_cannot_be_registered_or_found_is_refused_with_the_next_step(runs: list[sdk.Run], here: Callable) -> None:
+    none = runs[2].id
+    refused = here("models", "add", none)
+    assert refused.code == 2
+    assert (
+        f"The run {none} has no model: its program wrote no file to ctx.dirs.model. It has work/log.csv."
+        in refused.stderr
+    )
+    assert f"Next: podlift models add {none} --path work/log.csv" in refused.stderr
+    assert here("models", "add", none, "--path", "../x").code == 2
+    assert "Nearest: 'my-model'" in here("models", "add", runs[0].id, "--model", "My Model").stderr
+    assert here("models", "list").stderr == "There are no models. Next: podlift models add RUN\n"
+    assert here("models", "add", none, "--path", "work/log.csv", "--model", "table").stdout == "1\n"
+    assert "Did you mean 'table'?" in here("models", "show", "tabel").stderr
+    for words in (("promote", "table", "7"), ("diff", "table", "1", "2"), ("rollback", "table")):
+        shown = here("models", *words)
+        assert (shown.code == 2 and "Nothing was changed" in shown.stderr) or "It has version 1" in shown.stderr, words
+    assert "Unknown command: models promot. Did you mean: podlift models promote?" in here("models", "promot").stderr
+
+
+def test_a_model_of_which_files_were_not_collected_is_refused(write, here: Callable, root: Path) -> None:
+    write(
+        "train.py",
+        "import os, sdk; top = sdk.context().dirs.model; open(f'{top}/a', 'w').close(); os.symlink('/etc/passwd', f'{top}/b')",
+    )
+    run = sdk.submit("train.py", root=root)
+    run.result(LIMIT_S)
+    refused = here("models", "add", run.url)
+    assert refused.code == 2
+    assert "is incomplete. Not collected: model/b (a link that leaves the folder)" in refused.stderr
+
+
+def test_a_run_that_goes_on_has_no_model_yet(write, here: Callable, root: Path) -> None:
+    write("train.py", "import time; time.sleep(300)")
+    run = sdk.submit("train.py", root=root)
+    try:
+        assert f"Next: podlift wait {run.id}" in here("models", "add", run.url).stderr
+    finally:
+        run.cancel(0)
+        run.wait(LIMIT_S)
