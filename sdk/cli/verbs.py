@@ -11,10 +11,10 @@ GROUPS = {
     "Follow and control runs": {
         "runs": "look", "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
     },
-    "Results": {"get": "results", "checkpoints": "results", "models": "models"},
+    "Results": {"get": "results", "checkpoints": "results"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
     "This machine": {"config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
-    "Schedules": {"schedule": "schedule"},
+    "Schedules and models": {"schedule": "schedule", "models": "models"},
 }  # fmt: skip
 MODULES = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
 # The verbs of a group, which follow its name.

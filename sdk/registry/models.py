@@ -216,7 +216,7 @@ class Model:
         Two promotions at the same time cannot both win: the one that comes second is refused.
 
         Args:
-            which: as for `version`.
+            which: its number, "champion" or "latest".
             expect: the champion that it is to replace, 0 for none; by default the one at the time of the call.
             note: why, for the history.
 
@@ -230,7 +230,7 @@ class Model:
         """Promote a version that was registered with `ask`, if the champion is still the one of that time.
 
         Args:
-            which: as for `version`.
+            which: its number, "champion" or "latest".
             note: why, for the history.
 
         Raises:
@@ -277,7 +277,7 @@ class Model:
         return version
 
     def diff(self, before: int | str, after: int | str = "champion") -> VersionDiff:
-        """Return what differs between two versions, each given as for `version`."""
+        """Return what differs between two versions, each a number, "champion" or "latest"."""
         one, other = self.version(before), self.version(after)
         old, new = ({each.path: each.parts for each in version.files()} for version in (one, other))
         a, b = one.record, other.record

@@ -8,10 +8,13 @@ from sdk import InsideTaskError as InsideTaskError
 from sdk import Job as Job
 from sdk import Limits as Limits
 from sdk import Local as Local
+from sdk import Model as Model
+from sdk import ModelVersion as ModelVersion
 from sdk import Place as Place
 from sdk import Plan as Plan
 from sdk import PodliftError as PodliftError
 from sdk import Reason as Reason
+from sdk import Registry as Registry
 from sdk import Resources as Resources
 from sdk import Result as Result
 from sdk import Retry as Retry
@@ -25,11 +28,13 @@ from sdk import RunNotFoundError as RunNotFoundError
 from sdk import Schedule as Schedule
 from sdk import State as State
 from sdk import Status as Status
+from sdk import VersionDiff as VersionDiff
 from sdk import Vertex as Vertex
 from sdk import WaitTimeoutError as WaitTimeoutError
 from sdk import __version__ as __version__
 from sdk import attach as attach
 from sdk import context as context
+from sdk import models as models
 from sdk import plan as plan
 from sdk import runs as runs
 from sdk import schedule as schedule
