@@ -30,7 +30,7 @@ _MODULES = {
     "spec.places": "Place",
     "run": "Run RunInfo Result",
     "schedules.handle": "schedule Schedule",
-    "registry.models": "models Registry Model ModelVersion VersionDiff",
+    "registry.models": "models Registry Model ModelVersion",
     "status": "State Reason Status",
     "runtime.context": "context Context",
     "errors": "PodliftError InputError RunNotFoundError CorruptRunError InsideTaskError RunError RunFailedError"
@@ -57,7 +57,6 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .registry.models import Model as Model
     from .registry.models import ModelVersion as ModelVersion
     from .registry.models import Registry as Registry
-    from .registry.models import VersionDiff as VersionDiff
     from .registry.models import models as models
     from .run import Result as Result
     from .run import Run as Run

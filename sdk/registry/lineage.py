@@ -61,11 +61,7 @@ class Candidate:
 
 @contextmanager
 def candidate(run: Run, path: str) -> Iterator[Candidate]:
-    """Yield what a run offers as a model; its files exist within the context.
-
-    Raises:
-        InputError: the run is still going, or its outputs do not contain all of it.
-    """
+    """Yield what a run offers as a model, if its outputs contain all of it; its files exist within the context."""
     source = posixpath.normpath(path)
     if source in (".", "") or source.startswith(("/", "..")):
         raise InputError(f"--path must be a file or folder in the outputs of the run. Received: {path!r}.")

@@ -67,15 +67,10 @@ class ModelVersion:
     def download(self, dest: str | Path) -> str:
         """Write its files to a folder, and return the folder's path.
 
-        The digest of each file is checked. The folder appears complete or not at all; one that holds the same files is left
-        as it is.
+        The digest of each file is checked. The folder appears complete or not at all.
 
         Args:
-            dest: a folder that does not exist, or is empty.
-
-        Raises:
-            InputError: the folder holds other files; nothing was written.
-            PodliftError: stored files are missing or damaged.
+            dest: a new or empty folder, or one with the same files, which is left as it is; else InputError.
         """
         with self._readable():
             return files.fetch(self.model.store, self.record.manifest, dest)
@@ -112,30 +107,17 @@ def _damaged(record: VersionRecord, found: Sequence[str]) -> CorruptObjectError:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionDiff:
-    """What differs between two versions.
-
-    Args:
-        before: number of the first version.
-        after: number of the second one.
-        metrics: both values of every metric that either has, by name; None where it has none.
-        added: files of the second version only.
-        removed: files of the first version only.
-        changed: files with other bytes.
-        code: whether their code differs.
-        args: whether the arguments of their programs differ.
-        data: names of inputs that differ.
-        runs: the ids of their runs, for `podlift diff`.
-    """
+    """What differs between two versions."""
 
     before: int
     after: int
-    metrics: Mapping[str, tuple[float | None, float | None]]
-    added: tuple[str, ...]
+    metrics: Mapping[str, tuple[float | None, float | None]]  # of either, None where one has none
+    added: tuple[str, ...]  # files
     removed: tuple[str, ...]
     changed: tuple[str, ...]
-    code: bool
+    code: bool  # whether it differs
     args: bool
-    data: tuple[str, ...]
+    data: tuple[str, ...]  # inputs that differ
     runs: tuple[str, str]
 
 
@@ -165,14 +147,7 @@ class Model:
         return in_parallel(self._version, self.numbers())
 
     def version(self, which: int | str = "champion") -> ModelVersion:
-        """Return a version.
-
-        Args:
-            which: its number, "champion" or "latest".
-
-        Raises:
-            InputError: there is no such version.
-        """
+        """Return the version with this number, or the "champion", or the "latest"; InputError if there is none."""
         numbers = self.numbers()
         if which == "champion":
             number = self.record()[0].champion
@@ -221,8 +196,7 @@ class Model:
             note: why, for the history.
 
         Raises:
-            InputError: there is no such version, or another process has moved the champion. Nothing was changed.
-            PodliftError: the version is damaged. Nothing was changed.
+            PodliftError: there is no such version, it is damaged, or another process has moved the champion.
         """
         return self._move(self.version(which), "promote", note, expect)
 
@@ -232,10 +206,6 @@ class Model:
         Args:
             which: its number, "champion" or "latest".
             note: why, for the history.
-
-        Raises:
-            InputError: it does not await an approval, or the champion has moved since. Nothing was changed.
-            PodliftError: the version is damaged. Nothing was changed.
         """
         version = self.version(which)
         if not version.record.ask:
@@ -250,15 +220,11 @@ class Model:
     def rollback(self, to: int | None = None, *, note: str = "") -> ModelVersion:
         """Make an earlier champion the champion again, and return it.
 
-        A second rollback goes one step further back: champions that were rolled back are not returned to.
+        A second rollback goes one step further back.
 
         Args:
             to: number of the version; by default the champion before this one.
             note: why, for the history.
-
-        Raises:
-            InputError: there is no such earlier champion, or another process has moved the champion. Nothing was changed.
-            PodliftError: that version is damaged. Nothing was changed.
         """
         record, generation = self.record()
         line = record.predecessors
@@ -432,19 +398,14 @@ class Registry:
     ) -> ModelVersion:
         """Register the model of a run in the run's own root, and return the version. Nothing is promoted.
 
-        The files are copied: the version does not change whatever becomes of the run. Registering the same files of the same
-        run again returns the version that exists.
+        The files are copied. Registering the same files of the same run again returns the version that exists.
 
         Args:
             run: as for `attach`.
             model: name of the model; by default the name of the run.
-            path: a file or folder in the outputs of the run, such as "work/model.keras"; by default what the program wrote to
-                `ctx.dirs.model`.
+            path: a file or folder in its outputs, such as "work/model.keras"; by default what was written to `ctx.dirs.model`.
             ask: why the version needs an approval; "" if it needs none.
             root: as for `attach`.
-
-        Raises:
-            InputError: the run is still going or has no such model, or the name is invalid. Nothing was registered.
         """
         found = attach(run, root=root)
         name = ids.check_name(ids.name_of(found.id) if model is None else model)

@@ -28,7 +28,6 @@ from sdk import RunNotFoundError as RunNotFoundError
 from sdk import Schedule as Schedule
 from sdk import State as State
 from sdk import Status as Status
-from sdk import VersionDiff as VersionDiff
 from sdk import Vertex as Vertex
 from sdk import WaitTimeoutError as WaitTimeoutError
 from sdk import __version__ as __version__
