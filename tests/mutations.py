@@ -96,8 +96,8 @@ MUTATIONS = (
     Mutation(
         "the cost of other firings does not count",
         "sdk/schedules/server.py",
-        "        return budget.too_much(plan, most_usd, sum(others))",
-        "        return budget.too_much(plan, most_usd, 0.0)",
+        "        return budget.too_much(plan, most_usd, spent_usd, hourly_usd)",
+        "        return budget.too_much(plan, most_usd, 0.0, hourly_usd)",
         (KEEPING,),
     ),
     # --- Bytes on a disk

@@ -28,6 +28,7 @@ KEYS = {
     "reason",
     "exit_code",
     "attempts",
+    "restarted_alone",
     "saved_step",
     "saved_at",
     "spent",
