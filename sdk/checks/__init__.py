@@ -24,6 +24,7 @@ _VERTEX = (
     vertex_target.regions,
     vertex_target.names,
     vertex_target.image,
+    vertex_target.keeper_image,
     vertex_target.labels,
     vertex_limits.numbers,
     vertex_limits.times,

@@ -14,7 +14,11 @@ _SHOWN = 12
 
 def run(target: Vertex, known: Answer | None) -> Iterator[Finding]:
     """`known` is what was asked about the rights of its account, None if nothing was."""
-    unused = {"vertex_keeper_service_account": target.keeper_service_account, "vertex_keep_for": target.keep_for_s}
+    unused = {
+        "vertex_keeper_service_account": target.keeper_service_account,
+        "vertex_keeper_image": target.keeper_image,
+        "vertex_keep_for": target.keep_for_s,
+    }
     named = [name for name, value in unused.items() if value is not None]
     if not target.keeper:
         if named:

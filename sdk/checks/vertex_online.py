@@ -32,6 +32,8 @@ def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = ""
     yield from staging(known.get("staging", {}), target, emulator=emulator)
     if "image" in known:
         yield _image(known["image"], str(target.image))
+    if "keeper_image" in known:
+        yield _image(known["keeper_image"], str(target.keeper_image))
     yield from _quotas(known.get("quotas", {}), job, target, emulator)
 
 

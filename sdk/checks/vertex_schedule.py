@@ -55,7 +55,8 @@ def run(
         )
     if len(root) > _LONGEST_ROOT:
         yield error(f"The root of a schedule has at most {_LONGEST_ROOT} characters. Received: {len(root)}")
-    yield from _image(target, facts)
+    yield from _image("image", "The image", target.image or "", facts)
+    yield from _image("keeper_image", "The keeper's image", target.keeper_image or "", facts)
 
 
 def _account(target: Vertex) -> Iterator[Finding]:
@@ -83,21 +84,19 @@ def _account(target: Vertex) -> Iterator[Finding]:
         )
 
 
-def _image(target: Vertex, facts: Facts) -> Iterator[Finding]:
+def _image(field: str, subject: str, image: str, facts: Facts) -> Iterator[Finding]:
     """A tag may name another image at a later slot."""
-    image = target.image or ""
     if not image or "@sha256:" in image:
         return
-    found = facts.online.get("image") or {}
+    found = facts.online.get(field) or {}
     digest = str(found.get("digest") or "")
     base = re.sub(r":[^:/@]+$", "", image)
     command = f"docker buildx imagetools inspect {image}"
     if ".pkg.dev/" in image:
         command = f"gcloud artifacts docker images describe {image} --format='value(image_summary.digest)'"
-    pinned = (
-        f"Next: vertex_image='{base}@{digest or 'sha256:...'}'{'' if digest else f'; to see the digest: {command}'}"
-    )
+    shown = "" if digest else f"; to see the digest: {command}"
+    pinned = f"Next: vertex_{field}='{base}@{digest or 'sha256:...'}'{shown}"
     yield warning(
-        f"The image is named by a tag: if someone pushes another image with that tag, later slots run it. Received: {image!r}. "
-        f"{pinned}"
+        f"{subject} is named by a tag: if someone pushes another image with that tag, later slots run it. Received: "
+        f"{image!r}. {pinned}"
     )

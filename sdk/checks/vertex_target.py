@@ -108,10 +108,8 @@ def staging(job: Job, target: Vertex) -> Iterator[Finding]:
 def image(job: Job, target: Vertex) -> Iterator[Finding]:
     """An image that is no longer available, or a malformed name."""
     requested = target.image or ""
-    if "://" in requested or re.search(r"\s", requested):
-        mended = re.sub(r"\s", "", requested.partition("://")[2] or requested)
-        message = f"An image's name has neither a scheme nor spaces. Received: {requested!r}"
-        yield error(message, {"vertex.image": mended})
+    if _is_malformed(requested):
+        yield _malformed("vertex.image", requested)
     elif retired := RETIRED_IMAGE.match(requested):
         kind, version = retired[1], retired[2].partition(".")[0]
         when = _GONE.get((kind, version))
@@ -123,6 +121,25 @@ def image(job: Job, target: Vertex) -> Iterator[Finding]:
             "TensorFlow works, such as one made FROM tensorflow/tensorflow:*-gpu, in a registry of the same region"
         )
         yield error(message, {"vertex.image": mine})
+
+
+def keeper_image(job: Job, target: Vertex) -> Iterator[Finding]:
+    """The same of the image of keepers."""
+    requested = target.keeper_image or ""
+    if _is_malformed(requested):
+        yield _malformed("vertex.keeper_image", requested)
+    elif RETIRED_IMAGE.match(requested):
+        message = f"Google's image {requested!r} is retired. A keeper runs in any image with Python"
+        yield error(message, {"vertex.keeper_image": None})
+
+
+def _is_malformed(image: str) -> bool:
+    return "://" in image or re.search(r"\s", image) is not None
+
+
+def _malformed(field: str, image: str) -> Finding:
+    mended = re.sub(r"\s", "", image.partition("://")[2] or image)
+    return error(f"An image's name has neither a scheme nor spaces. Received: {image!r}", {field: mended})
 
 
 def _release(version: str, row: Accelerator) -> str:

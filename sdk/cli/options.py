@@ -31,7 +31,7 @@ _METAVARS = {
     "vertex_project": "ID", "vertex_regions": "R[,R]", "vertex_places": "PLACE[,PLACE]",
     "vertex_bucket": "BUCKET", "vertex_staging_buckets": "JSON", "vertex_service_account": "EMAIL",
     "vertex_image": "URI", "vertex_machine": "TYPE", "vertex_disk_gb": "N", "vertex_labels": "JSON", "vertex_raw": "JSON",
-    "vertex_keeper_service_account": "EMAIL",
+    "vertex_keeper_service_account": "EMAIL", "vertex_keeper_image": "URI",
 }  # fmt: skip
 
 

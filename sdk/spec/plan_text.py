@@ -120,7 +120,7 @@ def _keeper(keeper: Keeper, *, billed: bool) -> str:
     """Return what the keeper is and costs."""
     rented = keeper.rental
     ends = f"ends with the run, after {duration(keeper.life_s)} at most"
-    words = f"one {rented.pools[0].machine} in {rented.regions[0]}, which {ends}"
+    words = f"{keeper.machine}, which {ends}"
     if not billed:
         return words
     price = pricing.price(rented)

@@ -182,6 +182,12 @@ class Keeper:
     account: str
     program_account: str | None
     rental: pricing.Rental
+    image: str | None = None  # None for that of the program
+
+    @property
+    def machine(self) -> str:
+        image = f" with the image {self.image}" if self.image else ""
+        return f"one {self.rental.pools[0].machine} in {self.rental.regions[0]}{image}"
 
     @property
     def life_s(self) -> float:
@@ -283,6 +289,8 @@ class Vertex(Target):
         keeper: Also run a small CPU job, the keeper, which waits for the run and submits its next jobs, so that no process of
             yours has to. It needs a service account.
         keeper_service_account: Service account of the keeper. By default that of the program.
+        keeper_image: Container image of keepers, those of schedules too, such as a small one for CPUs: they need no TensorFlow.
+            By default that of the program.
         keep_for_s: The longest time for which the keeper waits, up to 7 days. By default the timeout of the run for each
             attempt that its retry budgets allow.
         labels: Labels of the jobs, in addition to podlift's.
@@ -306,6 +314,7 @@ class Vertex(Target):
     provisioning: Provisioning = "standard"
     keeper: bool = False
     keeper_service_account: Name | None = None
+    keeper_image: Name | None = None
     keep_for_s: Seconds | None = None
     labels: dict[str, str] = field(default_factory=dict)
     raw: Annotated[dict[str, object], _JsonObject()] = field(default_factory=dict)
@@ -387,7 +396,8 @@ class Vertex(Target):
             regions=self.place_regions[:1],
             timeout_s=LONGEST_S if life_s is None else min(life_s, LONGEST_S),
         )
-        return Keeper(account=account, program_account=self.service_account, rental=rental)
+        image = self.keeper_image if self.keeper_image != self.image else None
+        return Keeper(account=account, program_account=self.service_account, rental=rental, image=image)
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         places = self.places_for(resources)

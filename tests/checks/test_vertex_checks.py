@@ -330,6 +330,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "image='gcr.io/p/tf:1'",
     ),
     ("an image with a space", {T + "image": "gcr.io/p/tf :1"}, "nor spaces", "image='gcr.io/p/tf:1'"),
+    ("a keeper's image", {T + "keeper_image": "docker://a/b c"}, "nor spaces", "vertex_keeper_image='a/bc'"),
+    ("a keeper's, prebuilt", {T + "keeper_image": TF + "cpu.2-16.py310:1"}, "is retired", "vertex_keeper_image=None"),
     # Labels.
     ("a capital label", {T + "labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),
     ("a label with a dot", {T + "labels": {"team": "a.b c"}}, "of 'team' holds '. '", "labels={'team': 'a-b-c'}"),
@@ -682,6 +684,7 @@ ANY = {
     T + "staging_buckets": st.dictionaries(st.sampled_from(["us-east4", "us-west1"]), st.sampled_from(["b-1", "B 1"])),
     T + "labels": st.dictionaries(st.text(max_size=70), st.text(max_size=70), max_size=3),
     T + "image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
+    T + "keeper_image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
     T + "service_account": st.none() | st.text(max_size=20),
     "root": st.sampled_from(["", "/tmp/x", "gs://my-bucket/podlift", "gs://other/x"]),
     C + "isolated": st.booleans(),

@@ -124,14 +124,15 @@ def _upload_spec(plan: Plan, number: int, store: Store, archives: tuple[str, str
 
 
 def _body(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> Mapping[str, object]:
-    """Return the request for the job: one CPU machine on demand in the region of the first place, with the run's image."""
+    """Return the request for the job: one CPU machine on demand in the region of the first place."""
     options, keeper = Vertex.of(plan.target), _keeper(plan)
     # It makes the requests for the next jobs, which hold these values.
     values = {name: os.environ[name] for name in plan.job.copied if name in os.environ}
     ours = job_request.render(plan, number=number, entrypoint=entrypoint, copied=values)
     container = dict(ours["jobSpec"]["workerPoolSpecs"][0]["containerSpec"])
     key = RootPaths(plan.root).run(plan.run_id).keeper_spec(number).removeprefix("gs://").partition("/")[2]
-    container |= {"command": ["python3", "-c", loader()], "args": [*container["args"][:3], key, spec_digest]}
+    container |= {"imageUri": options.keeper_image or container["imageUri"], "command": ["python3", "-c", loader()]}
+    container |= {"args": [*container["args"][:3], key, spec_digest]}
     rented = keeper.rental
     pool: dict[str, Any] = {"machineSpec": {"machineType": rented.pools[0].machine}, "replicaCount": "1"}
     return {

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -55,9 +56,10 @@ def probe_online(job: Job, target: Vertex, root: str) -> OnlineFacts:
     queries: dict[str, Callable[[], OnlineFacts]] = {}
     if not root.startswith("gs://<"):
         queries["bucket"] = lambda: bucket(root)
-    named, project = target.image, target.project
-    if named:
-        queries["image"] = lambda: image(named)
+    project = target.project
+    for key, named in (("image", target.image), ("keeper_image", target.keeper_image)):
+        if named:
+            queries[key] = partial(image, named)
     needed = [each for rented in target.rentals(job.resources, job.limits) for each in pricing.quotas(rented)]
     wanted = dict.fromkeys(each.metric for each in needed if each.metric and each.amount)
     with ThreadPoolExecutor(_WORKERS) as pool:

@@ -78,11 +78,11 @@ def folder(schedule: str) -> str:
 
 
 def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
-    """Return the custom job: one CPU machine on demand in the region of the first place, with the image of the runs."""
+    """Return the custom job: one CPU machine on demand in the region of the first place."""
     options, kept = Vertex.of(draft.plan.target), keeper(draft.plan, draft.overlap)
     root, entrypoint, rented = RootPaths(draft.plan.root), entrypoint_file().digest, kept.rental
     container = {
-        "imageUri": options.image or job_request.NO_IMAGE,
+        "imageUri": options.keeper_image or options.image or job_request.NO_IMAGE,
         "command": ["python3", "-c", loader()],
         "args": [
             root.root.split("/")[2],

@@ -36,11 +36,9 @@ def lines(draft: TriggerDraft, name: str, location: str, retries: int) -> Iterat
 
 
 def _keeper(draft: TriggerDraft, kept: Keeper) -> str:
-    rented, price = kept.rental, pricing.price(kept.rental)
+    price = pricing.price(kept.rental)
     waits = _WAITS.get(draft.overlap, "")
-    text = (
-        f"one {rented.pools[0].machine} in {rented.regions[0]} for each firing, which submits its jobs and ends with it"
-    )
+    text = f"{kept.machine} for each firing, which submits its jobs and ends with it"
     text += f", after {duration(kept.life_s)} at most{waits}"
     if draft.plan.emulator:
         return text

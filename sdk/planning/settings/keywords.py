@@ -68,6 +68,7 @@ class Keywords(JobKeywords, total=False):
     vertex_provisioning: Literal["standard", "spot", "flex"] | None
     vertex_keeper: bool | None
     vertex_keeper_service_account: str | None
+    vertex_keeper_image: str | None
     vertex_keep_for: str | float | None
     vertex_labels: dict[str, str] | None
     vertex_raw: dict[str, Any] | None

@@ -271,6 +271,27 @@ def test_an_image_with_a_tag_only_is_warned_of_with_the_command_that_shows_its_d
     assert "Next: vertex_image='us-docker.pkg.dev/my-project/train/tf@sha256:abc'." in found.message
 
 
+def test_an_image_for_keepers_is_in_the_request_and_in_the_plan_and_is_to_be_pinned_too(prepare: Prepare) -> None:
+    def image(made: Prepared) -> Any:
+        return rendered(made)["create"]["httpTarget"]["body"]["jobSpec"]["workerPoolSpecs"][0]["containerSpec"][
+            "imageUri"
+        ]
+
+    made = prepare(keeper_image="us-docker.pkg.dev/my-project/train/small:1")
+    assert image(made) == "us-docker.pkg.dev/my-project/train/small:1"
+    assert sdk.Vertex.of(made.plan.target).image == PLACE["image"] == image(prepare())
+    (warning,) = made.warnings
+    assert warning.startswith("The keeper's image is named by a tag")
+    assert "Next: vertex_keeper_image='us-docker.pkg.dev/my-project/train/small@sha256:...'" in warning
+    assert isinstance(made.service, CloudScheduler) and made.trigger is not None
+    said = dict(made.service.lines(made.trigger))["keeper"]
+    assert said.startswith(
+        "one n1-standard-4 in us-central1 with the image us-docker.pkg.dev/my-project/train/small:1 for each firing"
+    )
+    pinned = prepare(keeper_image=f"us-docker.pkg.dev/my-project/train/small@sha256:{'c' * 64}")
+    assert not pinned.warnings
+
+
 def test_an_instant_inside_a_clock_change_is_warned_of_without_a_claim_about_cloud_scheduler(prepare: Prepare) -> None:
     warnings = prepare("30 2 * * *").warnings
     assert len(warnings) == 2 and all("what Cloud Scheduler does there is not known here" in text for text in warnings)

@@ -26,6 +26,7 @@ from sdk.spec import plan_text
 from sdk.testing.vertex import Cloud
 
 ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
+IMAGE, SMALL = "podlift/emulated", "us-docker.pkg.dev/podlift/images/small:1"
 PLACES = ("us-central1:spot", "us-central1:standard")
 # The jobs of the run get no machines, and its keeper gets one.
 STOCKOUT = {"api": "vertex", "kind": "stockout", "times": 3, "display_name": "program-[a-z0-9]+$"}
@@ -54,11 +55,15 @@ def made(cloud: Cloud, *, keeper: bool) -> list[Any]:
     return sorted(wanted, key=lambda job: int(job.labels["podlift-job"]))
 
 
+def image_of(job: Any) -> str:
+    return str(job.job_spec.worker_pool_specs[0].container_spec.image_uri)
+
+
 def test_a_run_that_is_only_looked_at_goes_on_in_the_next_place_and_its_keeper_ends_with_it(
     podlift_vertex: Cloud, planned: Callable[..., sdk.Plan]
 ) -> None:
     podlift_vertex.faults(STOCKOUT)
-    run = sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT))
+    run = sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT, keeper_image=SMALL))
     until(lambda: run.status().state.terminal, run.why)
     ended = time.monotonic()
     assert run.status().state is State.SUCCEEDED
@@ -71,6 +76,8 @@ def test_a_run_that_is_only_looked_at_goes_on_in_the_next_place_and_its_keeper_e
     assert spec.service_account == ACCOUNT
     assert spec.worker_pool_specs[0].machine_spec.machine_type == "n1-standard-4"
     assert spec.scheduling.timeout.total_seconds() <= 7 * 86400
+    assert image_of(keeper) == SMALL
+    assert {image_of(job) for job in made(podlift_vertex, keeper=False)} == {IMAGE}
 
 
 def test_the_keeper_needs_the_standard_library_and_the_runtime_archive_only(
@@ -125,7 +132,7 @@ def test_a_lost_reply_makes_no_second_keeper(podlift_vertex: Cloud, planned: Cal
     podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1})
     run = sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT))
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
-    assert len(made(podlift_vertex, keeper=True)) == 1
+    assert [image_of(keeper) for keeper in made(podlift_vertex, keeper=True)] == [IMAGE]
 
 
 def test_a_keeper_without_an_account_is_refused_with_the_reason(planned: Callable[..., sdk.Plan]) -> None:
@@ -147,6 +154,12 @@ def test_the_plan_lists_what_the_keeper_costs_and_may_do(
     assert with_one["keeper"] == f"{what}, 2.18 USD at most"
     for right in ("customJobs.create, get, list and cancel", "actAs", f"as {ACCOUNT}", "gs://podlift-runs only"):
         assert right in with_one["its rights"]
+    small = shown(keeper=True, keeper_service_account=ACCOUNT, keeper_image=SMALL)["keeper"]
+    assert small.startswith(f"one n1-standard-4 in us-central1 with the image {SMALL}, which ends with the run")
+    same = shown(keeper=True, keeper_service_account=ACCOUNT, keep_for_s=36000.0, keeper_image=IMAGE)
+    assert same["keeper"] == with_one["keeper"]
+    (unused,) = [each.message for each in planned(keeper_image=SMALL).findings if each.level == "warning"]
+    assert unused.startswith("vertex_keeper_image: no effect without a keeper")
     without = shown()
     assert "With --detach and without one, the run ends with its job" in without["submitted by"]
     assert "keeper" not in without
