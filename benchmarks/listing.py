@@ -6,11 +6,9 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 
 import sdk
 from sdk.clock import SystemClock
@@ -19,6 +17,8 @@ from sdk.records.recorder import Recorder
 from sdk.spec.layout import RootPaths, RunPaths
 from sdk.spec.plan import Plan
 from sdk.storage import posix
+
+from . import measure
 
 TITLE = "Listing of 10,000 runs"
 _RUNS = 10_000
@@ -55,13 +55,7 @@ def run(count: int) -> list[str]:
 
 
 def _ms(count: int, work: Callable[[], object]) -> float:
-    work()
-    found = []
-    for _ in range(count):
-        started = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - started)
-    return median(found) * 1000
+    return measure.seconds(count, work) * 1000
 
 
 def _listed(root: RootPaths, limit: int | None) -> None:

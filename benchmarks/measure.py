@@ -1,4 +1,4 @@
-"""Runs two commands in turn and compares them pair by pair: the machine's speed drifts, a pair's does not."""
+"""Measures one thing, or several in turn, compared pair by pair: the machine's speed drifts, a pair's does not."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ def command(words: Sequence[str], env: dict[str, str] | None = None, cwd: str | 
             f"{' '.join(words)} ended with {process.returncode}:\n{output[-2000:].decode(errors='replace')}"
         )
     return Cost(wall_s, usage.ru_utime + usage.ru_stime)
+
+
+def seconds(count: int, work: Callable[[], object]) -> float:
+    """Do something once to warm up, then `count` times; return the median of its wall clock."""
+    work()
+    found = []
+    for _ in range(count):
+        started = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - started)
+    return statistics.median(found)
 
 
 def pairs(count: int, *things: Callable[[], Cost]) -> list[list[Cost]]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from statistics import median
 
 import sdk
 from sdk.clock import SystemClock
@@ -18,6 +16,8 @@ from sdk.schedules import handle
 from sdk.schedules.handle import Schedule
 from sdk.schedules.records import Book, ScheduleRecord, ScheduleSpec, SlotRecord, key_of, run_id_of
 from sdk.testing.gcs import GcsServer
+
+from . import measure
 
 TITLE = "A year of a daily schedule"
 _TARGET_S = 0.5
@@ -31,7 +31,7 @@ def run(count: int) -> list[str]:
         for place in places:
             _fill(place, Path(folder, "project"))
         for name, work in _measured().items():
-            found = [_seconds(count, lambda place=place, work=work: work(place)) for place in places]  # type: ignore[misc]
+            found = [measure.seconds(count, lambda place=place, work=work: work(place)) for place in places]  # type: ignore[misc]
             lines.append(f"| {name} | {found[0]:.3f} | {found[1]:.3f} | {_TARGET_S} |")
     return [*lines, "", f"Medians of {count}. The bucket is one of the emulator on this machine."]
 
@@ -43,16 +43,6 @@ def _measured() -> dict[str, Callable[[str], object]]:
         "`podlift schedule list`": lambda root: [each.history(1) + each.problems() for each in handle.listed(root)],
         "`podlift schedule check`": lambda root: Schedule("daily", root=root).problems(),
     }
-
-
-def _seconds(count: int, work: Callable[[], object]) -> float:
-    work()
-    found = []
-    for _ in range(count):
-        started = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - started)
-    return median(found)
 
 
 def _fill(root: str, project: Path) -> None:

@@ -61,7 +61,7 @@ def mine(whole):
 def test_each_outcome_is_reported_and_what_a_file_or_a_worker_shares_is_made_once_in_it(
     run: Pytest, tmp_path: Path
 ) -> None:
-    note = "import os, pathlib, time\ndef test_{0}(mine):\n    time.sleep(0.1)\n"
+    note = "import os, pathlib\ndef test_{0}(mine):\n"
     note += "    pathlib.Path('pids').open('a').write(f'{{os.getpid()}} {{mine}}\\n')\n"
     files = {f"test_{letter}": note.format("one") + note.format("two") for letter in "abc"}
     others = "import pytest, warnings\n"
@@ -82,7 +82,7 @@ def test_a_worker_that_dies_fails_its_test_and_the_others_are_run(run: Pytest) -
     text = "import os\ndef test_one(): pass\ndef test_dies(): os._exit(3)\ndef test_three(): pass\n"
     code, said = run(test_a=text, test_b="def test_four(): pass")
     assert code == 1
-    assert "1 failed, 3 passed" in said and "test_dies - the worker that ran this test has ended" in said, said
+    assert "1 failed, 3 passed" in said and "test_dies - the worker process that ran this test has ended" in said, said
 
 
 def test_the_first_failure_ends_all_if_that_is_wished(run: Pytest) -> None:
@@ -96,6 +96,12 @@ def test_an_end_of_a_worker_that_fails_fails_all(run: Pytest) -> None:
     fixture = "import pytest\n@pytest.fixture(scope='session')\ndef whole():\n    yield\n    raise RuntimeError('not put away')"
     code, said = run(test_a=fixture + "\ndef test_one(whole): pass\n")
     assert code == 1 and "RuntimeError: not put away" in said, said
+
+
+def test_a_worker_that_dies_after_its_tests_fails_all(run: Pytest) -> None:
+    fixture = "import os, pytest\n@pytest.fixture(scope='session')\ndef whole():\n    yield\n    os._exit(3)"
+    code, said = run(test_a=fixture + "\ndef test_one(whole): pass\n")
+    assert code == 1 and "a worker process ended with 3" in said, said
 
 
 def test_the_guard_of_the_tiers_and_the_measured_seconds_are_those_of_the_workers(run: Pytest, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 from tiers import enter_worker, group_of
 
-_LOST = "the worker that ran this test has ended without a word, which ends the test"
+_LOST = "the worker process that ran this test has ended"
+_LOST_AT_END = "a worker process ended with {} while it removed what its tests had shared"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -115,9 +116,12 @@ class _Workers:
     def _end(self, connection: Connection) -> None:
         """Fail the test during which a worker has ended, and hand out the others of its group again."""
         connection.close()
-        os.waitpid(self._pids.pop(connection), 0)
-        left = self._given.pop(connection)
-        if not left or self._session.shouldfail or self._session.shouldstop:
+        _, status = os.waitpid(self._pids.pop(connection), 0)
+        left, code = self._given.pop(connection), os.waitstatus_to_exitcode(status)
+        if self._session.shouldfail or self._session.shouldstop:
+            return
+        if not left:
+            self._session.shouldfail = _LOST_AT_END.format(code) if code else False
             return
         item, *others = left
         report = pytest.TestReport(item.nodeid, item.location, {}, "failed", _LOST, "call")

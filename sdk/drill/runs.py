@@ -185,7 +185,7 @@ def _watch(run: Run, clock: Clock) -> Status:
             )
             for event in events:
                 key = (event.attempt, event.source, event.sequence)
-                if _is_told(event, run.plan) and key not in logged:
+                if _is_reported(event, run.plan) and key not in logged:
                     logged.add(key)
                     _log.info(f"{run.id}: {_describe(event, run.plan)}")
             if not status.state.terminal:
@@ -194,7 +194,7 @@ def _watch(run: Run, clock: Clock) -> Status:
     return status
 
 
-def _is_told(event: Event, plan: Plan) -> bool:
+def _is_reported(event: Event, plan: Plan) -> bool:
     if event.kind == "final":
         return continues(event)
     return event.kind == "restarting" or event.source == plan.tasks[0]

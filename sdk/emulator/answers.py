@@ -9,14 +9,29 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from .connections import Journal, fall_silent
-from .errors import DroppedError, words
+from .errors import DroppedError, with_error_response, words
 from .faults import Fault, FaultRules
 from .vertex.errors import VertexApiError, invalid
 
 # The parameters that every method of Google's APIs has.
 HARMLESS = words("alt $alt prettyPrint $prettyPrint key quotaUser fields $.xgafv $httpMethod")
+
+
+async def serve(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    journal: Journal,
+    answer: Callable[[Request, dict[str, Any]], Awaitable[Response]],
+) -> None:
+    """Send what `answer` makes of a request and its entry in the journal."""
+    with journal.request(scope) as entry:
+        response = await with_error_response(answer(Request(scope, receive), entry), VertexApiError)
+        await response(scope, receive, send)
+        entry["status"] = response.status_code
 
 
 def check_parameters(query: Mapping[str, str], known: AbstractSet[str]) -> None:

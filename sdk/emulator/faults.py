@@ -102,7 +102,7 @@ _PERMISSIONS = {
 
 
 class _Api(NamedTuple):
-    """What a rule for a service may say: its kinds, its operations, and the fields that are not of every service."""
+    """What a rule for a service may say: its kinds, its operations, and the fields that not every service has."""
 
     kinds: tuple[str, ...]
     operations: AbstractSet[str]
@@ -295,11 +295,7 @@ class FaultRules:
         return self._choose("vertex", lambda fault: _is_about(fault, about) and matches(fault))
 
     def _for_trigger(self, about: About, matches: Callable[[Fault], bool]) -> list[Fault]:
-        def fits(fault: Fault) -> bool:
-            here = fault.region in ("", about.region) and re.search(fault.job, about.name) is not None
-            return here and matches(fault)
-
-        return self._choose("scheduler", fits)
+        return self._choose("scheduler", lambda fault: _is_about(fault, about) and matches(fault))
 
     def _choose(self, api: str, matches: Callable[[Fault], bool]) -> list[Fault]:
         with self._lock:
@@ -309,7 +305,9 @@ class FaultRules:
 
 
 def _is_about(fault: Fault, about: About) -> bool:
-    return fault.region in ("", about.region) and re.search(fault.display_name, about.name) is not None
+    # A rule has the field of its service only.
+    name = fault.job if fault.api == "scheduler" else fault.display_name
+    return fault.region in ("", about.region) and re.search(name, about.name) is not None
 
 
 def _finds(fault: Fault, writer: str, line: str) -> bool:

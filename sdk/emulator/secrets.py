@@ -6,8 +6,10 @@ import base64
 import re
 from pathlib import Path
 
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
+
+from .vertex.errors import VertexApiError
 
 _ACCESS = re.compile(r"/v1/projects/(?P<project>[\w.:-]+)/secrets/(?P<secret>[\w-]+)/versions/(?P<version>\w+):access")
 
@@ -26,8 +28,8 @@ class SecretsApp:
         name = scope["path"].removeprefix("/v1/").removesuffix(":access")
         try:
             data = (self._folder / match["project"] / match["secret"]).read_bytes() if match else b""
-            answer = JSONResponse({"name": name, "payload": {"data": base64.b64encode(data).decode()}})
+            answer: Response = JSONResponse({"name": name, "payload": {"data": base64.b64encode(data).decode()}})
         except OSError:
             message = f"Secret [{name.rpartition('/versions/')[0]}] not found or has no versions."
-            answer = JSONResponse({"error": {"code": 404, "message": message, "status": "NOT_FOUND"}}, 404)
+            answer = VertexApiError(404, message).response()
         await answer(scope, receive, send)

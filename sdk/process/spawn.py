@@ -145,7 +145,7 @@ def adopt_orphans() -> None:
 
 
 def end_orphans(among: Callable[[int], bool] = lambda pid: True) -> list[int]:
-    """Kill and reap all children `among` which are but those in `SPARED`, and their orphans.
+    """Kill and reap the children that `among` accepts, except those in `SPARED`, and their orphans.
 
     Returns those of other users, which survive.
     """

@@ -16,6 +16,8 @@ from ..errors import StoreError
 from .gcs.files import INTERACTIVE, BucketFiles
 
 _WILDCARD = re.compile(r"[*?\[]")
+# The names by which file systems of fsspec know a version of a file.
+_VERSIONS = ("etag", "ETag", "md5", "mtime", "LastModified")
 _LINES, _RECORDS = (".csv", ".tsv", ".jsonl", ".ndjson", ".txt"), (".tfrecord", ".tfrecords")
 
 
@@ -47,14 +49,10 @@ def state_of(location: str, *, count: bool = True) -> DataState:
 
 def _local(location: str, count: bool) -> Iterator[tuple[str, int, int, int]]:
     """Yield the name, examples, size and time of change of each file."""
-    tops = (
-        sorted(iglob(location, recursive=True)) if has_magic(location) and not os.path.exists(location) else [location]
-    )
-    for top in tops:
-        paths = [top] if not os.path.isdir(top) else sorted(
-            os.path.join(folder, name) for folder, _, names in os.walk(top) for name in names
-        )  # fmt: skip
-        for path in paths:
+    is_pattern = has_magic(location) and not os.path.exists(location)
+    for top in sorted(iglob(location, recursive=True)) if is_pattern else [location]:
+        below = [os.path.join(folder, name) for folder, _, names in os.walk(top) for name in names]
+        for path in sorted(below) if os.path.isdir(top) else [top]:
             about = os.stat(path)
             yield path, _examples(path, about.st_size) if count else 1, about.st_size, about.st_mtime_ns
 
@@ -96,20 +94,17 @@ def _remote(location: str) -> Iterator[tuple[str, int, int, str]]:
 
         system, path = fsspec.core.url_to_fs(location)
         found: dict[str, dict[str, object]] = system.find(path, detail=True) or {path: system.info(path)}
-    except (
-        Exception
-    ) as error:  # any error of a vendor's library, which a keeper's image may lack, concerns this input only
+    except Exception as error:
+        # Any error of a vendor's library, which a keeper's image may lack, concerns this input only.
         reason = f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(". ")
         raise UnreadableInputError(f"{location!r} cannot be read: {reason}") from error
     for name, about in sorted(found.items()):
-        version = next(
-            (str(about[key]) for key in ("etag", "ETag", "md5", "mtime", "LastModified") if key in about), ""
-        )
+        version = next((str(about[key]) for key in _VERSIONS if key in about), "")
         yield name, 1, int(str(about.get("size") or 0)), version
 
 
 def _is_wanted(name: str, wanted: str) -> bool:
-    """True for an object that is an input, lies below it, or fits its pattern, whose wildcards stop at a slash."""
+    """True for an object that is the input, lies below it, or matches its pattern, whose wildcards stop at a slash."""
     if not has_magic(wanted):
         return name == wanted or not wanted or name.startswith(f"{wanted.rstrip('/')}/")
     return fnmatchcase(name, wanted) and ("**" in wanted or name.count("/") == wanted.count("/"))

@@ -21,9 +21,9 @@ from ..text import duration
 _LAST_TRY_S, _NAP_S = 0.05, 0.5
 # When an outage is reported, and how often again.
 _REPORT_S, _REPORT_AGAIN_S = 30.0, 600.0
-# The time between two questions during an outage: the first one, and the longest.
+# The shortest and the longest time between two requests during an outage.
 _PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# The command shows the messages of this room.
+# The command line shows what is logged below `podlift.backends`.
 OUTAGES = logger("backends.outages")
 _T = TypeVar("_T")
 
@@ -100,14 +100,14 @@ class Retries:
 
 
 class Outage:
-    """Lets a wait outlive a service that does not answer: says after a while what is wrong, and when it is over.
+    """Lets a wait outlive a service that does not answer: reports after a while what is wrong, and when it is over.
 
     Usage: `status = outage.outlive(run.status)`, again and again; it is None while the service does not answer.
 
     Args:
-        clock: what time it is.
+        clock: of the machine, or of a test.
         what: the subject of the report, such as "The run digits-k3f9aa cannot be read".
-        effect: its last sentence: what happens meanwhile.
+        effect: the last sentence of the report: what happens meanwhile.
     """
 
     def __init__(self, clock: Clock, what: str, effect: str) -> None:
@@ -122,12 +122,12 @@ class Outage:
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before the next question; 0 without an outage."""
+        """How long to wait before the next request; 0 without an outage."""
         return backoff(self.failures, _PAUSE_S, _LONGEST_PAUSE_S) if self.failures else 0.0
 
     @property
     def due(self) -> bool:
-        """Whether it is time for the next question."""
+        """Whether it is time for the next request."""
         return self._clock.monotonic() - self._asked >= self.pause_s
 
     @property
@@ -136,7 +136,7 @@ class Outage:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Catch the error of a service that does not answer; `failures` tells it."""
+        """Catch the error of a service that does not answer, and count it in `failures`."""
         began = self._clock.monotonic()
         try:
             yield

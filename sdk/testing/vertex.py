@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from ..emulator.scheduler.attempts import Attempt
 from .gcs import GcsServer
 
 if TYPE_CHECKING:
@@ -24,23 +25,6 @@ if TYPE_CHECKING:
 _LINES = 1000
 # How long to wait for a step, and how often to look.
 _STEP_S, _POLL_S = 600.0, 0.2
-
-
-class Attempt(NamedTuple):
-    """One request that Cloud Scheduler has sent for a job: its slot and its time, and what came of it.
-
-    `retry` counts from 1, and is 0 for the first attempt; `code` is one of `google.rpc.Code`, 0 for success; `http_status` is 0
-    without an answer, whose beginning is `text`.
-    """
-
-    job: str
-    schedule_time: str
-    attempt_time: str
-    retry: int
-    forced: bool
-    code: int
-    http_status: int
-    text: str
 
 
 class Cloud(GcsServer):
@@ -176,7 +160,7 @@ class Cloud(GcsServer):
             jobs: whether custom jobs grow older by that, so that their time limits run out.
         """
         answer = self.ask("POST", "/_clock", {"advance_s": seconds, "jobs": jobs}, timeout_s=_STEP_S)
-        return [Attempt(**{name: each[name] for name in Attempt._fields}) for each in answer["attempts"]]
+        return [Attempt(**each) for each in answer["attempts"]]
 
     def _inject(self, verb: str, job: str, replica: str) -> Any:
         answer = self.ask("POST", f"/_vertex/jobs/{job.rpartition('/')[2]}:{verb}", {"replica": replica})

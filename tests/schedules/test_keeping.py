@@ -27,7 +27,7 @@ DAYS = 24 * HOUR
 
 
 def at(world: World, hours: float, seconds: float = 0.0) -> None:
-    """Move the clock to so many hours after the first slot."""
+    """Move the clock to this time after the first slot."""
     world.clock.time = START.timestamp() + hours * HOUR + seconds
 
 

@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from .. import data_folder, messages
-from ..answers import HARMLESS, answer_with_faults, check_parameters
+from ..answers import HARMLESS, answer_with_faults, check_parameters, serve
 from ..connections import Journal
-from ..errors import read_body, with_error_response, words
+from ..errors import read_body, words
 from ..faults import About, Fault, FaultRules
 from ..vertex.errors import VertexApiError, unknown_name
 from ..vertex.timing import EmulatorClock
@@ -80,10 +80,7 @@ class SchedulerApp:
         return _SERVED.fullmatch(path) is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._journal.request(scope) as entry:
-            answer = await with_error_response(self._answer(Request(scope, receive), entry), VertexApiError)
-            await answer(scope, receive, send)
-            entry["status"] = answer.status_code
+        await serve(scope, receive, send, self._journal, self._answer)
 
     async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
         query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))

@@ -8,13 +8,14 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ..faults import About, Fault, FaultRules
 from ..messages import duration_s
 from ..vertex.errors import invalid
 from ..vertex.timing import EmulatorClock, format_time
+from .attempts import Attempt
 from .executions import Execution, following_slot, next_slot, retried, slot_text
 from .post import DEADLINE_EXCEEDED, UNAVAILABLE, Outcome, send
 from .table import JobKey, ScheduledJob, SchedulerTable
@@ -34,24 +35,6 @@ ENABLED, PAUSED, DISABLED, UPDATE_FAILED = "ENABLED", "PAUSED", "DISABLED", "UPD
 
 # Moves the clock ahead by seconds, with or without the jobs of Vertex AI; False if it cannot go there.
 MoveClock = Callable[[float, bool], bool]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """One request to a target. `retry` counts from 1, and is 0 for the first attempt."""
-
-    number: int
-    job: str
-    schedule_time: str
-    attempt_time: str
-    retry: int
-    forced: bool
-    code: int
-    http_status: int
-    text: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Dispatcher:
@@ -140,7 +123,7 @@ class Dispatcher:
 
     def attempts(self) -> list[dict[str, Any]]:
         with self.lock:
-            return [each.to_json() for each in self._attempts]
+            return [asdict(each) for each in self._attempts]
 
     def advance(self, seconds: float, *, jobs: bool) -> list[dict[str, Any]] | None:
         """Move the clock ahead, with a stop at each attempt that is due on the way until it has ended.
@@ -161,7 +144,7 @@ class Dispatcher:
                 self._changed.wait(_SLEEP_S)
             if self._failure is not None:
                 raise self._failure
-            return [each.to_json() for each in self._attempts if each.number > made]
+            return [asdict(each) for each in self._attempts if each.number > made]
 
     def _run(self) -> None:
         with self.lock:

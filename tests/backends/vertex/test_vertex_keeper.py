@@ -117,7 +117,7 @@ def test_a_keeper_that_is_rejected_lets_no_run_begin(podlift_vertex: Cloud, plan
     with pytest.raises(PodliftError, match=r"was not started, because .* rejected its keeper in us-central1"):
         sdk.submit(planned(keeper=True, keeper_service_account=ACCOUNT))
     assert made(podlift_vertex, keeper=False) == made(podlift_vertex, keeper=True) == []
-    # Nobody who waits may start it later, as the message said.
+    # The message said that it was not started: no waiting client may start it later.
     (info,) = sdk.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
     assert info.status is not None
     assert info.status.state is State.FAILED
