@@ -108,7 +108,7 @@ def read(store: Store, digest: str) -> ModelFiles:
     except (ValueError, TypeError) as error:
         raise CorruptObjectError(f"The manifest {digest!r} cannot be read: {error}.") from None
     for each in made.files:
-        if posixpath.normpath(each.path) != each.path or each.path.startswith(("/", "..")):
+        if posixpath.normpath(each.path) != each.path or each.path.split("/")[0] in ("", ".."):
             raise CorruptObjectError(f"The manifest {digest!r} names a file outside the model: {each.path!r}.")
     return made
 

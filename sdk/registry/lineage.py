@@ -63,7 +63,7 @@ class Candidate:
 def candidate(run: Run, path: str) -> Iterator[Candidate]:
     """Yield what a run offers as a model, if its outputs contain all of it; its files exist within the context."""
     source = posixpath.normpath(path)
-    if source in (".", "") or source.startswith(("/", "..")):
+    if source == "." or source.split("/")[0] in ("", ".."):
         raise InputError(f"--path must be a file or folder in the outputs of the run. Received: {path!r}.")
     with tempfile.TemporaryDirectory(prefix="podlift-model-") as folder:
         run.download(f"{folder}/outputs")

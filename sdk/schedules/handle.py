@@ -130,6 +130,8 @@ class Schedule:
             found = service.get(record.trigger, self._clock)
             if found is None:
                 raise triggered.missing(record, service)
+            if found.broken:
+                raise triggered.broken(record, service, found)
             record = triggered.unpaused(record, found)
         if record.paused:
             # The slots of the pause must not count as missed.

@@ -206,6 +206,13 @@ def missing(record: ScheduleRecord, service: TriggerService) -> InputError:
     )
 
 
+def broken(record: ScheduleRecord, service: TriggerService, found: Trigger) -> InputError:
+    return InputError(
+        f"{service.title} does not fire the schedule {record.spec.name!r}, and resuming it would not help: {found.broken}. "
+        "Next: podlift schedule create again, which makes the trigger anew."
+    )
+
+
 def remember(names: Iterable[str], root: str) -> None:
     """Note the names of schedules in a bucket: for the completion of names, and for who looks for one elsewhere."""
     folder = cache.schedules(cache.cache_folder(os.environ))

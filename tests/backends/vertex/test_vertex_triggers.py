@@ -355,6 +355,8 @@ def test_a_job_that_cloud_scheduler_has_disabled_is_made_anew(podlift_vertex: Cl
     assert jobs(podlift_vertex)[0].state.name == "DISABLED"
     each = Schedule("weekly", root=made.plan.root)
     assert any("its state is DISABLED" in problem for problem in each.problems()) and each.next() == []
+    with pytest.raises(InputError, match=r"does not fire the schedule 'weekly'.+its state is DISABLED.+create again"):
+        each.resume()
     assert create().outcome == "changed"
     assert jobs(podlift_vertex)[0].state.name == "ENABLED"
 
