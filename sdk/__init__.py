@@ -30,7 +30,8 @@ _MODULES = {
     "spec.places": "Place",
     "run": "Run RunInfo Result",
     "schedules.handle": "schedule Schedule",
-    "registry.models": "models Registry Model ModelVersion",
+    "registered": "models Registry",
+    "registry.models": "Model ModelVersion",
     "status": "State Reason Status",
     "runtime.context": "context Context",
     "errors": "PodliftError InputError RunNotFoundError CorruptRunError InsideTaskError RunError RunFailedError"
@@ -54,10 +55,10 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .errors import RunFailedError as RunFailedError
     from .errors import RunNotFoundError as RunNotFoundError
     from .errors import WaitTimeoutError as WaitTimeoutError
+    from .registered import Registry as Registry
+    from .registered import models as models
     from .registry.models import Model as Model
     from .registry.models import ModelVersion as ModelVersion
-    from .registry.models import Registry as Registry
-    from .registry.models import models as models
     from .run import Result as Result
     from .run import Run as Run
     from .run import RunInfo as RunInfo

@@ -25,7 +25,6 @@ from .errors import (
     StoreError,
     WaitTimeoutError,
 )
-from .packaging.paths import destination
 from .planning.roots import configured_root
 from .records.events import Event, fold
 from .records.explain import RunContext, explain
@@ -34,6 +33,7 @@ from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Progress, Reason, State, Status
 from .storage import trees
+from .storage.paths import destination
 from .storage.retry import Outage
 from .text import emulator_at
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import typer
 
 from .. import api, backends
-from ..packaging.paths import usable
 from ..planning import diff as difference
 from ..spec.plan import Plan
 from ..status import EXIT_DONE, EXIT_USER
+from ..storage.paths import usable
 from .output import answer, as_json
 from .parameters import Json, OtherPlan, PlanOrRun, Root
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import typer
 
-from ..registry import models as registry
+from .. import registered
 from ..registry.models import Model, ModelVersion, VersionDiff
 from ..registry.records import Move, shown_time
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
@@ -26,13 +26,13 @@ models = typer.Typer(
 
 
 def _find(name: str, root: str | None) -> Model:
-    return registry.models(root)[name]
+    return registered.models(root)[name]
 
 
 @models.command("list", cls=VerbHelp)
 def list_models(root: p.Root = None, json_output: p.Json = False) -> None:
     """List the models with their champions."""
-    found = [_summary(each) for each in registry.models(root).all()]
+    found = [_summary(each) for each in registered.models(root).all()]
     if json_output:
         as_json(found)
         return
@@ -170,7 +170,7 @@ def add(
 
     Its files are copied. Nothing is promoted.
     """
-    made = registry.models(root).add(ref, model=model, path=path, ask=ask, root=root)
+    made = registered.models(root).add(ref, model=model, path=path, ask=ask, root=root)
     verb = "approve" if made.record.ask else "promote"
     _say_version(made, "registered", f"podlift models {verb} {made.record.model} {made.number}", json_output)
 

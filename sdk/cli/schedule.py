@@ -11,7 +11,6 @@ import typer
 from .. import logs
 from ..clock import SystemClock
 from ..errors import InputError, Problems, nearest
-from ..packaging.paths import usable
 from ..packaging.project import parse_toml
 from ..planning.roots import resolve_root
 from ..planning.settings import table as settings
@@ -23,6 +22,7 @@ from ..schedules.records import SKIPPED, TAKEN, WAITING, Book, ScheduleSpec
 from ..schedules.server import Server
 from ..spec import plan_text
 from ..status import EXIT_DONE, EXIT_USER, State
+from ..storage.paths import usable
 from ..text import joined
 from . import parameters as p
 from . import schedule_text

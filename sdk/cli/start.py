@@ -12,7 +12,6 @@ import typer
 
 from .. import backends, launch, logs
 from ..errors import InputError, Problems
-from ..packaging.paths import usable
 from ..planning.prepare import make_plan, refuse_inside_task
 from ..planning.roots import configured_root
 from ..planning.settings import table
@@ -21,6 +20,7 @@ from ..run import Run
 from ..spec import plan_text
 from ..spec.plan import Plan
 from ..status import EXIT_DONE
+from ..storage.paths import usable
 from ..text import emulator_at
 from .options import CommandLine, with_settings
 from .output import answer, as_json, say, summary, width

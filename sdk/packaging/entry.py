@@ -14,8 +14,8 @@ from typing import Any
 from ..checks import Finding
 from ..errors import InputError, nearest
 from ..runtime import cells
+from ..storage.paths import usable
 from . import project
-from .paths import usable
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?")
 

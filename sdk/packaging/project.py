@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import InputError, nearest
-from .paths import usable
+from ..storage.paths import usable
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from .. import ids
 from ..errors import CorruptRunError, InputError, PodliftError, RunNotFoundError, StoreError, nearest
-from ..packaging.paths import usable
 from ..records.plans import read_plan
 from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage import cache, emulator, posix
 from ..storage.gcs.files import INTERACTIVE, BucketFiles
+from ..storage.paths import usable
 from ..storage.retry import RetryPolicy
 from ..text import and_more, emulator_at
 from . import remote

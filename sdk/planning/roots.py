@@ -10,11 +10,11 @@ from pathlib import Path, PurePath
 
 from .. import backends
 from ..errors import InputError, Problems
-from ..packaging.paths import usable
 from ..spec.plan import Plan
 from ..spec.policies import PREFIX
 from ..spec.values import is_utf8
 from ..storage import emulator
+from ..storage.paths import usable
 from ..text import emulator_at
 from .settings import file as configfile
 

@@ -11,7 +11,6 @@ from .. import backends, ids
 from ..checkpoint.catalog import warm_start
 from ..checks import Finding
 from ..errors import InputError, Problems
-from ..packaging.paths import usable
 from ..spec.capabilities import Capabilities
 from ..spec.job import Job
 from ..spec.plan import Plan
@@ -19,6 +18,7 @@ from ..spec.policies import BACKENDS, Code, Target
 from ..spec.values import unchecked
 from ..storage import cache, data
 from ..storage.gcs import files as gcs_files
+from ..storage.paths import usable
 from . import references
 from .roots import check_writable, cloud_root, in_bucket, resolve_root
 from .settings import table

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from ..errors import AlreadyExistsError, CorruptObjectError, InputError, MissingError
 from ..ids import digest_of
-from ..packaging.paths import usable
 from ..spec.wire import decode
 from ..storage import posix, trees
+from ..storage.paths import usable
 from ..storage.store import Store, create
 from ..text import and_more
 

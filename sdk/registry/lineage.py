@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import posixpath
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import InputError, StoreError
-from ..run import Run
+from ..spec.plan import Plan
 from ..storage import fingerprints, trees
 from ..text import and_more
 from .files import ModelFiles
@@ -59,58 +58,69 @@ class Candidate:
         )
 
 
-@contextmanager
-def candidate(run: Run, path: str) -> Iterator[Candidate]:
-    """Yield what a run offers as a model, if its outputs contain all of it; its files exist within the context."""
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """The outputs of a run in a folder, and the record of what was collected; None if its end was not recorded."""
+
+    folder: str
+    collected: Mapping[str, Any] | None
+
+
+def checked_source(path: str) -> str:
+    """Return the path of a model in the outputs of a run; InputError if it cannot be one."""
     source = posixpath.normpath(path)
     if source == "." or source.split("/")[0] in ("", ".."):
         raise InputError(f"--path must be a file or folder in the outputs of the run. Received: {path!r}.")
-    with tempfile.TemporaryDirectory(prefix="podlift-model-") as folder:
-        run.download(f"{folder}/outputs")
-        _check(run, f"{folder}/outputs", source)
-        code = run.plan.code
-        yield Candidate(
-            folder=f"{folder}/outputs/{source}",
-            run=run.id,
-            run_url=run.url,
-            state=run.status().state.value,
-            bundle=code.digest,
-            program=":".join(filter(None, (code.program, code.function))),
-            args=(*code.argv, *(f"{name}={value!r}" for name, value in code.kwargs.items())),
-            source=source,
-            metrics=run.last_metrics(),
-            data={name: _data(location) for name, location in run.plan.inputs.items()},
-        )
+    return source
 
 
-def _check(run: Run, outputs: str, source: str) -> None:
+def candidate(
+    plan: Plan, outputs: Outputs, source: str, *, run_url: str, state: str, metrics: dict[str, float | None]
+) -> Candidate:
+    """Return what a run offers as a model; InputError unless its outputs contain all of it."""
+    _check(plan.run_id, outputs, source)
+    code = plan.code
+    return Candidate(
+        folder=f"{outputs.folder}/{source}",
+        run=plan.run_id,
+        run_url=run_url,
+        state=state,
+        bundle=code.digest,
+        program=":".join(filter(None, (code.program, code.function))),
+        args=(*code.argv, *(f"{name}={value!r}" for name, value in code.kwargs.items())),
+        source=source,
+        metrics=metrics,
+        data={name: _data(location) for name, location in plan.inputs.items()},
+    )
+
+
+def _check(run_id: str, outputs: Outputs, source: str) -> None:
     """Raise InputError unless the outputs contain a complete model."""
-    files = sorted(trees.walk(outputs).files) if os.path.isdir(outputs) else []
+    files = sorted(trees.walk(outputs.folder).files) if os.path.isdir(outputs.folder) else []
     offered = [each for each in files if not posixpath.basename(each).startswith(".podlift-")]
     below = [each for each in offered if each == source or each.startswith(f"{source}/")]
-    collected = run.collected()
-    if collected is None:
+    if outputs.collected is None:
         raise InputError(
-            f"The outputs of the run {run.id} may be incomplete: its end was not recorded. Nothing was registered. Next: "
-            f"podlift resume {run.id}."
+            f"The outputs of the run {run_id} may be incomplete: its end was not recorded. Nothing was registered. Next: "
+            f"podlift resume {run_id}."
         )
     missing = [
         f"{name} ({why})"
-        for name, why in collected["skipped"]
+        for name, why in outputs.collected["skipped"]
         if name == "/"
         or f"{name.rstrip('/')}/".startswith(f"{source}/")
         or f"{source}/".startswith(f"{name.rstrip('/')}/")
     ]
     if missing:
         raise InputError(
-            f"The model of the run {run.id} is incomplete. Not collected: {and_more(missing, _NAMED)}. Nothing was registered."
+            f"The model of the run {run_id} is incomplete. Not collected: {and_more(missing, _NAMED)}. Nothing was registered."
         )
     if not below:
         where = "ctx.dirs.model" if source == "model" else repr(source)
         has = f"It has {and_more(offered, _NAMED)}." if offered else "It has no outputs."
         example = next((each for each in offered if each.startswith("work/")), "work/model.keras")
         raise InputError(
-            f"The run {run.id} has no model: its program wrote no file to {where}. {has} Next: podlift models add {run.id} "
+            f"The run {run_id} has no model: its program wrote no file to {where}. {has} Next: podlift models add {run_id} "
             f"--path {example}, or let the program save its model in ctx.dirs.model."
         )
 

@@ -1,19 +1,15 @@
-"""Models, their versions and their champions: `sdk.models()["digits"].champion().download("digits")`."""
+"""A model, its versions and its champion."""
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import ids
-from ..api import attach
 from ..clock import Clock, SystemClock
-from ..errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError, nearest
-from ..planning.roots import configured_roots, resolve_root
+from ..errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
 from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
 from ..storage.registry import open_store
@@ -366,63 +362,3 @@ def _listed(numbers: Sequence[int]) -> str:
     shown = [str(each) for each in (numbers if len(numbers) <= 8 else [*numbers[:3], *numbers[-4:]])]
     gap = ["..."] if len(numbers) > 8 else []
     return f"{'version' if len(numbers) == 1 else 'versions'} {', '.join([*shown[:3], *gap, *shown[3:]])}"
-
-
-class Registry:
-    """The registered models of one or more roots: `sdk.models()`."""
-
-    def __init__(self, roots: Sequence[str], clock: Clock | None = None) -> None:
-        self._roots = [*roots]
-        self._clock = clock
-
-    def __repr__(self) -> str:
-        return f"Registry({self._roots!r})"
-
-    def all(self) -> list[Model]:
-        """Return the models, by root and name."""
-        return [Model(root, name, self._clock) for root in self._roots for name in _names(root)]
-
-    def __getitem__(self, name: str) -> Model:
-        """Return the model of this name; InputError with the nearest name if there is none."""
-        found = self.all()
-        for each in found:
-            if each.name == name:
-                return each
-        names = sorted({each.name for each in found})
-        near = nearest(name, names) if names else "There is none. Next: podlift models add RUN."
-        below = " or ".join(map(repr, self._roots))
-        raise InputError(f"No such model below {below}. Received: {name!r}. {near}")
-
-    def add(
-        self, run: str | Path, *, model: str | None = None, path: str = "model", ask: str = "", root: str | None = None
-    ) -> ModelVersion:
-        """Register the model of a run in the run's own root, and return the version. Nothing is promoted.
-
-        The files are copied. Registering the same files of the same run again returns the version that exists.
-
-        Args:
-            run: as for `attach`.
-            model: name of the model; by default the name of the run.
-            path: a file or folder in its outputs, such as "work/model.keras"; by default what was written to `ctx.dirs.model`.
-            ask: why the version needs an approval; "" if it needs none.
-            root: as for `attach`.
-        """
-        found = attach(run, root=root)
-        name = ids.check_name(ids.name_of(found.id) if model is None else model)
-        with lineage.candidate(found, path) as made:
-            return Model(found.plan.root, name, self._clock).add(made, ask=ask)
-
-
-def _names(root: str) -> list[str]:
-    store = open_store(RootPaths(root).models)
-    found = (VERSION_KEY.fullmatch(stat.key) for stat in store.list("records/"))
-    return sorted({match[1] for match in found if match})
-
-
-def models(root: str | Path | None = None) -> Registry:
-    """Return the registered models: `sdk.models()["digits"].champion().download("digits")`.
-
-    Args:
-        root: as for `plan`; by default those of all configured backends.
-    """
-    return Registry([resolve_root(root, os.environ)] if root is not None else configured_roots(os.environ)[0])

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel
 from ... import text as texts
 from ...checks import Finding
 from ...errors import Problems
-from ..paths import usable
+from ...storage.paths import usable
 
 _SHOWN = 200
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")

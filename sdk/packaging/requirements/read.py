@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 from ... import text
 from ...checks import Finding
 from ...errors import InputError, nearest
+from ...storage.paths import usable
 from .. import project
-from ..paths import usable
 from . import lock, pyproject, requirements_txt
 from .collector import RequirementsCollector, normalized
 

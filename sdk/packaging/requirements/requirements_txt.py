@@ -12,7 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 
 from ...errors import nearest
-from ..paths import usable
+from ...storage.paths import usable
 from .collector import RequirementsCollector, archive_name, is_local, normalized, redacted
 
 if TYPE_CHECKING:

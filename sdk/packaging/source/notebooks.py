@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import InputError, Problems
 from ...runtime import cells as cells_of
-from ..paths import usable
+from ...storage.paths import usable
 from .definitions import HEADER, spliced
 
 _MAX_BYTES = 100 * 1024 * 1024

@@ -11,8 +11,8 @@ from typing import Any
 
 from ...errors import InputError, Problems, nearest
 from ...packaging import project
-from ...packaging.paths import usable
 from ...spec.setting_names import RENAMED, TABLES, renamed, table_of
+from ...storage.paths import usable
 from . import table as config
 
 _FILE, _TABLE = "podlift.toml", "[tool.podlift]"
