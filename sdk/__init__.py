@@ -27,6 +27,7 @@ _MODULES = {
     "spec.plan": "Plan",
     "spec.job": "Job FromCaller",
     "spec.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
+    "spec.gates": "Gate",
     "spec.places": "Place",
     "run": "Run RunInfo Result",
     "schedules.handle": "schedule Schedule",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .runtime.context import context as context
     from .schedules.handle import Schedule as Schedule
     from .schedules.handle import schedule as schedule
+    from .spec.gates import Gate as Gate
     from .spec.job import FromCaller as FromCaller
     from .spec.job import Job as Job
     from .spec.places import Place as Place

@@ -39,8 +39,11 @@ def panel_of(name: str, group: str) -> str:
         "retry": "Restarts",
         "limits": "Limits",
         "code": "Code",
+        "gate": "Models",
         "local": "Local mode",
     }
+    if name in ("model", "warm_start"):
+        group = "gate"
     return {**titles, "vertex": "Vertex AI"}.get(group, "Program and cluster")
 
 

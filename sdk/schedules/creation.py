@@ -22,6 +22,7 @@ from ..records.sync import push
 from ..spec.job import Job
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
+from ..spec.values import changed
 from . import budget, clock_changes, notices, policy, preconditions, slots, templates, triggered
 from .records import DELETED, MAX_NAME, Book, ScheduleRecord, ScheduleSpec, plan_key
 from .server import Server
@@ -127,6 +128,8 @@ def prepare(
     with problems.closing():
         made = make_plan(what, settings, wanted, os.environ, verb="schedule", also=mistakes)
     made = (service.adapted(made) if service else made).for_run(f"{spec.name}-{_TEMPLATE}")
+    # The name of a firing's run holds its slot.
+    made = made.for_run(made.run_id, changed(made.job, model=made.model or None))
     spec = replace(spec, inputs={**made.job.inputs, **inputs})
     warnings = clock_changes.warnings(spec.slots, now, service.title if service else "")
     if service is None:

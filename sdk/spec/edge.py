@@ -6,7 +6,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import core_schema
@@ -15,20 +15,33 @@ from ..errors import InputError, nearest
 from ..text import shown
 from .setting_names import RENAMED_FIELDS
 
+if TYPE_CHECKING:
+    from .values import Value
 
-def checked(kind: type, given: Mapping[str, object]) -> dict[str, object]:
+
+def checked(kind: type[Value], given: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a constructor as its fields; InputError with every mistake."""
+    found, problems = dict[str, object](), list[str]()
     try:
-        return _given(_model(kind)(**given))
+        found = _given(_model(kind)(**given))
     except ValidationError as error:
-        raise InputError([text for item in error.errors() for text in _messages(dict(item), kind)]) from None
+        problems = [text for item in error.errors() for text in _messages(dict(item), kind)]
+    problems += kind.conflicts(given)
+    if problems:
+        raise InputError(problems)
+    return found
 
 
-def schema(kind: type, handler: Any, make: Callable[[type, Mapping[str, object]], object]) -> core_schema.CoreSchema:
+def schema(kind: type[Value], handler: Any, make: Callable[[type, Mapping[str, object]], object]) -> core_schema.CoreSchema:
     """Return the schema of a value inside another one: the value itself, or its arguments in a dict."""
 
     def build(value: object, inner: core_schema.ValidatorFunctionWrapHandler) -> object:
-        return value if isinstance(value, kind) else make(kind, _given(inner(value)))
+        if isinstance(value, kind):
+            return value
+        found = _given(inner(value))
+        if problems := kind.conflicts(found):
+            raise InputError(problems)
+        return make(kind, found)
 
     return core_schema.no_info_wrap_validator_function(build, handler.generate_schema(_model(kind)))
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
+from .. import ids
 from ..text import SHOWN, shown
+from .gates import Gate
 from .policies import Checkpoints, Code, Limits, Resources, Retry
 from .values import Accepts, PathText, Validator, Value, as_text, default, is_utf8
 
@@ -160,6 +162,11 @@ class Job(Value):
         limits: how long things may take.
         retry: how often the run starts again by itself.
         checkpoints: when the state of a training is saved, and what is kept.
+        model: Name of the model in the registry. The run's model is registered as a version of it when the program has
+            succeeded. By default the name of the schedule or of the run, if there is a gate or a warm start, else none.
+        warm_start: Begin with the weights of a registered version of the model. "champion": the champion; "last": the newest
+            version. Optimizer and steps begin anew; without a version, so do the weights.
+        gate: what promotes the model of the run.
 
     Raises:
         InputError: every mistake in one error.
@@ -179,6 +186,9 @@ class Job(Value):
     limits: Accepts[Limits, Limits | Mapping[str, object]] = default(field(default_factory=Limits))
     retry: Accepts[Retry, Retry | Mapping[str, object]] = default(field(default_factory=Retry))
     checkpoints: Accepts[Checkpoints, Checkpoints | Mapping[str, object]] = default(field(default_factory=Checkpoints))
+    model: Annotated[str, Validator(ids.check_name)] | None = None
+    warm_start: Literal["champion", "last"] | None = None
+    gate: Accepts[Gate, Gate | Mapping[str, object]] = default(field(default_factory=Gate))
 
     @property
     def copied(self) -> list[str]:

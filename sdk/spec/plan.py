@@ -100,6 +100,14 @@ class Plan:
         return cluster.members(self.job.resources, self.target)
 
     @property
+    def model(self) -> str:
+        """The name under which the run's model is registered when the program has succeeded, "" if it is not."""
+        job = self.job
+        if job.model is None and job.gate.evaluate is None and job.warm_start is None:
+            return ""
+        return job.model or ids.name_of(self.run_id)
+
+    @property
     def alone(self) -> list[str]:
         """The tasks that are restarted alone when they are lost; all others are restarted together."""
         return [task for task in self.tasks if cluster.restarts_alone(task, self.tasks)]
@@ -195,6 +203,8 @@ class Plan:
             tpu_stand_in=self.capabilities.tpu_stand_in,
             copied=sorted(self.job.copied),
             own_names=self.own_names,
+            model=self.model,
+            gate=self.job.gate,
         )
 
     def __str__(self) -> str:

@@ -205,6 +205,7 @@ def _program(plan: Plan) -> list[tuple[str, str]]:
     lines += [("input", f"{name}: {url}") for name, url in plan.inputs.items()]
     lines.append(("checkpoints", _checkpoints(plan.job.checkpoints, plan.warm_start)))
     lines.append(("restarts", _restarts(plan)))
+    lines += _model(plan)
     if plan.job.env:
         names = [
             name if isinstance(value, str) else f"{name} (from this shell)" for name, value in plan.job.env.items()
@@ -213,6 +214,24 @@ def _program(plan: Plan) -> list[tuple[str, str]]:
     if plan.facts.dropped:
         lines.append(("not passed", f"{', '.join(plan.facts.dropped)}: variables of this shell; --env NAME passes one"))
     return lines
+
+
+def _model(plan: Plan) -> list[tuple[str, str]]:
+    """Return what becomes of the run's model."""
+    if not plan.model:
+        return []
+    gate, registered = plan.job.gate, f"{plan.model}: registered when the program has succeeded"
+    if gate.evaluate is None:
+        return [("model", f"{registered}; nothing is promoted")]
+    better = "higher" if gate.mode == "max" else "lower"
+    least = f" by {gate.min_gain} at least" if gate.min_gain != "0" else ""
+    words = f"{gate.evaluate} on {gate.data}; promoted if {gate.metric} is {better} than the champion's{least}"
+    if gate.guards:
+        words += f", and {joined(gate.guards, 'and')}"
+    if gate.ask_below is not None:
+        words += f"; a gain below {gate.ask_below} needs an approval"
+    where = "in the keeper" if gate.where == "keeper" else f"on {plan.tasks[0]} at the end of the run"
+    return [("model", registered), ("gate", f"{words}; evaluated {where}")]
 
 
 def _restarts(plan: Plan) -> str:

@@ -60,6 +60,11 @@ class Value(metaclass=_Checked):
 
         return schema(cls, handler, unchecked)
 
+    @classmethod
+    def conflicts(cls, given: Mapping[str, object]) -> list[str]:
+        """Return what is wrong with the arguments of a constructor together, whether or not each of them is right."""
+        return []
+
 
 _V = TypeVar("_V", bound=Value)
 

@@ -10,13 +10,14 @@ from sdk.planning.settings import table
 
 BARE = {
     "entry", "args", "env", "inputs", "workers", "accelerator", "ps", "evaluator", "timeout", "max_steps", "max_cost_usd",
+    "model", "warm_start",
 }  # fmt: skip
 
 
 def test_every_field_of_a_job_and_of_a_backend_is_set_by_one_setting_that_names_its_group() -> None:
     groups = {
         "checkpoint": sdk.Checkpoints, "retry": sdk.Retry, "limit": sdk.Limits, "code": sdk.Code,
-        "local": sdk.Local, "vertex": sdk.Vertex,
+        "gate": sdk.Gate, "local": sdk.Local, "vertex": sdk.Vertex,
     }  # fmt: skip
     names = {f"{word}_{field.name}" for word, kind in groups.items() for field in fields(kind)}
     # Units are in the value, and the common ones have a bare name.
@@ -50,6 +51,10 @@ def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
         ("PODLIFT_ROOT", "somewhere", "root", "somewhere"),
         ("PODLIFT_EVALUATOR", "yes", "evaluator", True),
         ("PODLIFT_MAX_COST_USD", "12.5", "max_cost_usd", 12.5),
+        ("PODLIFT_WARM_START", "none", "warm_start", None),
+        ("PODLIFT_GATE_MIN_GAIN", "1%", "gate_min_gain", "1%"),
+        ("PODLIFT_GATE_ASK_BELOW", "none", "gate_ask_below", None),
+        ("PODLIFT_GATE_GUARDS", '["accuracy >= 0.9"]', "gate_guards", ["accuracy >= 0.9"]),
         ("PODLIFT_VERTEX_PROJECT", "mine", "vertex_project", "mine"),
         ("PODLIFT_VERTEX_REGIONS", "us-central1,us-east1", "vertex_regions", "us-central1,us-east1"),
         ("PODLIFT_VERTEX_REGIONS", '["us-central1"]', "vertex_regions", ["us-central1"]),

@@ -55,6 +55,20 @@ JOBS = st.builds(
     ),
     retry=st.builds(sdk.Retry, preemptions=st.none() | st.integers(0, 5)),
     checkpoints=st.builds(sdk.Checkpoints, every_s=st.none() | SECONDS, best=st.none() | st.just("min:val_loss")),
+    model=st.none() | st.just("digits"),
+    warm_start=st.none() | st.sampled_from(["champion", "last"]),
+    gate=st.just(sdk.Gate())
+    | st.builds(
+        sdk.Gate,
+        evaluate=st.just("quality:measure"),
+        data=st.none() | st.just("test"),
+        metric=st.just("accuracy"),
+        mode=st.sampled_from(["max", "min"]),
+        min_gain=st.sampled_from(["0", "1%", 0.01]),
+        guards=st.lists(st.sampled_from(["accuracy >= 0.9", "loss <= champion * 1.05"]), max_size=2),
+        ask_below=st.none() | st.just("2"),
+        where=st.sampled_from(["job", "keeper"]),
+    ),
 )
 TARGETS = st.builds(sdk.Local, cluster=st.sampled_from(["chief", "workers"])) | st.builds(
     sdk.Vertex,

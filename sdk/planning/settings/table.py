@@ -14,6 +14,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Literal
 
 from ...errors import InputError, Problems, nearest
+from ...spec.gates import Gate
 from ...spec.job import Job
 from ...spec.policies import BACKENDS, Checkpoints, Code, Limits, Local, Resources, Retry, Target, Vertex
 from ...spec.setting_names import EVERY, RENAMED, renamed, setting_name
@@ -77,7 +78,7 @@ class Setting:
 
 GROUPS: dict[str, type[Value]] = {
     "": Job, "resources": Resources, "checkpoints": Checkpoints, "retry": Retry, "limits": Limits, "code": Code,
-    "local": Local, "vertex": Vertex,
+    "gate": Gate, "local": Local, "vertex": Vertex,
 }  # fmt: skip
 
 

@@ -1,0 +1,179 @@
+"""The gate of a job: what it accepts, and every mistake in one error."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sdk
+from sdk.spec.gates import Gain, Guard
+
+FINITE = st.floats(-1e12, 1e12)
+ASKED = {"evaluate": "quality:measure", "data": "test", "metric": "accuracy"}
+
+
+@pytest.mark.parametrize(
+    ("text", "champion", "bound"),
+    [
+        ("accuracy >= 0.9", None, 0.9),
+        ("accuracy>=.9".replace(".9", "0.9"), 3.0, 0.9),
+        ("loss < -1.5e-3", None, -1.5e-3),
+        ("accuracy[eights] >= champion - 0.01", 0.95, 0.94),
+        ("loss <= champion * 1.05", 2.0, 2.1),
+        ("loss <= champion + 1", -2.0, -1.0),
+        ("loss <= champion", 0.25, 0.25),
+        ("loss <= champion", None, None),
+        ("loss <= champion * 0", None, 0.0),
+    ],
+)
+def test_a_guard_is_a_bound_for_one_metric(text: str, champion: float | None, bound: float | None) -> None:
+    assert Guard.parse(text).bound(champion) == (None if bound is None else pytest.approx(bound))
+
+
+@given(
+    st.sampled_from([">=", ">", "<=", "<"]), st.sampled_from("+-*"), st.floats(0, 1e6), st.sampled_from(["", " "]), FINITE
+)
+def test_a_guard_reads_what_was_written(operator: str, sign: str, number: float, space: str, champion: float) -> None:
+    guard = Guard.parse(f"accuracy{space}{operator}{space}champion{space}{sign}{space}{number!r}")
+    expected = {"+": champion + number, "-": champion - number, "*": champion * number}[sign]
+    assert (guard.metric, guard.operator) == ("accuracy", operator)
+    assert guard.bound(champion) == expected or math.isclose(guard.bound(champion) or 0, expected)
+    assert not guard.holds(math.nan, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not a guard. Received: ''"),
+        ("accuracy", "Expected: 'accuracy >= 0.9'"),
+        ("accuracy => 0.9", "unknown comparison '=>'"),
+        ("accuracy == 0.9", "unknown comparison '=='"),
+        ("accuracy >= good", "not a bound: 'good'"),
+        ("accuracy >= champion / 2", "not a bound: 'champion / 2'"),
+        ("accuracy >= champoin", "not a bound: 'champoin'"),
+        ("0.8 <= accuracy <= 0.9", "not a bound: 'accuracy <= 0.9'"),
+        ("accuracy >= nan", "not a bound: 'nan'"),
+        ("accuracy >= 1e999", "not a bound: '1e999'"),
+        ("accuracy >=", "not a bound: ''"),
+    ],
+)
+def test_what_is_no_guard_is_refused_with_an_example(text: str, said: str) -> None:
+    with pytest.raises(sdk.InputError, match="guards: ") as caught:
+        sdk.Gate(**ASKED, guards=[text])
+    assert said in str(caught.value)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_guard_or_an_error_of_input(text: str) -> None:
+    try:
+        guard = Guard.parse(text)
+    except sdk.InputError:
+        return
+    assert Guard.parse(guard.text) == guard
+    assert math.isfinite(guard.bound(1.0) or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "champion", "needed"),
+    [("0.01", 0.5, 0.01), ("1%", 0.5, 0.005), ("1 %", -200.0, 2.0), ("10%", 0.0, 0.0), ("1e-3", 9.0, 0.001)],
+)
+def test_a_gain_is_a_difference_or_a_part_of_the_champions_value(text: str, champion: float, needed: float) -> None:
+    assert Gain.parse(text).over(champion) == pytest.approx(needed)
+
+
+@pytest.mark.parametrize("gain", ["-0.01", "1%%", "a bit", "", "nan", "1e999", math.nan, -1, True, [1]])
+@pytest.mark.parametrize("field", ["min_gain", "ask_below"])
+def test_what_is_no_gain_is_refused(field: str, gain: Any) -> None:
+    with pytest.raises(sdk.InputError, match=f"^{field}: "):
+        sdk.Gate(**ASKED, **{field: gain})
+
+
+def test_a_number_is_a_gain_too() -> None:
+    gate = sdk.Gate(**ASKED, min_gain=0.01, ask_below=1)
+    assert (gate.min_gain, gate.ask_below) == ("0.01", "1")
+
+
+def test_all_mistakes_of_a_gate_are_in_one_error() -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.Gate(  # type: ignore[call-arg]
+            evaluate="quality.py:measure",
+            mode="best",  # type: ignore[arg-type]
+            min_gain="2%",
+            ask_below="1%",
+            guards=["accuracy => 1", "loss", "loss <= champion"],
+            wehre="keeper",
+        )
+    said = str(caught.value)
+    for part in (
+        "evaluate: must be module:function of the packaged code, nearest 'quality:measure'. Received:",
+        "mode: Must be 'max' or 'min'. Received: 'best'.",
+        "unknown comparison '=>'",
+        "not a guard. Received: 'loss'",
+        "Gate has no field 'wehre'. Did you mean 'where'?",
+        "metric: missing.",
+        "ask_below: must be more than min_gain, which is '2%'. Received: '1%'.",
+    ):
+        assert part in said
+    assert len(caught.value.problems) == 7
+
+
+def test_fields_without_a_function_have_no_effect_and_are_refused_unless_the_gate_is_switched_off() -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.Job("train.py", gate={"metric": "accuracy", "min_gain": 1})
+    assert caught.value.problems == (
+        "metric: no effect without evaluate, the function of the gate.",
+        "min_gain: no effect without evaluate, the function of the gate.",
+    )
+    assert sdk.Gate(evaluate=None, metric="accuracy").evaluate is None
+
+
+def test_a_gate_comes_back_from_its_json() -> None:
+    gate = sdk.Gate(**ASKED, mode="min", min_gain=0.5, guards=("a >= 1",), ask_below="3", where="keeper")
+    assert sdk.Gate(**json.loads(json.dumps(asdict(gate)))) == gate
+
+
+def test_every_way_to_write_a_setting_sets_the_gate(write, here, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("train.py", "print(1)")
+    write("quality.py", "def measure(model, data):\n    return {}\n")
+    write("test/a.csv", "1")
+    write("podlift.toml", 'model = "digits"\n[gate]\nmetric = "accuracy"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n')
+    monkeypatch.setenv("PODLIFT_GATE_MODE", "min")
+    monkeypatch.setenv("PODLIFT_GATE_DATA", "test")
+    plan = sdk.plan("train.py", gate_evaluate="quality:measure", inputs={"test": "test"}, warm_start="last")
+    expected = sdk.Gate(**{**ASKED, "mode": "min", "min_gain": "0.01", "guards": ["accuracy >= 0.5"]})
+    assert (plan.job.gate, plan.job.model, plan.job.warm_start) == (expected, "digits", "last")
+    assert (plan.payload(1).gate, plan.payload(1).model) == (expected, "digits")
+    words = ("--gate-evaluate", "quality:measure", "--gate-guards", "loss < 1", "--gate-guards", "loss < champion")
+    shown = here("plan", "train.py", "--input", "test=test", *words, "--gate-ask-below", "2%", "--warm-start", "none")
+    assert "model        digits: registered when the program has succeeded" in shown.stdout
+    assert (
+        "gate         quality:measure on test; promoted if accuracy is lower than the champion's by 0.01 at least, and "
+        "loss < 1 and loss < champion; a gain below 2% needs an approval; evaluated on chief-0"
+    ) in " ".join(shown.stdout.split(maxsplit=0)).replace("\n" + " " * 13, " ")
+
+
+def test_mistakes_in_settings_of_the_gate_are_named_by_setting_with_their_source(write, monkeypatch) -> None:
+    write("train.py", "print(1)")
+    monkeypatch.setenv("PODLIFT_GATE_GUARDS", '["loss"]')
+    monkeypatch.setenv("PODLIFT_MODEL", "My Model")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py", gate_evaluate="quality:measure", warm_start="best")  # type: ignore[arg-type]
+    said = str(caught.value)
+    assert "gate_guards: not a guard. Received: 'loss'" in said
+    assert "gate_guards comes from PODLIFT_GATE_GUARDS." in said
+    assert "gate_metric: missing." in said
+    assert "Nearest: 'my-model'" in said
+    assert "warm_start: Must be 'champion' or 'last'" in said
+
+
+def test_a_run_is_registered_under_its_own_name_unless_a_model_is_named(write) -> None:
+    write("train.py", "print(1)")
+    assert sdk.plan("train.py", name="weekly").model == ""
+    assert sdk.plan("train.py", name="weekly", warm_start="champion").model == "weekly"
+    assert sdk.plan("train.py", name="weekly", model="digits").model == "digits"
