@@ -55,13 +55,13 @@ class Registry:
 
         Args:
             run: as for `attach`.
-            model: name of the model; by default the name of the run.
+            model: name of the model; by default that of the run's job (`model`), else the name of the run.
             path: a file or folder in its outputs, such as "work/model.keras"; by default what was written to `ctx.dirs.model`.
             ask: why the version needs an approval; "" if it needs none.
             root: as for `attach`.
         """
         found = attach(run, root=root)
-        name = ids.check_name(ids.name_of(found.id) if model is None else model)
+        name = ids.check_name(found.plan.model or ids.name_of(found.id) if model is None else model)
         with candidate(found, path) as made:
             return Model(found.plan.root, name, self._clock).add(made, ask=ask)
 

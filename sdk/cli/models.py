@@ -12,6 +12,7 @@ from ..registry.models import Model, ModelVersion, VersionDiff
 from ..registry.records import Move, shown_time
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..text import clipped, counted, size
+from . import model_evidence
 from . import parameters as p
 from .help import GroupHelp, VerbHelp
 from .output import answer, as_json, numbers, say, table
@@ -87,6 +88,7 @@ def _facts(model: Model, version: ModelVersion) -> dict[str, object]:
         "ask": record.ask,
         "created": record.created,
         "by": record.by,
+        "evidence": [asdict(each) for each in version.evidence()],
     }
 
 
@@ -124,6 +126,7 @@ def _show_model(model: Model, versions: list[ModelVersion]) -> None:
         (
             str(each.number),
             model.state(each, record),
+            model_evidence.outcome(each),
             each.record.run,
             shown_time(each.record.created),
             size(each.record.size_bytes),
@@ -131,7 +134,7 @@ def _show_model(model: Model, versions: list[ModelVersion]) -> None:
         )
         for each in versions
     ]
-    table(("version", "state", "run", "registered", "size", "metrics"), rows, whole=("run",))
+    table(("version", "state", "gate", "run", "registered", "size", "metrics"), rows, whole=("run",))
     for move in record.moves:
         say(_line(move))
 
@@ -143,9 +146,10 @@ def _line(move: Move) -> str:
 
 
 def _show_version(model: Model, version: ModelVersion) -> None:
-    record = version.record
-    lines = [("model", f"{record.model}, version {record.number}"), ("state", model.state(version))]
+    record, state = version.record, model.state(version)
+    lines = [("model", f"{record.model}, version {record.number}"), ("state", state)]
     lines += [("ask", record.ask)] if record.ask else []
+    lines += model_evidence.lines(version, asks=state == "awaits approval")
     lines += [("run", f"{record.run} ({record.state})"), ("url", record.run_url)]
     lines += [("program", " ".join([record.program, *record.args])), ("code", record.bundle)]
     for name, each in record.data.items():
@@ -217,7 +221,7 @@ def promote(
 def approve(
     name: p.ModelName, version: p.Version, note: p.Note = "", root: p.Root = None, json_output: p.Json = False
 ) -> None:
-    """Promote a version that was registered with --ask.
+    """Promote a version whose gate asks, or that was registered with --ask.
 
     The champion must still be the one of that time.
     """

@@ -14,7 +14,8 @@ from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
 from ..storage.registry import open_store
 from ..storage.store import Store, create
-from . import files, lineage
+from . import evidence, files, lineage
+from .evidence import Evidence
 from .records import (
     VERSION_KEY,
     Cause,
@@ -70,6 +71,10 @@ class ModelVersion:
         """
         with self._readable():
             return files.fetch(self.model.store, self.record.manifest, dest)
+
+    def evidence(self) -> Sequence[Evidence]:
+        """Return what its gate has found and decided, the newest last; empty if no gate has evaluated it."""
+        return evidence.of_version(self.model.store, self.model.name, self.number)
 
     def damage(self) -> list[str]:
         """Read all its files, and return a sentence for each one that is missing or damaged."""
@@ -178,7 +183,7 @@ class Model:
             return "champion"
         if any(move.champion == version.number for move in record.moves):
             return "was champion"
-        asks = version.record.ask and version.record.parent == record.champion
+        asks = self._asked_about(version) == record.champion
         return "awaits approval" if asks else "registered"
 
     def promote(self, which: int | str, *, expect: int | None = None, note: str = "") -> ModelVersion:
@@ -197,21 +202,22 @@ class Model:
         return self._move(self.version(which), "promote", note, expect)
 
     def approve(self, which: int | str, *, note: str = "") -> ModelVersion:
-        """Promote a version that was registered with `ask`, if the champion is still the one of that time.
+        """Promote a version whose gate asks, or that was registered with `ask`, if the champion is still the one of that time.
 
         Args:
             which: its number, "champion" or "latest".
             note: why, for the history.
         """
         version = self.version(which)
-        if not version.record.ask:
+        asked = self._asked_about(version)
+        if asked is None:
             asking = [each.number for each in self.versions() if self.state(each) == "awaits approval"]
             raise InputError(
                 f"Version {version.number} of {self.name!r} does not await an approval. "
                 f"{f'Those that do: {_listed(asking)}.' if asking else 'No version does.'} Next: podlift models promote "
                 f"{self.name} {version.number}."
             )
-        return self._move(version, "approve", note, version.record.parent)
+        return self._move(version, "approve", note, asked)
 
     def rollback(self, to: int | None = None, *, note: str = "") -> ModelVersion:
         """Make an earlier champion the champion again, and return it.
@@ -304,6 +310,13 @@ class Model:
                 f"The record of version {number} of {self.name!r} is damaged: {error} Nothing was changed. Next: remove that "
                 "object, and register its run again: podlift models add RUN."
             ) from error
+
+    def _asked_about(self, version: ModelVersion) -> int | None:
+        """Return the champion that an approval of a version would replace, 0 for none; None if it awaits no approval."""
+        found = version.evidence()
+        if found:
+            return found[-1].champion if found[-1].outcome == "ask" else None
+        return version.record.parent if version.record.ask else None
 
     def _move(self, version: ModelVersion, cause: Cause, note: str, expect: int | None) -> ModelVersion:
         record, generation = self.record()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, Literal
 
 from ..errors import InputError, nearest
@@ -13,20 +15,25 @@ from ..text import shown
 from .values import Accepts, Name, Texts, Validator, Value, default
 
 _FUNCTION = re.compile(r"([A-Za-z_]\w*\.)*[A-Za-z_]\w*:[A-Za-z_]\w*", re.ASCII)
-_NUMBER = r"[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
+_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _GAIN = re.compile(rf"({_NUMBER})\s*(%?)")
 _GUARD = re.compile(r"([^\s<>=!]+)\s*([<>=!]+)\s*(.*)", re.DOTALL)
 _ABSOLUTE = re.compile(rf"[-+]?{_NUMBER}")
 _RELATIVE = re.compile(rf"champion(?:\s*([-+*])\s*({_NUMBER}))?")
-_OPERATORS = (">=", ">", "<=", "<")
+_OPERATORS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 _EXAMPLES = "'accuracy >= 0.9', 'accuracy[eights] >= champion - 0.01' or 'loss <= champion * 1.05'"
+
+
+def exact(number: float) -> Fraction:
+    """Return a finite number as it is written, so that 0.57 is more than 0.56 by 0.01 and not by a little less."""
+    return Fraction(repr(float(number)))
 
 
 @dataclass(frozen=True)
 class Gain:
-    """How much better than the champion: a number, or a fraction of the champion's own value."""
+    """How much better than the champion: a number, or a part of the champion's own value."""
 
-    number: float
+    number: Fraction
     relative: bool = False
 
     @staticmethod
@@ -35,22 +42,24 @@ class Gain:
         found = _GAIN.fullmatch(text.strip())
         if found is None or not math.isfinite(float(found[1])):
             raise ValueError('a number that is not negative, such as "0.01", or with % a part of the champion\'s value: "1%"')
-        return Gain(float(found[1]) / 100, relative=True) if found[2] else Gain(float(found[1]))
+        number = exact(float(found[1]))
+        return Gain(number / 100, relative=True) if found[2] else Gain(number)
 
-    def over(self, champion: float) -> float:
+    def over(self, champion: float) -> Fraction:
         """Return the difference that it means for a champion of this value."""
-        return self.number * abs(champion) if self.relative else self.number
+        return self.number * abs(exact(champion)) if self.relative else self.number
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition on one metric of the challenger: `metric operator factor * champion + offset`."""
+    """A condition on one metric of the challenger: `metric comparison factor * champion + offset`."""
 
     text: str
     metric: str
-    operator: str
-    offset: float
-    factor: float = 0.0  # 0 if the champion does not matter
+    comparison: str
+    offset: Fraction
+    factor: Fraction = Fraction(0)
+    relative: bool = False  # whether the champion matters
 
     @staticmethod
     def parse(text: str) -> Guard:
@@ -58,10 +67,10 @@ class Guard:
         found = _GUARD.fullmatch(text.strip())
         if found is None:
             raise InputError(f"guards: not a guard. Received: {shown(text)}. Expected: {_EXAMPLES}.")
-        metric, operator, bound = found.groups()
-        if operator not in _OPERATORS:
+        metric, comparison, bound = found.groups()
+        if comparison not in _OPERATORS:
             raise InputError(
-                f"guards: unknown comparison {operator!r} in {shown(text)}. {nearest(operator, _OPERATORS)}"
+                f"guards: unknown comparison {comparison!r} in {shown(text)}. {nearest(comparison, [*_OPERATORS])}"
             )
         made = _bound(bound.strip())
         if made is None:
@@ -69,32 +78,36 @@ class Guard:
                 f"guards: not a bound: {shown(bound)} in {shown(text)}. Expected: a number, or champion, with + - or * and a "
                 f"number if need be: {_EXAMPLES}."
             )
-        return Guard(text.strip(), metric, operator, *made)
+        return Guard(text.strip(), metric, comparison, *made)
 
-    def bound(self, champion: float | None) -> float | None:
-        """Return the bound for a champion of this value; None if it needs a champion and there is none."""
-        if not self.factor:
+    def bound(self, champion: float | None) -> Fraction | None:
+        """Return the bound for a champion of this value; None if it needs a finite one."""
+        if not self.relative:
             return self.offset
-        return None if champion is None else self.factor * champion + self.offset
+        if champion is None or not math.isfinite(champion):
+            return None
+        return self.factor * exact(champion) + self.offset
 
-    def holds(self, value: float, bound: float) -> bool:
-        """Return whether a value keeps to a bound; NaN never does."""
-        return {">=": value >= bound, ">": value > bound, "<=": value <= bound, "<": value < bound}[self.operator]
+    def holds(self, value: float, bound: Fraction) -> bool:
+        """Return whether a finite value keeps to a bound; any other one does not."""
+        return math.isfinite(value) and _OPERATORS[self.comparison](exact(value), bound)
 
 
-def _bound(text: str) -> tuple[float, float] | None:
-    """Return the offset and the factor of a bound, None if it is none."""
-    found = _RELATIVE.fullmatch(text)
-    if found is None:
-        numbers = (float(text), 0.0) if _ABSOLUTE.fullmatch(text) else None
-    else:
-        sign, number = found[1], float(found[2] or 0)
-        numbers = (0.0, number) if sign == "*" else (-number if sign == "-" else number, 1.0)
-    return numbers if numbers and all(map(math.isfinite, numbers)) else None
+def _bound(text: str) -> tuple[Fraction, Fraction, bool] | None:
+    """Return the offset and the factor of a bound, and whether it needs a champion; None if the text is no bound."""
+    relative, absolute = _RELATIVE.fullmatch(text), _ABSOLUTE.fullmatch(text)
+    number = float(relative[2] or 0) if relative else float(text) if absolute else math.inf
+    if not math.isfinite(number):
+        return None
+    if relative is None:
+        return exact(number), Fraction(0), False
+    if relative[1] == "*":
+        return Fraction(0), exact(number), True
+    return exact(-number if relative[1] == "-" else number), Fraction(1), True
 
 
 def _function(text: str) -> str:
-    if _FUNCTION.fullmatch(text):
+    if _FUNCTION.fullmatch(text) and ".py:" not in text:
         return text
     meant = text.replace(".py:", ":").replace("/", ".")
     near = f", nearest {meant!r}" if _FUNCTION.fullmatch(meant) else ", such as quality:measure"
@@ -111,7 +124,7 @@ def _gain(value: object) -> object:
 
 
 def _guards(texts: Sequence[str]) -> Sequence[str]:
-    problems = []
+    problems = list[str]()
     for text in texts:
         try:
             Guard.parse(text)
@@ -160,7 +173,7 @@ class Gate(Value):
     def conflicts(cls, given: Mapping[str, object]) -> list[str]:
         """Return what is wrong with these fields together."""
         if "evaluate" not in given:
-            return [f"{name}: no effect without evaluate, the function of the gate." for name in given]
+            return [f"{name}: no effect without evaluate, the function of the gate." for name in sorted(given)]
         if given["evaluate"] is None:
             return []
         found = [] if given.get("metric") is not None else [_NO_METRIC]

@@ -61,7 +61,7 @@ def test_the_common_options_come_first_and_all_others_on_request(here, verb: str
     short, whole = here(verb, "--help").stdout, here(verb, "--help-all").stdout
     assert PANEL.findall(short) == ["Arguments", COMMON, "Options"]
     assert PANEL.findall(whole)[3:] == [
-        "Program and cluster", "Checkpoints", "Restarts", "Limits", "Code", "Local mode", "Vertex AI",
+        "Program and cluster", "Models", "Checkpoints", "Restarts", "Limits", "Code", "Local mode", "Vertex AI",
     ]  # fmt: skip
     common = short.partition(COMMON)[2].partition("Options ─")[0]
     assert 9 <= common.count(" --") <= 12

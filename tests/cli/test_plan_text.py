@@ -174,3 +174,25 @@ def test_a_plan_for_one_place_goes_on_there_and_an_emulators_costs_nothing(write
     )
     labels = [label for label, _ in plan_text.lines(made.asked_at("127.0.0.1:8123"))]
     assert "next job" in labels and not {"price", "cap", "cost limit"} & {*labels}
+
+
+def test_a_plan_says_what_becomes_of_its_model_however_the_gate_was_written(write, here, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("train.py", "print(1)")
+    write("quality.py", "def measure(model, data):\n    return {}\n")
+    write("test/a.csv", "1")
+    write("podlift.toml", 'model = "digits"\n[gate]\nmetric = "accuracy"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n')
+    monkeypatch.setenv("PODLIFT_GATE_MODE", "min")
+    monkeypatch.setenv("PODLIFT_GATE_DATA", "test")
+    plan = sdk.plan("train.py", gate_evaluate="quality:measure", inputs={"test": "test"}, warm_start="last")
+    named = {"evaluate": "quality:measure", "data": "test", "metric": "accuracy"}
+    expected = sdk.Gate(**named, mode="min", min_gain="0.01", guards=["accuracy >= 0.5"])  # type: ignore[arg-type]
+    assert (plan.job.gate, plan.job.model, plan.job.warm_start) == (expected, "digits", "last")
+    assert (plan.payload(1).gate, plan.payload(1).model) == (expected, "digits")
+    words = ("--gate-evaluate", "quality:measure", "--gate-guards", "loss < 1", "--gate-guards", "loss < champion")
+    shown = here("plan", "train.py", "--input", "test=test", *words, "--gate-ask-below", "2%", "--warm-start", "none")
+    assert "model        digits: registered when the program has succeeded" in shown.stdout
+    gate = (
+        "gate         quality:measure on test; promoted if accuracy is lower than the champion's by 0.01 at least, and "
+        "loss < 1 and loss < champion; a gain below 2% needs an approval; evaluated on chief-0 at the end of the run"
+    )
+    assert gate in shown.stdout.splitlines(), shown.stdout + shown.stderr

@@ -22,14 +22,15 @@ ASKED = {"evaluate": "quality:measure", "data": "test", "metric": "accuracy"}
     ("text", "champion", "bound"),
     [
         ("accuracy >= 0.9", None, 0.9),
-        ("accuracy>=.9".replace(".9", "0.9"), 3.0, 0.9),
+        ("accuracy>=.9", 3.0, 0.9),
         ("loss < -1.5e-3", None, -1.5e-3),
         ("accuracy[eights] >= champion - 0.01", 0.95, 0.94),
         ("loss <= champion * 1.05", 2.0, 2.1),
         ("loss <= champion + 1", -2.0, -1.0),
         ("loss <= champion", 0.25, 0.25),
         ("loss <= champion", None, None),
-        ("loss <= champion * 0", None, 0.0),
+        ("loss <= champion * 0", 7.0, 0.0),
+        ("loss <= champion", math.nan, None),
     ],
 )
 def test_a_guard_is_a_bound_for_one_metric(text: str, champion: float | None, bound: float | None) -> None:
@@ -39,12 +40,13 @@ def test_a_guard_is_a_bound_for_one_metric(text: str, champion: float | None, bo
 @given(
     st.sampled_from([">=", ">", "<=", "<"]), st.sampled_from("+-*"), st.floats(0, 1e6), st.sampled_from(["", " "]), FINITE
 )
-def test_a_guard_reads_what_was_written(operator: str, sign: str, number: float, space: str, champion: float) -> None:
-    guard = Guard.parse(f"accuracy{space}{operator}{space}champion{space}{sign}{space}{number!r}")
+def test_a_guard_reads_what_was_written(comparison: str, sign: str, number: float, space: str, champion: float) -> None:
+    guard = Guard.parse(f"accuracy{space}{comparison}{space}champion{space}{sign}{space}{number!r}")
     expected = {"+": champion + number, "-": champion - number, "*": champion * number}[sign]
-    assert (guard.metric, guard.operator) == ("accuracy", operator)
-    assert guard.bound(champion) == expected or math.isclose(guard.bound(champion) or 0, expected)
-    assert not guard.holds(math.nan, expected)
+    bound = guard.bound(champion)
+    assert (guard.metric, guard.comparison) == ("accuracy", comparison)
+    assert bound is not None and math.isclose(bound, expected, rel_tol=1e-9, abs_tol=1e-3)
+    assert not any(guard.holds(value, bound) for value in (math.nan, math.inf, -math.inf))
 
 
 @pytest.mark.parametrize(
@@ -136,26 +138,6 @@ def test_fields_without_a_function_have_no_effect_and_are_refused_unless_the_gat
 def test_a_gate_comes_back_from_its_json() -> None:
     gate = sdk.Gate(**ASKED, mode="min", min_gain=0.5, guards=("a >= 1",), ask_below="3", where="keeper")
     assert sdk.Gate(**json.loads(json.dumps(asdict(gate)))) == gate
-
-
-def test_every_way_to_write_a_setting_sets_the_gate(write, here, monkeypatch: pytest.MonkeyPatch) -> None:
-    write("train.py", "print(1)")
-    write("quality.py", "def measure(model, data):\n    return {}\n")
-    write("test/a.csv", "1")
-    write("podlift.toml", 'model = "digits"\n[gate]\nmetric = "accuracy"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n')
-    monkeypatch.setenv("PODLIFT_GATE_MODE", "min")
-    monkeypatch.setenv("PODLIFT_GATE_DATA", "test")
-    plan = sdk.plan("train.py", gate_evaluate="quality:measure", inputs={"test": "test"}, warm_start="last")
-    expected = sdk.Gate(**{**ASKED, "mode": "min", "min_gain": "0.01", "guards": ["accuracy >= 0.5"]})
-    assert (plan.job.gate, plan.job.model, plan.job.warm_start) == (expected, "digits", "last")
-    assert (plan.payload(1).gate, plan.payload(1).model) == (expected, "digits")
-    words = ("--gate-evaluate", "quality:measure", "--gate-guards", "loss < 1", "--gate-guards", "loss < champion")
-    shown = here("plan", "train.py", "--input", "test=test", *words, "--gate-ask-below", "2%", "--warm-start", "none")
-    assert "model        digits: registered when the program has succeeded" in shown.stdout
-    assert (
-        "gate         quality:measure on test; promoted if accuracy is lower than the champion's by 0.01 at least, and "
-        "loss < 1 and loss < champion; a gain below 2% needs an approval; evaluated on chief-0"
-    ) in " ".join(shown.stdout.split(maxsplit=0)).replace("\n" + " " * 13, " ")
 
 
 def test_mistakes_in_settings_of_the_gate_are_named_by_setting_with_their_source(write, monkeypatch) -> None:

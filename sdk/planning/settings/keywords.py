@@ -21,6 +21,8 @@ class JobKeywords(TypedDict, total=False):
     args: JsonArgs | None
     env: Env | None
     inputs: Inputs | None
+    model: str | None
+    warm_start: Literal["champion", "last"] | None
     workers: int | None
     accelerator: str | None
     ps: int | None
@@ -48,6 +50,14 @@ class JobKeywords(TypedDict, total=False):
     code_isolated: bool | None
     code_keras: Literal["auto", "legacy"] | None
     code_writes: Literal["chief", "all"] | None
+    gate_evaluate: str | None
+    gate_data: str | None
+    gate_metric: str | None
+    gate_mode: Literal["max", "min"] | None
+    gate_min_gain: str | float | None
+    gate_guards: Texts | None
+    gate_ask_below: str | float | None
+    gate_where: Literal["job", "keeper"] | None
     local_network: Literal["host", "isolated"] | None
     local_start: Literal["auto", "fork", "spawn"] | None
     local_cluster: Literal["chief", "workers"] | None

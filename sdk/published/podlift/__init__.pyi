@@ -3,6 +3,7 @@ from sdk import Code as Code
 from sdk import Context as Context
 from sdk import CorruptRunError as CorruptRunError
 from sdk import FromCaller as FromCaller
+from sdk import Gate as Gate
 from sdk import InputError as InputError
 from sdk import InsideTaskError as InsideTaskError
 from sdk import Job as Job

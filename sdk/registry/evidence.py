@@ -1,0 +1,135 @@
+"""Why a gate promoted a version, kept the champion or asked: written once beside the version.
+
+    records/<model>/evidence/000001/<id>.json     one evaluation of version 1
+
+The id follows from the version, the gate, the data and the champion: repeating an interrupted evaluation finds the first one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from ..errors import CorruptObjectError, MissingError
+from ..ids import digest_of
+from ..spec.gates import Gate
+from ..storage.store import Store, create
+from .decision import Decision, Evaluation, GuardResult, Outcome
+from .records import FORMAT, VersionData, account, decoded
+
+_KEY = re.compile(r"records/[^/]+/evidence/(\d{6,})/[^/]+\.json")
+_ID_LENGTH = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """One evaluation of a version by a gate, and what followed from it."""
+
+    id: str
+    model: str
+    number: int  # of the version
+    run: str  # id of the run that made the version
+    champion: int  # number of the version that it was compared with, 0 for none
+    gate: Gate
+    outcome: Outcome
+    reason: str
+    gain: float | None = None  # over the champion, above 0 for better
+    metrics: Mapping[str, float | None] = field(default_factory=dict)  # None for what is not a finite number
+    champion_metrics: Mapping[str, float | None] = field(default_factory=dict)
+    guards: tuple[GuardResult, ...] = ()
+    data: VersionData
+    where: Literal["job", "keeper"]
+    time: float
+    by: str
+    version: int = FORMAT
+
+
+def key_of(model: str, number: int, evidence_id: str = "") -> str:
+    """Return the key of a record; without an id, what the keys of all records of a version begin with."""
+    return f"records/{model}/evidence/{number:06d}/{evidence_id and f'{evidence_id}.json'}"
+
+
+def evidence_id(number: int, champion: int, gate: Gate, data: VersionData) -> str:
+    """Return the id of an evaluation: the same version, champion, gate and data give the same one."""
+    about = [number, champion, asdict(gate), data.location, data.digest]
+    return digest_of(json.dumps(about, sort_keys=True).encode())[:_ID_LENGTH]
+
+
+def made(
+    decision: Decision,
+    *,
+    model: str,
+    number: int,
+    run: str,
+    champion: int,
+    gate: Gate,
+    challenger: Evaluation,
+    champions: Evaluation | None,
+    data: VersionData,
+    time: float,
+) -> Evidence:
+    """Return the evidence of a decision about a version."""
+    return Evidence(
+        id=evidence_id(number, champion, gate, data),
+        model=model,
+        number=number,
+        run=run,
+        champion=champion,
+        gate=gate,
+        outcome=decision.outcome,
+        reason=decision.reason,
+        gain=_finite(decision.gain),
+        metrics={name: _finite(value) for name, value in challenger.metrics.items()},
+        champion_metrics={name: _finite(value) for name, value in champions.metrics.items()} if champions else {},
+        guards=decision.guards,
+        data=data,
+        where=gate.where,
+        time=time,
+        by=account(),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def write(store: Store, evidence: Evidence) -> Evidence:
+    """Write evidence, and return what is stored: the first of several about the same evaluation."""
+    key = key_of(evidence.model, evidence.number, evidence.id)
+    data = json.dumps(asdict(evidence), sort_keys=True).encode()
+    return evidence if create(store, key, data) else _read(store, key)
+
+
+def find(store: Store, model: str, number: int, evidence_id: str) -> Evidence | None:
+    """Return the evidence of this id, None if there is none."""
+    try:
+        return _read(store, key_of(model, number, evidence_id))
+    except MissingError:
+        return None
+
+
+def of_version(store: Store, model: str, number: int) -> list[Evidence]:
+    """Return all evidence about a version, the oldest first."""
+    found = [_read(store, stat.key) for stat in store.list(key_of(model, number)) if _KEY.fullmatch(stat.key)]
+    return sorted(found, key=lambda each: (each.time, each.id))
+
+
+def numbers(store: Store, model: str) -> set[int]:
+    """Return the numbers of the versions about which there is evidence."""
+    found = (_KEY.fullmatch(stat.key) for stat in store.list(f"records/{model}/evidence/"))
+    return {int(match[1]) for match in found if match}
+
+
+def _read(store: Store, key: str) -> Evidence:
+    where = f"{store.url}/{key}"
+    try:
+        return decoded(Evidence, bytes(store.get(key)), where)
+    except CorruptObjectError as error:
+        raise CorruptObjectError(
+            f"What a gate has found is unknown: {error} Nothing was changed. Next: remove {where}; podlift models promote "
+            "promotes a version without it."
+        ) from error
