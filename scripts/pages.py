@@ -263,7 +263,9 @@ def class_fields(thing: type) -> dict[str, tuple[str, str]]:
         hints, members = typing.get_type_hints(thing), {one.name: one for one in dataclasses.fields(thing)}
         # A duration is a text only as a setting; a field is a number with its unit in the name.
         kinds = {name: KINDS.get(flat_name(thing, name), "") for name in members}
-        kinds = {name: kind.replace("str | float", "float") if name.endswith("_s") else kind for name, kind in kinds.items()}
+        kinds = {
+            name: kind.replace("str | float", "float") if name.endswith("_s") else kind for name, kind in kinds.items()
+        }
         kinds |= {"every_steps": "int | None"} if "every_steps" in kinds else {}
         return {name: (kinds[name] or type_text(hints[name]), default_of(one)) for name, one in members.items()}
     if dataclasses.is_dataclass(thing):

@@ -74,7 +74,10 @@ def _checked(guard: Guard, challenger: Evaluation, champion: Evaluation | None) 
         if champion is not None and champion.problem:
             note = "not checked: the champion could not be evaluated"
         elif champion is not None:
-            holds, note = False, "the champion has no such metric" if theirs is None else f"that of the champion is {theirs}"
+            holds, note = (
+                False,
+                "the champion has no such metric" if theirs is None else f"that of the champion is {theirs}",
+            )
         return GuardResult(guard=guard.text, holds=holds, value=value, note=note)
     return GuardResult(guard=guard.text, holds=guard.holds(value, bound), value=value, bound=float(bound))
 
@@ -111,7 +114,10 @@ def _gain(gate: Gate, value: float, champion: Evaluation | None) -> tuple[Fracti
         return None, f"The champion could not be evaluated: {champion.problem}"
     theirs = champion.metrics.get(str(gate.metric))
     if theirs is None:
-        return None, f"The evaluation of the champion lacks the gate's metric: {_not_returned(str(gate.metric), champion)}"
+        return (
+            None,
+            f"The evaluation of the champion lacks the gate's metric: {_not_returned(str(gate.metric), champion)}",
+        )
     if not math.isfinite(theirs):
         return None, ""
     gain = exact(value) - exact(theirs)

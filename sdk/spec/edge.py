@@ -32,7 +32,9 @@ def checked(kind: type[Value], given: Mapping[str, object]) -> dict[str, object]
     return found
 
 
-def schema(kind: type[Value], handler: Any, make: Callable[[type, Mapping[str, object]], object]) -> core_schema.CoreSchema:
+def schema(
+    kind: type[Value], handler: Any, make: Callable[[type, Mapping[str, object]], object]
+) -> core_schema.CoreSchema:
     """Return the schema of a value inside another one: the value itself, or its arguments in a dict."""
 
     def build(value: object, inner: core_schema.ValidatorFunctionWrapHandler) -> object:

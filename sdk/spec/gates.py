@@ -41,7 +41,9 @@ class Gain:
         """Return the gain of "0.01" or "1%"; ValueError for anything else."""
         found = _GAIN.fullmatch(text.strip())
         if found is None or not math.isfinite(float(found[1])):
-            raise ValueError('a number that is not negative, such as "0.01", or with % a part of the champion\'s value: "1%"')
+            raise ValueError(
+                'a number that is not negative, such as "0.01", or with % a part of the champion\'s value: "1%"'
+            )
         number = exact(float(found[1]))
         return Gain(number / 100, relative=True) if found[2] else Gain(number)
 
@@ -187,4 +189,6 @@ class Gate(Value):
         return found
 
 
-_NO_METRIC = 'metric: missing. The gate needs the name of the number that decides, one that evaluate returns: "accuracy".'
+_NO_METRIC = (
+    'metric: missing. The gate needs the name of the number that decides, one that evaluate returns: "accuracy".'
+)

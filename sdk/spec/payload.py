@@ -88,7 +88,9 @@ class Payload:
     )  # variables from the caller's environment: their values are not stored
     replicas: tuple[int, int] | None = None  # of this job and of the run's first place, whose global batch is kept
     own_names: list[str] = field(default_factory=list)  # import names of podlift that the project has modules of
-    model: str = ""  # the name under which the run's model is registered when the program has succeeded; "" if it is not
+    model: str = (
+        ""  # the name under which the run's model is registered when the program has succeeded; "" if it is not
+    )
     gate: Gate = field(default_factory=Gate)  # what promotes that model
 
     def to_json(self) -> str:

@@ -38,7 +38,11 @@ def test_a_guard_is_a_bound_for_one_metric(text: str, champion: float | None, bo
 
 
 @given(
-    st.sampled_from([">=", ">", "<=", "<"]), st.sampled_from("+-*"), st.floats(0, 1e6), st.sampled_from(["", " "]), FINITE
+    st.sampled_from([">=", ">", "<=", "<"]),
+    st.sampled_from("+-*"),
+    st.floats(0, 1e6),
+    st.sampled_from(["", " "]),
+    FINITE,
 )
 def test_a_guard_reads_what_was_written(comparison: str, sign: str, number: float, space: str, champion: float) -> None:
     guard = Guard.parse(f"accuracy{space}{comparison}{space}champion{space}{sign}{space}{number!r}")
