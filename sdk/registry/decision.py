@@ -107,7 +107,7 @@ def _compared(
 
 
 def _gain(gate: Gate, value: float, champion: Evaluation | None) -> tuple[Fraction | None, str]:
-    """Return the gain over a champion, None if it cannot be told, and why the champion has to be judged by a person."""
+    """Return the gain over a champion, None if it is unknown, and why a person has to judge."""
     if champion is None:
         return None, ""
     if champion.problem:
