@@ -40,7 +40,6 @@ def lines(version: ModelVersion, *, asks: bool) -> Iterator[tuple[str, str]]:
 
 
 def _table(evidence: Evidence) -> Iterator[str]:
-    """Yield the metrics of both models, side by side."""
     ours, theirs = evidence.metrics, evidence.champion_metrics
     names = sorted({*ours, *theirs})
     if not names:

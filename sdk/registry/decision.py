@@ -24,8 +24,6 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class GuardResult:
-    """One guard, checked."""
-
     guard: str  # as it was written
     holds: bool | None  # None if it was not checked, because it needs a champion
     value: float | None = None  # of the challenger
@@ -85,7 +83,6 @@ def _checked(guard: Guard, challenger: Evaluation, champion: Evaluation | None) 
 def _compared(
     gate: Gate, challenger: Evaluation, champion: Evaluation | None, guards: tuple[GuardResult, ...]
 ) -> tuple[Outcome, str, float | None]:
-    """Return the outcome, the reason and the gain."""
     metric = str(gate.metric)
     value = challenger.metrics.get(metric)
     if value is None:
@@ -125,7 +122,6 @@ def _gain(gate: Gate, value: float, champion: Evaluation | None) -> tuple[Fracti
 
 
 def _judged(gate: Gate, gain: Fraction, value: float, champion: float) -> tuple[Outcome, str]:
-    """Return the outcome of a comparison in which all guards hold."""
     change = f"{gate.metric} is {value:.6g}, that of the champion {champion:.6g}"
     if gain == 0:
         return "keep", f"{gate.metric} is {value:.6g}, as that of the champion"

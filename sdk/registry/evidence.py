@@ -21,7 +21,7 @@ from ..storage.store import Store, create
 from .decision import Decision, Evaluation, GuardResult, Outcome
 from .records import FORMAT, VersionData, account, decoded
 
-_KEY = re.compile(r"records/[^/]+/evidence/(\d{6,})/[^/]+\.json")
+_KEY = re.compile(r"records/[^/]+/evidence/\d{6,}/[^/]+\.json")
 _ID_LENGTH = 16
 
 
@@ -72,7 +72,6 @@ def made(
     data: VersionData,
     time: float,
 ) -> Evidence:
-    """Return the evidence of a decision about a version."""
     return Evidence(
         id=evidence_id(number, champion, gate, data),
         model=model,
@@ -116,12 +115,6 @@ def of_version(store: Store, model: str, number: int) -> list[Evidence]:
     """Return all evidence about a version, the oldest first."""
     found = [_read(store, stat.key) for stat in store.list(key_of(model, number)) if _KEY.fullmatch(stat.key)]
     return sorted(found, key=lambda each: (each.time, each.id))
-
-
-def numbers(store: Store, model: str) -> set[int]:
-    """Return the numbers of the versions about which there is evidence."""
-    found = (_KEY.fullmatch(stat.key) for stat in store.list(f"records/{model}/evidence/"))
-    return {int(match[1]) for match in found if match}
 
 
 def _read(store: Store, key: str) -> Evidence:

@@ -48,7 +48,6 @@ class Gain:
         return Gain(number / 100, relative=True) if found[2] else Gain(number)
 
     def over(self, champion: float) -> Fraction:
-        """Return the difference that it means for a champion of this value."""
         return self.number * abs(exact(champion)) if self.relative else self.number
 
 
@@ -65,7 +64,6 @@ class Guard:
 
     @staticmethod
     def parse(text: str) -> Guard:
-        """Return the guard of a text such as "loss <= champion * 1.05"; InputError if it is none."""
         found = _GUARD.fullmatch(text.strip())
         if found is None:
             raise InputError(f"guards: not a guard. Received: {shown(text)}. Expected: {_EXAMPLES}.")
@@ -96,7 +94,7 @@ class Guard:
 
 
 def _bound(text: str) -> tuple[Fraction, Fraction, bool] | None:
-    """Return the offset and the factor of a bound, and whether it needs a champion; None if the text is no bound."""
+    # The offset, the factor, and whether it needs a champion.
     relative, absolute = _RELATIVE.fullmatch(text), _ABSOLUTE.fullmatch(text)
     number = float(relative[2] or 0) if relative else float(text) if absolute else math.inf
     if not math.isfinite(number):
@@ -173,7 +171,6 @@ class Gate(Value):
 
     @classmethod
     def conflicts(cls, given: Mapping[str, object]) -> list[str]:
-        """Return what is wrong with these fields together."""
         if "evaluate" not in given:
             return [f"{name}: no effect without evaluate, the function of the gate." for name in sorted(given)]
         if given["evaluate"] is None:

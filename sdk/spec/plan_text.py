@@ -217,7 +217,6 @@ def _program(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _model(plan: Plan) -> list[tuple[str, str]]:
-    """Return what becomes of the run's model."""
     if not plan.model:
         return []
     gate, registered = plan.job.gate, f"{plan.model}: registered when the program has succeeded"
