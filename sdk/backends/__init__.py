@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError, nearest
 
 if TYPE_CHECKING:  # a supervisor imports this package, too
+    from ..spec.plan import Plan
     from .base import Backend
     from .deliveries import Deliveries
+    from .fidelity import Behaviour
     from .triggers import TriggerService
 
 _TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBackend"}
@@ -18,6 +20,8 @@ _TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBacke
 _TRIGGERS = {"vertex": ".vertex.cloud_scheduler:CloudScheduler"}
 # The same service, as the container of a keeper asks it.
 _DELIVERIES = {"vertex": ".vertex.deliveries:VertexDeliveries"}
+# What the service of a backend does, and which tests show that local runs and the emulator do the same.
+_FIDELITY = {"vertex": ".vertex.fidelity:of_plan"}
 _registered: dict[str, Callable[[], Backend]] = {}
 _registered_triggers: dict[str, Callable[[], TriggerService]] = {}
 
@@ -67,6 +71,14 @@ def delivery_service(name: str) -> Deliveries | None:
     if name not in _DELIVERIES:
         return None
     found: Deliveries = _imported(_DELIVERIES[name])()
+    return found
+
+
+def behaviours(plan: Plan) -> list[Behaviour] | None:
+    """Return what the service of a plan's backend does, as far as it concerns the plan; None for a backend without one."""
+    if plan.backend not in _FIDELITY:
+        return None
+    found: list[Behaviour] = _imported(_FIDELITY[plan.backend])(plan)
     return found
 
 

@@ -23,8 +23,9 @@ from ..status import EXIT_DONE
 from ..storage.paths import usable
 from ..text import emulator_at
 from .options import CommandLine, with_settings
+from .fidelity import fidelity_of
 from .output import answer, as_json, say, summary, width
-from .parameters import Backend, Detach, Json, Name, Online, PlanFile, Root, Verbose, WordsOrPlan
+from .parameters import Backend, Detach, Fidelity, Json, Name, Online, PlanFile, Root, Verbose, WordsOrPlan
 from .watch import follow
 
 
@@ -55,9 +56,12 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
 
 
 @with_settings(backend=Backend, root=Root, name=Name, online=Online, words=WordsOrPlan)
-def plan(command: CommandLine, output: PlanFile = None, json_output: Json = False) -> None:
+def plan(command: CommandLine, output: PlanFile = None, fidelity: Fidelity = False, json_output: Json = False) -> None:
     """Show what submit would do, without changing anything."""
     made = _make(command, "plan", _earlier(output))
+    if fidelity:
+        fidelity_of(made, json_output=json_output)
+        return
     if output is not None:
         _write_plan(made, output)
     if json_output:

@@ -19,13 +19,12 @@ from ..errors import RunFailedError
 from ..run import Run
 from ..status import Reason, State
 
-_LIMIT_S = 120.0
-
 
 class BackendContract:
-    """Inherit, and set `name` to the value of `backend=`."""
+    """Inherit, and set `name` to the value of `backend=`; `limit_s` is the longest time that a run may take, in seconds."""
 
     name = ""
+    limit_s = 120.0
 
     @pytest.fixture
     def where(self, tmp_path: Path) -> dict[str, Any]:
@@ -51,7 +50,7 @@ class BackendContract:
         yield start
         for run in started:
             run.cancel(grace_s=0)
-            run.wait(_LIMIT_S)
+            run.wait(self.limit_s)
 
     def test_render_is_pure_and_printable(self, where: dict[str, Any], submit: Callable[..., Run]) -> None:
         Path("program.py").write_text("print(1)")
@@ -62,7 +61,7 @@ class BackendContract:
 
     def test_success_is_the_first_task_leaving_with_0(self, submit: Callable[..., Run]) -> None:
         run = submit("import os; print('from', os.environ['PODLIFT_TASK'])", workers=2)
-        status = run.wait(_LIMIT_S)
+        status = run.wait(self.limit_s)
         assert (status.state, status.reason, status.exit_code) == (State.SUCCEEDED, Reason.DONE, 0)
         for task in run.plan.tasks:
             assert f"from {task}" in [line.text for line in run.logs(task=task)]
@@ -70,7 +69,7 @@ class BackendContract:
     def test_a_failure_carries_the_programs_traceback(self, submit: Callable[..., Run]) -> None:
         run = submit("def deep():\n    raise KeyError('column')\ndeep()", workers=2)
         with pytest.raises(RunFailedError, match="column") as caught:
-            run.result(_LIMIT_S)
+            run.result(self.limit_s)
         assert "in deep" in str(caught.value)
         assert caught.value.exit_code == 1
 
@@ -78,7 +77,7 @@ class BackendContract:
         run = submit("print('once')")
         backend = backends.load(self.name)
         backend.start(backend.render(run.plan))
-        run.wait(_LIMIT_S)
+        run.wait(self.limit_s)
         assert [line.text for line in run.logs()] == ["once"]
         assert run.status().attempts == 1
 
@@ -86,7 +85,7 @@ class BackendContract:
         self, submit: Callable[..., Run]
     ) -> None:
         run = submit("print('here')")
-        ended = run.wait(_LIMIT_S)
+        ended = run.wait(self.limit_s)
         other = api.attach(run.url)
         assert other.status() == ended
         assert [line.text for line in other.logs()] == ["here"]
@@ -100,7 +99,7 @@ class BackendContract:
     ) -> None:
         Path("program.py").write_text("def main(n):\n    open('left.txt', 'w').write('x' * n)\n    return {'n': n}")
         run = api.submit("program:main", args={"n": 3}, **where)
-        assert run.result(_LIMIT_S).value == {"n": 3}
+        assert run.result(self.limit_s).value == {"n": 3}
         run.download(tmp_path / "home")
         assert (tmp_path / "home" / "work" / "left.txt").read_text() == "xxx"
 
@@ -108,9 +107,9 @@ class BackendContract:
         run = submit(
             "import os\nprint('attempt', os.environ['PODLIFT_ATTEMPT'])\nassert os.environ['PODLIFT_ATTEMPT'] > '1'"
         )
-        assert run.wait(_LIMIT_S).state is State.FAILED
+        assert run.wait(self.limit_s).state is State.FAILED
         run.resume()
-        assert run.wait(_LIMIT_S).state is State.SUCCEEDED
+        assert run.wait(self.limit_s).state is State.SUCCEEDED
         assert run.status().attempts == 2
         assert [line.text for line in run.logs() if line.text.startswith("attempt")] == ["attempt 1", "attempt 2"]
 
@@ -119,8 +118,8 @@ class BackendContract:
         asked = time.monotonic()
         run.cancel(grace_s=0)
         run.cancel(grace_s=0)
-        assert time.monotonic() - asked < _LIMIT_S / 2
-        assert run.wait(_LIMIT_S).state is State.CANCELLED
+        assert time.monotonic() - asked < self.limit_s / 2
+        assert run.wait(self.limit_s).state is State.CANCELLED
         run.cancel()
         assert run.status().exit_code == 4
 

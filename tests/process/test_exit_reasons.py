@@ -122,6 +122,7 @@ def test_a_kill_by_somebody_else_is_not_called_a_lack_of_memory_here() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.fidelity("memory", "local")
 def test_a_task_that_the_kernel_kills_for_memory_is_told_from_others(write, with_memory) -> None:
     write("train.py", "import os\nkept = [bytearray(os.urandom(1 << 20)) for _ in range(2000)]")
     program = "import sdk; run = sdk.submit('train.py'); print(run.wait(60).reason.value)"

@@ -72,6 +72,7 @@ if attempt == 1: os._exit(75)
 )
 
 
+@pytest.mark.fidelity("whole-job-restarts", "local")
 def test_the_whole_gang_starts_again_when_one_of_it_is_gone(write) -> None:
     run = submit(LEAVING, retry=sdk.Retry(preemptions=None), workers=2)
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED

@@ -53,6 +53,8 @@ def reports(run: sdk.Run) -> dict[str, dict]:
     return {task: json.loads(said(run, task)[0]) for task in run.plan.tasks}
 
 
+@pytest.mark.fidelity("cluster-variables", "local")
+@pytest.mark.fidelity("environment", "local")
 def test_tasks_see_what_vertex_would_show_them(write) -> None:
     write("train.py", REPORT)
     run = sdk.submit(sdk.Job("train.py", args=["--x", "a b"], env={"MINE": "1"}, resources=sdk.Resources(workers=3)))
@@ -139,6 +141,7 @@ def test_metrics_of_a_loop_reach_the_handle(write) -> None:
     assert [record["step"] for record in run.metrics()] == [0, 1, 2]
 
 
+@pytest.mark.fidelity("permanent-errors", "local")
 def test_the_first_tasks_own_traceback_is_what_the_user_sees(write) -> None:
     text = """
         import os, time
@@ -216,6 +219,7 @@ def test_a_run_survives_its_client_and_can_be_attached_from_elsewhere(write, tmp
     assert [info.id for info in sdk.runs()] == [run.id]
 
 
+@pytest.mark.fidelity("cancel", "local")
 def test_cancelling_stops_children_too_and_twice_is_once(write) -> None:
     text = """
         import signal, subprocess, sys, time
@@ -256,6 +260,7 @@ def test_a_task_that_is_asked_to_stop_has_its_grace(write) -> None:
     assert said(run) == ["ready", "saving"]
 
 
+@pytest.mark.fidelity("timeout", "local")
 def test_a_run_ends_at_its_time_limit(write) -> None:
     write("train.py", "import time; time.sleep(600)")
     run = sdk.submit(sdk.Job("train.py", limits=sdk.Limits(timeout_s=0.5, grace_s=0)))

@@ -129,6 +129,7 @@ def test_reports_of_forked_and_spawned_children_arrive_and_harm_nothing(write) -
 
 
 @pytest.mark.parametrize("times", [1, full_only(3)])
+@pytest.mark.fidelity("chief-decides", "local")
 def test_success_of_the_chief_is_not_undone_by_what_its_end_does_to_the_others(write, times: int) -> None:
     text = """
         import json, os, pathlib, time

@@ -229,6 +229,7 @@ def test_the_clock_waits_for_an_outstanding_execution(serve, receiver: Receiver)
     assert len(receiver.got) == 1
 
 
+@pytest.mark.fidelity("deliveries", "emulator")
 def test_a_duplicate_delivery_creates_two_custom_jobs(timetable: Timetable) -> None:
     timetable.rules({"kind": "duplicate", "job": "^weekly$", "nth": 2})
     timetable.add()
@@ -238,6 +239,7 @@ def test_a_duplicate_delivery_creates_two_custom_jobs(timetable: Timetable) -> N
     assert len(made) == 4 and made[1] == made[2]
 
 
+@pytest.mark.fidelity("deliveries", "emulator")
 def test_deliveries_may_be_early_and_late(timetable: Timetable) -> None:
     timetable.add()
     timetable.rules({"kind": "early", "nth": 1}, {"kind": "late", "nth": 2})

@@ -97,6 +97,7 @@ def model_files(cloud: Cloud) -> dict[str, bytes]:
     return {blob.name.split("/model/")[1]: blob.download_as_bytes() for blob in files}
 
 
+@pytest.mark.fidelity("pip-packages", "emulator")
 def test_custom_training_job_installs_its_package_and_what_it_needs(google, script, links) -> None:
     job = aiplatform.CustomTrainingJob("digits", str(script), CURRENT, requirements=["tiny"])
     given = {**GIVEN, "environment_variables": {**OFFLINE, "PIP_FIND_LINKS": links}}

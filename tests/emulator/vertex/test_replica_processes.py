@@ -114,6 +114,7 @@ def rooted() -> None:
 # What a program sees
 
 
+@pytest.mark.fidelity("gcs-folder", "emulator")
 def test_any_program_reads_its_bucket_and_finds_the_others_by_name(jobs, stored, rooted) -> None:
     stored.put("d/x", b"text\n")
     host = environment.Replica(1, 0).host(environment.host_token("123"))
@@ -140,6 +141,7 @@ def test_nothing_can_be_written_beside_the_buckets(jobs, rooted) -> None:
     assert "Read-only" in jobs.said(stream="stderr")[0]
 
 
+@pytest.mark.fidelity("environment", "emulator")
 def test_the_environment_holds_what_the_cloud_sets_and_nothing_of_this_one(jobs, monkeypatch) -> None:
     monkeypatch.setenv("MY_SECRET", "secret")
     base = {"outputUriPrefix": "gs://bucket/run"}
@@ -169,6 +171,7 @@ def test_a_program_has_nothing_open_but_its_own_streams(jobs) -> None:
     assert jobs.said() == ["0", "1", "2", "3"], "the last one is the folder itself"
 
 
+@pytest.mark.fidelity("tasks-by-name", "emulator")
 def test_replicas_talk_to_each_other_by_name_and_each_at_its_own_port(jobs, rooted) -> None:
     text = """
         import json, os, socket
@@ -213,12 +216,14 @@ def described(*counts: int) -> dict[str, dict[str, dict]]:
     }
 
 
+@pytest.mark.fidelity("cluster-variables", "emulator")
 def test_a_single_replica_has_a_cluster_spec_and_no_tf_config() -> None:
     found = described(1)["workerpool0-0"]
     assert list(found) == ["CLUSTER_SPEC"]
     assert found["CLUSTER_SPEC"]["cluster"] == {"workerpool0": ["cmle-training-workerpool0-0123456789-0:2222"]}
 
 
+@pytest.mark.fidelity("cluster-variables", "emulator")
 def test_an_evaluator_is_in_nobodys_cluster_and_empty_pools_keep_their_place() -> None:
     found = described(1, 2, 0, 1)
     for name, (kind, index) in {

@@ -24,6 +24,7 @@ def test_a_job_is_made_runs_and_succeeds_when_its_chief_exits(vertex) -> None:
     assert group.calls == ["start", "terminate", "close"]
 
 
+@pytest.mark.fidelity("permanent-errors", "emulator")
 def test_an_ordinary_exit_code_is_permanent(vertex) -> None:
     made = vertex.create(body(1))
     vertex.until(made, "JOB_STATE_RUNNING")

@@ -18,6 +18,7 @@ def count(vertex) -> int:
     return len(list(vertex.client.list_custom_jobs(parent=PARENT, timeout=WAIT_S)))
 
 
+@pytest.mark.fidelity("lost-replies", "emulator")
 def test_a_reply_that_is_lost_leaves_a_job_behind(vertex) -> None:
     vertex.faults(
         {"kind": "drop_after", "operation": "customJobs.create", "nth": 1},
@@ -56,6 +57,7 @@ def test_a_request_that_is_lost_leaves_nothing_behind(vertex) -> None:
     assert count(vertex) == 1
 
 
+@pytest.mark.fidelity("lost-replies", "emulator")
 def test_a_late_list_lacks_a_job_that_is_there(vertex) -> None:
     vertex.faults({"kind": "late_list", "lists": 2, "nth": 2})
     vertex.create()
@@ -74,6 +76,7 @@ def test_a_late_list_may_last_for_a_time(serve) -> None:
     assert count(vertex) == 2
 
 
+@pytest.mark.fidelity("quota", "emulator")
 def test_a_quota_that_is_too_small_refuses_at_once(vertex) -> None:
     vertex.faults({"kind": "quota"})
     l4 = {"machine_type": "g2-standard-4", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1}
@@ -95,6 +98,7 @@ def test_a_quota_that_is_too_small_refuses_at_once(vertex) -> None:
     assert count(vertex) == 0
 
 
+@pytest.mark.fidelity("quota", "emulator")
 def test_a_quota_that_is_in_use_holds_the_job_in_the_queue(vertex) -> None:
     vertex.faults({"kind": "hold", "nth": 1})
     held, free = vertex.create(), vertex.create()

@@ -86,6 +86,7 @@ class Job:
         return self.status.state.removeprefix("JOB_STATE_")
 
 
+@pytest.mark.fidelity("states", "emulator")
 def test_states_and_service_lines_come_in_googles_order() -> None:
     job = Job()
     states = [job.state]
@@ -106,6 +107,7 @@ def test_states_and_service_lines_come_in_googles_order() -> None:
     assert (job.status.created, job.status.started, job.status.ended) == (100.0, 103.0, 103.0)
 
 
+@pytest.mark.fidelity("chief-decides", "emulator")
 def test_the_chief_decides_about_success_alone() -> None:
     job = Job().exit("workerpool1-0", 0)
     assert job.state == "RUNNING"
@@ -126,6 +128,7 @@ def test_codes_that_are_permanent(code) -> None:
 
 
 @pytest.mark.parametrize("code", [134, 139])
+@pytest.mark.fidelity("container-restarts", "emulator")
 def test_a_worker_that_crashes_is_restarted_five_times_and_the_job_three_times(code) -> None:
     job = Job()
     for retry in range(4):
@@ -147,6 +150,7 @@ def test_each_worker_has_restarts_of_its_own() -> None:
     assert job.actions == ["start", *(f"start_one {name}" for name in NAMES for _ in range(5))]
 
 
+@pytest.mark.fidelity("whole-job-restarts", "emulator")
 def test_with_restart_job_on_worker_restart_everything_restarts() -> None:
     job = Job(restart_job=True).exit("workerpool1-0", 134)
     assert (job.state, job.actions) == ("RUNNING", ["start", "stop", "start"])
@@ -176,6 +180,7 @@ def test_disabled_retries_end_the_job_at_the_first_crash() -> None:
     assert not terms.restart_job and not terms.retries
 
 
+@pytest.mark.fidelity("memory", "emulator")
 def test_out_of_memory_is_said_and_permanent() -> None:
     job = Job().exit("workerpool1-1", 137, killed={"workerpool1-1"})
     assert job.message.startswith(
@@ -186,6 +191,7 @@ def test_out_of_memory_is_said_and_permanent() -> None:
     assert job.state == "FAILED" and "ran out of memory" in job.message
 
 
+@pytest.mark.fidelity("spot-preemption", "emulator")
 def test_a_spot_job_survives_six_preemptions() -> None:
     job = Job(spot=True)
     for _ in range(6):
@@ -200,6 +206,7 @@ def test_a_spot_job_survives_six_preemptions() -> None:
     assert Job(spot=True, retries=False).preempt("workerpool0-0").state == "FAILED"
 
 
+@pytest.mark.fidelity("machine-replaced", "emulator")
 def test_maintenance_moves_one_worker_or_restarts_all_and_is_not_counted() -> None:
     job = Job()
     for _ in range(20):
@@ -215,6 +222,8 @@ def test_a_chief_that_finishes_within_the_notice_has_finished() -> None:
     assert job.exit("workerpool0-0", 0).state == "SUCCEEDED"
 
 
+@pytest.mark.fidelity("stockout", "emulator")
+@pytest.mark.fidelity("flex-start", "emulator")
 def test_a_stockout_is_tried_three_times_and_flex_start_waits() -> None:
     job = Job().tick()
     assert [job.tick(STOCKOUT).state for _ in range(3)] == ["PENDING", "PENDING", "FAILED"]
@@ -242,6 +251,7 @@ def test_a_held_job_stays_queued_until_there_is_room() -> None:
     assert waiting.tick(Availability(kind="held")).state == "EXPIRED"
 
 
+@pytest.mark.fidelity("timeout", "emulator")
 def test_the_timeout_is_for_running_time_and_survives_restarts() -> None:
     job = Job(timeout_s=1000.0, spot=True).preempt("workerpool1-0").run()
     began = job.status.started
@@ -265,6 +275,7 @@ def test_a_job_that_falls_behind_the_clock_keeps_its_time_and_waits_for_no_machi
     assert patient.tick(Availability(kind="held")).status.due == 150.0
 
 
+@pytest.mark.fidelity("internal-errors", "emulator")
 def test_internal_errors_are_restarted_twice() -> None:
     job = Job()
     for expected in ("PENDING", "PENDING", "FAILED"):
@@ -275,6 +286,7 @@ def test_internal_errors_are_restarted_twice() -> None:
     assert job.message == "Internal error occurred for the current attempt."
 
 
+@pytest.mark.fidelity("cancel", "emulator")
 def test_cancel_in_every_phase_ends_as_cancelled() -> None:
     job = Job()
     job.take(job.life.cancel)

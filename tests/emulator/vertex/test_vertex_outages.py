@@ -41,6 +41,7 @@ CALLS: dict[str, Callable[[Served, str], Any]] = {
 
 
 @pytest.mark.parametrize("operation", CALLS)
+@pytest.mark.fidelity("denied-rights", "emulator")
 def test_a_denied_operation_names_its_permission_and_does_nothing(vertex: Served, operation: str) -> None:
     job = vertex.create()
     vertex.faults({"kind": "deny", "operation": f"customJobs.{operation}"})
@@ -133,6 +134,7 @@ def test_a_job_expires_by_a_rule_after_its_time_in_the_queue(serve: Callable[...
     assert vertex.launcher.of(job) == []
 
 
+@pytest.mark.fidelity("late-logs", "emulator")
 def test_lines_are_lost_or_come_late_and_keep_their_time(serve: Callable[..., Served]) -> None:
     vertex = serve(frozen=True)
     job = vertex.create(body(1))

@@ -131,6 +131,7 @@ def test_jobs_survive_the_server_and_what_ran_has_failed(serve) -> None:
     assert int(newer.name.rpartition("/")[2]) > int(waiting.name.rpartition("/")[2])
 
 
+@pytest.mark.fidelity("late-errors", "emulator")
 def test_the_error_may_come_later_than_the_state(serve) -> None:
     server = serve(frozen=True, timings=JobTimings(queue_s=0, provision_s=0, grace_s=0, error_s=60))
     job = server.create()
@@ -160,6 +161,7 @@ print(credentials.token, credentials.service_account_email)
 """
 
 
+@pytest.mark.fidelity("metadata-server", "emulator")
 def test_googles_credentials_get_a_token_from_the_metadata_server(vertex) -> None:
     # The library reads the variables when it is imported.
     place, token = vertex.url.removeprefix("http://").split("/")

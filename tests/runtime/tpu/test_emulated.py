@@ -12,6 +12,7 @@ DIGITS = REPO / "jobs" / "digits" / "train.py"
 
 
 @pytest.mark.full
+@pytest.mark.fidelity("tpu-devices", "emulator")
 def test_a_job_for_a_tpu_asks_for_its_machine_and_trains_on_the_stand_in(podlift_vertex: Cloud) -> None:
     job = sdk.Job(str(DIGITS), args=["--epochs", "1"], resources=sdk.Resources(accelerator="v5e-8"))
     run = sdk.submit(job, backend=podlift_vertex.backend())

@@ -39,6 +39,7 @@ def trained(request, tmp_path_factory):
     return seen, replicas, mesh, "\n".join(line.text for line in run.logs(task="chief-0"))
 
 
+@pytest.mark.fidelity("tpu-devices", "local")
 def test_devices_and_topology_are_those_of_the_tpu(trained):
     seen, replicas, mesh, _ = trained
     assert seen["devices"] == {
