@@ -11,9 +11,10 @@ FILE = REPO / "sdk" / "backends" / "vertex" / "fidelity.json"
 PAGE = REPO / "docs" / "reference" / "fidelity.md"
 HEAD = """# What of Vertex AI is reproduced
 
-What is known of Vertex AI's behaviour, and whether local runs and the [emulator](emulator.md) do the same. `podlift plan --backend vertex
---fidelity` shows the rows that concern a job. "yes" means that a test shows it; the tests carry the mark `fidelity`, and `scripts/reference`
-writes this page from them. What only the real service can show has the command that tries it.
+What is known of Vertex AI's behaviour, and whether local runs and the [emulator](emulator.md) do the same.
+`podlift plan --backend vertex --fidelity` shows the rows that concern a job. "yes" means that a test shows it; the tests
+carry the mark `fidelity`, from which `scripts/reference` writes this page. What only the real service can show has the
+command that tries it.
 
 """
 

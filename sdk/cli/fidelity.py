@@ -18,8 +18,8 @@ def fidelity_of(plan: Plan, *, json_output: bool) -> None:
     found = backends.behaviours(plan)
     if found is None:
         raise InputError(
-            f"The backend {plan.backend!r} runs on no service that could be reproduced. Next: podlift plan ... --backend vertex "
-            "--fidelity."
+            f"The backend {plan.backend!r} runs on no service that could be reproduced. "
+            "Next: podlift plan ... --backend vertex --fidelity."
         )
     if json_output:
         as_json({"backend": plan.backend, "behaviours": [asdict(each) for each in found]})

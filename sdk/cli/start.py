@@ -22,8 +22,8 @@ from ..spec.plan import Plan
 from ..status import EXIT_DONE
 from ..storage.paths import usable
 from ..text import emulator_at
-from .options import CommandLine, with_settings
 from .fidelity import fidelity_of
+from .options import CommandLine, with_settings
 from .output import answer, as_json, say, summary, width
 from .parameters import Backend, Detach, Fidelity, Json, Name, Online, PlanFile, Root, Verbose, WordsOrPlan
 from .watch import follow
