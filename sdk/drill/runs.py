@@ -22,11 +22,13 @@ from ..records.recorder import read_events
 from ..records.sync.index import SyncedRun
 from ..run import Run
 from ..spec import cluster
+from ..spec.gates import Gate
 from ..spec.job import Job
 from ..spec.layout import RunPaths
 from ..spec.payload import Drill, Kill, KillTarget
 from ..spec.plan import Plan
 from ..spec.policies import BACKENDS, Retry, Target
+from ..spec.values import changed
 from ..status import Status
 from ..storage import emulator
 from ..storage.registry import open_store
@@ -71,6 +73,9 @@ def prepare(
     with problems.closing():
         try:
             made = make_plan(what, given, target, environ, verb="drill")
+            # A drill compares trainings. It neither registers their models nor starts from one.
+            job = changed(made.job, model=None, warm_start=None, gate=Gate())
+            made = made.for_run(made.run_id, job)
             names = made.tasks
         finally:
             # The kills are checked in any case: against the tasks of the plan, or against what is known of them.

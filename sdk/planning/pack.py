@@ -91,6 +91,7 @@ def _audited(
         chief=wanted.target.shape != "workers" and job.resources.workers + job.resources.ps > 1,
         servers=job.resources.ps > 0,
         left_out=packed.left_out,
+        evaluate=job.gate.evaluate or "",
     )
 
 

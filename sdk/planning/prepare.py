@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from .. import backends, checks
+from ..checks import gates
 from ..errors import InputError, InsideTaskError, Problems
 from ..packaging import never_packaged
 from ..runtime.context import inside_task
@@ -27,17 +28,21 @@ def make_plan(
     output: Path | None = None,
     resumed: Plan | None = None,
     also: Callable[[Plan], Sequence[str]] = lambda made: (),
+    later_inputs: Collection[str] = (),
 ) -> Plan:
     """Return the plan for flat settings, or raise InputError with every mistake: for `plan`, `submit` and the command.
 
     `what` is an entry or a Job, or UNNAMED if `PODLIFT_ENTRY` or the project's file names the entry. `output` is the file that
     the plan will be written to: it is not packaged. `resumed` is the plan of the run that goes on with this code. `also`
-    returns more mistakes.
+    returns more mistakes. `later_inputs` are names of inputs that each firing of a schedule has a place for.
     """
     refuse_inside_task(verb)
     problems = Problems()
     settings = gather(what, given, target, environ, problems)
     wanted = validate(settings, environ, problems, resumed)
+    job, scheduled = wanted.job, verb in ("schedule", "resume")
+    if verb != "drill":
+        problems.found += gates.mistakes(job, wanted.target, {*job.inputs, *later_inputs}, scheduled=scheduled)
     online = not problems.found and bool(settings.target.online)
     facts = backends.load(wanted.backend).probe(wanted.job, wanted.target, root=wanted.root, online=online)
     with problems.closing(settings.sourced):

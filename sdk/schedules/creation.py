@@ -126,7 +126,7 @@ def prepare(
 
     wanted = replace(target, backend=backend, name=spec.name)
     with problems.closing():
-        made = make_plan(what, settings, wanted, os.environ, verb="schedule", also=mistakes)
+        made = make_plan(what, settings, wanted, os.environ, verb="schedule", also=mistakes, later_inputs=inputs)
     made = (service.adapted(made) if service else made).for_run(f"{spec.name}-{_TEMPLATE}")
     # The name of a firing's run holds its slot.
     made = made.for_run(made.run_id, changed(made.job, model=made.model or None))

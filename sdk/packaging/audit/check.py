@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -55,22 +56,31 @@ def check(
     chief: bool = False,
     servers: bool = False,
     left_out: Sequence[str] = (),
+    evaluate: str = "",
 ) -> tuple[list[Finding], Preload]:
     """Read every module of the bundle (its paths are `members`) that the entry reaches; return findings, and what tasks
     could share. An InputError names what would certainly fail, such as syntax errors and imports of what no task will find.
 
-    `tasks` is what tasks find besides the bundle; `kwargs` None means that the function's arguments are not known.
+    `tasks` is what tasks find besides the bundle; `kwargs` None means that the function's arguments are not known;
+    `evaluate` is the function of a gate, "" for none.
     """
     program, problems = Program(entry, list(members)), Problems()
-    reader = _ProgramReader(program, ImportSources(program, tasks, left_out), problems)
+    sources = ImportSources(program, tasks, left_out)
+    reader = _ProgramReader(program, sources, problems, entry.file)
+    problems.found += reader.names.mistakes_of_entry()
     trees = reader.trees
     all_trees = {**trees, **reader.later}
     start = trees.get(entry.file)
     if start is not None and entry.function:
-        problems.found += _function_mistakes(start, entry, kwargs)
+        wrong = functools.partial(_wrong_arguments, kwargs=kwargs)
+        problems.found += _function_mistakes(start, entry.file, entry.function, wrong)
         if args:
             problems.found += _unread_args(start, entry, args, program.reachable(all_trees).values())
     findings = reader.judge_imports()
+    if evaluate:
+        mistakes, more = _gate(program, sources, evaluate)
+        problems.found += [mistake for mistake in mistakes if mistake not in problems.found]
+        findings += [finding for finding in more if finding not in findings]
     reachable = program.reachable(all_trees)
     for file, tree in reachable.items():
         reader.names.add_uses(file, tree, program.imports(tree, file, everywhere=True))
@@ -89,9 +99,9 @@ def check(
 
 
 class _ProgramReader:
-    """Reads the program's modules; what certainly cannot run goes to `problems`."""
+    """Reads a module of the program and what it imports; what certainly cannot run goes to `problems`."""
 
-    def __init__(self, program: Program, sources: ImportSources, problems: Problems) -> None:
+    def __init__(self, program: Program, sources: ImportSources, problems: Problems, start: str) -> None:
         self._program = program
         self._sources = sources
         self._problems = problems
@@ -100,13 +110,12 @@ class _ProgramReader:
         self.later: dict[str, ast.Module] = {}  # modules that run if one of their functions is called
         self._found: list[tuple[str, Import, ImportProblem]] = []
         self._found_later: list[tuple[str, Import, ImportProblem]] = []
-        problems.found += self.names.mistakes_of_entry()
-        self._read_certain()
+        self._read_certain(start)
         self._read_later()
 
-    def _read_certain(self) -> None:
+    def _read_certain(self, start: str) -> None:
         program = self._program
-        waiting, seen = [program.entry.file], {program.entry.file}
+        waiting, seen = [start], {start}
         while waiting:
             file, tree = waiting.pop(), None
             with self._problems.collect():
@@ -211,12 +220,52 @@ def _uses_any(pattern: re.Pattern[str], reachable: Mapping[str, ast.Module]) -> 
     return None
 
 
-# --- The entry's function ----------------------------------------------------------------------------------------------
+# --- The functions of the entry and of a gate --------------------------------------------------------------------------
 
 
-def _function_mistakes(tree: ast.Module, entry: LocatedEntry, kwargs: Mapping[str, object] | None) -> list[str]:
-    """Return what is wrong with the entry's function and its arguments; `kwargs` is None if they are not known."""
-    name = entry.function
+def _gate(program: Program, sources: ImportSources, evaluate: str) -> tuple[list[str], list[Finding]]:
+    """Return what is wrong with the function of a gate and with what its module imports, and the findings about that."""
+    name, _, function = evaluate.partition(":")
+    files, about = program.find(Import(name, 0)), f"gate_evaluate: {evaluate!r}: "
+    if files is None or not files:
+        left_out = program.left_out(Import(name, 0))
+        if left_out:
+            return [f"{about}{left_out[1]} is not packaged. Next: code_project or code_include."], []
+        modules = [path for path in sorted(program.files) if path.endswith(".py")]
+        known = [_module_name(path, program.prefixes) for path in modules]
+        return [f"{about}the packaged code has no such module. {nearest(name, known)}"], []
+    if not files[-1].endswith(".py"):
+        return [], []
+    problems = Problems()
+    reader = _ProgramReader(program, sources, problems, files[-1])
+    findings, tree = reader.judge_imports(), reader.trees.get(files[-1])
+    mistakes = [] if tree is None else _function_mistakes(tree, files[-1], function, _no_two_arguments)
+    return [*problems.found, *(f"{about}{mistake}" for mistake in mistakes)], findings
+
+
+def _module_name(path: str, prefixes: Sequence[str]) -> str:
+    prefix = max((each for each in prefixes if path.startswith(each)), key=len, default="")
+    return path.removeprefix(prefix).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _no_two_arguments(function: _Function) -> list[str]:
+    """Return why a function cannot be called with a model and its data."""
+    args = function.args
+    positional = [*args.posonlyargs, *args.args]
+    needed = len(positional) - len(args.defaults)
+    keywords = [arg.arg for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is None]
+    if needed <= 2 and (len(positional) >= 2 or args.vararg) and not keywords:
+        return []
+    return [
+        f"a gate calls {function.name} with the folder of a model and the place of the data. It is "
+        f"{function.name}({ast.unparse(args)}). Next: def {function.name}(model: str, data: str) -> dict[str, float]."
+    ]
+
+
+def _function_mistakes(
+    tree: ast.Module, file: str, name: str, wrong_arguments: Callable[[_Function], list[str]]
+) -> list[str]:
+    """Return what is wrong with a function of a module, and with its arguments."""
     bound = [word for node in _module_level(tree) for word in names_bound(node)]
     bound += [word for node in ast.walk(tree) if isinstance(node, ast.Global) for word in node.names]
     if name not in bound:
@@ -224,15 +273,13 @@ def _function_mistakes(tree: ast.Module, entry: LocatedEntry, kwargs: Mapping[st
         if "*" in bound or "__getattr__" in bound or used & _BINDS_HIDDEN_NAMES:
             return []
         known = sorted({other for other in bound if not hasattr(builtins, other)}) or ["nothing"]
-        return [f"{entry.file} has no function {name!r}. {nearest(name, known)}"]
+        return [f"{file} has no function {name!r}. {nearest(name, known)}"]
     function = _definition(tree, name)
     # The result of a second assignment is only known when it runs.
     if bound.count(name) > 1 or function is None:
         return []
-    mistakes = _why_it_does_not_run(function)
-    if kwargs is not None:
-        mistakes += _wrong_arguments(function, kwargs)
-    return [f"{entry.file}:{function.lineno}: {mistake}" for mistake in mistakes]
+    mistakes = [*_why_it_does_not_run(function), *wrong_arguments(function)]
+    return [f"{file}:{function.lineno}: {mistake}" for mistake in mistakes]
 
 
 def _unread_args(
@@ -282,9 +329,9 @@ def _why_it_does_not_run(function: _Function) -> list[str]:
     return []
 
 
-def _wrong_arguments(function: _Function, kwargs: Mapping[str, object]) -> list[str]:
+def _wrong_arguments(function: _Function, kwargs: Mapping[str, object] | None) -> list[str]:
     args = function.args
-    if args.vararg or args.kwarg:
+    if kwargs is None or args.vararg or args.kwarg:
         return []
     positional = [*args.posonlyargs, *args.args]
     required = [arg.arg for arg in positional[: len(positional) - len(args.defaults)]]

@@ -1,0 +1,29 @@
+"""Checks of a gate against the job that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..errors import nearest
+from ..spec.job import Job
+from ..spec.policies import Target
+
+
+def mistakes(job: Job, target: Target, inputs: Collection[str], *, scheduled: bool) -> list[str]:
+    """Return what is wrong with a job's gate; `inputs` are the names of all inputs, those of a schedule's slots included."""
+    gate, found = job.gate, list[str]()
+    if gate.evaluate is None:
+        return found
+    names = sorted(inputs)
+    known = f"Known: {', '.join(names)}." if names else "The job has no inputs. Next: --input NAME=URL."
+    if gate.data is None:
+        found.append(f"gate_data: missing. It names the input with the data for the evaluation. {known}")
+    elif gate.data not in names:
+        hint = nearest(gate.data, names) if names else known
+        found.append(f"gate_data: no such input. Received: {gate.data!r}. {hint}")
+    if gate.where == "keeper" and not scheduled and target.kept_by(job.limits, job.retry) is None:
+        found.append(
+            "gate_where: this run has no keeper. Received: 'keeper'. Next: a schedule (podlift schedule create), a keeper "
+            "(--vertex-keeper), or gate_where='job'."
+        )
+    return found

@@ -1,0 +1,170 @@
+"""What a gate has found lies beside the version: written once, shown, and what an approval refers to."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import FakeClock
+
+import sdk
+from sdk.cli import app
+from sdk.errors import CorruptObjectError, InputError
+from sdk.registry import evidence
+from sdk.registry.decision import Evaluation, decide
+from sdk.registry.evidence import Evidence
+from sdk.registry.lineage import Candidate
+from sdk.registry.models import Model
+from sdk.registry.records import VersionData
+from sdk.storage import posix
+
+GATE = sdk.Gate(
+    evaluate="quality:measure",
+    data="test",
+    metric="accuracy",
+    min_gain="0.01",
+    ask_below="0.05",
+    guards=["loss <= champion * 1.5"],
+)
+DATA = VersionData(location="/data/test", digest="d" * 64)
+
+
+@pytest.fixture
+def show(model: Model, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """Return what `podlift models` prints on stdout."""
+
+    def run(*words: str) -> list[str]:
+        assert app.run(["models", *words, "--root", model.root]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
+    """Three versions in a folder; the first one is the champion."""
+    # What survives a loss of power is tested with the store.
+    monkeypatch.setattr(posix, "sync_file", lambda handle: None)
+    monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
+    made = Model(str(tmp_path / "root"), "digits", FakeClock(1000.0))
+    for number in (1, 2, 3):
+        folder = tmp_path / "made" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "model.keras").write_text(f"weights {number}")
+        made.add(
+            Candidate(
+                folder=str(folder),
+                run=f"digits-aaaaa{'abc'[number - 1]}",
+                run_url=f"{made.root}/runs/x",
+                state="SUCCEEDED",
+                bundle=f"{number:064x}",
+                program="train.py",
+                args=(),
+                source="model",
+                metrics={"accuracy": 0.9},
+                data={},
+            )
+        )
+    made.promote(1)
+    return made
+
+
+@pytest.fixture
+def evaluated(model: Model) -> Callable[..., Evidence]:
+    """Write what the gate finds about a version."""
+
+    def write(
+        number: int, mine: dict | str, theirs: dict | str | None, *, champion: int = 1, time: float = 2000.0
+    ) -> Evidence:
+        parts = [Evaluation(problem=each) if isinstance(each, str) else Evaluation(metrics=each or {}) for each in (mine, theirs)]
+        challenger, other = parts[0], None if theirs is None else parts[1]
+        made = evidence.made(
+            decide(GATE, challenger, other),
+            model=model.name,
+            number=number,
+            run=model.version(number).record.run,
+            champion=champion,
+            gate=GATE,
+            challenger=challenger,
+            champions=other,
+            data=DATA,
+            time=time,
+        )
+        return evidence.write(model.store, made)
+
+    return write
+
+
+def test_evidence_comes_back_whole_and_a_repeated_evaluation_finds_the_first(model: Model, evaluated) -> None:
+    first = evaluated(2, {"accuracy": 0.93, "loss": math.nan}, {"accuracy": 0.9, "loss": 1.0})
+    assert (first.outcome, first.champion, first.where, first.metrics["loss"]) == ("keep", 1, "job", None)
+    again = evaluated(2, {"accuracy": 0.99, "loss": 0.5}, {"accuracy": 0.9, "loss": 1.0}, time=3000.0)
+    assert again == first, "an evaluation that was interrupted and is repeated changes nothing"
+    assert model.version(2).evidence() == [first]
+    assert evidence.find(model.store, "digits", 2, evidence.evidence_id(2, 1, GATE, DATA)) == first
+    assert evidence.find(model.store, "digits", 2, evidence.evidence_id(2, 3, GATE, DATA)) is None
+    assert model.version(3).evidence() == []
+
+
+def test_a_gate_that_asks_is_answered_by_an_approval_of_that_very_comparison(model: Model, evaluated) -> None:
+    for number in (2, 3):
+        assert evaluated(number, {"accuracy": 0.93, "loss": 1.0}, {"accuracy": 0.9, "loss": 1.0}).outcome == "ask"
+    assert [model.state(each) for each in model.versions()] == ["champion", "awaits approval", "awaits approval"]
+    assert model.approve(3, note="seen").number == 3
+    move = model.history()[-1]
+    assert (move.cause, move.before, move.champion) == ("approve", 1, 3)
+    assert model.state(model.version(2)) == "registered", "the question was about another champion"
+    with pytest.raises(InputError, match=r"Expected: version 1. It is version 3"):
+        model.approve(2)
+
+
+def test_the_newest_evidence_counts(model: Model, evaluated) -> None:
+    evaluated(2, {"accuracy": 0.93, "loss": 1.0}, "it does not load", time=2000.0)
+    assert model.state(model.version(2)) == "awaits approval"
+    model.promote(3)
+    evaluated(2, {"accuracy": 0.5, "loss": 1.0}, {"accuracy": 0.9, "loss": 1.0}, champion=3, time=3000.0)
+    assert [each.outcome for each in model.version(2).evidence()] == ["ask", "keep"]
+    with pytest.raises(InputError, match=r"Version 2 of 'digits' does not await an approval. No version does."):
+        model.approve(2)
+
+
+def test_damaged_evidence_is_named_with_the_way_out_and_promotes_nothing(model: Model, evaluated) -> None:
+    key = evidence.key_of("digits", 2, evaluated(2, {"accuracy": 0.93, "loss": 1.0}, {"accuracy": 0.9, "loss": 1.0}).id)
+    model.store.delete(key)
+    model.store.put_new(key, [b"{}"])
+    for look in (model.version(2).evidence, lambda: model.approve(2)):
+        with pytest.raises(CorruptObjectError, match=rf"Next: remove .*{key}; podlift models promote"):
+            look()
+    assert model.champion().number == 1
+
+
+def test_the_command_shows_both_models_side_by_side_and_the_next_step(evaluated, show) -> None:
+    evaluated(2, {"accuracy": 0.93, "loss": 1.2}, {"accuracy": 0.9, "loss": math.inf})
+    evaluated(3, {"accuracy": 0.93, "loss": 1.2, "new": 1.0}, {"accuracy": 0.9, "loss": 1.0})
+    shown = show("show", "digits", "3")
+    for line in (
+        "gate       ask: accuracy is 0.93, that of the champion 0.9: better by 0.03, less than ask_below, 0.05",
+        "next       podlift models approve digits 3",
+        f"on         test: /data/test {'d' * 64}",
+        "guard      holds: loss <= champion * 1.5 (it is 1.2, bound 1.5)",
+    ):
+        assert line in shown
+    assert "compared   with version 1, the champion, by quality:measure at the end of the run, " in "\n".join(shown)
+    assert [line.split() for line in shown if line.startswith(" " * 11)] == [
+        ["version", "3", "version", "1", "difference"],
+        ["accuracy", "0.9300", "0.9000", "+0.0300"],
+        ["loss", "1.2000", "1.0000", "+0.2000"],
+        ["new", "1.0000", "-", "-"],
+    ]
+    other = show("show", "digits", "2")
+    assert "guard      fails: loss <= champion * 1.5 (that of the champion is inf)" in other
+    assert not any(line.startswith("next ") for line in other)
+    rows = [line.split("\t")[:3] for line in show("show", "digits")]
+    assert rows == [["1", "champion", "-"], ["2", "registered", "keep"], ["3", "awaits approval", "ask"]]
+    (facts,) = json.loads(show("show", "digits", "3", "--json")[0])["shown"]
+    (found,) = facts["evidence"]
+    assert (found["outcome"], found["champion"], found["guards"][0]["bound"]) == ("ask", 1, 1.5)
+    assert json.loads(show("list", "--json")[0])[0]["awaiting"] == 1
