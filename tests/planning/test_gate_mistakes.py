@@ -40,13 +40,21 @@ def test_a_gate_whose_parts_exist_is_planned(project: Path) -> None:
 @pytest.mark.parametrize(
     ("evaluate", "said"),
     [
-        ("qualty:measure", "gate_evaluate: 'qualty:measure': the packaged code has no such module. Did you mean 'quality'?"),
-        ("quality:mesure", "gate_evaluate: 'quality:mesure': quality.py has no function 'mesure'. Did you mean 'measure'?"),
+        (
+            "qualty:measure",
+            "gate_evaluate: 'qualty:measure': the packaged code has no such module. Did you mean 'quality'?",
+        ),
+        (
+            "quality:mesure",
+            "gate_evaluate: 'quality:mesure': quality.py has no function 'mesure'. Did you mean 'measure'?",
+        ),
         ("inner.deep.quality:measure", "has no such module"),
         ("json:loads", "the packaged code has no such module"),
     ],
 )
-def test_a_function_that_is_not_in_the_packaged_code_is_named_with_the_nearest(project: Path, evaluate: str, said: str) -> None:
+def test_a_function_that_is_not_in_the_packaged_code_is_named_with_the_nearest(
+    project: Path, evaluate: str, said: str
+) -> None:
     (problem,) = refused(gate_evaluate=evaluate)
     assert said in problem
 
@@ -98,7 +106,9 @@ def test_a_function_of_a_package_or_of_the_program_itself_is_found(project: Path
 
 def test_a_module_that_is_not_packaged_is_named_with_the_way_to_package_it(project: Path) -> None:
     (problem,) = refused(code_exclude=["quality.py"])
-    assert problem == "gate_evaluate: 'quality:measure': quality.py is not packaged. Next: code_project or code_include."
+    assert (
+        problem == "gate_evaluate: 'quality:measure': quality.py is not packaged. Next: code_project or code_include."
+    )
 
 
 def test_the_modules_of_a_gate_are_no_modules_of_the_training(project: Path, write) -> None:

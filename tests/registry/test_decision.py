@@ -110,11 +110,16 @@ def test_each_guard_is_told_with_the_value_and_the_bound() -> None:
     )
     assert found.gain == pytest.approx(0.1)
     alone = decided(gate(guards=texts[:2]), mine)
-    assert [(each.holds, each.note) for each in alone.guards] == [(True, ""), (None, "not checked: there is no champion")]
+    assert [(each.holds, each.note) for each in alone.guards] == [
+        (True, ""),
+        (None, "not checked: there is no champion"),
+    ]
 
 
 @given(ANY, ANY | st.none() | st.just("it does not load"), GAINS, st.booleans(), st.sampled_from(["max", "min"]))
-def test_only_a_finite_and_better_model_is_ever_promoted(mine: float, theirs: object, least: str, band: bool, mode: str) -> None:
+def test_only_a_finite_and_better_model_is_ever_promoted(
+    mine: float, theirs: object, least: str, band: bool, mode: str
+) -> None:
     found = decided(gate(min_gain=least, ask_below="100000000000000%" if band else None, mode=mode), mine, theirs)
     if found.outcome != "keep":
         assert math.isfinite(mine)
@@ -133,7 +138,9 @@ def test_min_is_max_of_the_negative_numbers(mine: float, theirs: float, least: s
 
 
 @given(NUMBERS, NUMBERS | st.none(), st.lists(st.tuples(st.sampled_from([">=", ">", "<=", "<"]), NUMBERS), max_size=3))
-def test_a_guard_can_only_prevent_a_promotion(mine: float, theirs: float | None, bounds: list[tuple[str, float]]) -> None:
+def test_a_guard_can_only_prevent_a_promotion(
+    mine: float, theirs: float | None, bounds: list[tuple[str, float]]
+) -> None:
     guards = [f"accuracy {comparison} {bound!r}" for comparison, bound in bounds]
     free, guarded = decided(gate(), mine, theirs), decided(gate(guards=guards), mine, theirs)
     hold = all(each.holds for each in guarded.guards)

@@ -79,7 +79,10 @@ def evaluated(model: Model) -> Callable[..., Evidence]:
     def write(
         number: int, mine: dict | str, theirs: dict | str | None, *, champion: int = 1, time: float = 2000.0
     ) -> Evidence:
-        parts = [Evaluation(problem=each) if isinstance(each, str) else Evaluation(metrics=each or {}) for each in (mine, theirs)]
+        parts = [
+            Evaluation(problem=each) if isinstance(each, str) else Evaluation(metrics=each or {})
+            for each in (mine, theirs)
+        ]
         challenger, other = parts[0], None if theirs is None else parts[1]
         made = evidence.made(
             decide(GATE, challenger, other),
