@@ -62,7 +62,7 @@ def test_a_function_that_is_not_in_the_packaged_code_is_named_with_the_nearest(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("def measure(model): pass", "calls measure with the folder of a model and the place of the data. It is measure(model)."),
+        ("def measure(model): pass", "with the folder of a model and the place of the data. It is measure(model)."),
         ("def measure(a, b, c): pass", "Next: def measure(model: str, data: str) -> dict[str, float]."),
         ("def measure(a, b, *, c): pass", "It is measure(a, b, *, c)."),
         ("async def measure(a, b): pass", "quality.py:1: measure is an async function"),
