@@ -8,16 +8,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import ids
+from . import backends, ids
 from .api import attach
 from .clock import Clock
-from .errors import InputError, nearest
-from .planning.roots import configured_roots, resolve_root
-from .registry import lineage
+from .errors import InputError, Problems, nearest
+from .planning.roots import configured_roots, in_bucket, resolve_root
+from .planning.settings import table
+from .planning.settings.merge import UNNAMED, Destination, gather
+from .registry import lineage, mirroring
+from .registry.mirroring import MirrorRecord
 from .registry.models import Model, ModelVersion
 from .registry.records import VERSION_KEY
 from .run import Run
 from .spec.layout import RootPaths
+from .spec.policies import Target
 from .storage.registry import open_store
 
 
@@ -64,6 +68,55 @@ class Registry:
         name = ids.check_name(found.plan.model or ids.name_of(found.id) if model is None else model)
         with candidate(found, path) as made:
             return Model(found.plan.root, name, self._clock).add(made, ask=ask)
+
+    def mirror(
+        self,
+        name: str,
+        to: str | Target | None = None,
+        *,
+        model_id: str | None = None,
+        image: str = "",
+        take_alias: bool = False,
+    ) -> MirrorRecord:
+        """Mirror the champion of a model to the registry of models of a backend: now, and from now on after every move of it.
+
+        The version is uploaded with its files, and an alias named "champion" is moved to it. What is there already stays, so
+        that a call repairs what failed.
+
+        Args:
+            name: name of the model.
+            to: a backend that has one, such as "vertex" or a `Vertex`; its project and first region say where. Recorded with
+                the model, for all who promote. None if it is recorded already.
+            model_id: id of the model there, perhaps one that exists; by default its name.
+            image: container image that serves its versions there; "" for none, and then they are without artifacts there.
+            take_alias: move the alias also if another client has moved it; else InputError.
+        """
+        model = self[name]
+        if to is not None:
+            _begin_mirror(model, to, model_id, image)
+        elif model_id is not None or image:
+            raise InputError("model_id and image say where a model is mirrored, which needs to=, such as 'vertex'.")
+        return mirroring.sync(model, take_alias=take_alias)
+
+
+def _begin_mirror(model: Model, to: str | Target, model_id: str | None, image: str) -> None:
+    problems = Problems()
+    given = gather(UNNAMED, {}, Destination(backend=to), os.environ, problems)
+    backend = str(given.values.get("backend"))
+    with problems.collect():
+        backends.check_name(backend)
+    with problems.closing():
+        target = table.target(backend, given.values)
+    service, path = backends.mirror_service(backend)
+    if not in_bucket(model.root):
+        problems.found.append(
+            f"The files of {model.name!r} are below {model.root!r}, which {service.title} cannot read. Next: register the "
+            "model in a root in a bucket, gs://BUCKET/PREFIX."
+        )
+    with problems.closing(), problems.collect():
+        place = service.place(target, model_id or model.name, image)
+    known = service.versions(place, model.clock)
+    mirroring.begin(model, path, place, known, adopt=model_id is not None)
 
 
 def _names(root: str) -> list[str]:

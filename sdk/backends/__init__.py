@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError, nearest
 
 if TYPE_CHECKING:  # a supervisor imports this package, too
+    from ..registry.mirrors import MirrorService
     from ..spec.plan import Plan
     from .base import Backend
     from .deliveries import Deliveries
@@ -22,6 +23,8 @@ _TRIGGERS = {"vertex": ".vertex.cloud_scheduler:CloudScheduler"}
 _DELIVERIES = {"vertex": ".vertex.deliveries:VertexDeliveries"}
 # What the service of a backend does, and which tests show that local runs and the emulator do the same.
 _FIDELITY = {"vertex": ".vertex.fidelity:of_plan"}
+# The registry of models that a backend's service has, to which registered models can be mirrored.
+_MIRRORS = {"vertex": ".vertex.model_registry:VertexModels"}
 _registered: dict[str, Callable[[], Backend]] = {}
 _registered_triggers: dict[str, Callable[[], TriggerService]] = {}
 
@@ -80,6 +83,16 @@ def behaviours(plan: Plan) -> list[Behaviour] | None:
         return None
     found: list[Behaviour] = _imported(_FIDELITY[plan.backend])(plan)
     return found
+
+
+def mirror_service(name: str) -> tuple[MirrorService, str]:
+    """Return the registry of models of a backend, and its class, which records name; InputError if it has none."""
+    if check_name(name) not in _MIRRORS:
+        raise InputError(
+            f"The backend {name} has no registry of models. Received: {name!r}. Known: {', '.join(_MIRRORS)}."
+        )
+    found: MirrorService = _imported(_MIRRORS[name])()
+    return found, f"backends{_MIRRORS[name]}"
 
 
 def _imported(path: str) -> Any:

@@ -15,6 +15,7 @@ from ..text import clipped, counted, size
 from . import model_evidence
 from . import parameters as p
 from .help import GroupHelp, VerbHelp
+from .mirror import mirror, say_mirror
 from .output import answer, as_json, numbers, say, table
 
 models = typer.Typer(
@@ -137,6 +138,7 @@ def _show_model(model: Model, versions: list[ModelVersion]) -> None:
     table(("version", "state", "gate", "run", "registered", "size", "metrics"), rows, whole=("run",))
     for move in record.moves:
         say(_line(move))
+    say_mirror(model)
 
 
 def _line(move: Move) -> str:
@@ -215,6 +217,7 @@ def promote(
     """
     found = _find(name, root).promote(version, expect=expect, note=note)
     _say_version(found, "the champion", f"podlift models get {name}", json_output)
+    say_mirror(found.model)
 
 
 @models.command(cls=VerbHelp)
@@ -227,6 +230,7 @@ def approve(
     """
     found = _find(name, root).approve(version, note=note)
     _say_version(found, "approved, and the champion", f"podlift models get {name}", json_output)
+    say_mirror(found.model)
 
 
 @models.command(cls=VerbHelp)
@@ -243,6 +247,7 @@ def rollback(
     """
     found = _find(name, root).rollback(version, note=note)
     _say_version(found, "the champion again", f"podlift models get {name}", json_output)
+    say_mirror(found.model)
 
 
 @models.command(cls=VerbHelp)
@@ -268,6 +273,9 @@ def _differences(found: VersionDiff) -> list[str]:
     marks = {"+": found.added, "-": found.removed, "~": found.changed}
     lines += [f"{mark} {path}" for mark, paths in marks.items() for path in paths]
     return lines if any(marks.values()) else [*lines, f"{'files':<20} same"]
+
+
+models.command("mirror", cls=VerbHelp)(mirror)
 
 
 def _number(value: float | None) -> str:

@@ -22,7 +22,7 @@ IN_GROUP = {
     "schedule": (
         "create", "apply", "list", "show", "history", "check", "pause", "resume", "run", "delete", "serve", "simulate",
     ),
-    "models": ("list", "show", "add", "get", "promote", "approve", "rollback", "diff"),
+    "models": ("list", "show", "add", "get", "promote", "approve", "rollback", "diff", "mirror"),
 }  # fmt: skip
 _INSTEAD = {
     "runs": "ls ps list history jobs top",

@@ -69,6 +69,8 @@ _SCHEDULER_FIELDS = words("job region")
 _VERTEX_OPERATIONS = words(
     "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete trainingPipelines.create"
     " trainingPipelines.get trainingPipelines.list trainingPipelines.cancel trainingPipelines.delete operations.get"
+    " operations.wait models.upload models.get models.list models.listVersions models.mergeVersionAliases models.deleteVersion"
+    " models.delete"
     " entries.list metadata.get quotas.get projects.testIamPermissions serviceAccounts.testIamPermissions"
     " serviceAccounts.actAs iam.troubleshoot"
 )
@@ -81,6 +83,9 @@ _SCHEDULER_OPERATIONS = words(
 # The permissions that are not called like their operation.
 _PERMISSIONS = {
     "entries.list": "logging.logEntries.list",
+    "models.listVersions": "aiplatform.models.list",
+    "models.mergeVersionAliases": "aiplatform.models.update",
+    "models.deleteVersion": "aiplatform.models.delete",
     "quotas.get": "serviceusage.quotas.get",
     "serviceAccounts.actAs": "iam.serviceAccounts.actAs",
     "jobs.patch": "cloudscheduler.jobs.update",

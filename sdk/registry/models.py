@@ -14,7 +14,7 @@ from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
 from ..storage.registry import open_store
 from ..storage.store import Store, create
-from . import evidence, files, lineage
+from . import evidence, files, lineage, mirroring
 from .evidence import Evidence
 from .records import (
     VERSION_KEY,
@@ -138,6 +138,10 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({self.name!r}, root={self.root!r})"
 
+    @property
+    def clock(self) -> Clock:
+        return self._clock
+
     def numbers(self) -> list[int]:
         """Return the numbers of its versions, the oldest first."""
         found = (VERSION_KEY.fullmatch(stat.key) for stat in self.store.list(f"records/{self.name}/versions/"))
@@ -242,6 +246,7 @@ class Model:
         version = self._version(number)
         self._check(version)
         self._swap(record, generation, version, "rollback", note)
+        mirroring.follow(self)
         return version
 
     def diff(self, before: int | str, after: int | str = "champion") -> VersionDiff:
@@ -320,12 +325,12 @@ class Model:
 
     def _move(self, version: ModelVersion, cause: Cause, note: str, expect: int | None) -> ModelVersion:
         record, generation = self.record()
-        if record.champion == version.number:
-            return version
-        if expect is not None and record.champion != expect:
-            raise self._moved(record, expect)
-        self._check(version)
-        self._swap(record, generation, version, cause, note)
+        if record.champion != version.number:
+            if expect is not None and record.champion != expect:
+                raise self._moved(record, expect)
+            self._check(version)
+            self._swap(record, generation, version, cause, note)
+        mirroring.follow(self)
         return version
 
     def _check(self, version: ModelVersion) -> None:

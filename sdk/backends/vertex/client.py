@@ -1,4 +1,4 @@
-"""Vertex AI's job service by REST, with a timeout on each call, retries of reads, and classified errors.
+"""Vertex AI by REST, with a timeout on each call, retries of reads, and classified errors.
 
 Google's client takes a second to import, waits for ever on a silent server and repeats no lost request. Here, reads are
 retried. A write is sent once, and its error tells whether it was rejected or may have been executed. Only the caller can decide
@@ -45,8 +45,9 @@ _SHOWN = 300
 _LOGIN = "Next: gcloud auth application-default login."
 # Responses of a proxy or of the network's login page.
 _INTERCEPTED = "A proxy or login page may have intercepted the request. Next: check the network and its proxies."
-# A region of a project, or a job. The region is part of the host that gets the credentials, and names are read from buckets.
-_RESOURCE = re.compile(r"projects/[^/?#]+/locations/([a-z0-9-]+)(/customJobs/[^/?#]+)?")
+# A region of a project, or what it has. The region is part of the host that gets the credentials, and names are read from
+# buckets.
+_RESOURCE = re.compile(r"projects/[^/?#]+/locations/([a-z0-9-]+)((?:/(?:customJobs|models|operations)/[^/?#]+)+)?")
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _T = TypeVar("_T")
 
@@ -129,12 +130,12 @@ class JobClient:
         self._clock = clock or SystemClock()
 
     def create(self, region: str, body: Mapping[str, object]) -> VendorJob:
-        return _request("POST", self._parent(region), "/customJobs", _vendor_job, _WRITE_S, body=body)
+        return send("POST", self._parent(region), "/customJobs", _vendor_job, _WRITE_S, body=body)
 
     def get(self, name: str, *, within_s: float | None = None) -> VendorJob:
         """Return a job. `within_s`: how long to repeat the request if the service does not answer."""
         try:
-            return self._read("look at the job", lambda: _request("GET", name, "", _vendor_job), within_s)
+            return self._read("look at the job", lambda: send("GET", name, "", _vendor_job), within_s)
         except VertexRejectedError as error:
             if error.status == 404:
                 raise MissingError(sentence(f"{service_name()} has no job {name!r}.")) from error
@@ -148,7 +149,7 @@ class JobClient:
         found: list[VendorJob] = []
         while True:
             jobs, query["pageToken"] = self._read(
-                "list the jobs", lambda: _request("GET", self._parent(region), "/customJobs", _page, query=query)
+                "list the jobs", lambda: send("GET", self._parent(region), "/customJobs", _page, query=query)
             )
             found += jobs
             if not query["pageToken"]:
@@ -157,7 +158,7 @@ class JobClient:
     def cancel(self, name: str) -> None:
         """Cancel a job. Has no effect on a job that was cancelled before, has ended or does not exist."""
         try:
-            self._read("cancel the job", lambda: _request("POST", name, ":cancel", dict, body={}))
+            self._read("cancel the job", lambda: send("POST", name, ":cancel", dict, body={}))
         except VertexRejectedError as error:
             # 400: it has ended.
             if error.status not in (400, 404, 409):
@@ -167,20 +168,24 @@ class JobClient:
         return f"projects/{self._project}/locations/{region}"
 
     def _read(self, what: str, call: Callable[[], _T], within_s: float | None = None) -> _T:
-        limit_s = _RETRY_S if within_s is None else within_s
-        tries = Retries.within(limit_s, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
-        while True:
-            try:
-                return call()
-            except OutcomeUnknownError as error:
-                if not tries.again(error.wait_s):
-                    raise
-            except VertexRejectedError as error:
-                if error.status != _SLOW_DOWN:
-                    raise _explained(what, error) from error
-                if not tries.again(error.wait_s):
-                    text = f"{service_name()} asks to slow down (429): {error}"
-                    raise OutcomeUnknownError(sentence(text), error.wait_s) from error
+        return repeated(what, call, self._clock, within_s)
+
+
+def repeated(what: str, call: Callable[[], _T], clock: Clock, within_s: float | None = None) -> _T:
+    """Send a request until it is answered: for those that may be executed twice. `what` follows "refuses to"."""
+    tries = Retries.within(_RETRY_S if within_s is None else within_s, clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
+    while True:
+        try:
+            return call()
+        except OutcomeUnknownError as error:
+            if not tries.again(error.wait_s):
+                raise
+        except VertexRejectedError as error:
+            if error.status != _SLOW_DOWN:
+                raise _explained(what, error) from error
+            if not tries.again(error.wait_s):
+                text = f"{service_name()} asks to slow down (429): {error}"
+                raise OutcomeUnknownError(sentence(text), error.wait_s) from error
 
 
 def _explained(what: str, error: VertexRejectedError) -> VertexRejectedError:
@@ -191,7 +196,7 @@ def _explained(what: str, error: VertexRejectedError) -> VertexRejectedError:
     return VertexRejectedError(sentence(quoted(text, emulator.asked())), error.status, error.wait_s)
 
 
-def _request(
+def send(
     method: str,
     resource: str,
     suffix: str,
@@ -201,10 +206,10 @@ def _request(
     query: Mapping[str, str] | None = None,
     body: Mapping[str, object] | None = None,
 ) -> _T:
-    """Send a request about a region's jobs or about one job, and return its response in JSON, converted."""
+    """Send a request about a region or what it has, once, and return its response in JSON, converted."""
     match = _RESOURCE.fullmatch(resource)
     if match is None:
-        raise InputError(f"Not a job or region of Vertex AI. Received: {resource[:_SHOWN]!r}.")
+        raise InputError(f"Not a job, model or region of Vertex AI. Received: {resource[:_SHOWN]!r}.")
     address = emulator.checked_address() or f"https://{match[1]}-aiplatform.googleapis.com"
     # Those of Google's client.
     headers = {
@@ -290,7 +295,7 @@ def _vendor_job(job: Any) -> VendorJob:
     """Convert a CustomJob. Raises ValueError, TypeError or AttributeError if it is not one."""
     name, error = job.get("name", ""), job.get("error") or {}
     match = _RESOURCE.fullmatch(name)
-    if match is None or not match[2]:
+    if match is None or "/customJobs/" not in name:
         raise ValueError(f"it does not name a job ({name[:_SHOWN]!r})")
     pools = (job.get("jobSpec") or {}).get("workerPoolSpecs") or [{}]
     return VendorJob(

@@ -76,7 +76,7 @@ class TrainingPipelines:
             values = (pipeline_id, number, region, job_id, json.dumps(pipeline))
             self._db.execute("INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, NULL)", values)
         if "modelToUpload" in pipeline:
-            text = "podlift emulator: there is no Model Registry here: this pipeline ends without its model being uploaded."
+            text = "podlift emulator: this pipeline ends without its model being uploaded to the Model Registry."
             self._jobs.log(job_id, text, "WARNING")
         return self.get(project, region, str(pipeline_id))
 

@@ -7,7 +7,7 @@ import re
 from itertools import chain
 
 import pytest
-from google.cloud.aiplatform_v1.types import CustomJob, TrainingPipeline
+from google.cloud.aiplatform_v1.types import CustomJob, MergeVersionAliasesRequest, TrainingPipeline, UploadModelRequest
 from google.cloud.scheduler_v1.types import Job
 from google.protobuf import json_format
 from hypothesis import example, given, settings
@@ -27,7 +27,8 @@ WELL_KNOWN = {
     "google.protobuf.Value": "Any",
 }
 # Returned as they came.
-OPAQUE = {"Model", "InputDataConfig"}
+OPAQUE = {"InputDataConfig", "ExplanationSpec"}
+OPAQUE_FIELDS = {"google.cloud.aiplatform.v1.TrainingPipeline.model_to_upload"}
 
 
 def named(descriptor) -> str:
@@ -39,7 +40,7 @@ def kind(field) -> str:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return "{}"
     base = SCALARS.get(field.type) or named(field.enum_type or field.message_type)
-    base = "Any" if base in OPAQUE else base
+    base = "Any" if base in OPAQUE or field.full_name in OPAQUE_FIELDS else base
     return WELL_KNOWN.get(base, base) + ("[]" if field.is_repeated else "")
 
 
@@ -54,14 +55,14 @@ def below(descriptor, seen: dict) -> dict:
         return seen
     seen[named(descriptor)] = descriptor
     for field in descriptor.fields:
-        if field.message_type is not None:
+        if field.message_type is not None and field.full_name not in OPAQUE_FIELDS:
             below(field.message_type, seen)
     return seen
 
 
 def test_the_table_is_what_googles_descriptors_say() -> None:
     found: dict = {}
-    for message in (CustomJob, TrainingPipeline, Job):
+    for message in (CustomJob, TrainingPipeline, UploadModelRequest, MergeVersionAliasesRequest, Job):
         below(message.pb().DESCRIPTOR, found)
     fields = {name: {field.json_name: kind(field) for field in each.fields} for name, each in found.items()}
     assert fields == MESSAGES
