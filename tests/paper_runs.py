@@ -11,6 +11,7 @@ from support import FakeClock
 
 from sdk import Reason, RunNotFoundError, State, Status
 from sdk.backends.deliveries import Delivery
+from sdk.backends.triggers import FailedKeeper
 from sdk.errors import PodliftError
 from sdk.schedules.keeper_server import KeeperServer
 from sdk.schedules.notices import Notice, Notifier
@@ -79,6 +80,12 @@ class PaperService:
         self.pauses: list[str] = []
         self.may_pause = True
         self.costs_usd = 0.0
+        self.failures: list[FailedKeeper] | None = []  # the newest first; None if the service does not tell
+
+    def failed(self, plan: Plan, schedule: str, since: float, clock: object) -> list[FailedKeeper]:
+        if self.failures is None:
+            raise PodliftError("403")
+        return [each for each in self.failures if each.created >= since]
 
     def delivery(self, plan: Plan, environ: object, clock: object) -> Delivery:
         raise NotImplementedError

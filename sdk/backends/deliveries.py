@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ..clock import Clock
 from ..spec.plan import Plan
+from .triggers import FailedKeeper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,9 @@ class Deliveries(Protocol):
 
     def delivery(self, plan: Plan, environ: Mapping[str, str], clock: Clock) -> Delivery:
         """Return what started this container. `plan` is that of the firings, `environ` the container's variables."""
+
+    def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
+        """Return the keepers of a schedule since a Unix time that have failed, the newest first."""
 
     def hourly_usd(self, plan: Plan) -> float:
         """Return what an hour of a keeper costs; 0 if nothing is billed, or if no source gives the price."""

@@ -6,20 +6,23 @@ that the same slot may be delivered again, and that its run has no other process
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import groupby
 
 from ..backends.deliveries import Deliveries, Delivery
 from ..clock import Clock
 from ..errors import InputError, PodliftError, RunNotFoundError
 from ..logs import logger
 from ..spec.plan import Plan
+from ..status import State
 from ..text import duration
-from . import policy, preconditions
+from . import lost_slots, policy, preconditions
 from .firing import Runs, url_of
 from .memory import Memory
 from .notices import Notifier
-from .records import RUNNING, SKIPPED, TAKEN, WAITING, ScheduleRecord, SlotRecord, key_of
+from .records import RUNNING, SKIPPED, TAKEN, WAITING, ScheduleRecord, SlotRecord, key_of, slot_of
 from .server import Server
 
 _log = logger("schedules")
@@ -87,17 +90,58 @@ class KeeperServer(Server):
         if delivery.by_hand:
             self._fire(schedule, memory, key, slot, "manual")
             return
-        missed = self._unrecorded(schedule, memory, slot - timedelta(seconds=1))
+        missed, lost = self._unrecorded(schedule, memory, slot - timedelta(seconds=1)), dict[str, SlotRecord]()
+        if not schedule.paused:
+            lost = self._lost(schedule, memory, key)
+            chosen = policy.caught_up(schedule.spec.missed, missed)
+            self._record_missed(schedule, memory, missed[:-1] if chosen else missed, lost)
+            # Failures may have paused it.
+            schedule, missed = self._book.read(schedule.spec.name), [chosen] if chosen else []
         if schedule.paused:
             self.record_skipped(schedule, memory, missed, f"paused: {schedule.paused}")
             self.record_skipped(schedule, memory, [slot], f"paused: {schedule.paused}", keeper=self.keeper)
             return
-        chosen = policy.caught_up(schedule.spec.missed, missed)
-        self.record_skipped(schedule, memory, missed[:-1] if chosen else missed, "missed: no keeper took it")
-        if chosen:
-            self._fire(schedule, memory, key_of(chosen), chosen, "catch_up")
+        for each in missed:
+            notes = [lost[key_of(each)].reason] if key_of(each) in lost else []
+            self._fire(schedule, memory, key_of(each), each, "catch_up", *notes)
         late = _lateness(slot, delivery)
         self._fire(schedule, memory, key, slot, "schedule", *([f"delivered {late}"] if late else []))
+
+    def _lost(self, schedule: ScheduleRecord, memory: Memory, key: str) -> dict[str, SlotRecord]:
+        """Return what the records of slots should say whose keepers failed before they took them; not of the slot `key`."""
+        since = max(lost_slots.horizon(schedule, self._now()), schedule.since)
+        try:
+            failed = self._service.failed(self._book.plan(schedule), schedule.spec.name, since, self._clock)
+        except PodliftError as error:
+            # What is due now matters more.
+            _log.warning("Whether earlier keepers of the schedule %s failed is not known: %s", schedule.spec.name, error)
+            return {}
+        return {each.key: each for each in lost_slots.told(schedule, (), {*memory.records, key}, failed)}
+
+    def _record_missed(
+        self, schedule: ScheduleRecord, memory: Memory, missed: Sequence[datetime], lost: Mapping[str, SlotRecord]
+    ) -> None:
+        """Record slots that no keeper took, and firings by hand."""
+        for record in lost.values():
+            if record.cause == "manual":
+                self._record_lost(schedule, memory, record)
+        # In their order: if this is interrupted, the next keeper goes on after the newest record.
+        for found, slots in groupby(missed, lambda slot: lost.get(key_of(slot))):
+            if found is None:
+                self.record_skipped(schedule, memory, list(slots), "missed: no keeper took it")
+            else:
+                self._record_lost(schedule, memory, found)
+
+    def _record_lost(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
+        """Record that a keeper failed before it took its slot, and report it as every failure, only later."""
+        late = f"known only to the next keeper, {duration(self._clock.now() - record.taken)} later"
+        record = replace(record, ended=record.taken, notes=(late,), **memory.references())  # type: ignore[arg-type]
+        if not self._book.take(schedule, record):
+            memory.add(self._book.slot(schedule, record.key))
+            return
+        memory.add(record)
+        if record.state == State.FAILED.value:
+            self._failed(schedule, memory, record, late=f" ({late})")
 
     def _delivered_again(
         self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, delivery: Delivery
@@ -181,16 +225,6 @@ class KeeperServer(Server):
                     schedule.spec.name,
                     error,
                 )
-
-
-def slot_of(schedule: ScheduleRecord, delivery: Delivery) -> tuple[str, datetime]:
-    """Return the slot of a delivery and the name of its record."""
-    cron, created = schedule.spec.slots, datetime.fromtimestamp(delivery.created, timezone.utc)
-    slot = None if delivery.by_hand else cron.nearest(created)
-    if slot is not None:
-        return key_of(slot), slot
-    slot = created.astimezone(cron.zone).replace(microsecond=0)
-    return f"{key_of(slot)}-manual-{delivery.id}", slot
 
 
 def _lateness(slot: datetime, delivery: Delivery) -> str:

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta, timezone
 from ..backends.deliveries import Delivery
 from ..backends.triggers import FailedKeeper
 from ..status import State
-from .keeper_server import slot_of
-from .records import MISSED, SKIPPED, ScheduleRecord, SlotRecord
+from .records import MISSED, SKIPPED, ScheduleRecord, SlotRecord, slot_of
 
 # Failed keepers are looked for as far back as this many slots.
 _SLOTS = 20

@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from typing import TypeVar
 
 from .. import ids
+from ..backends.deliveries import Delivery
 from ..errors import ConflictError, CorruptRunError, InputError, MissingError, StoreError, nearest
 from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
@@ -138,6 +139,16 @@ def key_of(slot: datetime) -> str:
 
 def instant_of(key: str) -> datetime:
     return datetime.strptime(key[: len("2026-11-23T03/0000Z")], _KEY).replace(tzinfo=timezone.utc)
+
+
+def slot_of(schedule: ScheduleRecord, delivery: Delivery) -> tuple[str, datetime]:
+    """Return the slot of a delivery and the name of its record."""
+    cron, created = schedule.spec.slots, datetime.fromtimestamp(delivery.created, timezone.utc)
+    slot = None if delivery.by_hand else cron.nearest(created)
+    if slot is not None:
+        return key_of(slot), slot
+    slot = created.astimezone(cron.zone).replace(microsecond=0)
+    return f"{key_of(slot)}-manual-{delivery.id}", slot
 
 
 def hour_of(moment: datetime) -> str:

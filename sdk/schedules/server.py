@@ -443,8 +443,8 @@ class Server:
                 schedule, record, "skipped", f"{count} slots in a row were skipped; the last one: {record.reason}"
             )
 
-    def _failed(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
-        self._notify(schedule, record, "failed", f"the slot {record.slot} failed: {record.reason}")
+    def _failed(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, *, late: str = "") -> None:
+        self._notify(schedule, record, "failed", f"the slot {record.slot} failed{late}: {record.reason}")
         most = schedule.spec.pause_after_failures
         failures = sum(1 for _ in self._failures(schedule, memory))
         if most and failures >= most and not schedule.paused:

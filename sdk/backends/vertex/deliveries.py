@@ -14,6 +14,7 @@ from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...storage import emulator
 from ..deliveries import Delivery
+from ..triggers import FailedKeeper
 from . import client
 from .client import JobClient
 from .states import VendorJob
@@ -33,6 +34,11 @@ class VertexDeliveries:
         job = _own_job(plan, environ, clock)
         created = clock.now() if job.created is None else job.created
         return Delivery(job=job.name, created=created, by_hand=(job.labels or {}).get(SLOT) == BY_HAND)
+
+    def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
+        from . import failed_keepers
+
+        return failed_keepers.found(plan, schedule, since, clock)
 
     def hourly_usd(self, plan: Plan) -> float:
         if plan.emulator:

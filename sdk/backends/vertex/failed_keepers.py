@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import partial
+from typing import Any
 
 from ...clock import Clock
+from ...errors import PodliftError
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
@@ -54,11 +58,17 @@ def _error(job: VendorJob, project: str, clock: Clock | None) -> str:
         return quoted(meaning.message, emulator.asked())
     text = f'Vertex AI reports: "{meaning.vendor_text}".' if meaning.vendor_text else ""
     if clock is not None:
-        body = logs.last_output(
-            lambda query: logs.query(query, clock, within_s=0.0, timeout_s=_LIMIT_S), project, job.id, _REPLICA
-        )
+        body = logs.last_output(partial(_asked, clock=clock), project, job.id, _REPLICA)
         lines = [line.strip() for line in body.splitlines() if line.strip()][-_LINES:]
         known = diagnose_program(body)
         if lines:
             text = f"Its log ends: {clipped(' / '.join(lines), _CHARACTERS)}{f' {known.message}' if known else ''}"
     return quoted(text, emulator.asked())
+
+
+def _asked(body: dict[str, object], clock: Clock) -> Mapping[str, Any]:
+    """Ask the log once; a keeper may not read it, and what the service reports about its job counts then."""
+    try:
+        return logs.query(body, clock, within_s=0.0, timeout_s=_LIMIT_S)
+    except PodliftError:
+        return {}

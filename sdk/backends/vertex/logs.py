@@ -15,6 +15,7 @@ from typing import Any
 
 from ...clock import Clock, SystemClock
 from ...errors import AccessError, InputError, PodliftError, StoreError, StoreUnavailableError, nearest
+from ...records.events import Event
 from ...storage import emulator
 from ...storage.retry import Outage, Retries, retry_after_s
 from ..base import LogLine
@@ -30,6 +31,10 @@ _LAST_LINES, _LAST_CHARACTERS = 30, 4000
 _TIMEOUT_S, _SHORT_S = 30.0, 5.0
 _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 60.0, 2.0, 30.0
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
+# Times lose their last digits here: an entry of the same instant must not fall out of the next poll.
+_ROUNDING_S = 1e-6
+# The records from which the beginning of an attempt is known.
+BEGINNINGS = ("attempt_started", "entry")
 
 Query = Callable[[dict[str, object]], Mapping[str, Any]]
 
@@ -108,7 +113,8 @@ class LogReader:
     def read(self, replica: str | None, *, whole: bool = True) -> Iterator[LogEntry]:
         """Yield unread entries. `whole`: include recent ones, because older ones can no longer arrive."""
         hold_s = 0.0 if whole else self._polling.hold_s
-        since = None if self._last is None else self._last - self._polling.hold_s - self._polling.settle_s
+        back_s = self._polling.hold_s + self._polling.settle_s + _ROUNDING_S
+        since = None if self._last is None else self._last - back_s
         until = self._clock.now() - hold_s if hold_s else None
         for entry in entries(self._query, self._project, entry_filter(self._job_id, replica, since, until)):
             if entry.id in self._seen:
@@ -141,16 +147,30 @@ class LogReader:
 
 
 def lines(
-    found: Iterator[LogEntry], names: Mapping[str, str], attempt_at: Callable[[float], int], attempt: int | None
+    found: Iterator[LogEntry], names: Mapping[str, str], attempt_at: Callable[[str, float], int], attempt: int | None
 ) -> Iterator[LogLine]:
-    """Yield entries as lines of tasks. `attempt_at` returns the attempt at a Unix time."""
+    """Yield entries as lines of tasks. `attempt_at` returns the attempt of a task at a Unix time."""
     for entry in found:
         task = names.get(SERVICE if _is_own_message(entry) else entry.replica)
-        number = attempt_at(entry.time)
-        if task is None or attempt not in (None, number):
+        if task is None:
+            continue
+        number = attempt_at(task, entry.time)
+        if attempt not in (None, number):
             continue
         for text, end in _split_lines(entry.text):
             yield LogLine(task=task, attempt=number, text=text, end=end, time=entry.time)
+
+
+def attempt_at(beginnings: Sequence[Event], task: str, time: float) -> int:
+    """Return the attempt to which a line of a task belongs by its Unix time; before the first one, that.
+
+    The first container records that an attempt begins. Another one may have started its own task a moment before.
+    """
+    begun: dict[int, float] = {}
+    for event in beginnings:
+        if event.kind != "entry" or event.source == task:
+            begun[event.attempt] = min(event.time, begun.get(event.attempt, event.time))
+    return max((number for number, began in begun.items() if began <= time), default=min(begun, default=1))
 
 
 def last_output(query: Query, project: str, job_id: str, replica: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -90,6 +89,7 @@ class VertexRun(CopiedRun):
         self._continuing = False  # the job has ended, and those who wait are about to submit another
         self._cancelled = ""  # the name of the job that was cancelled at the end of its grace
         self._progress_read = -_PROGRESS_S
+        self._beginnings: Sequence[Event] = ()  # of attempts, as of the last look
 
     def _download(self, *, logs: bool) -> None:
         if has_ended(self._plan.paths) and self._job.vendor is None:
@@ -232,6 +232,7 @@ class VertexRun(CopiedRun):
         number = 1
         while True:
             created = self._wait_for_job(number, follow)
+            self._beginnings = read_events(self._plan.paths, logs.BEGINNINGS)
             # A job that was never created has no lines: a resume created the next one.
             if created is not None:
                 reader = logs.LogReader(
@@ -266,7 +267,7 @@ class VertexRun(CopiedRun):
 
     def _kept(self, job: int, attempt: int | None, tasks: list[str]) -> Iterator[LogLine]:
         """Yield the lines in the run's directory of those attempts of a job that have started by then."""
-        begun = {event.attempt for event in self._started() if event.data.get("job") == job}
+        begun = {event.attempt for event in self._beginnings if event.data.get("job") == job}
         wanted = sorted(number for number in begun if attempt in (None, number))
         yield from tails.lines(self._plan.url, wanted if tasks else [], tasks)
 
@@ -284,20 +285,12 @@ class VertexRun(CopiedRun):
                 return created
             self._clock.sleep(self._polling.poll_s)
 
-    def _attempt_at(self, time: float) -> int:
-        begun: dict[int, float] = {}
-        for event in self._started():
-            begun[event.attempt] = min(event.time, begun.get(event.attempt, event.time))
-        numbers = sorted(begun)
-        # Output before the start of an attempt belongs to the previous one, and to the first attempt at the beginning.
-        place = bisect_right([begun[number] for number in numbers], time)
-        return numbers[max(place - 1, 0)] if numbers else 1
-
-    def _started(self) -> list[Event]:
-        return read_events(self._plan.paths, ("attempt_started",))
+    def _attempt_at(self, task: str, time: float) -> int:
+        return logs.attempt_at(self._beginnings, task, time)
 
     def _has_ended(self, number: int) -> tuple[bool, float]:
         self.refresh()
+        self._beginnings = read_events(self._plan.paths, logs.BEGINNINGS)
         if number < self._job.number:
             # Another job follows it.
             return True, self._clock.now()

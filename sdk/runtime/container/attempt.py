@@ -48,6 +48,8 @@ _DECIDED_GRACE_S = 2.0
 # The signal handler writes the stacks within milliseconds and needs no lock of Python.
 _STACKS_S = 0.5
 _SPARE_S = 1.0
+# How long the rest of a task's output is copied, also in a container that is about to be killed.
+_DRAIN_S, _LAST_DRAIN_S = 60.0, 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +128,7 @@ class ContainerAttempt:
                     spare_wanted()
             container.clock.sleep(_POLL_S)
         self._gone.set()
-        self._output.finish()
+        self._output.finish(_LAST_DRAIN_S if process.stop_requested else _DRAIN_S)
         return code
 
     def _prepare_again(self, env: Mapping[str, str]) -> None:

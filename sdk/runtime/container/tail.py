@@ -8,7 +8,9 @@ therefore leaves its output up to the last upload.
 from __future__ import annotations
 
 import os
+import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,7 +32,8 @@ _FIRST_S, _PERIOD_S, _BYTES_PER_S = 5.0, 30.0, 64 << 10
 _LINE_BYTES = 1 << 20
 _READ_BYTES = 64 << 10
 _CHECK_S = 1.0
-_DRAIN_S = 5.0
+# A reader of the container's output that takes nothing for this long does not come back.
+_STALLED_S = 5.0
 
 
 class TailBuffer:
@@ -107,7 +110,7 @@ class TailUploader:
             begin, data, dropped = self.buffer.take(last=last)
             note = f"podlift: {size(dropped)} of output before this line are not kept\n" if dropped else ""
             self._due = self._clock.monotonic() + max(_PERIOD_S, len(data) / _BYTES_PER_S)
-            for piece in _pieces(data):
+            for piece in _pieces(data, _PART_BYTES):
                 self._waiting.append((RunPaths.part(self._key, begin), note.encode() + self._redacted(piece)))
                 begin, note = begin + len(piece), ""
             while sum(len(data) for _, data in self._waiting) > TAIL_BYTES + _PART_BYTES:
@@ -145,20 +148,21 @@ def _end_of_lines(data: bytes) -> int:
     return end if end or len(data) <= _LINE_BYTES else len(data)
 
 
-def _pieces(data: bytes) -> list[bytes]:
-    """Split at ends of lines, into parts of about equal size."""
+def _pieces(data: bytes, most: int) -> list[bytes]:
+    """Split at ends of lines where there are any, into parts of at most this size."""
     pieces = []
-    while len(data) > _PART_BYTES:
-        end = data.rfind(b"\n", 0, _PART_BYTES) + 1 or _PART_BYTES
+    while len(data) > most:
+        end = data.rfind(b"\n", 0, most) + 1 or most
         pieces.append(data[:end])
         data = data[end:]
     return [*pieces, data] if data else pieces
 
 
 class CopiedOutput:
-    """Two named pipes whose content is copied to this process's stdout and stderr, and line by line to `add`.
+    """Two named pipes whose content is copied line by line to this process's stdout and stderr, and to `add`.
 
-    Unbuffered Python writes a line in several pieces, between which the other stream may write.
+    Unbuffered Python writes a line in several pieces. Between them, the agent may write a message of its own to the same stream,
+    and the task to the other one.
     """
 
     def __init__(self, add: Callable[[bytes], None], folder: str) -> None:
@@ -166,6 +170,7 @@ class CopiedOutput:
         self._threads: list[threading.Thread] = []
         self._ends: list[int] = []
         self.count = 0  # of bytes so far
+        self._written = 0
         self.paths: list[str] = []  # for the task's stdout and stderr
         for target, name in ((1, "stdout"), (2, "stderr")):
             path = os.path.join(folder, name)
@@ -188,10 +193,18 @@ class CopiedOutput:
         for thread in self._threads:
             thread.start()
 
-    def finish(self) -> None:
-        """Copy the rest. All processes of the task have ended."""
+    def finish(self, within_s: float) -> None:
+        """Copy the rest while its reader takes it, at most for so long. All processes of the task have ended."""
+        until = time.monotonic() + within_s
         for thread in self._threads:
-            thread.join(_DRAIN_S)
+            before = -1
+            while thread.is_alive() and self._moved > before and (left_s := until - time.monotonic()) > 0:
+                before = self._moved
+                thread.join(min(_STALLED_S, left_s))
+
+    @property
+    def _moved(self) -> int:
+        return self.count + self._written
 
     def _copy(self, source: int, target: int) -> None:
         alive, line = True, b""
@@ -199,15 +212,23 @@ class CopiedOutput:
             line += data
             self.count += len(data)
             if end := _end_of_lines(line):
-                self._add(line[:end])
+                alive = self._emit(line[:end], target, alive=alive)
                 line = line[end:]
-            view = memoryview(data)
-            while alive and view:
-                try:
-                    view = view[os.write(target, view) :]
-                except OSError:
-                    # The container's output has no reader any more; the task must not notice.
-                    alive = False
         if line:
-            self._add(line)
+            self._emit(line, target, alive=alive)
         os.close(source)
+
+    def _emit(self, data: bytes, target: int, *, alive: bool) -> bool:
+        """Keep and write this; return whether the container's output still has a reader, else the task must not notice."""
+        self._add(data)
+        # The kernel lets no other writer in between.
+        for piece in _pieces(data, select.PIPE_BUF):
+            while alive and piece:
+                try:
+                    count = os.write(target, piece)
+                except OSError:
+                    alive = False
+                else:
+                    piece = piece[count:]
+                    self._written += count
+        return alive

@@ -10,6 +10,7 @@ from support import FakeClock
 from sdk import InputError
 from sdk.backends.vertex import logs, request
 from sdk.backends.vertex.logs import LogReader, Polling, entries, entry_filter, lines, replica_of
+from sdk.records.events import Event
 
 START = 1_700_000_000.0
 NAMES = request.replica_names(["chief-0", "worker-0"])
@@ -23,8 +24,10 @@ class Logging:
         self.kept: list[tuple[float, dict[str, Any]]] = []
         self.filters: list[str] = []
 
-    def add(self, at: float, text: str, task: str = "workerpool0-0", late_s: float = 0.0, **payload: Any) -> None:
-        stamp = datetime.fromtimestamp(START + at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f") + "123Z"
+    def add(
+        self, at: float, text: str, task: str = "workerpool0-0", late_s: float = 0.0, ns: int = 123, **payload: Any
+    ) -> None:
+        stamp = datetime.fromtimestamp(START + at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f") + f"{ns}Z"
         labels = {"job_id": "77", "task_name": task}
         body = payload or {"textPayload": text}
         entry = {"insertId": f"i{len(self.kept)}", "timestamp": stamp, "resource": {"labels": labels}, **body}
@@ -164,8 +167,39 @@ def test_an_emulator_is_asked_without_waiting(logging: Logging, clock: FakeClock
     assert clock.now() < START + 2
 
 
-def attempt_at(time: float) -> int:
+@pytest.mark.parametrize("ns", [123, 789])
+def test_a_line_of_the_instant_of_the_last_one_is_read_whatever_its_last_digits(
+    logging: Logging, clock: FakeClock, ns: int
+) -> None:
+    one = reader(logging, logs.EMULATOR_POLLING)
+    for text in "ab":
+        logging.add(0, text, ns=ns)
+        clock.sleep(1)
+        assert texts(one.read(None)) == [text]
+
+
+def attempt_at(task: str, time: float) -> int:
     return 1 if time < START + 100 else 2
+
+
+def test_a_line_belongs_to_the_attempt_that_its_own_task_has_begun(logging: Logging) -> None:
+    """The worker starts a moment before the chief's container records the second attempt."""
+    beginnings = [
+        Event(attempt=attempt, source=source, sequence=1, kind=kind, time=START + at)
+        for attempt, source, kind, at in (
+            (1, "agent", "attempt_started", 10.0),
+            (1, "chief-0", "entry", 11.0),
+            (1, "worker-0", "entry", 11.0),
+            (2, "worker-0", "entry", 100.0),
+            (2, "agent", "attempt_started", 100.5),
+            (2, "chief-0", "entry", 101.0),
+        )
+    ]
+    moments = (5.0, 10.5, 99.9, 100.1, 100.4, 100.6)
+    found = {task: [logs.attempt_at(beginnings, task, START + at) for at in moments] for task in NAMES.values()}
+    assert found["worker-0"] == [1, 1, 1, 2, 2, 2]
+    assert found["chief-0"] == [1, 1, 1, 1, 1, 2]
+    assert logs.attempt_at([], "chief-0", START) == 1
 
 
 def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: FakeClock) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support import LIMIT_S, full_only, until
+from support import LIMIT_S, full_only, said, until
 
 import sdk
 from sdk.backends.vertex import logs
@@ -64,6 +64,11 @@ def trains(run: sdk.Run, attempt: int) -> None:
     until(steps, lambda: run.why())
 
 
+def begins(run: sdk.Run) -> None:
+    """Wait until each task has printed its first line: one that is killed before that leaves none."""
+    until(lambda: all(said(run, task) for task in run.plan.tasks), lambda: run.why())
+
+
 def counters(cloud: Cloud) -> dict[str, Any]:
     """Return the emulator's own record of the latest job."""
     # A reset of the emulator begins another one.
@@ -79,6 +84,7 @@ def test_killed_tasks_restart_in_their_containers_and_the_counters_of_vertex_ai_
 ) -> None:
     run = submit(podlift_vertex, write)
     trains(run, 1)
+    begins(run)
     agents = {task: process_of(run, task, 1).ppid() for task in run.plan.tasks}
     process_of(run, "worker-0", 1).kill()
     assert {task: process_of(run, task, 2).ppid() for task in run.plan.tasks} == agents
@@ -152,6 +158,7 @@ def test_a_lost_worker_of_parameter_servers_is_restarted_alone_and_the_counters_
     )
     run = sdk.submit(job, backend=podlift_vertex.backend())
     trains(run, 1)
+    begins(run)
     worker = process_of(run, "worker-0", 1)
     if replaced:
         jobs = podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
-import time
+import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support import FakeClock
+from support import LIMIT_S, FakeClock, until
 
 from sdk.errors import AccessError, AlreadyExistsError, StoreError
 from sdk.runtime import secret_values
@@ -233,9 +235,88 @@ def test_a_task_is_copied_to_its_last_byte_and_does_not_notice_a_container_witho
             task_writes(task[0], piece)
         for end in task:
             os.close(end)
-        output.finish()
+        output.finish(60.0)
     assert b"".join(added) == b"one\ntwo\nthe rest"
     assert b"".join(shown) == (b"" if broken else b"one\ntwo\nthe rest")
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Copied]:
+    found = Copied(str(tmp_path))
+    task_writes = os.write
+
+    def write(target: int, data: bytes) -> int:
+        return task_writes(target, data) if target == found.task else found.takes(bytes(data))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tail.os, "write", write)
+        yield found
+
+
+class Copied:
+    """The output of a task, and what its container's output gets, one write after the other."""
+
+    def __init__(self, folder: str) -> None:
+        self.shown: list[bytes] = []
+        self.output = CopiedOutput(lambda data: None, folder)
+        self.task, other = (os.open(path, os.O_WRONLY) for path in self.output.paths)
+        self.output.start()
+        os.close(other)
+        self.takes = self.take
+
+    def take(self, data: bytes) -> int:
+        self.shown.append(data)
+        return len(data)
+
+    def prints(self, data: bytes) -> None:
+        before = self.output.count
+        os.write(self.task, data)
+        until(lambda: self.output.count == before + len(data))
+
+
+def test_a_message_of_the_agent_never_stands_within_a_line_of_the_task(copied: Copied) -> None:
+    for piece in (b"begins", b" ", b"worker-0"):
+        copied.prints(piece)
+    assert copied.shown == []
+    copied.prints(b"\n")
+    lines = b"".join(LINE % number for number in range(200))
+    copied.prints(lines)
+    os.close(copied.task)
+    copied.output.finish(60.0)
+    assert copied.shown[0] == b"begins worker-0\n"
+    assert b"".join(copied.shown[1:]) == lines
+    # A longer write may be divided.
+    assert all(each.endswith(b"\n") and len(each) <= select.PIPE_BUF for each in copied.shown)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_the_rest_is_copied_as_long_as_the_containers_output_has_a_slow_reader(
+    copied: Copied, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    may, taken = threading.Semaphore(0), threading.Semaphore(0)
+
+    def takes(data: bytes) -> int:
+        assert may.acquire(timeout=LIMIT_S)
+        taken.release()
+        return copied.take(data[:1])
+
+    def join(thread: threading.Thread, timeout: float) -> None:
+        """Let the reader take one byte in this time, or none."""
+        if reads:
+            may.release()
+        while reads and thread.is_alive() and not taken.acquire(timeout=0.01):
+            pass
+
+    copied.takes = takes
+    os.write(copied.task, b"the last words\n")
+    os.close(copied.task)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "join", join)
+        copied.output.finish(LIMIT_S)
+    assert b"".join(copied.shown) == (b"the last words\n" if reads else b"")
+    for _ in range(20):
+        may.release()
+    copied.output.finish(LIMIT_S)
 
 
 def test_a_container_that_is_killed_leaves_what_its_task_wrote_until_then(cloud: Cloud, write) -> None:
@@ -250,12 +331,10 @@ def test_a_container_that_is_killed_leaves_what_its_task_wrote_until_then(cloud:
     )
     plan = cloud.plan("train.py")
     container = cloud.start(plan, cloud.order(plan))
-    prefix, until = f"podlift/runs/{plan.run_id}/attempts/0001/tails/chief-0.log/", time.monotonic() + 60
-    parts = []
-    while not parts and time.monotonic() < until:
-        parts = list(cloud.gcs.client().list_blobs(BUCKET, prefix=prefix))
-        time.sleep(0.1)
+    prefix = f"podlift/runs/{plan.run_id}/attempts/0001/tails/chief-0.log/"
+    until(lambda: list(cloud.gcs.client().list_blobs(BUCKET, prefix=prefix)))
     container.process.send_signal(signal.SIGKILL)
     container.code()
+    parts = list(cloud.gcs.client().list_blobs(BUCKET, prefix=prefix))
     assert sorted(parts[0].download_as_bytes().splitlines()) == [b"an error", b"before"]
     assert "before\n" in container.said and "an error\n" in container.said
