@@ -435,9 +435,10 @@ class Server:
     def _skipped(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
         count = 0
         for each in memory.newest_first:
-            if each.state != SKIPPED:
-                break
-            count += 1
+            if each.key <= record.key:
+                if each.state != SKIPPED:
+                    break
+                count += 1
         if schedule.spec.notify_skips and count % schedule.spec.notify_skips == 0:
             self._notify(
                 schedule, record, "skipped", f"{count} slots in a row were skipped; the last one: {record.reason}"

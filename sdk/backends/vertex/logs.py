@@ -32,7 +32,7 @@ _TIMEOUT_S, _SHORT_S = 30.0, 5.0
 _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 60.0, 2.0, 30.0
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 # Times lose their last digits here: an entry of the same instant must not fall out of the next poll.
-_ROUNDING_S = 1e-6
+_ROUNDING_S = 1e-3
 # The records from which the beginning of an attempt is known.
 BEGINNINGS = ("attempt_started", "entry")
 

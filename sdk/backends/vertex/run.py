@@ -429,7 +429,8 @@ class VertexRun(CopiedRun):
 
     def _may_have_run(self) -> tuple[float | None, float]:
         """Return the start of the first attempt of a job that the service has lost, and until when it may have run."""
-        started = min((each.time for each in self._started() if each.data.get("job") == self._job.number), default=None)
+        begun = read_events(self._plan.paths, ("attempt_started",))
+        started = min((each.time for each in begun if each.data.get("job") == self._job.number), default=None)
         if started is None:
             return None, 0.0
         return started, min(self._now(), started + (self._job.timeout_s or LONGEST_S))
