@@ -103,13 +103,25 @@ def test_killed_tasks_restart_in_their_containers_and_the_counters_of_vertex_ai_
         monkeypatch.setattr(logs, "query", lambda *args, **more: {})
 
 
+DIES = """
+import os, signal, threading, sdk
+if sdk.context().task == "worker-0":
+    for number in range(200):
+        print("dies", os.environ["PODLIFT_ATTEMPT"], number)
+    os.kill(os.getpid(), signal.SIGKILL)
+threading.Event().wait()
+"""
+
+
 def test_when_the_budget_is_used_up_the_job_ends_for_good(podlift_vertex: Cloud, write) -> None:
-    program = "import os, signal, sdk\nif sdk.context().task == 'worker-0': os.kill(os.getpid(), signal.SIGKILL)\n"
-    run = submit(podlift_vertex, write, program + "import time\ntime.sleep(600)", infrastructure=1)
+    run = submit(podlift_vertex, write, DIES, infrastructure=1)
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason, status.attempts) == (sdk.State.FAILED, sdk.Reason.KILLED, 2), run.why()
     assert status.failure is not None and status.failure.task == "worker-0"
     assert "1 of 1 restarts after an infrastructure failure are used up" in run.why()
+    # What a task printed immediately before it was killed is not lost.
+    for attempt in (1, 2):
+        assert said(run, "worker-0", attempt) == [f"dies {attempt} {number}" for number in range(200)]
     found = counters(podlift_vertex)
     assert (found["state"], found["restarts"], found["retries"]) == ("JOB_STATE_FAILED", {}, 0)
     assert "workerpool1-0 exited with a non-zero status of 137" in found["outcome"]["message"]

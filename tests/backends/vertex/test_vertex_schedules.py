@@ -33,6 +33,7 @@ from sdk.upkeep import prune
 needs("cronsim", "google.cloud.scheduler_v1")
 ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
 WEEK_S = 7 * 86400.0
+Hook = tuple[str, list[dict[str, str]]]
 RETRY = sdk.Retry(infrastructure=3, preemptions=None)
 # Weights that depend on every step, in the program's own checkpoints; it leaves at once when its machine is taken away.
 PROGRAM = """
@@ -104,7 +105,7 @@ def weekly(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def hook() -> Iterator[tuple[str, list[dict[str, str]]]]:
+def hook() -> Iterator[Hook]:
     """The URL of a webhook, and what was posted to it."""
     posts: list[dict[str, str]] = []
 
@@ -118,6 +119,14 @@ def hook() -> Iterator[tuple[str, list[dict[str, str]]]]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/hook", posts
         server.shutdown()
+
+
+def notified(cloud: Cloud, hook: Hook) -> tuple[str]:
+    """Return the notification that posts to the webhook, whose URL is a secret."""
+    secret = cloud.folder / "secrets" / "podlift" / "hook"
+    secret.parent.mkdir(parents=True, exist_ok=True)
+    secret.write_text(hook[0])
+    return ("webhook:projects/podlift/secrets/hook/versions/latest",)
 
 
 def add_rows(cloud: Cloud, name: str) -> None:
@@ -201,20 +210,16 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_th
 
 @pytest.mark.parametrize("denied", [False, full_only(True)])
 def test_a_schedule_that_fails_is_paused_by_its_keeper(
-    podlift_vertex: Cloud, weekly: Callable[..., Weekly], hook: tuple[str, list[dict[str, str]]], denied: bool
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly], hook: Hook, denied: bool
 ) -> None:
-    url, posts = hook
-    secret = podlift_vertex.folder / "secrets" / "podlift" / "hook"
-    secret.parent.mkdir(parents=True, exist_ok=True)
-    secret.write_text(url)
-    notify = ("webhook:projects/podlift/secrets/hook/versions/latest",)
+    notify = notified(podlift_vertex, hook)
     this = weekly(program="raise SystemExit(1)\n", pause_after_failures=1, notify=notify)
     if denied:
         podlift_vertex.faults({"api": "scheduler", "kind": "deny", "operation": "jobs.pause"})
     this.pass_week()
     assert [each.state for each in this.history()] == ["FAILED"]
     assert this.schedule.record.paused == "1 failure in a row"
-    assert sorted(post["event"] for post in posts) == ["failed", "paused"]
+    assert sorted(post["event"] for post in hook[1]) == ["failed", "paused"]
     job = podlift_vertex.scheduler().get_job(name=this.schedule.record.trigger, timeout=30)
     assert job.state.name == ("ENABLED" if denied else "PAUSED")
     if denied:
@@ -283,17 +288,17 @@ def test_a_firing_without_machines_goes_on_in_the_next_place(
 
 
 def test_a_keeper_that_cannot_start_is_named_with_its_log_and_create_again_mends_it(
-    podlift_vertex: Cloud, weekly: Callable[..., Weekly], capsys: pytest.CaptureFixture[str]
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly], capsys: pytest.CaptureFixture[str], hook: Hook
 ) -> None:
-    this = weekly()
+    notify = notified(podlift_vertex, hook)
+    this = weekly(notify=notify)
     store = open_store(f"{this.schedule.root}/schedules")
     (spec,) = [stat.key for stat in store.list("keepers/")]
     store.delete(spec)
-    keeper = this.schedule.run().keeper
-    this.settle()
+    this.pass_week()
     (line,) = this.history()
-    assert (line.state, line.cause, line.keeper) == ("FAILED", "manual", keeper)
-    job = keeper.rpartition("/")[2]
+    job = this.keepers()[0]["name"].rpartition("/")[2]
+    assert (line.state, line.cause, line.keeper.rpartition("/")[2]) == ("FAILED", "schedule", job)
     assert line.reason.startswith(f"its keeper, the job {job}, ended as FAILED. Its log ends: podlift: gs://")
     assert f"{spec} does not exist (404)" in line.reason
     assert line.reason.endswith(f"Next: gcloud ai custom-jobs stream-logs {job} --region=us-central1 --project=podlift")
@@ -301,10 +306,12 @@ def test_a_keeper_that_cannot_start_is_named_with_its_log_and_create_again_mends
     capsys.readouterr()
     assert app.run(["schedule", "check", "weekly", "--root", this.schedule.root]) == 1
     assert job in capsys.readouterr().out
-    weekly()
-    this.schedule.run()
-    this.settle()
-    assert this.history()[-1].state == "SUCCEEDED"
+    weekly(notify=notify)
+    this.pass_week()
+    recorded, served = this.history()
+    assert (recorded.state, recorded.reason, served.state) == ("FAILED", line.reason, "SUCCEEDED")
+    assert recorded.notes == ("known only to the next keeper, 7 d later",)
+    assert [(post["event"], post["reason"]) for post in hook[1]] == [("failed", line.reason)]
 
 
 def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(
