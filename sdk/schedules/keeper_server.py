@@ -109,12 +109,14 @@ class KeeperServer(Server):
 
     def _lost(self, schedule: ScheduleRecord, memory: Memory, key: str) -> dict[str, SlotRecord]:
         """Return what the records of slots should say whose keepers failed before they took them; not of the slot `key`."""
-        since = max(lost_slots.horizon(schedule, self._now()), schedule.since)
+        since = max(lost_slots.horizon(schedule, datetime.fromtimestamp(self._created, timezone.utc)), schedule.since)
         try:
             failed = self._service.failed(self._book.plan(schedule), schedule.spec.name, since, self._clock)
         except PodliftError as error:
             # What is due now matters more.
-            _log.warning("Whether earlier keepers of the schedule %s failed is not known: %s", schedule.spec.name, error)
+            _log.warning(
+                "Whether earlier keepers of the schedule %s failed is not known: %s", schedule.spec.name, error
+            )
             return {}
         return {each.key: each for each in lost_slots.told(schedule, (), {*memory.records, key}, failed)}
 
@@ -134,7 +136,7 @@ class KeeperServer(Server):
 
     def _record_lost(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
         """Record that a keeper failed before it took its slot, and report it as every failure, only later."""
-        late = f"known only to the next keeper, {duration(self._clock.now() - record.taken)} later"
+        late = f"known only to the next keeper, {duration(self._created - record.taken)} later"
         record = replace(record, ended=record.taken, notes=(late,), **memory.references())  # type: ignore[arg-type]
         if not self._book.take(schedule, record):
             memory.add(self._book.slot(schedule, record.key))
