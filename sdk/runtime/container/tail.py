@@ -161,8 +161,8 @@ def _pieces(data: bytes, most: int) -> list[bytes]:
 class CopiedOutput:
     """Two named pipes whose content is copied line by line to this process's stdout and stderr, and to `add`.
 
-    Unbuffered Python writes a line in several pieces. Between them, the agent may write a message of its own to the same stream,
-    and the task to the other one.
+    Unbuffered Python writes a line in several pieces. Between them, the agent may write a message of its own to the same
+    stream, and the task to the other one.
     """
 
     def __init__(self, add: Callable[[bytes], None], folder: str) -> None:
