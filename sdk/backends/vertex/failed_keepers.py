@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
 
 from ...clock import Clock
 from ...errors import PodliftError
@@ -66,7 +65,7 @@ def _error(job: VendorJob, project: str, clock: Clock | None) -> str:
     return quoted(text, emulator.asked())
 
 
-def _asked(body: dict[str, object], clock: Clock) -> Mapping[str, Any]:
+def _asked(body: dict[str, object], clock: Clock) -> Mapping[str, object]:
     """Ask the log once; a keeper may not read it, and what the service reports about its job counts then."""
     try:
         return logs.query(body, clock, within_s=0.0, timeout_s=_LIMIT_S)
