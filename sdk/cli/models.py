@@ -8,6 +8,7 @@ from dataclasses import asdict
 import typer
 
 from .. import registered
+from ..records.sync.index import in_parallel
 from ..registry.models import Model, ModelVersion, VersionDiff
 from ..registry.records import Move, shown_time
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
@@ -62,7 +63,7 @@ def _summary(model: Model) -> dict[str, object]:
         "champion": champion.champion,
         "latest": versions[-1].number,
         "versions": len(versions),
-        "awaiting": sum(model.state(each, champion) == "awaits approval" for each in versions),
+        "awaiting": in_parallel(lambda each: model.state(each, champion), versions).count("awaits approval"),
     }
 
 
@@ -106,7 +107,8 @@ def show(
     chosen = model.versions() if version is None else [model.version(version)]
     damage = {each.number: each.damage() if verify else [] for each in chosen}
     if json_output:
-        facts = [{**_facts(model, each), **({"damage": damage[each.number]} if verify else {})} for each in chosen]
+        facts = in_parallel(lambda each: _facts(model, each), chosen)
+        facts = [{**each, **({"damage": damage[each["number"]]} if verify else {})} for each in facts]
         moves = [asdict(move) for move in model.history()]
         as_json({**_summary(model), "history": moves, "shown": facts})
     elif version is None:
@@ -123,17 +125,17 @@ def show(
 
 def _show_model(model: Model, versions: list[ModelVersion]) -> None:
     record = model.record()[0]
+    states = in_parallel(lambda each: (model.state(each, record), model_evidence.outcome(each)), versions)
     rows = [
         (
             str(each.number),
-            model.state(each, record),
-            model_evidence.outcome(each),
+            *state,
             each.record.run,
             shown_time(each.record.created),
             size(each.record.size_bytes),
             numbers(each.metrics),
         )
-        for each in versions
+        for each, state in zip(versions, states, strict=True)
     ]
     table(("version", "state", "gate", "run", "registered", "size", "metrics"), rows, whole=("run",))
     for move in record.moves:
