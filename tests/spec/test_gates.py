@@ -91,7 +91,9 @@ def test_guards_that_never_hold_together_are_refused(low: str, high: str, possib
     if possible:
         sdk.Gate(**ASKED, guards=[high, low])
         return
-    with pytest.raises(sdk.InputError, match=rf"guards: '{re.escape(low)}' and '{re.escape(high)}' never hold together"):
+    with pytest.raises(
+        sdk.InputError, match=rf"guards: '{re.escape(low)}' and '{re.escape(high)}' never hold together"
+    ):
         sdk.Gate(**ASKED, guards=[high, low])
 
 
