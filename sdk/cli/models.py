@@ -107,8 +107,9 @@ def show(
     chosen = model.versions() if version is None else [model.version(version)]
     damage = {each.number: each.damage() if verify else [] for each in chosen}
     if json_output:
-        facts = in_parallel(lambda each: _facts(model, each), chosen)
-        facts = [{**each, **({"damage": damage[each["number"]]} if verify else {})} for each in facts]
+        damaged = [{"damage": each} if verify else {} for each in damage.values()]
+        shown = in_parallel(lambda each: _facts(model, each), chosen)
+        facts = [{**each, **more} for each, more in zip(shown, damaged, strict=True)]
         moves = [asdict(move) for move in model.history()]
         as_json({**_summary(model), "history": moves, "shown": facts})
     elif version is None:
