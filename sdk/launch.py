@@ -60,6 +60,8 @@ def _execute(made: Plan, exact: bool) -> Plan:
     made = remote.with_local_folder(made, os.environ)
     if made.local:
         made = asked_here(made, "plan of", os.environ)
+    if problems := initial.problems(made):
+        raise InputError(problems)
     backend = backends.load(made.backend)
     backend.check(backend.render(made))
     if exact:
@@ -184,9 +186,11 @@ def _without_code(plan: Plan) -> list[str]:
 
 def _without_checkpoints(plan: Plan, events: Sequence[Event]) -> list[str]:
     step, paths = saved_step(events, warm=bool(plan.warm_start)), RunPaths(plan.url)
+    if step is None:
+        return initial.problems(plan)
     # If the store is not reachable now, the first task checks it.
     with suppress(StoreError):
-        if step is not None and catalog.is_empty(paths):
+        if catalog.is_empty(paths):
             return [opening.gone(plan.run_id, paths.store, step)]
     return []
 

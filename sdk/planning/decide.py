@@ -14,7 +14,7 @@ from ..spec.findings import warning
 from ..spec.job import Job
 from ..spec.plan import Plan
 from ..storage import emulator
-from . import preflight_cache
+from . import initial, preflight_cache
 from .pack import Packed
 from .roots import in_bucket
 from .validate import Wanted
@@ -42,7 +42,7 @@ def decide(
     findings = [*wanted.notes, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
     if fresh and target.start == "fork":
         findings.append(warning(f"local_start='fork' is ignored: {fresh}"))
-    return Plan(
+    made = Plan(
         run_id=run_id,
         root=root,
         job=job,
@@ -61,6 +61,7 @@ def decide(
         warm_start=wanted.warm_start,
         emulator=asked,
     )
+    return made.starting_from(resumed.initial) if resumed else initial.starting(made)
 
 
 def _emulator(root: str, environ: Mapping[str, str], resumed: Plan | None) -> str | None:

@@ -18,7 +18,8 @@ _ABSENT: Any = object()
 _SHOWN = 120
 # Fields of a plan whose values are compared by path.
 _ENTRY = (
-    "kind", "target", "function", "argv", "kwargs", "cwd", "roots", "only", "generated", "inputs", "warm_start", "drill",
+    "kind", "target", "function", "argv", "kwargs", "cwd", "roots", "only", "generated", "inputs", "warm_start", "initial",
+    "drill",
 )  # fmt: skip
 _ENVIRONMENT = ("python", "tensorflow", "keras", "tf_keras")
 

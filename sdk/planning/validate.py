@@ -71,6 +71,11 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems,
     inputs, notes = _inputs(job, capabilities, target, problems)
     warm = resumed.warm_start if resumed else ""
     with problems.collect():
+        if job.checkpoints.resume_from is not None and job.warm_start is not None:
+            raise InputError(
+                "checkpoint_resume_from and warm_start: a run starts from the state of another run or from the weights of a "
+                f"registered model. Received: {job.checkpoints.resume_from!r} and {job.warm_start!r}. Next: omit one."
+            )
         if job.checkpoints.resume_from is not None and resumed is None:
             warm = warm_start(job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
     return Wanted(

@@ -14,10 +14,12 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from ..errors import AlreadyExistsError, CorruptObjectError, InputError, MissingError
 from ..ids import digest_of
+from ..records.sync.index import in_parallel
 from ..spec.wire import decode
 from ..storage import posix, trees
 from ..storage.paths import usable
@@ -142,6 +144,25 @@ def damage(store: Store, digest: str) -> list[str]:
         except CorruptObjectError as error:
             found.append(f"{each.path}: {error}")
     return found
+
+
+def absent(store: Store, digest: str) -> list[str]:
+    """Return a sentence for each file of a version that is missing or has another size, without reading its bytes."""
+    try:
+        files = read(store, digest).files
+    except CorruptObjectError as error:
+        return [str(error)]
+    return [why for why in in_parallel(partial(_absent, store), files) if why]
+
+
+def _absent(store: Store, file: ModelFile) -> str:
+    size = 0
+    for digest in file.parts:
+        try:
+            size += store.stat(f"blobs/{digest}").size
+        except MissingError:
+            return f"{file.path}: {store.url}/blobs/{digest} is missing."
+    return "" if size == file.size_bytes else f"{file.path}: it has {file.size_bytes} bytes, and its parts have {size}."
 
 
 def fetch(store: Store, digest: str, dest: str | Path) -> str:

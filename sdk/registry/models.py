@@ -95,10 +95,11 @@ class _Readable:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, CorruptObjectError):
-            raise _damaged(self._record, [str(error)]) from error
+            raise damaged(self._record, [str(error)]) from error
 
 
-def _damaged(record: VersionRecord, found: Sequence[str]) -> CorruptObjectError:
+def damaged(record: VersionRecord, found: Sequence[str]) -> CorruptObjectError:
+    """Return the error for damaged files of a version, with the next step."""
     source = "" if record.source == "model" else f" --path {record.source}"
     return CorruptObjectError(
         f"Version {record.number} of {record.model!r} is damaged: {' '.join(found)} Nothing was changed. Next: podlift "
@@ -335,7 +336,7 @@ class Model:
 
     def _check(self, version: ModelVersion) -> None:
         if found := version.damage():
-            raise _damaged(version.record, found)
+            raise damaged(version.record, found)
 
     def _swap(
         self, record: ChampionRecord, generation: str | None, version: ModelVersion, cause: Cause, note: str

@@ -17,7 +17,7 @@ from typing import Protocol
 from .. import launch
 from ..clock import Clock
 from ..errors import InputError, RunNotFoundError
-from ..planning import references, remote
+from ..planning import initial, references, remote
 from ..planning.settings.merge import missing_variables
 from ..run import Run
 from ..spec.layout import RootPaths
@@ -52,24 +52,24 @@ class LocalRuns:
         self._clock = clock
 
     def submit(self, plan: Plan) -> None:
-        if self._exists(plan):
-            return launch.finish(plan)
+        if (stored := self._stored(plan)) is not None:
+            return launch.finish(stored)
         try:
             launch.execute(plan)
         except InputError:
             # Another server that took the slot over may have been faster.
-            if not self._exists(plan):
+            if self._stored(plan) is None:
                 raise
 
-    def _exists(self, plan: Plan) -> bool:
+    def _stored(self, plan: Plan) -> Plan | None:
+        """Return the plan as it was submitted: the champion may have moved since."""
         try:
-            references.attached(plan.url, plan.url, os.environ)
+            return references.attached(plan.url, plan.url, os.environ)
         except RunNotFoundError:
-            return False
+            return None
         except InputError:
             # A folder without a plan is what an interrupted submit leaves.
-            return Path(plan.paths.plan).exists()
-        return True
+            return plan if Path(plan.paths.plan).exists() else None
 
     def status(self, url: str) -> Status:
         return self._run(url).status()
@@ -134,7 +134,7 @@ def plan_of(
     with suppress(FileNotFoundError):
         # A prune that is going on spares what was used a moment ago.
         os.utime(made.bundle)
-    return made
+    return initial.starting(made)
 
 
 def _located(template: Plan, inputs: Mapping[str, str], record: ScheduleRecord) -> dict[str, str]:

@@ -51,6 +51,23 @@ class Drill:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InitialWeights:
+    """The version of a registered model whose weights a run begins with: chosen with its plan, so that restarts use the same."""
+
+    choice: Literal["champion", "last"]
+    model: str
+    version: int = 0  # 0 if there was none: the weights start fresh
+    manifest: str = ""  # digest of the list of its files
+    why: str = ""  # why there was none
+
+    def __str__(self) -> str:
+        if not self.version:
+            return f"fresh weights: {self.why}"
+        what = "the champion" if self.choice == "champion" else "the newest version"
+        return f"version {self.version} of {self.model!r}, {what}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Payload:
     """What one attempt of a run executes."""
 
@@ -73,6 +90,8 @@ class Payload:
     inputs: dict[str, str] = field(default_factory=dict)  # where the data is, by name
     source_dirs: list[str] = field(default_factory=list)  # the original project: a task must not import from there
     warm_start: str = ""  # the checkpoint to start with, as `STORE#COMMIT`; "" for none
+    initial: InitialWeights | None = None  # the weights to start with
+    models: str = ""  # where registered models are
     drill: Drill | None = None
     store: str = ""  # where checkpoints are kept; "" for the run's own directory
     bucket_url: str = ""  # the run's directory in a bucket, if the tasks share no folder; "" if they do

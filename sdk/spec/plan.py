@@ -18,7 +18,7 @@ from .code import PackedCode, PackedFile
 from .findings import Facts, Finding
 from .job import Job
 from .layout import RootPaths, RunPaths
-from .payload import Drill, Payload
+from .payload import Drill, InitialWeights, Payload
 from .policies import BACKENDS, Local, Resources, Target
 from .values import changed
 from .wire import decode
@@ -46,6 +46,8 @@ class Plan:
         fresh: why each task starts fresh; "" if tasks are forked.
         own_names: import names of podlift that the project uses for modules of its own.
         warm_start: the checkpoint of another run to start from, as `STORE#COMMIT`; "" for none.
+        initial: the weights of a registered model to start from, as `Job.warm_start` asks for; None in the template of a
+            schedule, whose firings choose them.
         drill: what a drill does to the run.
         capabilities: what the backend is like.
         local: this machine's copy of a root in a bucket, "" for a root that is a folder; not part of the JSON.
@@ -67,6 +69,7 @@ class Plan:
     fresh: str = ""
     own_names: list[str] = field(default_factory=list)
     warm_start: str = ""
+    initial: InitialWeights | None = None
     drill: Drill | None = None
     capabilities: Capabilities = LOCAL
     local: str = ""
@@ -134,6 +137,10 @@ class Plan:
         code = replace(self.code, digest=digest, files=files, left_out=[*self.code.left_out, *left_out])
         return replace(self, code=code, findings=(*self.findings, note))
 
+    def starting_from(self, initial: InitialWeights | None) -> Plan:
+        """Return the plan with these weights to start from."""
+        return replace(self, initial=initial)
+
     def for_run(self, run_id: str, job: Job | None = None, drill: Drill | None = None) -> Plan:
         """Return the plan of another run of the same code."""
         return replace(self, run_id=run_id, job=job or self.job, drill=drill or self.drill)
@@ -198,6 +205,8 @@ class Plan:
             inputs=self.inputs,
             source_dirs=self.code.outside,
             warm_start=self.warm_start,
+            initial=self.initial,
+            models=RootPaths(self.root).models if self.initial else "",
             drill=self.drill,
             tpu=row.name if row.family == "tpu" else "",
             tpu_stand_in=self.capabilities.tpu_stand_in,

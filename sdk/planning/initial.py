@@ -1,0 +1,63 @@
+"""Which weights a run starts from: a version of a registered model, chosen once and verified before anything is spent."""
+
+from __future__ import annotations
+
+from ..registry import files
+from ..registry.models import Model, damaged
+from ..spec.layout import RootPaths
+from ..spec.payload import InitialWeights
+from ..spec.plan import Plan
+from ..storage.gcs.files import INTERACTIVE
+from ..storage.gcs.store import GcsStore
+from ..storage.registry import open_store
+from ..storage.store import Store
+from .roots import NO_BUCKET, in_bucket
+
+
+def starting(plan: Plan) -> Plan:
+    """Return the plan with the version that `warm_start` means now.
+
+    Raises:
+        CorruptObjectError: the version is damaged.
+        StoreError: the models of the root cannot be read.
+    """
+    choice, root = plan.job.warm_start, plan.root
+    if choice is None or root == NO_BUCKET:
+        return plan.starting_from(None)
+    model = Model(root, plan.model, store=_store(root))
+    numbers = model.numbers()
+    number = model.record()[0].champion if choice == "champion" else max(numbers, default=0)
+    if not number:
+        has = f"the model {model.name!r} below {root} has no version yet"
+        if numbers:
+            has = f"the model {model.name!r} has no champion yet (podlift models promote {model.name} {numbers[-1]})"
+        return plan.starting_from(InitialWeights(choice=choice, model=model.name, why=has))
+    version = model.version(number)
+    # The tasks verify every byte. From here that would download the files of a bucket.
+    found = files.absent(model.store, version.record.manifest) if in_bucket(root) else version.damage()
+    if found:
+        raise damaged(version.record, found)
+    return plan.starting_from(
+        InitialWeights(choice=choice, model=model.name, version=number, manifest=version.record.manifest)
+    )
+
+
+def problems(plan: Plan) -> list[str]:
+    """Return why a run cannot start from the weights that its plan names: its root may be another one than they are in."""
+    initial = plan.initial
+    if initial is None or not initial.version:
+        return []
+    store = _store(plan.root)
+    found = files.absent(store, initial.manifest)
+    if not found:
+        return []
+    return [
+        f"The run {plan.run_id} starts from {initial}, which is not complete in {store.url}: {' '.join(found)} Next: submit it "
+        f"with the root of that model (podlift models show {initial.model}), or without warm_start."
+    ]
+
+
+def _store(root: str) -> Store:
+    url = RootPaths(root).models
+    # The request of a person fails sooner than that of a training.
+    return GcsStore(url.partition("://")[2], retry=INTERACTIVE) if in_bucket(root) else open_store(url)
