@@ -1,0 +1,98 @@
+"""Files that name each weight: SavedModels, TensorFlow checkpoints, and HDF5 files in the layout before Keras 3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import InputError
+from .matching import Shape, canonical, check
+from .model_files import ModelFile
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# What else is saved, by the first part of its key. Keras lists the variables of an exported model twice.
+_NO_WEIGHTS = ("optimizer", "keras_api", "_all_variables", "save_counter")
+
+
+@dataclass(frozen=True)
+class _Saved:
+    name: str
+    shape: Shape
+    read: Callable[[], Any]
+
+
+def is_named(file: ModelFile) -> bool:
+    """True unless the file has the layout of Keras 3, where the place in the model is the name."""
+    if file.kind in ("saved_model", "checkpoint"):
+        return True
+    if file.kind == "keras":
+        return False
+    import h5py
+
+    with h5py.File(file.path) as found:
+        return "model_weights" in found or "layer_names" in found.attrs
+
+
+def load(model: Any, file: ModelFile, headline: str) -> int:
+    """Load all weights and return their number; CheckpointMismatchError unless they are exactly the model's."""
+    variables = {
+        name: each
+        for name, each in zip(
+            canonical(str(getattr(each, "path", each.name)) for each in model.weights), model.weights, strict=True
+        )
+    }
+    with (_h5 if file.kind in ("weights", "h5") else _checkpoint)(file) as found:
+        found = [each for each in found if "seed_generator" not in each.name]
+        saved = dict(zip(canonical(each.name for each in found), found, strict=True))
+        check(
+            {name: each.shape for name, each in saved.items()},
+            {name: tuple(each.shape) for name, each in variables.items()},
+            headline,
+        )
+        for name, variable in variables.items():
+            variable.assign(saved[name].read())
+    for layer in model._flatten_layers():
+        # Normalization computes with numbers that it derives from its weights.
+        if hasattr(layer, "finalize_state"):
+            layer.finalize_state()
+    return len(variables)
+
+
+@contextmanager
+def _h5(file: ModelFile) -> Iterator[list[_Saved]]:
+    import h5py
+
+    with h5py.File(file.path) as opened:
+        top = opened.get("model_weights", opened)
+        groups = [top[_text(name)] for name in top.attrs["layer_names"]]
+        groups += [top["top_level_model_weights"]] if "top_level_model_weights" in top else []
+        named = [(_text(name), group[_text(name)]) for group in groups for name in group.attrs["weight_names"]]
+        yield [_Saved(name, tuple(data.shape), lambda data=data: data[()]) for name, data in named]  # type: ignore[misc]
+
+
+def _text(name: object) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+@contextmanager
+def _checkpoint(file: ModelFile) -> Iterator[list[_Saved]]:
+    import tensorflow as tf
+    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+    reader = tf.train.load_checkpoint(f"{file.path}/variables/variables" if file.kind == "saved_model" else file.path)
+    shapes = reader.get_variable_to_shape_map()
+    if _OBJECT_GRAPH not in shapes:
+        raise InputError(f"{file.name} does not name its weights: it was written by TensorFlow 1. Next: save it again.")
+    graph = TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
+    found = [
+        (attribute.full_name, attribute.checkpoint_key)
+        for node in graph.nodes
+        for attribute in node.attributes
+        if attribute.full_name and attribute.checkpoint_key.split("/")[0] not in _NO_WEIGHTS
+    ]
+    yield [
+        _Saved(name, tuple(shapes[key]), lambda key=key: reader.get_tensor(key))  # type: ignore[misc]
+        for name, key in found
+    ]

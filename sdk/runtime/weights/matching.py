@@ -1,0 +1,81 @@
+"""Compares the weights of a saved model with those of a program's model: by name and shape, without a library."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+
+from ...errors import CheckpointMismatchError
+from ...text import counted
+
+Shape = tuple[int, ...]
+_LISTED = 20
+_NUMBERED = re.compile(r"(.*?)(?:_(\d+))?")
+
+
+def check(saved: Mapping[str, Shape], here: Mapping[str, Shape], headline: str, *, others: Sequence[str] = ()) -> None:
+    """Raise CheckpointMismatchError unless both have the same names and shapes; it lists every difference.
+
+    `headline` is the first sentence, with {} for the number of differences; `others` are differences of another kind.
+    """
+    missing = [name for name in here if name not in saved]
+    extra = [name for name in saved if name not in here]
+    different = {
+        name: f"{name}: {_words(shape)} in this program, {_words(saved[name])} in the saved model"
+        for name, shape in here.items()
+        if name in saved and saved[name] != shape
+    }
+    listed = [*others, *different.values()]
+    listed += [f"{name} {_words(here[name])}: only in this program.{_near(name, extra)}" for name in missing]
+    listed += [f"{name} {_words(saved[name])}: only in the saved model.{_near(name, missing)}" for name in extra]
+    if not listed:
+        return
+    problems = [headline.format(counted(len(listed), "difference")), *listed[:_LISTED]]
+    if len(listed) > _LISTED:
+        problems.append(f"and {len(listed) - _LISTED} more")
+    raise CheckpointMismatchError(problems, missing=missing, extra=extra, different=different)
+
+
+def _words(shape: Shape) -> str:
+    return str(list(shape))
+
+
+def _near(name: str, others: Sequence[str]) -> str:
+    near = get_close_matches(name, others, n=1)
+    return f" Nearest: {near[0]}." if near else ""
+
+
+def canonical(names: Iterable[str]) -> list[str]:
+    """Return the names as the same program has them in every process.
+
+    Keras numbers layers as they are made, also those of other models: `dense_7/kernel` and `dense_9/kernel` become
+    `dense/kernel` and `dense_1/kernel`. A name that occurs again gets `#2`.
+    """
+    parts = [name.removesuffix(":0").split("/") for name in names]
+    numbers: defaultdict[tuple[tuple[str, ...], str], set[int]] = defaultdict(set)
+    for each in parts:
+        for depth, part in enumerate(each):
+            base, number = split(part)
+            numbers[tuple(each[:depth]), base].add(number)
+    ranks = {key: {number: rank for rank, number in enumerate(sorted(found))} for key, found in numbers.items()}
+    seen: Counter[str] = Counter()
+    made = []
+    for each in parts:
+        words = []
+        for depth, part in enumerate(each):
+            base, number = split(part)
+            rank = ranks[tuple(each[:depth]), base][number]
+            words.append(f"{base}_{rank}" if rank else base)
+        name = "/".join(words)
+        seen[name] += 1
+        made.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return made
+
+
+def split(name: str) -> tuple[str, int]:
+    """Return a name without its number, and the number, -1 for none."""
+    match = _NUMBERED.fullmatch(name)
+    base, number = match.groups() if match else (name, None)
+    return base, -1 if number is None else int(number)

@@ -1,0 +1,82 @@
+"""Which file of a model's folder holds the weights."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...errors import InputError, nearest
+from ...storage import trees
+from ...text import and_more
+
+Kind = Literal["keras", "weights", "h5", "saved_model", "checkpoint"]
+# The first kind that a folder holds is used: a SavedModel beside a .keras file is there for serving.
+_SUFFIXES: dict[Kind, tuple[str, ...]] = {
+    "keras": (".keras",),
+    "weights": (".weights.h5",),
+    "h5": (".h5", ".hdf5"),
+    "saved_model": ("saved_model.pb",),
+    "checkpoint": (".index",),
+}
+_READABLE = "a .keras file, a .weights.h5 or .h5 file, a SavedModel folder, or a TensorFlow checkpoint"
+_NAMED = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """A file or folder with the weights of a model."""
+
+    kind: Kind
+    name: str  # relative to the folder, as a user would write it
+    path: str
+
+
+def find(folder: str, what: str, wanted: str | None = None) -> tuple[ModelFile, Sequence[str]]:
+    """Return the file to read, and the names of the other ones; `wanted` names it.
+
+    Raises:
+        InputError: there is none, or it is not clear which one; `what` says what the folder is.
+    """
+    paths = sorted(trees.walk(folder).files)
+    found = _candidates(folder, paths)
+    names = [each.name for each in found]
+    if wanted is not None:
+        fitting = [each for each in found if each.name == posixpath.normpath(wanted)]
+        hint = nearest(wanted, names) if names else f"Expected: {_READABLE}."
+        if not fitting:
+            raise InputError(f"{what} has no such model file. Received: {wanted!r}. {hint}")
+    else:
+        fitting = [each for each in found if each.kind == found[0].kind]
+    if not fitting:
+        has = and_more(paths, _NAMED) or "no files"
+        raise InputError(f"{what} has no weights that can be read. Expected: {_READABLE}. It has {has}.")
+    if len(fitting) > 1:
+        raise InputError(
+            f"{what} has {len(fitting)} model files: {and_more([each.name for each in fitting], _NAMED)}. Next: name one in the "
+            f"program before its first fit: sdk.context().warm_start(model, file={fitting[0].name!r})."
+        )
+    return fitting[0], [name for name in names if name != fitting[0].name]
+
+
+def _candidates(folder: str, paths: Sequence[str]) -> list[ModelFile]:
+    """Return the files that hold weights, the preferred kind first."""
+    found = []
+    inside = [posixpath.dirname(path) for path in paths if posixpath.basename(path) == "saved_model.pb"]
+    for kind, suffixes in _SUFFIXES.items():
+        for path in paths:
+            within = any(path.startswith(f"{top}/" if top else "") for top in inside)
+            if path.endswith(suffixes) and (kind == "saved_model" or not within):
+                found.append(_candidate(folder, kind, path))
+    # A .weights.h5 file has the suffix of .h5 files, too.
+    return list({each.name: each for each in reversed(found)}.values())[::-1]
+
+
+def _candidate(folder: str, kind: Kind, path: str) -> ModelFile:
+    if kind == "saved_model":
+        top = posixpath.dirname(path)
+        return ModelFile(kind=kind, name=top or ".", path=os.path.join(folder, top))
+    name = path.removesuffix(".index") if kind == "checkpoint" else path
+    return ModelFile(kind=kind, name=name, path=os.path.join(folder, name))
