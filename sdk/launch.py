@@ -16,7 +16,7 @@ from .clock import Clock, SystemClock
 from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
 from .hardware import pricing
 from .packaging import bundle
-from .planning import remote
+from .planning import initial, remote
 from .planning.roots import asked_here
 from .planning.settings.merge import Destination, missing_variables
 from .records import spending

@@ -96,6 +96,11 @@ class CheckpointManager:
         manifest = self._open().opened.opening.manifest
         return 0 if manifest is None else manifest.step
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """True if an earlier attempt has saved a state."""
+        return self._open().opened.opening.commit is not None
+
     def _open(self) -> AsyncSaver:
         if self._saver is None:
             info, store = self.info, open_store(self._url)

@@ -82,6 +82,8 @@ def main(payload_path: str, task: str, home: str) -> int:
         _fail(failure, _describe(failure, secrets), checkpoint, recorder, payload.limits.grace_s)
     elif code == 0:
         _record_value(recorder, returned)
+        if task == payload.tasks[0] and (unused := checkpoint.warm_start.unused):
+            _report_finding(recorder, unused)
         recorder.record("done")
         coordinator.rendezvous.close()
         if task == payload.tasks[0]:

@@ -114,6 +114,28 @@ class Context:
         self._loop = Loop(self._auto_checkpoint, objects, data, self._reporter)
         return self._loop
 
+    def warm_start(self, model: Any, *, file: str | None = None) -> bool:
+        """Load the weights that the run starts from into a Keras model, for custom loops; return False if there are none.
+
+        Usage: `ctx.warm_start(model)`, once the model has its weights and before `ctx.checkpoint`. A `fit` does it by itself,
+        unless the program has called this. Without `warm_start` in the job, and outside any run, nothing is loaded.
+
+        Args:
+            model: the model whose weights are replaced; nothing else is, such as its optimizer.
+            file: the model file, if the registered version has several: "best.keras".
+
+        Raises:
+            InputError: the weights have other names or shapes than those of the model, or it is not clear which file is meant.
+                Nothing was loaded.
+        """
+        checkpoint = self._auto_checkpoint
+        if checkpoint is None:
+            return False
+        if checkpoint.has_restored(model.weights):
+            checkpoint.warm_start.end("the state that this run has saved is newer")
+            return False
+        return checkpoint.warm_start.load(model, file)
+
     def callbacks(self) -> list[Any]:
         """Return callbacks that add checkpoints to one `fit`, for programs with `checkpoints.auto` off.
 

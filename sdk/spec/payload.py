@@ -52,7 +52,7 @@ class Drill:
 
 @dataclass(frozen=True, kw_only=True)
 class InitialWeights:
-    """The version of a registered model whose weights a run begins with: chosen with its plan, so that restarts use the same."""
+    """The version of a registered model whose weights a run begins with. It is chosen with the plan: restarts use the same."""
 
     choice: Literal["champion", "last"]
     model: str

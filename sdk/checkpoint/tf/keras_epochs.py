@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from . import keras_input, randomness
+from . import building, keras_input, randomness
 from .keras_input import FitInput
 from .loading import assign
 from .position import IteratorState, Position, python_state
@@ -78,6 +78,14 @@ def build(model: Any) -> None:
             model._symbolic_build(data_batch=data.spec())
         if model.built and model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
+
+
+def build_weights(model: Any) -> None:
+    """Create the weights of the model, also those that are made at its first call, in `on_train_begin`."""
+    build(model)
+    data = _input_of(model)
+    if data is not None:
+        building.call(model, data.spec())
 
 
 def run_a_step(model: Any) -> None:

@@ -10,16 +10,19 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from . import building
 from .position import Position
 
 _NEVER = 1 << 60
 _WHY = "tf_keras restarts an epoch from its beginning, with shuffled data in a different order"
 
 _begin: dict[int, int] = {}
+# What feeds the `fit` of a model.
+_handlers: dict[int, Any] = {}
 
 
 def install(module: Any) -> None:
-    """Install the hook into `tf_keras.src.engine.training`."""
+    """Install the hooks into `tf_keras.src.engine.training`."""
     original = module.Model._maybe_load_initial_counters_from_ckpt
 
     @functools.wraps(original)
@@ -28,6 +31,17 @@ def install(module: Any) -> None:
         return (_begin[id(model)], 0) if id(model) in _begin else found
 
     module.Model._maybe_load_initial_counters_from_ckpt = initial
+    make = module.data_adapter.get_data_handler
+
+    @functools.wraps(make)
+    def handler(*args: Any, **options: Any) -> Any:
+        made = make(*args, **options)
+        # Without it, it is not of a `fit`.
+        if "initial_epoch" in options:
+            _handlers[id(options["model"])] = made
+        return made
+
+    module.data_adapter.get_data_handler = handler
 
 
 def build(model: Any) -> None:
@@ -36,6 +50,13 @@ def build(model: Any) -> None:
     if model.built and hasattr(optimizer, "build"):
         with model.distribute_strategy.scope():
             optimizer.build(model.trainable_variables)
+
+
+def build_weights(model: Any) -> None:
+    """Create the weights of the model, also those that are made at its first call, in `on_train_begin`."""
+    dataset = getattr(_handlers.get(id(model)), "_dataset", None)
+    if dataset is not None:
+        building.call(model, dataset.element_spec)
 
 
 def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) -> None:
@@ -60,3 +81,4 @@ def skip(model: Any) -> None:
 
 def release(model: Any) -> None:
     _begin.pop(id(model), None)
+    _handlers.pop(id(model), None)

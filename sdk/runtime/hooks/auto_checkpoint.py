@@ -10,7 +10,7 @@ import platform
 import queue  # noqa: F401
 import secrets  # noqa: F401
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +29,7 @@ from ...storage.registry import open_store
 from ..rendezvous.files import Action, StepCoordinator
 from . import rescue
 from .kill_points import KillPoints
+from .warm_start import WarmStart
 
 # The rest of `checkpoint` is imported at the first phase: a program that trains nothing starts in a sixth less time.
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class AutoCheckpoint:
     record: Callable[..., None]  # writes a record of the run
     resumed: Callable[[int], None]  # called with the number of steps that an earlier attempt did
     kill_points: KillPoints
+    warm_start: WarmStart
 
     def __post_init__(self) -> None:
         self._phase: PhaseCheckpoints | None = None
@@ -67,6 +69,16 @@ class AutoCheckpoint:
     def has_phases(self) -> bool:
         """True once the program trains."""
         return "manager" in vars(self) and bool(self.manager.phases)
+
+    @property
+    def is_fresh(self) -> bool:
+        """True if the program has not trained yet, and no earlier attempt has saved a state."""
+        return not self.has_phases and not self.manager.has_checkpoint
+
+    def has_restored(self, variables: Iterable[object]) -> bool:
+        """True if the phase in progress has restored one of these variables."""
+        phase = self._phase
+        return phase is not None and phase.restored and phase.holds(variables)
 
     def _due(self) -> Literal["save", "epoch"] | None:
         phase = self._phase
@@ -171,6 +183,8 @@ def make(
         kill_points=KillPoints(
             _kill_records(payload), payload.attempt, task, payload.drill.kills if payload.drill else ()
         ),
+        # The parent of the tasks' temporary folders, which this machine's tasks of the run share.
+        warm_start=WarmStart(payload.initial, payload.models, os.path.dirname(os.environ["TMPDIR"])),
     )
 
 
@@ -198,6 +212,7 @@ class PhaseCheckpoints:
         interrupted: True once the phase was asked to stop.
         has_epochs: False for a loop that does not tell when an epoch is over.
         in_step: True while the variables may be between two steps.
+        restored: True once variables were restored.
     """
 
     def __init__(self, auto: AutoCheckpoint, begun: StartedPhase, variables: Any, collect: Callable[[], Any]) -> None:
@@ -211,7 +226,7 @@ class PhaseCheckpoints:
         # A save that waits for the end of the epoch, because it is due or because it belongs there.
         self.held: Literal["", "save", "epoch"] = ""
         self.has_epochs = True
-        self.in_step = False
+        self.in_step = self.restored = False
         self.interrupted = False
         self.at = begun.at
         self.steps = self._from = begun.known.steps
@@ -231,6 +246,13 @@ class PhaseCheckpoints:
         """True once this attempt has done a step of the phase."""
         return self.steps > self._from and not self.finished
 
+    def holds(self, variables: Iterable[object]) -> bool:
+        """True if it saves one of these variables."""
+        from ...checkpoint.tf.snapshot import value_of
+
+        own = {id(value_of(each)) for each in self.variables.values()}
+        return any(id(value_of(each)) in own for each in variables)
+
     def restore(self, *, again: bool = False) -> bool:
         """Restore variables and random generators; return False if there is nothing to restore.
 
@@ -246,6 +268,7 @@ class PhaseCheckpoints:
         own = {rank: blobs["own"] for rank, blobs in checkpoint.blobs.items() if "own" in blobs}
         tasks = len(self._manager.info.tasks)
         loading.load(self.variables, checkpoint.arrays, per_replica=own, rank=self._manager.rank, tasks=tasks)
+        self.restored = True
         if "random" in self.blobs:
             randomness.restore(self.blobs["random"])
         step, number = checkpoint.manifest.step, self._begun.number + 1

@@ -102,8 +102,14 @@ class FitHooks:
 
         @around(kind, "on_train_begin")
         def begin(original: Function, callbacks: Any, logs: Any = None) -> None:
+            if self._fit is not None or callbacks.model is None:
+                original(callbacks, logs)
+                return
+            is_saved = self._is_wanted(callbacks)
+            # Before the program's callbacks, one of which may restore what it saved itself.
+            self._warm_start(callbacks, is_saved)
             original(callbacks, logs)
-            if self._fit is None and callbacks.model is not None and self._is_wanted(callbacks):
+            if is_saved:
                 self._begin(callbacks)
 
         for name in ("on_epoch_begin", "on_train_batch_begin", "on_test_begin", "on_epoch_end", "on_train_end"):
@@ -132,6 +138,12 @@ class FitHooks:
             if name == "on_train_end":
                 self._fit = None
             getattr(fit, name)(*args, **options)
+
+    def _warm_start(self, callbacks: Any, is_saved: bool) -> None:
+        warm = self._checkpoint.warm_start
+        if warm.unused and is_saved and not self._checkpoint.is_fresh:
+            warm.end("the run has a checkpoint of its own, or has trained before")
+        warm.before_fit(callbacks.model, _epochs_of(callbacks).build_weights)
 
     def _is_wanted(self, callbacks: Any) -> bool:
         if any(getattr(callback, "podlift_checkpoints", False) for callback in callbacks.callbacks):
@@ -162,10 +174,10 @@ class _SavedFit:
     """One `fit` in progress that has checkpoints."""
 
     def __init__(self, checkpoint: AutoCheckpoint, callbacks: Any) -> None:
-        from ...checkpoint.tf import callback_state, keras_epochs, legacy_epochs
+        from ...checkpoint.tf import callback_state
 
         self._legacy = _is_legacy(type(callbacks).__module__)
-        self._epochs: Any = legacy_epochs if self._legacy else keras_epochs
+        self._epochs: Any = _epochs_of(callbacks)
         self._callback_state = callback_state
         callback_state.watch(callbacks.callbacks)
         self.callbacks = callbacks
@@ -383,6 +395,13 @@ def _is_intended(error: BaseException) -> bool:
 
 def _overrides(kind: type, name: str) -> bool:
     return any(name in vars(cls) for cls in kind.__mro__ if not cls.__module__.startswith(("keras.", "tf_keras.")))
+
+
+def _epochs_of(callbacks: Any) -> Any:
+    """Return the module that enters the epochs of this kind of `fit`."""
+    from ...checkpoint.tf import keras_epochs, legacy_epochs
+
+    return legacy_epochs if _is_legacy(type(callbacks).__module__) else keras_epochs
 
 
 def _is_legacy(module: str) -> bool:

@@ -7,6 +7,7 @@ names are those that the file must have, no more and no less. Then Keras loads, 
 from __future__ import annotations
 
 import importlib
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -79,7 +80,7 @@ def _stored(h5_file: Any) -> tuple[dict[str, Shape], dict[str, str]]:
 def _expected(model: Any, library: Any, skipped: set[int]) -> tuple[dict[str, Shape], dict[str, str]]:
     """Return the shapes of the weights that a file of this model has, and the names of the layers."""
 
-    class Recorder(library.H5IOStore):  # type: ignore[misc,name-defined]
+    class Recorder(library.H5IOStore):  # type: ignore[misc]
         """Keeps what Keras would write."""
 
         def __init__(self) -> None:
@@ -111,8 +112,6 @@ def _expected(model: Any, library: Any, skipped: set[int]) -> tuple[dict[str, Sh
 @contextmanager
 def _unread() -> Iterator[None]:
     """Have the layers of tf_keras save their variables instead of the values, whose reading may be a collective operation."""
-    import sys
-
     module = sys.modules.get("tf_keras.src.engine.base_layer")
     if module is None:
         yield

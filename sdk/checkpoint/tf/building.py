@@ -1,0 +1,28 @@
+"""Makes the weights of models that make them at their first call."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import tensorflow as tf
+
+# A dimension that the data leaves open, other than that of the batch: enough for a few convolutions.
+_OPEN = 32
+
+
+def call(model: Any, spec: Any) -> None:
+    """Call a model on a batch of zeros of a data set's kind. A model that cannot be called so keeps what it has."""
+    if all(layer.built for layer in model._flatten_layers()):
+        return
+    inputs = spec[0] if isinstance(spec, tuple) else spec
+    # Without training, no random numbers are drawn and no statistics move. What the program raises, it raises in its fit.
+    with suppress(Exception), model.distribute_strategy.scope():
+        model(tf.nest.map_structure(_zeros, inputs), training=False)
+
+
+def _zeros(spec: Any) -> Any:
+    # Of a distributed data set, each replica has a spec of its own.
+    spec = getattr(spec, "_value_specs", [spec])[0]
+    first, *others = spec.shape.as_list()
+    return tf.zeros([first or 1, *(size or _OPEN for size in others)], spec.dtype)
