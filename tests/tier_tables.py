@@ -134,7 +134,9 @@ TENSORFLOW = {
     "runtime/test_chief_writes.py::test_the_shared_model_holds_what_both_tasks_trained",
     "runtime/test_keras_multi_worker.py",
     "runtime/test_limits.py",
+    "runtime/test_model_weights.py",
     "runtime/test_steps_per_execution.py",
+    "runtime/test_warm_start.py",
     "runtime/tpu/test_parts.py",
     "runtime/tpu/test_stand_in.py",
 }

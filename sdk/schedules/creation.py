@@ -129,7 +129,7 @@ def prepare(
         made = make_plan(what, settings, wanted, os.environ, verb="schedule", also=mistakes, later_inputs=inputs)
     made = (service.adapted(made) if service else made).for_run(f"{spec.name}-{_TEMPLATE}")
     # The name of a firing's run holds its slot.
-    made = made.for_run(made.run_id, changed(made.job, model=made.model or None))
+    made = made.for_run(made.run_id, changed(made.job, model=made.model or None)).starting_from(None)
     spec = replace(spec, inputs={**made.job.inputs, **inputs})
     warnings = clock_changes.warnings(spec.slots, now, service.title if service else "")
     if service is None:

@@ -206,6 +206,7 @@ def _program(plan: Plan) -> list[tuple[str, str]]:
     lines.append(("checkpoints", _checkpoints(plan.job.checkpoints, plan.warm_start)))
     lines.append(("restarts", _restarts(plan)))
     lines += _model(plan)
+    lines += _warm_start(plan)
     if plan.job.env:
         names = [
             name if isinstance(value, str) else f"{name} (from this shell)" for name, value in plan.job.env.items()
@@ -231,6 +232,18 @@ def _model(plan: Plan) -> list[tuple[str, str]]:
         words += f"; a gain below {gate.ask_below} needs an approval"
     where = "in the keeper" if gate.where == "keeper" else f"on {plan.tasks[0]} at the end of the run"
     return [("model", registered), ("gate", f"{words}; evaluated {where}")]
+
+
+def _warm_start(plan: Plan) -> list[tuple[str, str]]:
+    """Return the weights that the run starts from."""
+    if plan.job.warm_start is None:
+        return []
+    if plan.initial is None:
+        which = "the champion" if plan.job.warm_start == "champion" else "the newest version"
+        return [("warm start", f"{which} of {plan.model!r} at the time of the firing, weights only; fresh if there is none")]
+    if not plan.initial.version:
+        return [("warm start", f"none, {plan.initial}")]
+    return [("warm start", f"{plan.initial}, weights only: files {plan.initial.manifest[:12]}")]
 
 
 def _restarts(plan: Plan) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from ...errors import InputError
@@ -21,6 +23,7 @@ class _Saved:
     name: str
     shape: Shape
     read: Callable[[], Any]
+    place: int = -1  # among all weights of an exported model
 
 
 def is_named(file: ModelFile) -> bool:
@@ -37,15 +40,19 @@ def is_named(file: ModelFile) -> bool:
 
 def load(model: Any, file: ModelFile, headline: str) -> int:
     """Load all weights and return their number; CheckpointMismatchError unless they are exactly the model's."""
-    variables = {
-        name: each
-        for name, each in zip(
-            canonical(str(getattr(each, "path", each.name)) for each in model.weights), model.weights, strict=True
-        )
-    }
+    names = canonical(str(getattr(each, "path", each.name)) for each in model.weights)
     with (_h5 if file.kind in ("weights", "h5") else _checkpoint)(file) as found:
         found = [each for each in found if "seed_generator" not in each.name]
         saved = dict(zip(canonical(each.name for each in found), found, strict=True))
+        if {*saved} != {*names} and found and all(each.place >= 0 for each in found):
+            # The names in an exported model may lack layers. It lists its weights in the order of the model.
+            places = [f"{place}: {_last(name)}" for place, name in enumerate(names)]
+            ordered = {
+                f"{place}: {_last(each.name)}": each
+                for place, each in enumerate(sorted(found, key=attrgetter("place")))
+            }
+            names, saved = (places, ordered) if {*places} == {*ordered} else (names, saved)
+        variables = dict(zip(names, model.weights, strict=True))
         check(
             {name: each.shape for name, each in saved.items()},
             {name: tuple(each.shape) for name, each in variables.items()},
@@ -60,6 +67,10 @@ def load(model: Any, file: ModelFile, headline: str) -> int:
     return len(variables)
 
 
+def _last(name: str) -> str:
+    return name.removesuffix(":0").rpartition("/")[2].partition("#")[0]
+
+
 @contextmanager
 def _h5(file: ModelFile) -> Iterator[list[_Saved]]:
     import h5py
@@ -69,7 +80,7 @@ def _h5(file: ModelFile) -> Iterator[list[_Saved]]:
         groups = [top[_text(name)] for name in top.attrs["layer_names"]]
         groups += [top["top_level_model_weights"]] if "top_level_model_weights" in top else []
         named = [(_text(name), group[_text(name)]) for group in groups for name in group.attrs["weight_names"]]
-        yield [_Saved(name, tuple(data.shape), lambda data=data: data[()]) for name, data in named]  # type: ignore[misc]
+        yield [_Saved(name, tuple(data.shape), partial(data.__getitem__, ())) for name, data in named]
 
 
 def _text(name: object) -> str:
@@ -92,7 +103,9 @@ def _checkpoint(file: ModelFile) -> Iterator[list[_Saved]]:
         for attribute in node.attributes
         if attribute.full_name and attribute.checkpoint_key.split("/")[0] not in _NO_WEIGHTS
     ]
-    yield [
-        _Saved(name, tuple(shapes[key]), lambda key=key: reader.get_tensor(key))  # type: ignore[misc]
-        for name, key in found
-    ]
+    yield [_Saved(name, tuple(shapes[key]), partial(reader.get_tensor, key), _place(key)) for name, key in found]
+
+
+def _place(key: str) -> int:
+    parts = key.split("/")
+    return int(parts[1]) if parts[0] == "variables" and parts[1].isdecimal() else -1

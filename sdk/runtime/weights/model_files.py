@@ -55,8 +55,8 @@ def find(folder: str, what: str, wanted: str | None = None) -> tuple[ModelFile, 
         raise InputError(f"{what} has no weights that can be read. Expected: {_READABLE}. It has {has}.")
     if len(fitting) > 1:
         raise InputError(
-            f"{what} has {len(fitting)} model files: {and_more([each.name for each in fitting], _NAMED)}. Next: name one in the "
-            f"program before its first fit: sdk.context().warm_start(model, file={fitting[0].name!r})."
+            f"{what} has {len(fitting)} model files: {and_more([each.name for each in fitting], _NAMED)}. Next: name one in "
+            f"the program before its first fit: sdk.context().warm_start(model, file={fitting[0].name!r})."
         )
     return fitting[0], [name for name in names if name != fitting[0].name]
 

@@ -1,4 +1,4 @@
-"""Keras's own files: weights by their place in the structure of a model (`layers/dense_1/vars/0`), as Keras saves and loads them.
+"""Keras's own files, which hold weights by their place in the structure of a model: `layers/dense_1/vars/0`.
 
 Keras's loader ignores what only the file has. Therefore its saver is run over the program's model first, into a dictionary: its
 names are those that the file must have, no more and no less. Then Keras loads, with whatever its layers do while they load.

@@ -1,0 +1,116 @@
+"""Which weights a run starts from is decided with its plan, pinned in it, and refused there if they cannot be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from registered_models import register
+
+import sdk
+from sdk import launch
+from sdk.errors import CorruptObjectError, InputError
+from sdk.planning import initial
+from sdk.registry.models import Model
+from sdk.spec.payload import Payload
+from sdk.spec.plan import Plan
+from sdk.storage import posix
+from sdk.upkeep import prune
+
+
+@pytest.fixture(autouse=True)
+def program(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    # What survives a loss of power is tested with the store.
+    monkeypatch.setattr(posix, "sync_file", lambda handle: None)
+    monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
+    return write("train.py", "print(1)")
+
+
+def planned(root: Path, warm_start: str = "champion", **settings: object) -> Plan:
+    return sdk.plan("train.py", root=root, model="digits", warm_start=warm_start, **settings)  # type: ignore[arg-type]
+
+
+def lines(plan: Plan, label: str) -> list[str]:
+    return [line.partition(label)[2].strip() for line in str(plan).splitlines() if line.startswith(label)]
+
+
+def test_the_champion_and_the_newest_version_are_pinned_by_number_and_digest(root: Path) -> None:
+    champion = register(root, "digits", {"model.keras": b"one"})
+    last = register(root, "digits", {"model.keras": b"two"}, promote=False)
+    plan = planned(root)
+    assert plan.initial is not None
+    assert (plan.initial.version, plan.initial.manifest) == (1, champion.record.manifest)
+    assert lines(plan, "warm start") == [
+        f"version 1 of 'digits', the champion, weights only: files {champion.record.manifest[:12]}"
+    ]
+    newest = planned(root, "last").initial
+    assert newest is not None
+    assert (newest.version, newest.manifest) == (2, last.record.manifest)
+    # A later promotion changes nothing about a plan, nor about what its tasks read.
+    Model(str(root), "digits").promote(2)
+    read = Plan.from_json(plan.to_json(), "plan.json")
+    assert read.initial == plan.initial
+    payload = Payload.from_json(read.payload(2).to_json())
+    assert (payload.initial, payload.models) == (plan.initial, f"{root}/models")
+
+
+def test_without_a_version_the_weights_are_fresh_and_the_plan_says_why(root: Path) -> None:
+    plan = planned(root)
+    assert plan.initial is not None
+    assert plan.initial.version == 0
+    assert lines(plan, "warm start") == [f"none, fresh weights: the model 'digits' below {root} has no version yet"]
+    register(root, "digits", {"model.keras": b"one"}, promote=False)
+    (line,) = lines(planned(root), "warm start")
+    assert "'digits' has no champion yet (podlift models promote digits 1)" in line
+    assert sdk.plan("train.py", root=root).initial is None
+
+
+def test_without_a_name_of_the_model_it_is_that_of_the_run(root: Path) -> None:
+    register(root, "weekly", {"model.keras": b"one"})
+    found = sdk.plan("train.py", root=root, name="weekly", warm_start="champion").initial
+    assert found is not None
+    assert (found.model, found.version) == ("weekly", 1)
+
+
+def test_a_damaged_version_is_an_error_before_anything_is_written(root: Path) -> None:
+    register(root, "digits", {"model.keras": b"one"})
+    (part,) = (root / "models" / "blobs").iterdir()
+    part.write_bytes(b"other")
+    with pytest.raises(
+        CorruptObjectError, match=r"Version 1 of 'digits' is damaged.*Next: podlift models add digits-aaaaaa"
+    ):
+        planned(root)
+    part.unlink()
+    with pytest.raises(CorruptObjectError, match="is missing"):
+        planned(root)
+    assert not (root / "runs").exists()
+
+
+def test_a_plan_for_a_root_without_its_model_is_refused_with_the_next_step(root: Path, tmp_path: Path) -> None:
+    register(root, "digits", {"model.keras": b"one"})
+    plan = planned(root)
+    assert initial.problems(plan) == []
+    elsewhere = replace(plan, root=str(tmp_path / "elsewhere"))
+    with pytest.raises(
+        InputError, match=r"starts from version 1 of 'digits'.*is not complete in .*elsewhere/models.*Next: "
+    ):
+        launch.execute(elsewhere)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_state_of_another_run_and_weights_of_a_model_are_not_both_a_start(root: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"checkpoint_resume_from and warm_start.*'other' and 'champion'. Next: omit one"
+    ):
+        planned(root, checkpoint_resume_from="other")
+
+
+def test_prune_keeps_what_a_plan_pins(root: Path) -> None:
+    register(root, "digits", {"model.keras": b"one"})
+    plan = planned(root)
+    register(root, "digits", {"model.keras": b"two"})
+    prune.remove(prune.find(root, older_than_s=0.0, keep=0, now=1e12))
+    assert initial.problems(plan) == []
+    assert Model(str(root), "digits").version(1).damage() == []

@@ -1,0 +1,86 @@
+"""Trains on digits, and prints the loss of its first step and of the weights that it leaves.
+
+A batch has all examples: the loss of the first step is that of the weights to begin with.
+"""
+
+import argparse
+import os
+import signal
+
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+import sdk
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--loop", action="store_true")
+parser.add_argument("--lazy", action="store_true", help="the weights are made at the first call")
+parser.add_argument("--width", type=int, default=32)
+parser.add_argument("--save", nargs="+", default=["model.keras"])
+parser.add_argument("--file", help="the model file to load, before the fit")
+parser.add_argument(
+    "--disturbed", action="store_true", help="killed before the first step, then failing after the second one"
+)
+options = parser.parse_args()
+attempt = int(os.environ["PODLIFT_ATTEMPT"])
+keras = tf.keras
+ctx = sdk.context()
+strategy = ctx.strategy
+digits = load_digits()
+x, y = (digits.data[:512] / 16).astype("float32"), digits.target[:512].astype("int64")
+data = tf.data.Dataset.from_tensor_slices((x, y)).batch(512)
+
+
+class Lazy(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = keras.layers.Dense(options.width, activation="relu"), keras.layers.Dense(10)
+
+    def call(self, inputs, training=False):
+        return self.out(self.hidden(inputs))
+
+
+class Told(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.steps = 0
+        if options.disturbed and attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
+        if self.steps == 1:
+            print("first", float(logs["loss"]), flush=True)
+        if options.disturbed and attempt == 2 and self.steps == 2:
+            raise RuntimeError("on purpose")
+
+
+def make():
+    if options.lazy:
+        return Lazy()
+    layers = [keras.layers.Dense(options.width, activation="relu"), keras.layers.Dense(10)]
+    return keras.Sequential([keras.Input((64,)), *layers])
+
+
+with strategy.scope():
+    for _ in range(attempt):
+        make()  # the numbers of layers differ between processes
+    model, optimizer = make(), keras.optimizers.SGD(0.1)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    if not options.loop:
+        model.compile(optimizer, loss)
+if options.loop:
+    print("loaded", ctx.warm_start(model))
+    checkpoint = ctx.checkpoint(model=model)
+    print("restored", checkpoint.restore(), "loaded", ctx.warm_start(model))
+    for _ in range(2):
+        if checkpoint.steps == 0:
+            print("first", float(loss(y, model(x))))
+        checkpoint.step()
+else:
+    if options.file:
+        print("loaded", ctx.warm_start(model, file=options.file))
+    model.fit(data, epochs=3, verbose=0, callbacks=[Told()])
+    print("steps", int(optimizer.iterations.numpy()))
+    print("last", float(model.evaluate(data, verbose=0)))
+for name in options.save:
+    model.save(f"{ctx.dirs.model}/{name}")

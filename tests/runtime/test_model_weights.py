@@ -1,0 +1,216 @@
+"""The weights of a saved model, in each format, get into a model of the same program: all of them, or none and one error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import Later, full_only, needs
+
+needs("numpy", "keras", "tf_keras", "tensorflow")
+import numpy as np  # noqa: E402
+
+from sdk.errors import CheckpointMismatchError, InputError  # noqa: E402
+from sdk.runtime.weights import by_name, model_files, structure  # noqa: E402
+
+tf, keras3, legacy = Later("tensorflow"), Later("keras"), Later("tf_keras")
+HEADLINE = "It does not fit ({})."
+LIBRARIES = {"keras": keras3, "tf_keras": legacy}
+# What has been made before in the process: Keras numbers its layers with it.
+EARLIER = 3
+
+
+def sequential(keras: Any, width: int = 4) -> Any:
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((8,)),
+            layers.Dense(width, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Dropout(0.5),
+            layers.Dense(4),
+            layers.Dense(3, name="head"),
+        ]
+    )
+
+
+def subclassed(keras: Any) -> Any:
+    class Blocks(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = keras.layers.Dense(4)
+            self.blocks = [keras.layers.Dense(4), keras.layers.Dense(4)]
+            self.inner = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(4)])
+
+        def call(self, x: Any, training: bool = False) -> Any:
+            x = self.first(x)
+            for block in self.blocks:
+                x = block(x)
+            return self.inner(x)
+
+    return Blocks()
+
+
+def made(make: Any, keras: Any) -> Any:
+    """A model with weights of its own, compiled and trained for a step, so that there is more to save than weights."""
+    model = make(keras)
+    model.compile("adam", "mse", metrics=["mae"])
+    model(np.ones((2, 8), "f4"))
+    model.fit(np.ones((2, 8), "f4"), np.ones((2, model(np.ones((1, 8), "f4")).shape[-1]), "f4"), verbose=0)
+    model.set_weights([np.random.default_rng(i).random(w.shape) for i, w in enumerate(model.get_weights())])
+    return model
+
+
+def saved(model: Any, name: str, folder: Path) -> model_files.ModelFile:
+    if name == "export":
+        model.export(str(folder / name))
+    elif "weights" in name:
+        model.save_weights(str(folder / name))
+    else:
+        model.save(str(folder / name))
+    found, _ = model_files.find(str(folder), "the folder")
+    return found
+
+
+def load(model: Any, file: model_files.ModelFile) -> int:
+    return (by_name if by_name.is_named(file) else structure).load(model, file, HEADLINE)
+
+
+@pytest.mark.parametrize(
+    ("library", "make", "name"),
+    [
+        ("keras", sequential, "model.keras"),
+        ("keras", sequential, "export"),
+        ("keras", subclassed, "model.weights.h5"),
+        ("tf_keras", sequential, "model.keras"),
+        ("tf_keras", subclassed, "folder"),
+        full_only("keras", sequential, "model.h5"),
+        full_only("keras", subclassed, "model.keras"),
+        full_only("keras", subclassed, "export"),
+        full_only("tf_keras", sequential, "model.h5"),
+        full_only("tf_keras", sequential, "weights-of-a-checkpoint"),
+        full_only("tf_keras", subclassed, "model.weights.h5"),
+        full_only("tf_keras", sequential, "export"),
+    ],
+)
+def test_each_format_restores_every_weight_of_the_same_program(
+    library: str, make: Any, name: str, tmp_path: Path
+) -> None:
+    keras = LIBRARIES[library]
+    for _ in range(EARLIER):
+        make(keras)
+    before = made(make, keras)
+    file = saved(before, name, tmp_path)
+    # Another process has numbered its layers differently.
+    keras.backend.clear_session()
+    after = made(make, keras)
+    steps = int(after.optimizer.iterations)
+    after.set_weights([np.zeros_like(each) for each in after.get_weights()])
+    assert load(after, file) == len(before.get_weights())
+    for one, other in zip(before.get_weights(), after.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert int(after.optimizer.iterations) == steps, "weights only"
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [("keras", "model.keras"), ("tf_keras", "model.keras"), ("keras", "export"), full_only("tf_keras", "folder")],
+)
+def test_every_difference_is_named_in_one_error_and_nothing_is_loaded(library: str, name: str, tmp_path: Path) -> None:
+    keras = LIBRARIES[library]
+    file = saved(made(sequential, keras), name, tmp_path)
+    keras.backend.clear_session()
+    wider = keras.Sequential([*sequential(keras, width=6).layers[:-1]])
+    wider.build((None, 8))
+    before = wider.get_weights()
+    with pytest.raises(CheckpointMismatchError) as raised:
+        load(wider, file)
+    first, *listed = raised.value.problems
+    assert first == f"It does not fit ({len(listed)} differences)."
+    # The width of a layer, the normalization after it and what reads them; the head is missing here.
+    assert len(listed) == 2 + 4 + 1 + 2, listed
+    assert sum("in this program" in each for each in listed) == 7
+    assert sum("only in the saved model" in each for each in listed) == 2
+    assert any("[8, 6] in this program, [8, 4] in the saved model" in each for each in listed)
+    for one, other in zip(before, wider.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_more_weights_here_than_in_the_file_are_a_difference_too(tmp_path: Path) -> None:
+    file = saved(made(sequential, keras3), "model.keras", tmp_path)
+    model = sequential(keras3)
+    model.add(keras3.layers.Dense(2))
+    with pytest.raises(CheckpointMismatchError, match=r"layers/dense_3/vars/0 \[3, 2\]: only in this program"):
+        load(model, file)
+
+
+def test_two_layers_of_one_shape_that_have_changed_places_are_not_mistaken_for_each_other(tmp_path: Path) -> None:
+    def model(*names: str) -> Any:
+        layers = [keras3.layers.Dense(8, name=name) for name in names]
+        return keras3.Sequential([keras3.Input((8,)), *layers])
+
+    file = saved(model("encoder", "decoder"), "model.keras", tmp_path)
+    with pytest.raises(CheckpointMismatchError, match=r"layers/dense: the layer 'decoder' in this program, 'encoder'"):
+        load(model("decoder", "encoder"), file)
+    load(model("encoder", "decoder"), file)
+
+
+def test_a_random_generator_is_no_weight_and_a_layer_without_weights_may_be_new(tmp_path: Path) -> None:
+    file = saved(made(sequential, keras3), "model.keras", tmp_path)
+    layers = sequential(keras3).layers
+    load(keras3.Sequential([keras3.Input((8,)), keras3.layers.GaussianNoise(0.1), *layers]), file)
+
+
+def test_a_normalization_computes_with_what_was_loaded(tmp_path: Path) -> None:
+    def model(data: Any) -> Any:
+        layer = keras3.layers.Normalization()
+        layer.adapt(data)
+        return keras3.Sequential([keras3.Input((1,)), layer])
+
+    before, after = model(np.array([[1.0], [3.0]])), model(np.array([[10.0], [30.0]]))
+    x = np.array([[2.0], [5.0]])
+    load(after, saved(before, "model.keras", tmp_path))
+    np.testing.assert_array_equal(after.predict(x, verbose=0), before.predict(x, verbose=0))
+
+
+def test_the_replicas_of_a_strategy_get_the_same_weights(tmp_path: Path) -> None:
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    before = made(sequential, keras3)
+    file = saved(before, "model.keras", tmp_path)
+    with strategy.scope():
+        after = sequential(keras3)
+    load(after, file)
+    for one, other in zip(before.get_weights(), after.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+
+
+def test_a_model_in_several_formats_is_read_from_keras_own(tmp_path: Path) -> None:
+    write(tmp_path, "model.keras", "labels.txt", "export/saved_model.pb", "export/variables/variables.index")
+    found, others = model_files.find(str(tmp_path), "version 1")
+    assert (found.name, found.kind, others) == ("model.keras", "keras", ["export"])
+    found, _ = model_files.find(str(tmp_path), "version 1", "export")
+    assert (found.kind, found.path) == ("saved_model", str(tmp_path / "export"))
+
+
+def test_several_models_are_not_chosen_from(tmp_path: Path) -> None:
+    write(tmp_path, "best.keras", "last.keras", "x.weights.h5")
+    with pytest.raises(InputError, match=r"version 1 has 2 model files: best.keras, last.keras. Next: .*'best.keras'"):
+        model_files.find(str(tmp_path), "version 1")
+    assert model_files.find(str(tmp_path), "version 1", "last.keras")[0].name == "last.keras"
+    with pytest.raises(InputError, match=r"no such model file. Received: 'lst.keras'. Did you mean 'last.keras'"):
+        model_files.find(str(tmp_path), "version 1", "lst.keras")
+
+
+def test_a_folder_without_a_model_is_said_to_be_one(tmp_path: Path) -> None:
+    write(tmp_path, "model.onnx")
+    with pytest.raises(
+        InputError, match=r"has no weights that can be read. Expected: a .keras file.* It has model.onnx."
+    ):
+        model_files.find(str(tmp_path), "version 1")

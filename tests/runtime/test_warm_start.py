@@ -1,0 +1,155 @@
+"""A run with a warm start begins with the weights of the registered model, in each kind of loop and cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S, PROGRAMS, full_only, needs, said
+
+import sdk
+
+needs("tensorflow", "tf_keras", "sklearn")
+PROGRAM = PROGRAMS / "warm_started.py"
+
+
+def submitted(root: Path, *args: str, **settings: object) -> sdk.Run:
+    run = sdk.submit(PROGRAM, root=root, args=list(args), model="digits", **settings)  # type: ignore[arg-type]
+    run.wait(LIMIT_S)
+    return run
+
+
+def numbers(run: sdk.Run, word: str, attempt: int | None = None) -> dict[str, list[float]]:
+    """The numbers that each task printed after a word."""
+    found: dict[str, list[float]] = {}
+    for line in run.logs(attempt=attempt):
+        if line.text.startswith(f"{word} "):
+            found.setdefault(line.task, []).append(float(line.text.split()[1]))
+    return found
+
+
+def log(run: sdk.Run) -> str:
+    return "\n".join(line.text for line in run.logs())
+
+
+def champion(root: Path, *args: str, **settings: object) -> float:
+    """Train a model, register and promote it, and return its loss."""
+    run = submitted(root, *args, **settings)
+    assert run.status().state is sdk.State.SUCCEEDED, run.why()
+    registry = sdk.models(root)
+    if "digits" not in {each.name for each in registry.all()}:
+        registry.add(run.id, model="digits")
+    registry["digits"].promote("latest")
+    ((loss,),) = numbers(run, "last").values()
+    return loss
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, warm_runs: object) -> tuple[Path, float]:
+    """A root with a champion, and its loss."""
+    root = tmp_path_factory.mktemp("root")
+    with warm_runs:  # type: ignore[attr-defined]
+        return root, champion(root)
+
+
+def began_with(run: sdk.Run, loss: float, *, tasks: Sequence[str] = ("chief-0",)) -> None:
+    assert run.status().state is sdk.State.SUCCEEDED, run.why()
+    first = numbers(run, "first")
+    assert set(first) == set(tasks)
+    for found in first.values():
+        assert found[0] == pytest.approx(loss, rel=1e-5)
+
+
+@pytest.mark.usefixtures("warm_tensorflow")
+def test_the_first_step_has_the_champions_loss_and_a_fresh_optimizer(trained: tuple[Path, float]) -> None:
+    root, loss = trained
+    run = submitted(root, warm_start="champion")
+    began_with(run, loss)
+    assert numbers(run, "steps") == {"chief-0": [3]}
+    assert "warm start: 4 weights of model.keras in version 1 of 'digits', the champion are loaded" in log(run)
+
+
+@pytest.mark.usefixtures("warm_tensorflow")
+def test_every_worker_begins_with_the_same_weights(trained: tuple[Path, float]) -> None:
+    root, loss = trained
+    run = submitted(root, warm_start="champion", workers=2)
+    began_with(run, loss, tasks=("chief-0", "worker-0"))
+    losses = numbers(run, "last")
+    assert losses["chief-0"] == losses["worker-0"]
+
+
+@pytest.mark.usefixtures("warm_tensorflow")
+def test_a_restart_before_the_first_checkpoint_begins_alike_and_a_later_one_continues(
+    trained: tuple[Path, float],
+) -> None:
+    root, loss = trained
+    run = submitted(
+        root,
+        "--disturbed",
+        warm_start="champion",
+        retry_infrastructure=1,
+        retry_user_errors=1,
+        checkpoint_every="1steps",
+    )
+    assert run.status().state is sdk.State.SUCCEEDED, run.why()
+    assert numbers(run, "first", 1) == {}
+    assert numbers(run, "first", 2)["chief-0"] == [pytest.approx(loss, rel=1e-5)]
+    assert numbers(run, "first", 3)["chief-0"][0] < loss * 0.999
+    assert numbers(run, "steps", 3) == {"chief-0": [3]}
+    assert "warm start: not loaded, the run has a checkpoint of its own" in log(run)
+
+
+@pytest.mark.usefixtures("warm_tensorflow")
+def test_a_loop_loads_them_once_and_keeps_what_it_has_restored(trained: tuple[Path, float]) -> None:
+    root, loss = trained
+    run = submitted(root, "--loop", warm_start="champion")
+    began_with(run, loss)
+    assert said(run)[:2] == ["loaded True", "restored False loaded True"]
+
+
+@pytest.mark.usefixtures("warm_tensorflow")
+def test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step(trained: tuple[Path, float]) -> None:
+    root, _ = trained
+    run = submitted(root, "--width", "16", warm_start="champion", retry_infrastructure=1)
+    with pytest.raises(
+        sdk.RunFailedError, match=r"does not fit the model 'sequential.*' of this program \(3 differences\)"
+    ):
+        run.result(1)
+    assert "layers/dense/vars/0: [64, 16] in this program, [64, 32] in the saved model" in log(run)
+    assert run.status().attempts == 1
+    assert numbers(run, "first") == {}
+
+
+@pytest.mark.usefixtures("warm_tensorflow")
+@pytest.mark.parametrize(
+    ("args", "settings"),
+    [
+        (["--lazy"], {}),
+        full_only(["--lazy"], {"code_keras": "legacy"}),
+        full_only([], {"code_keras": "legacy", "workers": 2}),
+        full_only([], {"accelerator": "v5e-4"}),
+        full_only(["--lazy"], {"workers": 2}),
+    ],
+)
+def test_it_does_so_too(args: list[str], settings: dict[str, object], tmp_path: Path) -> None:
+    first = {key: value for key, value in settings.items() if key == "code_keras"}
+    loss = champion(tmp_path, *args, **first)
+    tasks = ("chief-0", "worker-0") if "workers" in settings else ("chief-0",)
+    began_with(submitted(tmp_path, *args, warm_start="champion", **settings), loss, tasks=tasks)
+
+
+@pytest.mark.usefixtures("warm_tensorflow")
+def test_without_a_version_the_weights_are_fresh_and_the_log_says_so(tmp_path: Path) -> None:
+    run = submitted(tmp_path, "--loop", warm_start="last")
+    assert said(run)[:2] == ["loaded False", "restored False loaded False"]
+    assert f"warm start: fresh weights: the model 'digits' below {tmp_path} has no version yet" in log(run)
+
+
+@pytest.mark.usefixtures("warm_tensorflow")
+def test_of_several_model_files_the_program_names_one(tmp_path: Path) -> None:
+    loss = champion(tmp_path, "--save", "last.keras", "best.keras")
+    run = submitted(tmp_path, warm_start="champion")
+    with pytest.raises(sdk.RunFailedError, match=r"has 2 model files: best.keras, last.keras. Next: "):
+        run.result(1)
+    began_with(submitted(tmp_path, "--file", "best.keras", warm_start="champion"), loss)
