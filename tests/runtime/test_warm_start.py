@@ -38,8 +38,8 @@ def champion(root: Path, *args: str, **settings: object) -> float:
     run = submitted(root, *args, **settings)
     assert run.status().state is sdk.State.SUCCEEDED, run.why()
     registry = sdk.models(root)
-    if "digits" not in {each.name for each in registry.all()}:
-        registry.add(run.id, model="digits")
+    # It is one version, however often its run is registered.
+    registry.add(run.url, model="digits")
     registry["digits"].promote("latest")
     ((loss,),) = numbers(run, "last").values()
     return loss
