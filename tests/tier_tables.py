@@ -107,6 +107,7 @@ TENSORFLOW = {
     "backends/local/test_roles.py::test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_and_no_step_is_missing",
     "backends/local/test_template.py::test_a_forked_task_is_what_a_started_one_is",
     "backends/vertex/test_vertex_end_to_end.py",
+    "backends/vertex/test_vertex_warm_start.py",
     "checkpoint/test_epochs.py",
     "checkpoint/test_failures.py",
     "checkpoint/test_phases.py",
@@ -171,6 +172,12 @@ SMOKE: dict[str, tuple[str, ...]] = {
         "checkpoint/tf/test_iterators.py",
         "checkpoint/tf/test_randomness.py",
         "checkpoint/tf/test_snapshot.py",
+    ),
+    "a run begins with the weights of a registered model": (
+        "runtime/test_model_weights.py",
+        "runtime/test_warm_start.py::test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step",
+        "runtime/test_warm_start.py::test_a_restart_before_the_first_checkpoint_begins_alike_and_a_later_one_continues",
+        "runtime/test_warm_start.py::test_every_worker_begins_with_the_same_weights",
     ),
     "one task writes what all would write": (
         "runtime/test_chief_writes.py::test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty",
@@ -264,6 +271,7 @@ TOGETHER = {
         "runtime/test_limits.py::test_epochs_without_the_validation_that_the_program_expects_have_a_val_loss_that_is_no_number",
         "runtime/test_limits.py::test_fit_ends_after_the_steps_with_one_validation_and_callbacks_see_a_clean_end",
         "runtime/test_limits.py::test_the_optimizer_has_made_these_steps_and_executions_of_several_are_not_cut",
+        "runtime/test_warm_start.py",
     },
     "tensorflow": {
         "checkpoint/tf/test_callback_state.py",
@@ -271,6 +279,7 @@ TOGETHER = {
         "checkpoint/tf/test_randomness.py",
         "checkpoint/tf/test_snapshot.py",
         "e2e/test_offline.py",
+        "runtime/test_model_weights.py",
     },
     "imports": {"repo/test_layers.py", "repo/test_seam.py"},
     "tutorials": {"e2e/tutorials/test_programs.py", "e2e/tutorials/test_seeds.py"},

@@ -38,6 +38,7 @@ def short(plan: Plan) -> list[tuple[str, str]]:
         ("entry", _entry(plan)),
         ("bundle", _bundle(plan)),
         *cloud,
+        *_warm_start(plan),
         *findings,
     ]
     hidden = {
@@ -240,7 +241,9 @@ def _warm_start(plan: Plan) -> list[tuple[str, str]]:
         return []
     if plan.initial is None:
         which = "the champion" if plan.job.warm_start == "champion" else "the newest version"
-        return [("warm start", f"{which} of {plan.model!r} at the time of the firing, weights only; fresh if there is none")]
+        return [
+            ("warm start", f"{which} of {plan.model!r} at the time of the firing, weights only; fresh if there is none")
+        ]
     if not plan.initial.version:
         return [("warm start", f"none, {plan.initial}")]
     return [("warm start", f"{plan.initial}, weights only: files {plan.initial.manifest[:12]}")]

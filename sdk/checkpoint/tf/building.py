@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -11,13 +12,14 @@ import tensorflow as tf
 _OPEN = 32
 
 
-def call(model: Any, spec: Any) -> None:
-    """Call a model on a batch of zeros of a data set's kind. A model that cannot be called so keeps what it has."""
+def call(model: Any, spec_of_data: Callable[[], Any]) -> None:
+    """Call a model on a batch of zeros like those of its data. A model that cannot be called so keeps what it has."""
     if all(layer.built for layer in model._flatten_layers()):
         return
-    inputs = spec[0] if isinstance(spec, tuple) else spec
     # Without training, no random numbers are drawn and no statistics move. What the program raises, it raises in its fit.
     with suppress(Exception), model.distribute_strategy.scope():
+        spec = spec_of_data()
+        inputs = spec[0] if isinstance(spec, tuple) else spec
         model(tf.nest.map_structure(_zeros, inputs), training=False)
 
 

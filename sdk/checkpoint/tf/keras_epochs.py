@@ -85,7 +85,7 @@ def build_weights(model: Any) -> None:
     build(model)
     data = _input_of(model)
     if data is not None:
-        building.call(model, data.spec())
+        building.call(model, data.spec)
 
 
 def run_a_step(model: Any) -> None:

@@ -54,9 +54,7 @@ def build(model: Any) -> None:
 
 def build_weights(model: Any) -> None:
     """Create the weights of the model, also those that are made at its first call, in `on_train_begin`."""
-    dataset = getattr(_handlers.get(id(model)), "_dataset", None)
-    if dataset is not None:
-        building.call(model, dataset.element_spec)
+    building.call(model, lambda: _handlers[id(model)]._dataset.element_spec)
 
 
 def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) -> None:

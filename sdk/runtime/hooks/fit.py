@@ -141,7 +141,7 @@ class FitHooks:
 
     def _warm_start(self, callbacks: Any, is_saved: bool) -> None:
         warm = self._checkpoint.warm_start
-        if warm.unused and is_saved and not self._checkpoint.is_fresh:
+        if warm.is_pending and is_saved and not self._checkpoint.is_fresh:
             warm.end("the run has a checkpoint of its own, or has trained before")
         warm.before_fit(callbacks.model, _epochs_of(callbacks).build_weights)
 

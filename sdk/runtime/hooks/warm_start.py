@@ -30,21 +30,21 @@ class WarmStart:
 
     def __init__(self, initial: InitialWeights | None, models: str, folder: str) -> None:
         self._initial, self._models, self._folder = initial, models, folder
-        self._is_over = initial is None
+        # True as long as the first `fit` loads them.
+        self.is_pending = initial is not None and bool(initial.version)
         if initial is not None and not initial.version:
-            self._is_over = True
             _log.info(f"warm start: {initial}")
 
-    def end(self, why: str = "") -> None:
+    def end(self, why: str) -> None:
         """Load nothing by itself any more."""
-        if not self._is_over and why:
+        if self.is_pending:
             _log.info(f"warm start: not loaded, {why}")
-        self._is_over = True
+        self.is_pending = False
 
     @property
     def unused(self) -> str:
-        """Return a sentence if the program has ended without these weights, "" if it has not."""
-        if self._is_over:
+        """Return what to tell about a program that has ended without these weights, "" if it has used them."""
+        if not self.is_pending:
             return ""
         return (
             f"warm_start: the weights of {self._initial} were never loaded, because the program called no fit. Next: "
@@ -53,7 +53,7 @@ class WarmStart:
 
     def before_fit(self, model: Any, build: Callable[[Any], None]) -> None:
         """Load the weights into the model of the first `fit`, unless the program has loaded them; `build` makes them."""
-        if not self._is_over:
+        if self.is_pending:
             build(model)
             self.load(model)
 
@@ -63,7 +63,7 @@ class WarmStart:
         Raises:
             InputError: they do not fit, or it is not clear which file holds them; nothing was loaded.
         """
-        self._is_over = True
+        self.is_pending = False
         if self._initial is None or not self._initial.version:
             return False
         if not hasattr(model, "_flatten_layers"):

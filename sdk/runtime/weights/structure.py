@@ -132,6 +132,8 @@ def _unread() -> Iterator[None]:
 
 def _renamed(model: Any, here: Mapping[str, str], saved: Mapping[str, str]) -> list[str]:
     """Return where layers at one place have different names, not counting the numbers that Keras gives."""
+    if not saved:
+        return []
     automatic = {layer.name: _automatic_name(type(layer).__name__) for layer in model._flatten_layers()}
     found = []
     for place in sorted({*here} & {*saved} - {""}):
