@@ -15,6 +15,8 @@ import sdk
 parser = argparse.ArgumentParser()
 parser.add_argument("--loop", action="store_true")
 parser.add_argument("--lazy", action="store_true", help="the weights are made at the first call")
+parser.add_argument("--earlier", type=int, default=0, help="models made before: Keras numbers layers as they are made")
+parser.add_argument("--eager", action="store_true", help="print the loss before the first step instead of the step's")
 parser.add_argument("--width", type=int, default=32)
 parser.add_argument("--save", nargs="+", default=["model.keras"])
 parser.add_argument("--file", help="the model file to load, before the fit")
@@ -45,10 +47,12 @@ class Told(keras.callbacks.Callback):
         self.steps = 0
         if options.disturbed and attempt == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        if options.eager:
+            print("first", float(loss(y, self.model(x))), flush=True)
 
     def on_train_batch_end(self, batch, logs=None):
         self.steps += 1
-        if self.steps == 1:
+        if self.steps == 1 and not options.eager:
             print("first", float(logs["loss"]), flush=True)
         if options.disturbed and attempt == 2 and self.steps == 2:
             raise RuntimeError("on purpose")
@@ -62,8 +66,8 @@ def make():
 
 
 with strategy.scope():
-    for _ in range(attempt):
-        make()  # the numbers of layers differ between processes
+    for _ in range(options.earlier):
+        make()
     model, optimizer = make(), keras.optimizers.SGD(0.1)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     if not options.loop:

@@ -15,7 +15,8 @@ PROGRAM = PROGRAMS / "warm_started.py"
 
 
 def submitted(root: Path, *args: str, **settings: object) -> sdk.Run:
-    run = sdk.submit(PROGRAM, root=root, args=list(args), model="digits", **settings)  # type: ignore[arg-type]
+    words = [*args, "--earlier", "3"] if "warm_start" in settings else [*args]
+    run = sdk.submit(PROGRAM, root=root, args=words, model="digits", **settings)  # type: ignore[arg-type]
     run.wait(LIMIT_S)
     return run
 
@@ -31,6 +32,11 @@ def numbers(run: sdk.Run, word: str, attempt: int | None = None) -> dict[str, li
 
 def log(run: sdk.Run) -> str:
     return "\n".join(line.text for line in run.logs())
+
+
+def asked(run: sdk.Run) -> list[str]:
+    """What the program got from ctx.warm_start."""
+    return [line for line in said(run) if "loaded" in line]
 
 
 def champion(root: Path, *args: str, **settings: object) -> float:
@@ -105,7 +111,7 @@ def test_a_loop_loads_them_once_and_keeps_what_it_has_restored(trained: tuple[Pa
     root, loss = trained
     run = submitted(root, "--loop", warm_start="champion")
     began_with(run, loss)
-    assert said(run)[:2] == ["loaded True", "restored False loaded True"]
+    assert asked(run) == ["loaded True", "restored False loaded True"]
 
 
 @pytest.mark.usefixtures("warm_tensorflow")
@@ -127,12 +133,15 @@ def test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step
     [
         (["--lazy"], {}),
         full_only(["--lazy"], {"code_keras": "legacy"}),
-        full_only([], {"code_keras": "legacy", "workers": 2}),
+        # The loss that tf_keras reports after a batch is the sum of both workers.
+        full_only(["--eager"], {"code_keras": "legacy", "workers": 2}),
         full_only([], {"accelerator": "v5e-4"}),
         full_only(["--lazy"], {"workers": 2}),
     ],
 )
-def test_it_does_so_too(args: list[str], settings: dict[str, object], tmp_path: Path) -> None:
+def test_models_that_are_built_late_tf_keras_and_replicas_begin_with_them_too(
+    args: list[str], settings: dict[str, object], tmp_path: Path
+) -> None:
     first = {key: value for key, value in settings.items() if key == "code_keras"}
     loss = champion(tmp_path, *args, **first)
     tasks = ("chief-0", "worker-0") if "workers" in settings else ("chief-0",)
@@ -142,7 +151,7 @@ def test_it_does_so_too(args: list[str], settings: dict[str, object], tmp_path: 
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_without_a_version_the_weights_are_fresh_and_the_log_says_so(tmp_path: Path) -> None:
     run = submitted(tmp_path, "--loop", warm_start="last")
-    assert said(run)[:2] == ["loaded False", "restored False loaded False"]
+    assert asked(run) == ["loaded False", "restored False loaded False"]
     assert f"warm start: fresh weights: the model 'digits' below {tmp_path} has no version yet" in log(run)
 
 
