@@ -48,7 +48,8 @@ class Told(keras.callbacks.Callback):
         if options.disturbed and attempt == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         if options.eager:
-            print("first", float(loss(y, self.model(x))), flush=True)
+            each = keras.losses.sparse_categorical_crossentropy(y, self.model(x), from_logits=True)
+            print("first", float(tf.reduce_mean(each)), flush=True)
 
     def on_train_batch_end(self, batch, logs=None):
         self.steps += 1

@@ -101,7 +101,8 @@ def test_a_restart_before_the_first_checkpoint_begins_alike_and_a_later_one_cont
     assert run.status().state is sdk.State.SUCCEEDED, run.why()
     assert numbers(run, "first", 1) == {}
     assert numbers(run, "first", 2)["chief-0"] == [pytest.approx(loss, rel=1e-5)]
-    assert numbers(run, "first", 3)["chief-0"][0] < loss * 0.999
+    # The callback counts on, and the optimizer too.
+    assert numbers(run, "first", 3) == {}
     assert numbers(run, "steps", 3) == {"chief-0": [3]}
     assert "warm start: not loaded, the run has a checkpoint of its own" in log(run)
 

@@ -11,11 +11,17 @@ import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from .matching import Shape, check, split
 from .model_files import ModelFile
 
+
+class _Array(Protocol):
+    shape: Shape
+
+
+_Entry = dict[str, _Array]
 _IN_ARCHIVE = "model.weights.h5"
 # What files hold besides weights, by a part of its name.
 _NO_WEIGHTS = frozenset({"optimizer", "metrics", "_metrics", "seed_generator"})
@@ -84,13 +90,13 @@ def _expected(model: Any, library: Any, skipped: set[int]) -> tuple[dict[str, Sh
         """Keeps what Keras would write."""
 
         def __init__(self) -> None:
-            self.entries: dict[str, dict[str, Any]] = {}
+            self.entries: dict[str, _Entry] = {}
             self.names: dict[str, str] = {}
 
         def __bool__(self) -> bool:
             return True
 
-        def make(self, path: str, metadata: Mapping[str, str] | None = None) -> dict[str, Any]:
+        def make(self, path: str, metadata: Mapping[str, str] | None = None) -> _Entry:
             if metadata and "name" in metadata:
                 self.names[path] = metadata["name"]
             return self.entries.setdefault(path, {})
@@ -118,7 +124,7 @@ def _unread() -> Iterator[None]:
         return
     layer, original = module.Layer, module.Layer.save_own_variables
 
-    def save_own_variables(self: Any, store: dict[str, Any]) -> None:
+    def save_own_variables(self: Any, store: _Entry) -> None:
         self._update_trackables()
         for index, variable in enumerate(self._trainable_weights + self._non_trainable_weights):
             store[f"{index}"] = variable
