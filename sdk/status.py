@@ -40,6 +40,7 @@ class Reason(str, Enum):
     TRAINING = "training"
     RESTARTING = "restarting"
     STOPPING = "stopping"
+    EVALUATING = "evaluating"
     DONE = "done"
     USER_ERROR = "user_error"
     IMPORT_ERROR = "import_error"
@@ -117,6 +118,34 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Registered:
+    """What has become of a run's model.
+
+    Args:
+        model: the name of the model.
+        version: the number of its version, 0 if there is none.
+        outcome: "registered" without a gate, or until the keeper has evaluated it; "promoted"; "kept", if the champion stays;
+            "asks", if it needs an approval; "none", if the run has no model.
+        reason: why, in one sentence.
+    """
+
+    model: str
+    version: int = 0
+    outcome: str = "registered"
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Return it as one sentence with the next command."""
+        about, why = f"version {self.version} of {self.model!r}", f": {self.reason}" if self.reason else ""
+        return {
+            "promoted": f"{about} was promoted{why}",
+            "kept": f"{about} was not promoted{why}",
+            "asks": f"{about} needs an approval{why}. Next: podlift models approve {self.model} {self.version}",
+            "none": self.reason,
+        }.get(self.outcome, f"{about} was registered{why}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Status:
     """The status of a run, as its records give it.
 
@@ -140,6 +169,7 @@ class Status:
         spent_s: time in seconds for which the machines of its jobs have run so far; None for a run on this machine.
         spent_usd: its price so far, in US dollars, without boot disks; None if nothing is billed or no price is known.
         spent_at_least: True if a part of the price is unknown, which `spent_usd` does not hold.
+        registered: what has become of the run's model; None if its job names none, and until it is known.
         findings: remarks about the last attempt that do not fail it, such as tasks that do not communicate.
     """
 
@@ -161,6 +191,7 @@ class Status:
     spent_s: float | None = None
     spent_usd: float | None = None
     spent_at_least: bool = False
+    registered: Registered | None = None
     findings: tuple[str, ...] = ()
 
     @property

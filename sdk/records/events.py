@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..status import Failure, Reason, State, Status
+from ..spec.wire import decode
+from ..status import Failure, Reason, Registered, State, Status
 from ..tracebacks import one_line
 from . import spending
 
@@ -32,6 +33,9 @@ _TIMED = {
 _NAMES_SUPERVISOR = ("launched", "started")
 # A task is about to be restarted alone, while the attempt goes on; its data have what the record of its exit would have.
 TASK_RESTARTING = "task_restarting"
+# The program has succeeded, and only the last phase of the run is left.
+TRAINED = "trained"
+REGISTERED = "registered"
 # What a task's process leaves, and is over once the task is restarted alone.
 _OF_PROCESS = ("failed", "left", "done", "exited")
 # Raised by the surviving peers of a dead task. Never the cause if another task failed for a reason of its own.
@@ -113,6 +117,7 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         "restarted_alone": dict(
             Counter(str(e.data.get("task")) for e in ordered if e.kind == TASK_RESTARTING and e.attempt == attempts)
         ),
+        "registered": _registered(ordered),
         "findings": tuple(str(e.data.get("text", "")) for e in _findings(ordered, attempts)),
     }
     used = spending.total(event.data for event in ordered if event.kind == "final")
@@ -218,6 +223,8 @@ def _phase(ordered: Sequence[Event], attempt: int, created: float) -> tuple[Stat
     """Return the current phase of a run without a verdict, and since when."""
     # Records of earlier attempts do not count.
     latest = {event.kind: event.time for event in reversed(ordered) if event.attempt in (0, attempt)}
+    if TRAINED in latest:
+        return State.RUNNING, Reason.EVALUATING, latest[TRAINED]
     for kind in ("restarting", "stopping", "cancelling"):
         if kind in latest:
             reason = Reason.RESTARTING if kind == "restarting" else Reason.STOPPING
@@ -303,6 +310,11 @@ def _timings(ordered: Sequence[Event], created: float) -> dict[str, float]:
 
 def _continued(ordered: Sequence[Event], attempt: int) -> int | None:
     return next((int(e.data["step"]) for e in ordered if e.kind == "continued" and e.attempt == attempt), None)
+
+
+def _registered(ordered: Sequence[Event]) -> Registered | None:
+    found = [event.data for event in ordered if event.kind == REGISTERED]
+    return decode(Registered, found[-1]) if found else None
 
 
 def _value(ordered: Sequence[Event], attempt: int) -> Any:

@@ -90,7 +90,7 @@ def candidate(
         args=(*code.argv, *(f"{name}={value!r}" for name, value in code.kwargs.items())),
         source=source,
         metrics=metrics,
-        data={name: _data(location) for name, location in plan.inputs.items()},
+        data={name: data_of(location) for name, location in plan.inputs.items()},
     )
 
 
@@ -125,7 +125,10 @@ def _check(run_id: str, outputs: Outputs, source: str) -> None:
         )
 
 
-def _data(location: str) -> VersionData:
+def data_of(location: str) -> VersionData:
+    """Return what the data at a location are now; "" is no data."""
+    if not location:
+        return VersionData(location="", digest="")
     try:
         state = fingerprints.state_of(location, count=False)
     except StoreError as error:

@@ -67,7 +67,7 @@ def main(payload_path: str, task: str, home: str) -> int:
         recorder.record("failed", reason="infrastructure", **_describe(error, secrets))
         return 1
     os.chdir(work / payload.cwd)
-    _set_path(payload, work, home)
+    set_path(payload, work, home)
     import_guard.install(payload.source_dirs, work)
     together = cluster.in_step(payload.tasks)
     coordinator = StepCoordinator(_rendezvous(payload, task, alone=len(together) == 1))
@@ -120,7 +120,8 @@ def _instrument(
     return checkpoint
 
 
-def _set_path(payload: Payload, work: Path, home: str) -> None:
+def set_path(payload: Payload, work: Path, home: str) -> None:
+    """Search the unpacked code first, and podlift last."""
     names.settle(payload.own_names)
     # Processes that the task starts (multiprocessing, subprocess) find podlift too, after everything of the user's.
     # In a checkout the name `podlift` has a folder of its own.

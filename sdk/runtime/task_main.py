@@ -1,6 +1,6 @@
 """The first code of a task. It is run by path, needs only the standard library, loads podlift and hands over.
 
-Usage: `python task_main.py PAYLOAD TASK`
+Usage: `python task_main.py PAYLOAD TASK [MODULE [ARGUMENT]]`, with a module of this folder that is not `bootstrap`
 """
 
 import gc
@@ -24,9 +24,10 @@ def main() -> None:
     names.load(str(package), real)
     # Imports leave little garbage, and looking for it takes a tenth of their time.
     gc.disable()
-    bootstrap = importlib.import_module(f"{real}.runtime.bootstrap")
+    payload, task, module, *rest = [*sys.argv[1:], "bootstrap"] if len(sys.argv) == 3 else sys.argv[1:]
+    loaded = importlib.import_module(f"{real}.runtime.{module}")
     gc.enable()
-    sys.exit(bootstrap.main(sys.argv[1], sys.argv[2], str(package.parent)))
+    sys.exit(loaded.main(payload, task, str(package.parent), *rest))
 
 
 if __name__ == "__main__":

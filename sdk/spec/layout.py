@@ -127,6 +127,8 @@ class RunPaths:
     # Tasks without activity for so long that it counts as a hang, one file each.
     stalls = _OfAttempt("stalled")
     payload = _OfAttempt("payload.json")
+    # The payload of what follows the training: the model is registered and compared with the champion.
+    last_phase = _OfAttempt("last_phase.json")
     # When the logs of an attempt grew. May be missing.
     log_times = _OfAttempt("logs/times.jsonl")
     # A folder that exists once a task has received SIGTERM.

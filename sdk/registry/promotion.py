@@ -1,0 +1,128 @@
+"""From a new version to a promotion: evaluation, decision, evidence, and the move of the champion.
+
+It may be interrupted after every step, and repeated: what is known about a version counts, and the champion moves only from the
+one that the version was compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..errors import CorruptObjectError, InputError
+from ..spec.gates import Gate
+from ..status import Registered
+from . import evidence, lineage
+from .decision import Decision, Evaluation, decide
+from .evidence import Evidence
+from .models import ModelVersion
+from .records import VersionData
+
+# How often a version is compared with a new champion before a person is asked.
+MOST_COMPARISONS = 3
+_OUTCOMES = {"promote": "promoted", "keep": "kept", "ask": "asks"}
+# Evaluates the models in these folders on the data at a location, in this order.
+Evaluate = Callable[[Sequence[str], str], Sequence[Evaluation]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """How a gate evaluates."""
+
+    gate: Gate
+    data: str  # the location of the gate's data, "" for none
+    evaluate: Evaluate
+    folder: str  # takes the files of the models
+    now: Callable[[], float]
+
+
+def judge(version: ModelVersion, trial: Trial) -> Registered:
+    """Evaluate a version and the champion, decide, and promote the version if the gate says so."""
+    model = version.model
+    for _ in range(MOST_COMPARISONS):
+        record, _ = model.record()
+        if any(move.champion == version.number for move in record.moves):
+            # An interrupted phase came this far, or a person was faster.
+            return _registered(version, "promoted", "it has become the champion")
+        found = _compared(version, record.champion, trial)
+        if found.outcome != "promote":
+            return _registered(version, _OUTCOMES[found.outcome], found.reason)
+        try:
+            model.promote(version.number, expect=found.champion, note=found.reason)
+            return _registered(version, "promoted", found.reason)
+        except InputError:
+            if model.record()[0].champion == found.champion:
+                raise
+    reason = f"The champion was replaced {MOST_COMPARISONS} times while this version was compared with it"
+    asked = Decision(outcome="ask", reason=reason)
+    evidence.write(model.store, _made(version, model.record()[0].champion, trial, asked, None, None, lineage.data_of(trial.data)))
+    return _registered(version, "asks", reason)
+
+
+def _registered(version: ModelVersion, outcome: str, reason: str) -> Registered:
+    return Registered(model=version.model.name, version=version.number, outcome=outcome, reason=reason)
+
+
+def _compared(version: ModelVersion, champion: int, trial: Trial) -> Evidence:
+    """Return the evidence about a version and a champion: what is stored, or that of an evaluation now."""
+    store, name, data = version.model.store, version.model.name, lineage.data_of(trial.data)
+    known = evidence.find(store, name, version.number, evidence.evidence_id(version.number, champion, trial.gate, data))
+    if known is not None:
+        return known
+    challenger, champions = _evaluated(version, champion, trial)
+    problem = f"the data cannot be read: {data.problem}" if data.problem else ""
+    if not problem and lineage.data_of(trial.data).digest != data.digest:
+        problem = f"the data at {trial.data} changed meanwhile"
+    if problem:
+        challenger = Evaluation(problem=problem)
+    decision = decide(trial.gate, challenger, champions)
+    return evidence.write(store, _made(version, champion, trial, decision, challenger, champions, data))
+
+
+def _made(
+    version: ModelVersion,
+    champion: int,
+    trial: Trial,
+    decision: Decision,
+    challenger: Evaluation | None,
+    champions: Evaluation | None,
+    data: VersionData,
+) -> Evidence:
+    return evidence.made(
+        decision,
+        model=version.model.name,
+        number=version.number,
+        run=version.record.run,
+        champion=champion,
+        gate=trial.gate,
+        challenger=challenger or Evaluation(),
+        champions=champions,
+        data=data,
+        time=trial.now(),
+    )
+
+
+def _evaluated(version: ModelVersion, champion: int, trial: Trial) -> tuple[Evaluation, Evaluation | None]:
+    """Return what the function says about the version, and about the champion, None without one."""
+    own, problem = _fetched(version, trial.folder)
+    if problem:
+        return Evaluation(problem=problem), None
+    theirs = ""
+    if champion:
+        try:
+            theirs, problem = _fetched(version.model.version(champion), trial.folder)
+        except (CorruptObjectError, InputError) as error:
+            problem = str(error)
+    found = trial.evaluate([own, *filter(None, [theirs])], trial.data)
+    if not champion:
+        return found[0], None
+    return found[0], Evaluation(problem=problem) if problem else found[1]
+
+
+def _fetched(version: ModelVersion, folder: str) -> tuple[str, str]:
+    """Download a version, and return its folder and what is wrong with its files."""
+    try:
+        return version.download(f"{folder}/version-{version.number}"), ""
+    except CorruptObjectError as error:
+        return "", str(error)
+

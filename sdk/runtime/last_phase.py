@@ -1,0 +1,108 @@
+"""The last phase of a run: the model of the trained program becomes a version, and its gate decides about it.
+
+It is a process of its own in the first task's place, on the same machine: once the program's process is gone, and with it
+all memory of an accelerator. It may be killed at any moment and repeated: there is one version for each run, and what was
+decided is not decided again.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .. import logs
+from ..clock import SystemClock
+from ..errors import InputError, PodliftError
+from ..records.plans import read_plan
+from ..records.recorder import Recorder, read_events, read_metrics
+from ..records.sync.index import SyncedRun
+from ..registry import lineage, promotion
+from ..registry.models import Model, ModelVersion
+from ..spec.layout import RunPaths
+from ..spec.payload import Payload
+from ..status import EXIT_INFRASTRUCTURE, Registered, State
+from . import bootstrap, evaluation
+
+_log = logs.logger("runtime")
+SOURCE = "phase"
+_MODEL = "model"
+
+
+def main(payload_path: str, task: str, home: str) -> int:
+    """Run the phase, and return its exit code, 0 if it needs no repetition."""
+    bootstrap.die_with_parent()
+    logs.start()
+    payload = Payload.from_json(Path(payload_path).read_bytes())
+    recorder = Recorder(RunPaths(payload.run_url), SOURCE, payload.attempt, SystemClock(), continued=True)
+    with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
+        try:
+            found = _finished(payload, partial(evaluation.evaluate, payload_path, task), folder)
+        except InputError as error:
+            # The training has succeeded, and another try would find the same.
+            found = Registered(model=payload.model, outcome="none", reason=str(error))
+        except PodliftError as error:
+            _log.error(str(error))
+            recorder.record("phase_failed", message=str(error))
+            return EXIT_INFRASTRUCTURE
+    recorder.record("registered", **asdict(found))
+    _log.info(str(found))
+    return 0
+
+
+def _finished(payload: Payload, evaluate: evaluation.InProcess, folder: str) -> Registered:
+    version = _registered(payload, folder)
+    gate = payload.gate
+    if gate.evaluate is None or gate.where != "job":
+        return Registered(model=payload.model, version=version.number, outcome="registered")
+    data = payload.inputs[gate.data] if gate.data else ""
+    return promotion.judge(version, gate, data, partial(evaluate, gate.evaluate, folder), folder)
+
+
+def _registered(payload: Payload, folder: str) -> ModelVersion:
+    """Return the version of the run, which is created if it does not exist."""
+    paths, collected = RunPaths(payload.run_url), _collected(RunPaths(payload.run_url))
+    if payload.bucket_url:
+        # Its tasks share no folder: the program wrote the model to the bucket, and earlier containers their metrics.
+        paths, collected = _copy(payload, folder), {"skipped": []}
+    plan = read_plan(paths, RunPaths(payload.bucket_url).root if payload.bucket_url else "")
+    made = lineage.candidate(
+        plan,
+        lineage.Outputs(folder=paths.outputs, collected=collected),
+        _MODEL,
+        run_url=plan.url,
+        state=State.SUCCEEDED.value,
+        metrics=_last_metrics(paths, payload),
+    )
+    return Model(plan.root, payload.model).of_run(made)
+
+
+def _collected(paths: RunPaths) -> Mapping[str, Any] | None:
+    last = max(read_events(paths, ("collected",)), key=lambda event: event.attempt, default=None)
+    return None if last is None else last.data
+
+
+def _copy(payload: Payload, folder: str) -> RunPaths:
+    """Download what the version is made of."""
+    paths = RunPaths(f"{folder}/run")
+    copy = SyncedRun(paths, payload.bucket_url, SystemClock())
+    copy.pull_plan()
+    copy.refresh(payload.tasks, logs=True)
+    copy.download([_MODEL])
+    os.makedirs(paths.outputs)
+    if os.path.isdir(paths.model):
+        os.rename(paths.model, paths.outputs_model)
+    return paths
+
+
+def _last_metrics(paths: RunPaths, payload: Payload) -> dict[str, float | None]:
+    """Return the last value of every metric over all attempts."""
+    last: dict[str, float | None] = {}
+    for attempt in range(1, payload.attempt + 1):
+        for record in read_metrics(paths.metrics(attempt, payload.tasks[0])):
+            last.update(record["metrics"])
+    return last
