@@ -134,15 +134,20 @@ class Registered:
     outcome: str = "registered"
     reason: str = ""
 
+    @property
+    def line(self) -> str:
+        """What has become of it, without the next command."""
+        if self.outcome == "none":
+            return self.reason
+        words = {"promoted": "was promoted", "kept": "was not promoted", "asks": "needs an approval"}
+        about = f"version {self.version} of {self.model!r} {words.get(self.outcome, 'was registered')}"
+        return f"{about}: {self.reason}" if self.reason else about
+
     def __str__(self) -> str:
-        """Return it as one sentence with the next command."""
-        about, why = f"version {self.version} of {self.model!r}", f": {self.reason}" if self.reason else ""
-        return {
-            "promoted": f"{about} was promoted{why}",
-            "kept": f"{about} was not promoted{why}",
-            "asks": f"{about} needs an approval{why}. Next: podlift models approve {self.model} {self.version}",
-            "none": self.reason,
-        }.get(self.outcome, f"{about} was registered{why}")
+        """Return the line and the next command."""
+        following = {"promoted": f"show {self.model} {self.version}", "asks": f"approve {self.model} {self.version}"}
+        command = following.get(self.outcome)
+        return f"{self.line}. Next: podlift models {command}" if command else self.line
 
 
 @dataclass(frozen=True, kw_only=True)

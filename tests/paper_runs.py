@@ -18,6 +18,7 @@ from sdk.schedules.notices import Notice, Notifier
 from sdk.schedules.records import Book, ScheduleRecord, ScheduleSpec, SlotRecord
 from sdk.schedules.server import Server
 from sdk.spec.plan import Plan
+from sdk.status import Registered
 
 HOUR = 3600.0
 START = datetime(2027, 1, 4, tzinfo=timezone.utc)
@@ -36,6 +37,7 @@ class PaperRuns:
         self.resumed: list[str] = []
         self.killed = False
         self.costs_usd: float | None = None
+        self.registered: Registered | None = None
 
     def submit(self, plan: Plan) -> None:
         if self.killed:
@@ -54,7 +56,10 @@ class PaperRuns:
         if self.clock.now() < end:
             return Status(state=State.RUNNING, reason=Reason.TRAINING)
         reason = Reason.DONE if state is State.SUCCEEDED else Reason.USER_ERROR
-        return Status(state=state, reason=reason, since=end, spent_usd=self.costs_usd)
+        return Status(state=state, reason=reason, since=end, spent_usd=self.costs_usd, registered=self.registered)
+
+    def judged(self, url: str, status: Status) -> Registered | None:
+        return status.registered or Registered(model="", outcome="none")
 
     def cancel(self, url: str) -> None:
         self.ends[url.rpartition("/")[2]] = self.clock.now() + 10, State.CANCELLED

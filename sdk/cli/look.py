@@ -103,6 +103,7 @@ def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None
     lines += [("error", one_line(now.failure.message))] if now.failure else []
     lines += [("why", MEANINGS[now.reason])] if MEANINGS[now.reason] and not now.failure else []
     lines += [("finding", text) for text in now.findings]
+    lines += [("model", str(now.registered))] if now.registered else []
     lines += [("backend", run.plan.place), ("directory", run.url)]
     if (position := None if now.state.terminal else run.progress()) is not None:
         lines += [("progress", f"{position}" + (f", step {position.step} in total" if position.epoch else ""))]

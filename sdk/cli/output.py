@@ -138,6 +138,7 @@ def summary(run: Run, status: Status) -> dict[str, object]:
         "emulator": run.plan.emulator or "",
         "vendor": status.vendor,
         "console": status.console,
+        "registered": asdict(status.registered) if status.registered else None,
         "findings": list(status.findings),
         "spent": spent(status),
     }
@@ -153,7 +154,18 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, object]:
     """Return the object of `--json` for a command that failed: the same keys, and the problems."""
     ended = {EXIT_USER: Reason.USER_ERROR.value, EXIT_CANCELLED: Reason.CANCELLED.value}
     reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted", **ended}
-    unknown = ("url", "id", "state", "run_dir", "saved_step", "saved_at", "continued_step", "progress", "spent")
+    unknown = (
+        "url",
+        "id",
+        "state",
+        "run_dir",
+        "saved_step",
+        "saved_at",
+        "continued_step",
+        "progress",
+        "spent",
+        "registered",
+    )
     empty = dict.fromkeys(("backend", "emulator", "vendor", "console"), "")
     none = {"attempts": 0, "restarted_alone": {}, "metrics": {}, "timings": {}, **empty, "findings": []}
     reason = reasons.get(exit_code, Reason.INFRASTRUCTURE.value)

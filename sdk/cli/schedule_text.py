@@ -248,13 +248,16 @@ def facts_of_orphan(found: Trigger) -> dict[str, object]:
 
 def line(each: SlotRecord) -> dict[str, object]:
     """Return a record of a slot for JSON."""
-    names = ("slot", "state", "reason", "cause", "run", "started", "ended", "count", "cost_usd", "notes")
+    names = (
+        "slot", "state", "reason", "cause", "run", "started", "ended", "count", "cost_usd", "notes", "registered",
+    )  # fmt: skip
     return {key: value for key, value in asdict(each).items() if key in names}
 
 
 def row_of_slot(each: SlotRecord) -> tuple[str, ...]:
     """Return a line of the history."""
-    remark = "; ".join(text for text in (each.reason, *each.notes) if text)
+    model = "" if each.registered is None else each.registered.line
+    remark = "; ".join(text for text in (each.reason, model, *each.notes) if text)
     return each.slot, each.state, took(each), each.run or "-", each.cause, remark
 
 

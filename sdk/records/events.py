@@ -35,7 +35,7 @@ _NAMES_SUPERVISOR = ("launched", "started")
 TASK_RESTARTING = "task_restarting"
 # The program has succeeded, and only the last phase of the run is left.
 TRAINED = "trained"
-REGISTERED = "registered"
+REGISTERED, PHASE_FAILED = "registered", "phase_failed"
 # What a task's process leaves, and is over once the task is restarted alone.
 _OF_PROCESS = ("failed", "left", "done", "exited")
 # Raised by the surviving peers of a dead task. Never the cause if another task failed for a reason of its own.

@@ -91,6 +91,7 @@ def explain(events: Sequence[Event], status: Status, context: RunContext) -> str
         lines = story.ended()
     above = [line for line in [story.head(), *lines] if line]
     findings = [f"Finding: {text}" for text in status.findings]
+    findings += [f"Model: {status.registered.line}"] if status.registered else []
     below = [line for line in [*findings, story.spent(), story.vendor(), f"Next: {story.next_command()}"] if line]
     return "\n".join([*above, "", *story.timeline(), "", *below])
 

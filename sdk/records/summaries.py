@@ -15,7 +15,8 @@ from typing import Any
 
 from ..errors import CorruptRunError
 from ..spec.layout import RunPaths
-from ..status import Failure, Reason, State, Status
+from ..spec.wire import decode
+from ..status import Failure, Reason, Registered, State, Status
 from ..storage import posix
 from .events import fold
 from .recorder import read_events, read_file, read_metrics
@@ -104,5 +105,11 @@ def _changed_ns(paths: RunPaths) -> int:
 def _status(data: dict[str, Any]) -> Status:
     failure = data["failure"]
     found = tuple(data.get("findings", ()))
-    read = {"state": State(data["state"]), "reason": Reason(data["reason"]), "findings": found}
+    registered = decode(Registered, data["registered"]) if data.get("registered") else None
+    read = {
+        "registered": registered,
+        "state": State(data["state"]),
+        "reason": Reason(data["reason"]),
+        "findings": found,
+    }
     return Status(**{**data, **read, "failure": None if failure is None else Failure(**failure)})

@@ -289,6 +289,11 @@ class Model:
             if create(self.store, version_key(self.name, record.number), encoded(record)):
                 return ModelVersion(self, record)
 
+    def of_run(self, run_id: str, source: str) -> ModelVersion | None:
+        """Return the newest version of what a run has at this place of its outputs, None if there is none."""
+        found = [each for each in self.versions() if (each.record.run, each.record.source) == (run_id, source)]
+        return found[-1] if found else None
+
     def record(self) -> tuple[ChampionRecord, str | None]:
         """Return the moves of the champion, and the generation of the object that holds them, None if there is none."""
         key = champion_key(self.name)

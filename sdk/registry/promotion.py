@@ -55,7 +55,9 @@ def judge(version: ModelVersion, trial: Trial) -> Registered:
                 raise
     reason = f"The champion was replaced {MOST_COMPARISONS} times while this version was compared with it"
     asked = Decision(outcome="ask", reason=reason)
-    evidence.write(model.store, _made(version, model.record()[0].champion, trial, asked, None, None, lineage.data_of(trial.data)))
+    evidence.write(
+        model.store, _made(version, model.record()[0].champion, trial, asked, None, None, lineage.data_of(trial.data))
+    )
     return _registered(version, "asks", reason)
 
 
@@ -125,4 +127,3 @@ def _fetched(version: ModelVersion, folder: str) -> tuple[str, str]:
         return version.download(f"{folder}/version-{version.number}"), ""
     except CorruptObjectError as error:
         return "", str(error)
-

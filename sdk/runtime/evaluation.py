@@ -24,7 +24,7 @@ from typing import Any
 from .. import logs
 from ..errors import nearest
 from ..process import exit_reasons
-from ..registry.evaluations import Evaluation
+from ..registry.decision import Evaluation
 from ..spec.payload import Payload
 from ..spec.wire import decode
 from ..storage import posix
@@ -151,4 +151,3 @@ def _kind(value: object) -> str:
 def _problem(error: BaseException) -> str:
     traceback.print_exception(error)
     return f"{type(error).__name__}: {one_line(str(error))}" if str(error) else type(error).__name__
-

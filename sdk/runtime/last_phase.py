@@ -8,20 +8,22 @@ decided is not decided again.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .. import logs
 from ..clock import SystemClock
 from ..errors import InputError, PodliftError
+from ..records.events import PHASE_FAILED, REGISTERED
 from ..records.plans import read_plan
 from ..records.recorder import Recorder, read_events, read_metrics
 from ..records.sync.index import SyncedRun
 from ..registry import lineage, promotion
+from ..registry.decision import Evaluation
 from ..registry.models import Model, ModelVersion
 from ..spec.layout import RunPaths
 from ..spec.payload import Payload
@@ -33,52 +35,62 @@ SOURCE = "phase"
 _MODEL = "model"
 
 
-def main(payload_path: str, task: str, home: str) -> int:
+def main(payload_path: str, task: str, home: str, where: str = "job") -> int:
     """Run the phase, and return its exit code, 0 if it needs no repetition."""
     bootstrap.die_with_parent()
     logs.start()
     payload = Payload.from_json(Path(payload_path).read_bytes())
+    if payload.vendor:
+        sys.path.append(payload.vendor)
     recorder = Recorder(RunPaths(payload.run_url), SOURCE, payload.attempt, SystemClock(), continued=True)
     with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
         try:
-            found = _finished(payload, partial(evaluation.evaluate, payload_path, task), folder)
+            version = _version(payload, folder)
+            found = Registered(model=payload.model, version=version.number)
+            if payload.gate.evaluate is not None and payload.gate.where == where:
+                found = promotion.judge(version, _trial(payload, payload_path, task, folder))
         except InputError as error:
             # The training has succeeded, and another try would find the same.
             found = Registered(model=payload.model, outcome="none", reason=str(error))
         except PodliftError as error:
             _log.error(str(error))
-            recorder.record("phase_failed", message=str(error))
+            recorder.record(PHASE_FAILED, message=str(error))
             return EXIT_INFRASTRUCTURE
-    recorder.record("registered", **asdict(found))
+    recorder.record(REGISTERED, **asdict(found))
     _log.info(str(found))
     return 0
 
 
-def _finished(payload: Payload, evaluate: evaluation.InProcess, folder: str) -> Registered:
-    version = _registered(payload, folder)
+def _trial(payload: Payload, payload_path: str, task: str, folder: str) -> promotion.Trial:
     gate = payload.gate
-    if gate.evaluate is None or gate.where != "job":
-        return Registered(model=payload.model, version=version.number, outcome="registered")
+
+    def evaluate(models: Sequence[str], data: str) -> Sequence[Evaluation]:
+        request = evaluation.Request(
+            function=str(gate.evaluate), models=tuple(models), data=data, home=f"{folder}/evaluation"
+        )
+        return evaluation.evaluate(payload_path, task, request)
+
     data = payload.inputs[gate.data] if gate.data else ""
-    return promotion.judge(version, gate, data, partial(evaluate, gate.evaluate, folder), folder)
+    return promotion.Trial(gate=gate, data=data, evaluate=evaluate, folder=folder, now=SystemClock().now)
 
 
-def _registered(payload: Payload, folder: str) -> ModelVersion:
+def _version(payload: Payload, folder: str) -> ModelVersion:
     """Return the version of the run, which is created if it does not exist."""
-    paths, collected = RunPaths(payload.run_url), _collected(RunPaths(payload.run_url))
+    paths = RunPaths(payload.run_url)
+    root = RunPaths(payload.bucket_url).root if payload.bucket_url else read_plan(paths).root
+    model = Model(root, payload.model)
+    if (known := model.of_run(payload.run_id, _MODEL)) is not None:
+        return known
+    collected = _collected(paths)
     if payload.bucket_url:
         # Its tasks share no folder: the program wrote the model to the bucket, and earlier containers their metrics.
         paths, collected = _copy(payload, folder), {"skipped": []}
-    plan = read_plan(paths, RunPaths(payload.bucket_url).root if payload.bucket_url else "")
-    made = lineage.candidate(
-        plan,
-        lineage.Outputs(folder=paths.outputs, collected=collected),
-        _MODEL,
-        run_url=plan.url,
-        state=State.SUCCEEDED.value,
-        metrics=_last_metrics(paths, payload),
+    plan = read_plan(paths, root)
+    found = lineage.Outputs(folder=paths.outputs, collected=collected)
+    metrics = _last_metrics(paths, payload)
+    return model.add(
+        lineage.candidate(plan, found, _MODEL, run_url=plan.url, state=State.SUCCEEDED.value, metrics=metrics)
     )
-    return Model(plan.root, payload.model).of_run(made)
 
 
 def _collected(paths: RunPaths) -> Mapping[str, Any] | None:

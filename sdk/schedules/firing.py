@@ -23,8 +23,9 @@ from ..run import Run
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
 from ..spec.values import changed
-from ..status import Status
+from ..status import Registered, Status
 from ..storage import data
+from .judging import Judge
 from .records import ScheduleRecord, SlotRecord, run_id_of
 from .templates import rendered
 
@@ -44,12 +45,16 @@ class Runs(Protocol):
     def resume(self, url: str) -> None:
         """Restart a run from its last checkpoint."""
 
+    def judged(self, url: str, status: Status) -> Registered | None:
+        """Return what has become of the model of a run that has succeeded; None while it is being evaluated here."""
+
 
 class LocalRuns:
     """Runs that go on without this process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._judge = Judge()
 
     def submit(self, plan: Plan) -> None:
         if (stored := self._stored(plan)) is not None:
@@ -80,6 +85,17 @@ class LocalRuns:
     def resume(self, url: str) -> None:
         self._run(url).resume()
 
+    def judged(self, url: str, status: Status) -> Registered | None:
+        plan, known = self._run(url).plan, status.registered
+        if known is None:
+            return Registered(model="", outcome="none")
+        here = plan.job.gate.evaluate is not None and plan.job.gate.where == "keeper" and known.outcome == "registered"
+        return self._judge.judged(plan, status.attempts, known) if here else known
+
+    def close(self) -> None:
+        """End what this process does for runs; the runs go on."""
+        self._judge.close()
+
     def _run(self, url: str) -> Run:
         return Run(references.attached(url, url, os.environ), self._clock)
 
@@ -101,6 +117,7 @@ class KeptRuns(LocalRuns):
 
     def close(self) -> None:
         """Stop waiting; the runs go on."""
+        super().close()
         while self._following:
             self._following.popitem()[1].close()
 

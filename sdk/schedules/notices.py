@@ -37,12 +37,14 @@ class Notice:
     """What happened; the names of the fields are the keys of the JSON."""
 
     schedule: str
-    event: str  # failed, skipped or paused
+    event: str  # failed, skipped, paused, promoted or asks
     slot: str
     state: str
     reason: str
     run: str
     text: str  # one sentence, which Slack shows
+    model: str = ""  # the name of the model of its run, if that was registered
+    version: int = 0
 
 
 def check(text: str) -> str:

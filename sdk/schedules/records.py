@@ -22,6 +22,7 @@ from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
 from ..spec.wire import decode
+from ..status import Registered
 from ..storage.fingerprints import DataState
 from ..storage.registry import open_store
 from ..storage.store import create
@@ -115,6 +116,7 @@ class SlotRecord:
     resumes: int = 0
     count: int = 1  # slots that the record stands for: very many missed ones share one
     data: dict[str, DataState] = field(default_factory=dict)
+    registered: Registered | None = None  # what has become of the model of its run
     # Keys of older records that a server needs, however far back: the newest one that was open, and the last success.
     earlier: str = ""
     success: str = ""

@@ -389,6 +389,11 @@ class Server:
                 record = self._changed(schedule, memory, record, resumes=record.resumes + 1)
                 self._runs.resume(url_of(self._root, record))
                 return
+        if status.state is State.SUCCEEDED:
+            registered = self._runs.judged(url_of(self._root, record), status)
+            if registered is None:
+                return
+            status = replace(status, registered=registered if registered.model else None)
         reason = status.reason.value if status.failure is None else f"{status.reason.value}: {status.failure.message}"
         self._end(schedule, memory, record, status.state.value, reason, status)
 
@@ -421,8 +426,9 @@ class Server:
         run = record.run if status or record.started else ""
         # What is not known stays the most that it may be.
         cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None
+        registered = status.registered if status else None
         about = {"state": state, "reason": reason, "ended": ended, "run": run, "cost_usd": cost_usd}
-        after, mine = self._swapped(schedule, memory, record, **about)
+        after, mine = self._swapped(schedule, memory, record, registered=registered, **about)
         if not mine:
             return after
         _log.info("The schedule %s: the slot %s: %s %s", schedule.spec.name, record.slot, state, reason)
@@ -430,6 +436,8 @@ class Server:
             self._skipped(schedule, memory, after)
         elif state in _FAILED:
             self._failed(schedule, memory, after)
+        elif registered is not None and registered.outcome in ("promoted", "asks"):
+            self._notify(schedule, after, registered.outcome, str(registered))
         return after
 
     def _skipped(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
@@ -477,5 +485,7 @@ class Server:
             reason=record.reason,
             run=record.run,
             text=f"podlift schedule {schedule.spec.name}: {text}",
+            model=record.registered.model if record.registered else "",
+            version=record.registered.version if record.registered else 0,
         )
         self._notifier.send(schedule.spec.notify, notice)

@@ -9,7 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ...clock import Clock
@@ -57,26 +57,25 @@ _MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE}
 _STACKS_S = 0.5
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What all attempts of a supervisor share."""
+
+    temporary: str  # folder of the TMPDIRs
+    interpreter: Interpreter
+    conditions: StopConditions
+    clock: Clock
+
+
 class LocalGang:
     def __init__(
-        self,
-        plan: Plan,
-        attempt: int,
-        alone: Callable[[EndedAttempt], Decision],
-        *,
-        named: bool,
-        temporary: str,
-        interpreter: Interpreter,
-        conditions: StopConditions,
-        clock: Clock,
+        self, plan: Plan, place: Place, attempt: int, alone: Callable[[EndedAttempt], Decision], *, named: bool
     ) -> None:
         self._plan = plan
         self._alone = alone  # decides whether a task that has ended is restarted while the others go on
-        self._temporary = temporary
-        self._interpreter = interpreter
-        self._conditions = conditions
-        self._attempt = attempt
-        self._clock = clock
+        self._temporary, self._interpreter = place.temporary, place.interpreter
+        self._conditions, self._clock = place.conditions, place.clock
+        self._attempt, clock = attempt, place.clock
         self._reserve = Reserve(plan.paths.reserve(attempt, "supervisor"))
         self._recorder = Recorder(plan.paths, "supervisor", attempt, clock, self._reserve)
         self._reservation = PortReservation(plan.tasks)
@@ -149,14 +148,11 @@ class LocalGang:
 
     def _task(self, task: cluster.Task, addresses: Mapping[str, str]) -> TaskStart:
         plan, paths = self._plan, self._plan.paths
-        inherited = {**task_environment.inherited(os.environ, plan.job.copied), **self._interpreter.variables}
-        if self._interpreter.isolated:
-            inherited.pop("PYTHONPATH", None)
         variables = task_environment.environment(plan, self._attempt, task, addresses, self._temporary)
         return TaskStart(
             task=task.name,
             command=self._interpreter.command(plan, self._attempt, task.name),
-            env={**inherited, **variables, "PODLIFT_PARENT": str(os.getpid())},
+            env={**self._interpreter.inherited(plan), **variables, "PODLIFT_PARENT": str(os.getpid())},
             cwd=str(Path(paths.work(self._attempt, task.name)).parent),
             log=paths.log(self._attempt, task.name),
         )
@@ -242,9 +238,6 @@ class LocalGang:
 
     def _bundle_files(self) -> dict[str, tuple[int, str]]:
         return {file.path: (file.size, file.sha256) for file in self._plan.code.files}
-
-    def note(self, kind: str, **data: object) -> None:
-        self._recorder.record(kind, **data)
 
     def _hung(self, hang: Hang) -> Verdict:
         """Make every running task write its Python stacks to its log, and return the verdict."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...clock import Clock
-from ...process import venv
+from ...process import task_environment, venv
 from ...records.recorder import Recorder
 from ...runtime import task_main
 from ...spec.plan import Plan
@@ -28,6 +28,13 @@ class Interpreter:
 
     def command(self, plan: Plan, attempt: int, task: str) -> list[str]:
         return [self.python, self.task_main, plan.paths.payload(attempt), task]
+
+    def inherited(self, plan: Plan) -> dict[str, str]:
+        """Return the variables of this process that its tasks inherit, and the additional ones."""
+        found = {**task_environment.inherited(os.environ, plan.job.copied), **self.variables}
+        if self.isolated:
+            found.pop("PYTHONPATH", None)
+        return found
 
 
 def current(plan: Plan) -> Interpreter:

@@ -23,7 +23,7 @@ from ...process.janitor_watch import JanitorWatch, temporary_folders
 from ...process.pip import EnvironmentBuildError, EnvironmentStoppedError
 from ...process.redirect import start
 from ...records import summaries
-from ...records.events import Event, source_of
+from ...records.events import TRAINED, Event, source_of
 from ...records.plans import read_plan
 from ...records.recorder import Recorder, last_step, read_events
 from ...records.restarts import Decision, EndedAttempt, decide
@@ -36,7 +36,8 @@ from ...storage import emulator, file_systems
 from ...storage.reserve import Reserve
 from . import interpreter
 from .ending import StopConditions, Verdict, failed
-from .gang import LocalGang
+from .gang import LocalGang, Place
+from .last_phase import LastPhase
 
 # A Unix socket's path has at most 107 bytes, and the task's name and the names that multiprocessing adds need the others.
 _MAX_TEMPORARY = 55
@@ -51,7 +52,7 @@ def main(url: str) -> None:
     logs.start(logs.PLAIN)
     paths, clock = RunPaths(url), SystemClock()
     temporary = _temporary(paths)
-    history = History.of(read_events(paths, ("resumed",)))
+    history = History.of(read_events(paths, ("resumed", TRAINED)))
     source = source_of("supervisor", history.resumes)
     # Keeps room on the disk for the verdict, in case it fills up.
     reserve = Reserve(paths.reserve(0, source))
@@ -94,13 +95,17 @@ class History:
     resumes: int = 0
     attempts: int = 0
     cancel_requests: int = 0
+    trained: bool = False  # the last attempt has succeeded: only the last phase is left
 
     @staticmethod
-    def of(resumed: Sequence[Event]) -> History:
+    def of(events: Sequence[Event]) -> History:
+        resumed = [event for event in events if event.kind == "resumed"]
         if not resumed:
             return History()
         last = max(resumed, key=lambda event: int(event.data["attempts"]))
-        return History(len(resumed), int(last.data["attempts"]), int(last.data["cancel_requests"]))
+        attempts = int(last.data["attempts"])
+        trained = any(event.kind == TRAINED and event.attempt == attempts for event in events)
+        return History(len(resumed), attempts, int(last.data["cancel_requests"]), trained)
 
 
 def _supervise(
@@ -120,16 +125,8 @@ def _supervise(
 
             redirected = start.start(os.environ, temporary)
             starter = replace(starter, variables={**starter.variables, **redirected})
-            gang = partial(
-                LocalGang,
-                plan,
-                named=named,
-                temporary=temporary,
-                interpreter=starter,
-                conditions=conditions,
-                clock=clock,
-            )
-            return _attempts(plan, gang, conditions, clock, first=history.attempts + 1)
+            place = Place(temporary=temporary, interpreter=starter, conditions=conditions, clock=clock)
+            return _attempts(plan, partial(LocalGang, plan, place, named=named), place, history)
     except EnvironmentBuildError as error:
         reason = Reason.INFRASTRUCTURE if error.transient else Reason.USER_ERROR
         return failed(reason, Failure(task="", message=str(error), log=plan.paths.environment_log))
@@ -156,13 +153,12 @@ def _collect_signals() -> list[int]:
 def _attempts(
     plan: Plan,
     gang: Callable[[int, Callable[[EndedAttempt], Decision]], LocalGang],
-    conditions: StopConditions,
-    clock: Clock,
-    *,
-    first: int,
+    place: Place,
+    earlier: History,
 ) -> Verdict:
     """Start attempts as long as the policy allows it, and return the verdict on the last one."""
     history: list[EndedAttempt] = []
+    conditions, clock = place.conditions, place.clock
 
     def decided(ended: EndedAttempt) -> Decision:
         decision = decide([*history, ended], plan.job.retry, drill=bool(plan.drill))
@@ -170,17 +166,21 @@ def _attempts(
             history.append(ended)
         return decision
 
-    number = first - 1
+    number, trained = earlier.attempts, earlier.trained and Path(plan.paths.outputs).exists()
     while True:
-        number += 1
-        tasks = gang(number, decided)
-        verdict = tasks.run()
+        if not trained:
+            number += 1
+            verdict = gang(number, decided).run()
+            trained = verdict.state is State.SUCCEEDED and bool(plan.model)
+        if trained:
+            verdict = LastPhase(plan, number, place).run()
         step = last_step(plan.paths, number, plan.tasks[0])
         decision = decided(EndedAttempt(state=verdict.state, reason=verdict.reason, step=step, task=verdict.alone))
         if not decision.restart:
             return verdict if not decision.why else _with_note(verdict, decision.why)
         failure = asdict(verdict.failure) if verdict.failure else None
-        tasks.note(
+        recorder = Recorder(plan.paths, "supervisor", number, clock, continued=True)
+        recorder.record(
             "restarting", reason=verdict.reason.value, failure=failure, why=decision.why, delay_s=decision.delay_s
         )
         until = clock.monotonic() + decision.delay_s

@@ -28,6 +28,7 @@ from ...errors import AccessError, InputError, PodliftError
 from ...process.redirect import start
 from ...process.template import Imports, top_modules
 from ...records import outputs
+from ...records.events import TRAINED
 from ...records.recorder import Recorder
 from ...records.sync.push import ContainerUploader
 from ...spec import cluster
@@ -36,11 +37,12 @@ from ...spec.layout import RunPaths
 from ...spec.payload import VERSION, Payload
 from ...spec.policies import Retry
 from ...spec.wire import decode
-from ...status import EXIT_INFRASTRUCTURE, State
+from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import posix
 from ...storage.registry import open_store
-from .. import secret_values, task_main, unpack
+from .. import last_phase, secret_values, task_main, unpack
 from . import identity, records, spare, tail
+from . import last_phase as container_phase
 from .attempt import Container, ContainerAttempt
 from .attempts import AttemptEnd, Attempts, LeaveError, Membership
 from .task_process import TaskProcess
@@ -133,20 +135,23 @@ class Agent:
         self._container, self._payload = container, payload
         self._home, self._installed, self._secrets, self._preload = home, installed, secrets, preload
         self._is_first = container.task == payload.tasks[0]
-        self._uploader = ContainerUploader(
-            container.paths,
-            payload.bucket_url,
-            container.clock,
-            task=container.task if self._is_first else "",
-            resumes=payload.resumes,
-        )
+        self._uploader = self._new_uploader()
         self._redirected: Mapping[str, str] = {}
         self._spare: spare.Spare | None = None
         # They finish the work for earlier attempts while the next one runs.
         self._later: list[threading.Thread] = []
 
+    def _new_uploader(self) -> ContainerUploader:
+        container, payload = self._container, self._payload
+        task = container.task if self._is_first else ""
+        return ContainerUploader(
+            container.paths, payload.bucket_url, container.clock, task=task, resumes=payload.resumes
+        )
+
     def run(self) -> int:
         """Return the container's exit code."""
+        if self._payload.model and (trained := self._container.attempts.succeeded()):
+            return self._phase_alone(trained)
         membership = self._container.attempts.join()
         self._redirected = start.start(os.environ, self._home)
         self._uploader.start()
@@ -165,7 +170,7 @@ class Agent:
                 _log.info(str(left))
             tidy = partial(self._tidy, membership.attempt, attempt.recorder, kept)
             if end is None or not end.restart or self._container.process.stop_requested:
-                return self._leave(end, error, tidy)
+                return self._finish(membership.attempt, attempt.recorder, kept, end, error)
             _log.info(f"attempt {membership.attempt} has ended ({end.reason.value}). {end.why}")
             self._later.append(threading.Thread(target=tidy, name="podlift-tidy", daemon=True))
             self._later[-1].start()
@@ -246,11 +251,77 @@ class Agent:
 
     # --- Its end
 
+    def _finish(
+        self,
+        number: int,
+        recorder: Recorder,
+        kept: tail.TailUploader,
+        end: AttemptEnd | None,
+        error: PodliftError | None,
+    ) -> int:
+        """Do what follows the last attempt, and return the container's exit code."""
+        succeeded = end is not None and end.state is State.SUCCEEDED and self._is_first
+        if not succeeded or not self._payload.model or self._container.process.stop_requested:
+            return self._leave(end, error, partial(self._tidy, number, recorder, kept))
+        if self._spare is not None:
+            # It has imported TensorFlow, and the evaluation may need the memory.
+            self._spare.close()
+            self._spare = None
+        self._collect(number, recorder)
+        try:
+            # The version is made of what the bucket has.
+            self._uploader.flush(_NORMAL_S)
+        except PodliftError as failed:
+            return self._leave(None, failed, partial(self._free, number, kept))
+        self._uploader = self._new_uploader()
+        self._uploader.start()
+        return self._phase(number, recorder, kept, end)
+
+    def _phase_alone(self, number: int) -> int:
+        """Repeat the last phase of a run whose training an earlier container has finished."""
+        container = self._container
+        if not self._is_first:
+            raise LeaveError("the training has ended (done)", 0)
+        if container.attempts.is_cancelled():
+            raise LeaveError("the run was cancelled", EXIT_CANCELLED)
+        _log.info(f"the training has ended with attempt {number}: only its last phase is repeated")
+        self._redirected = start.start(os.environ, self._home)
+        for folder in (container.paths.attempt(number), self._scratch(number), container.paths.events):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        source = records.agent_of(container.task, self._payload.tasks)
+        records.copy_own(container.store, container.paths, number, (source, last_phase.SOURCE))
+        recorder = Recorder(container.paths, source, number, container.clock, continued=True)
+        kept = self._tail(number, continued=True)
+        kept.start()
+        self._uploader.start()
+        return self._phase(number, recorder, kept, container.attempts.end_of(number))
+
+    def _phase(self, number: int, recorder: Recorder, kept: tail.TailUploader, end: AttemptEnd | None) -> int:
+        """Register the model and decide about it, and return the container's exit code."""
+        container = self._container
+        recorder.record(TRAINED)
+        output = tail.CopiedOutput(kept.buffer.add, self._scratch(number))
+        code = container_phase.run(container, replace(self._payload, attempt=number), self._environment(number), output)
+        if code == container.terms.restart_code and not container.process.stop_requested:
+            why = container_phase.failure_of(container.paths)
+            message = f"The training has succeeded, and its model could not be registered or evaluated: {why}"
+            failure = {"task": container.task, "message": message, "traceback": "", "log": ""}
+            reason = Reason.INFRASTRUCTURE.value
+            recorder.record("attempt_ended", reason=reason, failure=failure, why="", alone="", step=None)
+        return self._leave(end, None, partial(self._free, number, kept), code=code)
+
     def _tidy(self, number: int, recorder: Recorder, kept: tail.TailUploader) -> None:
         """Keep what an attempt has left, and free the disk."""
-        container, within_s = self._container, self._within_s()
+        self._collect(number, recorder)
+        self._free(number, kept)
+
+    def _collect(self, number: int, recorder: Recorder) -> None:
+        container = self._container
         if self._is_first and not container.process.stop_requested:
             outputs.collect(container.paths, number, container.task, self._bundled, recorder, model=False)
+
+    def _free(self, number: int, kept: tail.TailUploader) -> None:
+        container, within_s = self._container, self._within_s()
         try:
             kept.finish(within_s)
         except PodliftError as error:

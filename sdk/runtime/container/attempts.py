@@ -168,6 +168,13 @@ class Attempts:
                 raise StoreError(self._timed_out(missing, wait_s))
             self._clock.sleep(_SOON_POLL_S if waited_s < _SOON_S else _POLL_S)
 
+    def succeeded(self) -> int:
+        """Return the attempt with which the training has ended in success, in this job or an earlier one; 0 for none."""
+        self._read_memberships()
+        last = len(self._memberships)
+        end = self.end_of(last) if last else None
+        return last if end is not None and end.state is State.SUCCEEDED else 0
+
     def is_cancelled(self) -> bool:
         return bool(cancels.requests(self._store, self._job - 1, self._resumes_by_users))
 
