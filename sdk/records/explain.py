@@ -31,6 +31,7 @@ MEANINGS: dict[Reason, str] = {
     Reason.TRAINING: "",
     Reason.RESTARTING: "It is about to be restarted.",
     Reason.STOPPING: "Its tasks are being stopped.",
+    Reason.EVALUATING: "The training has succeeded; its model is being registered and evaluated.",
     Reason.DONE: "",
     Reason.USER_ERROR: "This is an error in the program. A restart would end the same way.",
     Reason.IMPORT_ERROR: (

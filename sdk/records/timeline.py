@@ -15,17 +15,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
-from ..status import EXIT_CHECKPOINTED
+from ..spec.wire import decode
+from ..status import EXIT_CHECKPOINTED, Registered
 from ..text import and_more, clipped, counted, duration
-from .events import TASK_RESTARTING, Event, continues, error_of, is_collateral, unsettled
+from .events import REGISTERED, TASK_RESTARTING, Event, continues, error_of, is_collateral, unsettled
 
 WIDTH = 80
 # The time of what is true now.
 NOW = math.inf
 _NAMED = 6
-_RUN = "run"
+_RUN, _MODEL = "run", "model"
 # Sources of moments that stay if their attempt is left out.
-_KEPT = ("client", "checkpoint", _RUN)
+_KEPT = ("client", "checkpoint", _RUN, _MODEL)
 # The longest text of one moment, in characters: the root cause is shown in full above the timeline.
 _LONGEST = 240
 # Longer timelines lose their middle: attempts first, then single moments.
@@ -119,6 +120,9 @@ class _Attempt:
         if self._detailed:
             yield from self._details()
         yield from map(self._restarted_alone, self._of(TASK_RESTARTING))
+        yield from (
+            self._moment(event.time, _MODEL, decode(Registered, event.data).line) for event in self._of(REGISTERED)
+        )
         yield from self._failures()
         yield from self._ended()
 

@@ -106,7 +106,8 @@ class Plan:
     def model(self) -> str:
         """The name under which the run's model is registered when the program has succeeded, "" if it is not."""
         job = self.job
-        if job.model is None and job.gate.evaluate is None and job.warm_start is None:
+        # What a drill compares is no model for use.
+        if self.drill or (job.model is None and job.gate.evaluate is None and job.warm_start is None):
             return ""
         return job.model or ids.name_of(self.run_id)
 

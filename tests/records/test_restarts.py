@@ -119,7 +119,9 @@ def test_tasks_that_are_lost_together_are_one_failure(ends: list[tuple[str, floa
 
 
 def test_every_reason_for_which_an_attempt_can_end_has_a_budget_or_none() -> None:
-    going_on = {Reason.SUBMITTED, Reason.PREPARING, Reason.TRAINING, Reason.RESTARTING, Reason.STOPPING}
+    going_on = {
+        Reason.SUBMITTED, Reason.PREPARING, Reason.TRAINING, Reason.RESTARTING, Reason.STOPPING, Reason.EVALUATING,
+    }  # fmt: skip
     going_on |= {Reason.QUEUED, Reason.PROVISIONING}
     assert set(BUDGETS) == set(Reason) - going_on - {Reason.DONE}
 
