@@ -1,0 +1,187 @@
+"""The end of a run whose job has a model: it is registered and evaluated in a process of its own, on the same machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support import LIMIT_S, said, until
+
+import sdk
+from sdk.records.recorder import read_events
+from sdk.runtime.evaluation import checked
+
+PROGRAM = """
+import sys, sdk
+from pathlib import Path
+ctx = sdk.context()
+if ctx.is_chief:
+    Path(ctx.dirs.model, "weights").write_text(sys.argv[1])
+    ctx.report({"loss": 0.5}, step=7)
+print("trained")
+"""
+# The text in the model says what happens to its evaluation.
+QUALITY = """
+import os, signal, time
+from pathlib import Path
+def measure(model, data):
+    text = Path(model, "weights").read_text()
+    print("measures", text, Path(data).read_text(), sorted({"TF_CONFIG", "CLUSTER_SPEC"} & {*os.environ}))
+    if text == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    while text == "hang" and not Path(data + ".go").exists():
+        time.sleep(0.05)
+    return {"accuracy": 0.9 if text == "hang" else float(text)}
+"""
+GATE = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy")
+
+
+@pytest.fixture
+def project(write) -> Path:
+    write("quality.py", QUALITY)
+    write("test.csv", "rows")
+    return write("train.py", PROGRAM).parent
+
+
+def submit(weights: str, *, workers: int = 1, retry: sdk.Retry | None = None, **more: Any) -> sdk.Run:
+    job = sdk.Job(
+        "train.py",
+        args=[weights],
+        inputs={"test": "test.csv"},
+        resources=sdk.Resources(workers=workers),
+        retry=retry or sdk.Retry(infrastructure=0),
+        **{"model": "digits", "gate": GATE, **more},
+    )
+    return sdk.submit(job)
+
+
+def registered(weights: str, **more: Any) -> sdk.Status:
+    run = submit(weights, **more)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.registered is None) == (sdk.State.SUCCEEDED, False), run.why()
+    return status
+
+
+def evaluating(run: sdk.Run) -> int:
+    """Wait until the model is being evaluated, and return the id of the last phase's process."""
+    until(lambda: any("measures hang" in line.text for line in run.logs()), run.why)
+    (pid,) = [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if (process.info["cmdline"] or [""])[-1] == "last_phase" and run.id in " ".join(process.info["cmdline"])
+    ]
+    return pid
+
+
+def test_the_first_model_of_a_cluster_becomes_the_champion_and_a_worse_one_is_registered_only(project: Path) -> None:
+    run = submit("0.5", workers=2)
+    status = run.wait(LIMIT_S)
+    assert status.state is sdk.State.SUCCEEDED, run.why()
+    assert str(status.registered).startswith("version 1 of 'digits' was promoted: The first model: accuracy is 0.5")
+    # In the chief's log, without a cluster: the other task is gone.
+    assert said(run, "chief-0") == ["trained", "measures 0.5 rows []"]
+    assert "version 1 of 'digits' was promoted" in run.why()
+    version = sdk.models()["digits"].champion()
+    assert (version.record.run, dict(version.metrics), version.record.state) == (run.id, {"loss": 0.5}, "SUCCEEDED")
+    assert [each.path for each in version.files()] == ["weights"]
+    worse = registered("0.4")
+    assert worse.registered is not None and worse.registered.outcome == "kept"
+    assert worse.registered.reason == "accuracy is 0.4, that of the champion 0.5: worse by 0.1"
+    (evidence,) = sdk.models()["digits"].version(2).evidence()
+    assert (evidence.champion, dict(evidence.metrics), dict(evidence.champion_metrics), evidence.where) == (
+        1,
+        {"accuracy": 0.4},
+        {"accuracy": 0.5},
+        "job",
+    )
+
+
+def test_an_evaluation_that_crashes_neither_promotes_nor_fails_the_run_and_a_champion_that_does_asks(
+    project: Path,
+) -> None:
+    crashed = registered("crash").registered
+    assert crashed is not None and crashed.outcome == "kept"
+    assert "failed: Its process was killed by SIGSEGV" in crashed.reason
+    assert sdk.models()["digits"].history() == ()
+    sdk.models()["digits"].promote(1)
+    asks = registered("0.6").registered
+    assert asks is not None and (asks.outcome, asks.version) == ("asks", 2)
+    assert "The champion could not be evaluated: Its process was killed by SIGSEGV" in asks.reason
+    assert str(asks).endswith("Next: podlift models approve digits 2")
+    assert sdk.models()["digits"].approve(2).number == 2
+
+
+def test_a_run_without_a_model_and_a_function_that_is_not_there_are_named(project: Path) -> None:
+    (project / "train.py").write_text("print('no model')")
+    none = registered("").registered
+    assert none is not None and (none.outcome, none.version) == ("none", 0)
+    assert "its program wrote no file to ctx.dirs.model" in none.reason
+    (project / "train.py").write_text(PROGRAM)
+    (project / "quality.py").write_text("def mesure(model, data): ...")
+    kept = registered("0.5").registered
+    assert kept is not None and kept.outcome == "kept"
+    assert "The module 'quality' has no function 'measure'. Did you mean 'mesure'?" in kept.reason
+
+
+def test_a_model_without_a_gate_is_registered(project: Path) -> None:
+    found = registered("0.5", gate=sdk.Gate()).registered
+    assert found is not None and str(found) == "version 1 of 'digits' was registered"
+
+
+def test_a_last_phase_that_is_killed_is_repeated_without_the_training(project: Path) -> None:
+    run = submit("hang", retry=sdk.Retry(infrastructure=1))
+    os.kill(evaluating(run), signal.SIGKILL)
+    Path("test.csv.go").touch()
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 1), run.why()
+    assert said(run).count("trained") == 1 and said(run).count("measures hang rows []") == 2
+    model = sdk.models()["digits"]
+    assert (model.numbers(), len(model.history()), len(model.version(1).evidence())) == ([1], 1, 1)
+
+
+def test_a_run_whose_supervisor_was_killed_in_the_last_phase_is_resumed_there(project: Path) -> None:
+    run = submit("hang")
+    phase = psutil.Process(evaluating(run))
+    assert run.status().reason is sdk.Reason.EVALUATING
+    (started,) = Path(run.plan.paths.events).glob("0000.supervisor.*.started.json")
+    os.kill(int(json.loads(started.read_text())["data"]["supervisor"].split(":")[1]), signal.SIGKILL)
+    assert run.wait(LIMIT_S).state is sdk.State.LOST
+    assert not phase.is_running()
+    Path("test.csv.go").touch()
+    run.resume()
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 1), run.why()
+    assert said(run).count("trained") == 1
+    assert len(read_events(run.plan.paths, ("entry",))) == 1
+    model = sdk.models()["digits"]
+    assert (model.numbers(), len(model.history())) == ([1], 1)
+
+
+def test_a_run_can_be_cancelled_in_its_last_phase(project: Path) -> None:
+    run = submit("hang")
+    phase = psutil.Process(evaluating(run))
+    run.cancel()
+    assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
+    assert not phase.is_running()
+    assert sdk.models()["digits"].history() == ()
+
+
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [
+        ({"accuracy": 1, "loss": float("inf")}, {"accuracy": 1.0, "loss": float("inf")}),
+        (None, "It returned None instead of numbers by name."),
+        (0.9, "It returned a float instead of numbers by name."),
+        ({}, "It returned no numbers by name: an empty dict."),
+        ({"accuracy": "0.9", "good": True}, "It returned no numbers by name: 'accuracy': a str, 'good': a bool."),
+        ({1: 0.5}, "It returned no numbers by name: 1 is no text."),
+    ],
+)
+def test_what_a_function_returns_is_numbers_by_name_or_named(returned: object, found: object) -> None:
+    evaluated = checked(returned)
+    assert (evaluated.problem or dict(evaluated.metrics)) == found
