@@ -23,6 +23,7 @@ from .tail import CopiedOutput
 
 _log = logs.logger("runtime")
 _POLL_S, _CANCEL_S = 0.05, 2.0
+_DRAIN_S, _LAST_DRAIN_S = 60.0, 5.0
 
 
 def run(container: Container, payload: Payload, env: Mapping[str, str], output: CopiedOutput) -> int | None:
@@ -46,7 +47,7 @@ def run(container: Container, payload: Payload, env: Mapping[str, str], output: 
             if cancelled := _is_cancelled(container):
                 process.send(signal.SIGKILL)
         container.clock.sleep(_POLL_S)
-    output.finish()
+    output.finish(_LAST_DRAIN_S if process.stop_requested else _DRAIN_S)
     if code == 0:
         return None
     return EXIT_CANCELLED if cancelled else container.terms.restart_code
