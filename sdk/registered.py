@@ -140,7 +140,9 @@ def candidate(run: Run, path: str) -> Iterator[lineage.Candidate]:
     source = lineage.checked_source(path)
     with tempfile.TemporaryDirectory(prefix="podlift-model-") as folder:
         run.download(f"{folder}/outputs")
-        found = lineage.Outputs(folder=f"{folder}/outputs", collected=run.collected())
+        collected = run.collected()
+        skipped = None if collected is None else [(path, reason) for path, reason in collected["skipped"]]
+        found = lineage.Outputs(folder=f"{folder}/outputs", skipped=skipped)
         yield lineage.candidate(
             run.plan, found, source, run_url=run.url, state=run.status().state.value, metrics=run.last_metrics()
         )

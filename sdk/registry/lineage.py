@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import InputError, StoreError
 from ..spec.plan import Plan
@@ -60,10 +59,10 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """The outputs of a run in a folder, and the record of what was collected; None if its end was not recorded."""
+    """The outputs of a run in a folder, and what was not collected, with the reasons; None if its end was not recorded."""
 
     folder: str
-    collected: Mapping[str, Any] | None
+    skipped: Sequence[tuple[str, str]] | None
 
 
 def checked_source(path: str) -> str:
@@ -99,14 +98,14 @@ def _check(run_id: str, outputs: Outputs, source: str) -> None:
     files = sorted(trees.walk(outputs.folder).files) if os.path.isdir(outputs.folder) else []
     offered = [each for each in files if not posixpath.basename(each).startswith(".podlift-")]
     below = [each for each in offered if each == source or each.startswith(f"{source}/")]
-    if outputs.collected is None:
+    if outputs.skipped is None:
         raise InputError(
             f"The outputs of the run {run_id} may be incomplete: its end was not recorded. Nothing was registered. Next: "
             f"podlift resume {run_id}."
         )
     missing = [
         f"{name} ({why})"
-        for name, why in outputs.collected["skipped"]
+        for name, why in outputs.skipped
         if name == "/"
         or f"{name.rstrip('/')}/".startswith(f"{source}/")
         or f"{source}/".startswith(f"{name.rstrip('/')}/")

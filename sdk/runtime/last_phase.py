@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from .. import logs
 from ..clock import SystemClock
@@ -81,21 +80,22 @@ def _version(payload: Payload, folder: str) -> ModelVersion:
     model = Model(root, payload.model)
     if (known := model.of_run(payload.run_id, _MODEL)) is not None:
         return known
-    collected = _collected(paths)
+    skipped = _skipped(paths)
     if payload.bucket_url:
         # Its tasks share no folder: the program wrote the model to the bucket, and earlier containers their metrics.
-        paths, collected = _copy(payload, folder), {"skipped": []}
+        paths, skipped = _copy(payload, folder), []
     plan = read_plan(paths, root)
-    found = lineage.Outputs(folder=paths.outputs, collected=collected)
+    found = lineage.Outputs(folder=paths.outputs, skipped=skipped)
     metrics = _last_metrics(paths, payload)
     return model.add(
         lineage.candidate(plan, found, _MODEL, run_url=plan.url, state=State.SUCCEEDED.value, metrics=metrics)
     )
 
 
-def _collected(paths: RunPaths) -> Mapping[str, Any] | None:
+def _skipped(paths: RunPaths) -> list[tuple[str, str]] | None:
+    """Return what was not collected, and why; None if nothing was."""
     last = max(read_events(paths, ("collected",)), key=lambda event: event.attempt, default=None)
-    return None if last is None else last.data
+    return None if last is None else [(str(path), str(reason)) for path, reason in last.data["skipped"]]
 
 
 def _copy(payload: Payload, folder: str) -> RunPaths:
