@@ -231,7 +231,7 @@ def _model(plan: Plan) -> list[tuple[str, str]]:
         words += f", and {joined(gate.guards, 'and')}"
     if gate.ask_below is not None:
         words += f"; a gain below {gate.ask_below} needs an approval"
-    where = "in the keeper" if gate.where == "keeper" else f"on {plan.tasks[0]} at the end of the run"
+    where = "after the run by its keeper or the server of its schedule" if gate.where == "keeper" else f"on {plan.tasks[0]} at the end of the run"
     return [("model", registered), ("gate", f"{words}; evaluated {where}")]
 
 
