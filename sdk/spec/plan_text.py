@@ -231,7 +231,9 @@ def _model(plan: Plan) -> list[tuple[str, str]]:
         words += f", and {joined(gate.guards, 'and')}"
     if gate.ask_below is not None:
         words += f"; a gain below {gate.ask_below} needs an approval"
-    where = "after the run by its keeper or the server of its schedule" if gate.where == "keeper" else f"on {plan.tasks[0]} at the end of the run"
+    where = f"on {plan.tasks[0]} at the end of the run"
+    if gate.where == "keeper":
+        where = "after the run by its keeper or the server of its schedule"
     return [("model", registered), ("gate", f"{words}; evaluated {where}")]
 
 
