@@ -167,8 +167,8 @@ class Gate(Value):
             "loss <= champion * 1.05".
         ask_below: A gain from `min_gain` up to this one needs an approval by a person. Written like `min_gain`; None for no
             approval.
-        where: Evaluate on the machine of the chief, at the end of the run, or after it where no accelerator is rented. "keeper":
-            in the keeper of the run or of its schedule, or in `podlift schedule serve`.
+        where: Evaluate on the machine of the chief, at the end of the run, or after it on a machine without an accelerator.
+            "keeper": in the keeper of the run or of its schedule, or in `podlift schedule serve`.
     """
 
     evaluate: Annotated[str, Validator(_function)] | None = None
