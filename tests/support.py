@@ -10,12 +10,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import sdk
 from sdk import logs
+
+if TYPE_CHECKING:
+    from sdk.testing.vertex import Cloud
 
 REPO = Path(sdk.__file__).resolve().parent.parent
 # Runs that earlier versions left, and requests to the letter.
@@ -59,6 +62,12 @@ def until(condition: Callable[[], object], what: Callable[[], object] = lambda: 
     while not condition():
         assert time.monotonic() < deadline, what()
         time.sleep(0.02)
+
+
+def made(cloud: Cloud) -> list[Any]:
+    """Return the custom jobs of an emulated cloud, the first one of a run before its next one."""
+    found = list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=LIMIT_S))
+    return sorted(found, key=lambda job: int(job.labels.get("podlift-job", 0)))
 
 
 class FakeClock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,16 +89,6 @@ def creation(store: Any, service: Any, clock: FakeClock, ages: PosixStore) -> Jo
         return clock.now() - float(json.loads(bytes(ages.get(key)))["renewed"])
 
     return JobCreation(request, store, service, clock, age_s)
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> PosixStore:
-    return PosixStore(str(tmp_path / "run"))
 
 
 def until_created(store: PosixStore, service: Any, clock: FakeClock) -> CreatedJob:

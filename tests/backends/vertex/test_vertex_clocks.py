@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
 import pytest
-from support import LIMIT_S, until
+from support import LIMIT_S, made, until
 
 import sdk
 from sdk import State
@@ -28,22 +28,13 @@ class WrongClock(SystemClock):
 
 
 @pytest.fixture
-def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-
-    def submit(text: str = "print('here')", **more: object) -> sdk.Run:
-        Path("program.py").write_text(text)
-        job = sdk.Job("program.py", retry=sdk.Retry(infrastructure=1), **more)  # type: ignore[arg-type]
-        return sdk.submit(job, backend=podlift_vertex.backend())
-
-    return submit
+def start(start: Callable[..., sdk.Run]) -> Callable[..., sdk.Run]:
+    return partial(start, retry=sdk.Retry(infrastructure=1))
 
 
 def job_of(cloud: Cloud) -> tuple[str, str]:
     """Return the name and the state of the first job."""
-    found = list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
-    first = min(found, key=lambda job: int(job.labels["podlift-job"]))
+    first = made(cloud)[0]
     return first.name, first.state.name
 
 

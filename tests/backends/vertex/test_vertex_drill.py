@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,17 +64,8 @@ def at(step: int, what: KillTarget, point: Any = "step") -> Kill:
     return Kill(task="chief-0", point=point, number=step, what=what)
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-    return lambda text: Path("train.py").write_text(text) and None
-
-
-def test_each_kill_takes_away_what_it_names_and_the_run_goes_on(
-    podlift_vertex: Cloud, project: Callable[[str], None]
-) -> None:
-    project(PROGRAM)
+def test_each_kill_takes_away_what_it_names_and_the_run_goes_on(podlift_vertex: Cloud, project: Path) -> None:
+    (project / "train.py").write_text(PROGRAM)
     wanted = (at(5, "process"), at(6, "agent"), at(7, "machine"), at(8, "region"), at(40, "process", "epoch"))
     plan = replace(sdk.plan("train.py", backend=podlift_vertex.backend(places=PLACES)), drill=Drill(seed=1))
     run, status = runs.train(runs.with_kills(plan, wanted), "killed", SystemClock())
@@ -106,9 +96,9 @@ def test_each_kill_takes_away_what_it_names_and_the_run_goes_on(
 
 
 def test_an_emulator_that_disturbs_its_jobs_already_is_refused_before_anything_starts(
-    podlift_vertex: Cloud, project: Callable[[str], None]
+    podlift_vertex: Cloud, project: Path
 ) -> None:
-    project("print(1)")
+    (project / "train.py").write_text("print(1)")
     podlift_vertex.faults({"api": "vertex", "kind": "stockout", "times": 3})
     for words in (["chief-0@step:1:agent"], ["random:2"]):
         with pytest.raises(sdk.InputError, match="already disturbs its jobs by fault rules"):
@@ -117,10 +107,8 @@ def test_an_emulator_that_disturbs_its_jobs_already_is_refused_before_anything_s
     assert sdk.runs(root=f"gs://{podlift_vertex.bucket}/podlift") == []
 
 
-def test_the_rules_of_one_run_wait_for_the_lines_of_its_tasks(
-    podlift_vertex: Cloud, project: Callable[[str], None]
-) -> None:
-    project("print(1)")
+def test_the_rules_of_one_run_wait_for_the_lines_of_its_tasks(podlift_vertex: Cloud, project: Path) -> None:
+    (project / "train.py").write_text("print(1)")
     plan = sdk.plan("train.py", workers=3, backend=podlift_vertex.backend(), name="some.run".replace(".", "-"))
     wanted = [replace(at(3, "machine"), task="worker-1"), at(4, "process"), at(5, "region")]
     first, *region = disturb.rules(plan, wanted)
@@ -141,10 +129,8 @@ def test_the_rules_of_one_run_wait_for_the_lines_of_its_tasks(
 
 
 @pytest.mark.full
-def test_the_command_drills_a_training_in_emulated_containers(
-    podlift_vertex: Cloud, project: Callable[[str], None]
-) -> None:
-    project(TRAINING)
+def test_the_command_drills_a_training_in_emulated_containers(podlift_vertex: Cloud, project: Path) -> None:
+    (project / "train.py").write_text(TRAINING)
     words = [
         "--backend",
         "vertex",

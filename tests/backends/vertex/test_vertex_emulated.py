@@ -29,15 +29,13 @@ def place(podlift_vertex: Cloud) -> str:
 
 
 @pytest.fixture
-def project(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(podlift_vertex: Cloud, project: Path) -> Path:
     """A folder with a program, configured to run on Vertex AI."""
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
     Path("train.py").write_text("print('here')\n")
     about = {"project": podlift_vertex.project, "bucket": podlift_vertex.bucket, "image": "podlift/emulated"}
     lines = [f'{name} = "{value}"' for name, value in about.items()]
     Path("podlift.toml").write_text("\n".join(['backend = "vertex"', "[vertex]", *lines]))
-    return tmp_path / "project"
+    return project
 
 
 @pytest.fixture

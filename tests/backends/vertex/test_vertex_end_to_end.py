@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from support import LONG_LIMIT_S as LIMIT_S
-from support import REPO
+from support import REPO, made
 
 import sdk
 from sdk.drill.comparison import compare_ends, end_of
@@ -60,7 +60,7 @@ def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift
     assert f"podlift/bundles/{whole.plan.code.digest}.tar" in there
     assert {"plan.json", "jobs/0001.launch_spec.json", "jobs/0001.intent.json", "jobs/0001.created.json"} <= there
     assert {"attempts/0001/membership.json", "events/0001.chief-0.000001.entry.json", "model/digits.keras"} <= there
-    job = next(iter(podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)))
+    (job,) = made(podlift_vertex)
     assert job.labels["podlift-run"] == whole.id
     assert (job.labels["podlift-job"], job.state.name) == ("1", "JOB_STATE_SUCCEEDED")
     whole.download(tmp_path / "home")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import support
 from support import LIMIT_S, until
 
 import sdk
@@ -36,9 +37,7 @@ ENDS_S = 60.0
 
 
 @pytest.fixture
-def planned(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Plan]:
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
+def planned(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Plan]:
     Path("program.py").write_text("print('here')")
 
     def plan(**more: Any) -> sdk.Plan:
@@ -50,9 +49,7 @@ def planned(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def made(cloud: Cloud, *, keeper: bool) -> list[Any]:
     """Return the keepers, or the jobs of runs, the first one first."""
-    found = list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
-    wanted = [job for job in found if job.display_name.endswith("-keeper") is keeper]
-    return sorted(wanted, key=lambda job: int(job.labels["podlift-job"]))
+    return [job for job in support.made(cloud) if job.display_name.endswith("-keeper") is keeper]
 
 
 def image_of(job: Any) -> str:

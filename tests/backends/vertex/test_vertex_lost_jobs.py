@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-from support import LIMIT_S, FakeClock
+from support import LIMIT_S, FakeClock, made
 
 import sdk
 from sdk import State, api
@@ -21,22 +19,6 @@ from sdk.testing.vertex import Cloud
 
 HOLD = {"api": "vertex", "kind": "hold"}
 GET = {"api": "vertex", "kind": "status_before", "operation": "customJobs.get", "status": 404}
-
-
-@pytest.fixture
-def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-
-    def submit(text: str = "print('here')", **more: Any) -> sdk.Run:
-        Path("program.py").write_text(text)
-        return sdk.submit(sdk.Job("program.py", **more), backend=podlift_vertex.backend())
-
-    return submit
-
-
-def made(cloud: Cloud) -> list[Any]:
-    return list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
 
 
 def test_who_waits_goes_on_with_another_job_when_the_service_has_lost_one(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import full_only
+from support import full_only, made
 
 import sdk
 from sdk import Reason, api
@@ -21,10 +21,8 @@ EVERY = [5, full_only(1)]
 
 
 @pytest.fixture
-def submit(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
+def submit(podlift_vertex: Cloud, project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
     """Submit a trivial program to an empty cloud with these faults. Its job stays in the queue."""
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
     monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
     Path("program.py").write_text("print('here')")
 
@@ -70,7 +68,7 @@ def test_whichever_call_of_a_submit_is_lost_there_is_one_run_with_one_job(
 ) -> None:
     lost = []
     for call, run in one_at_a_time(podlift_vertex, submit, kind, every):
-        jobs = list(podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30))
+        jobs = made(podlift_vertex)
         assert [job.labels["podlift-run"] for job in jobs] == [run.id], call
         runs = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
         assert [(info.id, info.status and info.status.reason) for info in runs] == [(run.id, Reason.QUEUED)], call

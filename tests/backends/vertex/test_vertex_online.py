@@ -27,10 +27,8 @@ IMAGE = "us-central1-docker.pkg.dev/my-project/train/tf:2.19"
 
 
 @pytest.fixture
-def plan(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Plan]:
+def plan(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Plan]:
     """Plan a program, with the fields of the Vertex as keywords, and ask the emulated cloud."""
-    Path(tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
     Path("train.py").write_text("print(1)\n")
 
     def make(*, online: bool | None = True, **fields: Any) -> sdk.Plan:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, made
 
 import sdk
 from sdk import Reason, State
@@ -21,19 +21,6 @@ NO_MACHINES = {"api": "vertex", "kind": "stockout", "times": 3}
 PREEMPTED = {"api": "vertex", "kind": "preempt", "times": 7, "after_s": 0.3}
 WHERE = "import os, sdk; print(os.environ['AIP_MODEL_DIR'], os.environ['AIP_CHECKPOINT_DIR'], sdk.context().dirs.tensorboard)"
 PRICE = pricing.price(pricing.Rental(pools=accelerators.pools()))
-
-
-@pytest.fixture
-def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
-    """Submit a program's text, with fields of the Vertex and of the Job."""
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-
-    def submit(text: str, job: dict[str, Any], **fields: Any) -> sdk.Run:
-        Path("program.py").write_text(text)
-        return sdk.submit(sdk.Job("program.py", **job), backend=podlift_vertex.backend(**fields))
-
-    return submit
 
 
 def job_in(cloud: Cloud, region: str) -> Any:
@@ -56,7 +43,7 @@ def test_a_run_in_another_region_uses_its_own_directory_and_a_job_the_output_dir
     )
     podlift_vertex.faults(NO_MACHINES)
     places = ("us-central1:spot", "europe-west4")
-    run = start(WHERE, {"retry": {"infrastructure": 3}}, places=places, staging_buckets=staging)
+    run = start(WHERE, retry={"infrastructure": 3}, places=places, staging_buckets=staging)
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     assert [line.text for line in run.logs()] == [f"{run.url}/model/ {run.url}/checkpoints/ {run.url}/logs"]
     first, second = (
@@ -80,14 +67,15 @@ def test_a_job_that_could_cost_more_than_the_rest_is_not_made_and_the_run_tells_
     limits = {"timeout_s": 100.0, "max_cost_usd": 150.0}
     run = start(
         "import time; time.sleep(600)",
-        {"limits": limits, "retry": {"preemptions": None}},
+        limits=limits,
+        retry={"preemptions": None},
         places=("us-central1:spot", "us-central1"),
     )
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.BUDGET, 1)
     assert status.spent_usd is not None and status.spent_s is not None
     assert 0 < status.spent_usd == pytest.approx(status.spent_s)
-    assert len(podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30).custom_jobs) == 1
+    assert len(made(podlift_vertex)) == 1
     why = " ".join(run.why().split())
     assert f"The run has spent {status.spent_usd:.2f} USD in" in why
     assert "another job in us-central1:standard may cost" in why and "left of max_cost_usd=150." in why

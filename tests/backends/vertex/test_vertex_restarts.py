@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support import LIMIT_S, full_only, said, until
+from support import LIMIT_S, full_only, made, said, until
 
 import sdk
 from sdk.backends.vertex import logs
@@ -133,7 +133,7 @@ def test_a_machine_that_is_replaced_joins_the_containers_that_stay(podlift_verte
     trains(run, 1)
     stays = "chief-0" if replica == "workerpool1-0" else "worker-0"
     agent = process_of(run, stays, 1).ppid()
-    job = next(iter(podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)))
+    (job,) = made(podlift_vertex)
     assert podlift_vertex.preempt(job.name, replica)
     assert process_of(run, stays, 2).ppid() == agent
     status = run.wait(LIMIT_S)
@@ -173,8 +173,7 @@ def test_a_lost_worker_of_parameter_servers_is_restarted_alone_and_the_counters_
     begins(run)
     worker = process_of(run, "worker-0", 1)
     if replaced:
-        jobs = podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)
-        assert podlift_vertex.preempt(next(iter(jobs)).name, "workerpool1-0")
+        assert podlift_vertex.preempt(made(podlift_vertex)[0].name, "workerpool1-0")
     else:
         worker.kill()
     status = run.wait(LIMIT_S)

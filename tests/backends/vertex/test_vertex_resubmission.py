@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, PROGRAMS, full_only, heard
+from support import LIMIT_S, PROGRAMS, full_only, heard, made
 
 import sdk
 from sdk import Reason, State, api
@@ -31,24 +32,8 @@ LIMITS = sdk.Limits(timeout_s=3600.0)
 
 
 @pytest.fixture
-def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
-    """Submit a program's text."""
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-
-    def submit(text: str = "print('here')", **more: Any) -> sdk.Run:
-        Path("program.py").write_text(text)
-        fields = {"places": PLACES, **{name: more.pop(name) for name in ("places",) if name in more}}
-        job = sdk.Job("program.py", **{"retry": RETRY, **more})
-        return sdk.submit(job, backend=podlift_vertex.backend(**fields))
-
-    return submit
-
-
-def made(cloud: Cloud) -> list[Any]:
-    """Return the jobs, the first one first."""
-    found = list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
-    return sorted(found, key=lambda job: int(job.labels["podlift-job"]))
+def start(start: Callable[..., sdk.Run]) -> Callable[..., sdk.Run]:
+    return partial(start, places=PLACES, retry=RETRY)
 
 
 def flat(text: str) -> str:

@@ -22,9 +22,7 @@ def denied(operation: str, api: str = "vertex") -> dict[str, Any]:
 
 
 @pytest.fixture
-def plan(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Plan]:
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
+def plan(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Plan]:
     Path("program.py").write_text("print('here')")
 
     def make(**fields: Any) -> sdk.Plan:

@@ -11,32 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, made
 
 import sdk
 from sdk import Reason, State, api
 from sdk.errors import PodliftError
 from sdk.spec.job import FromCaller
 from sdk.testing.vertex import Cloud
-
-
-@pytest.fixture
-def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
-    """Submit a program's text."""
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-
-    def submit(text: str = "print('here')", **more: Any) -> sdk.Run:
-        Path("program.py").write_text(text)
-        fields = {name: more.pop(name) for name in ("raw", "regions", "project", "image") if name in more}
-        job = sdk.Job("program.py", **more)
-        return sdk.submit(job, backend=podlift_vertex.backend(**fields))
-
-    return submit
-
-
-def made(cloud: Cloud) -> list[Any]:
-    return list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
 
 
 def test_a_lost_reply_makes_no_second_job(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
@@ -94,7 +75,7 @@ def test_what_is_refused_for_good_is_a_failed_run_that_says_why(
     podlift_vertex.faults()
     run.resume()
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
-    assert made(podlift_vertex)[0].labels["podlift-job"] == "2"
+    assert made(podlift_vertex)[-1].labels["podlift-job"] == "2"
 
 
 def test_what_is_not_configured_is_refused_with_the_setting_and_nothing_is_written(

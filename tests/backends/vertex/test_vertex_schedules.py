@@ -89,10 +89,7 @@ class Weekly:
 
 
 @pytest.fixture
-def weekly(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Weekly]:
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-
+def weekly(podlift_vertex: Cloud, project: Path) -> Callable[..., Weekly]:
     def make(job: sdk.Job | None = None, *, program: str = "import sys\nprint(sys.argv[1:])\n", **rules: Any) -> Weekly:
         Path("program.py").write_text(program)
         places = {name: rules.pop(name) for name in ("places",) if name in rules}

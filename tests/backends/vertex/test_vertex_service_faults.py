@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, FakeClock, heard, until
+from support import LIMIT_S, FakeClock, heard, made, until
 
 import sdk
 from sdk import Reason, State, api
@@ -36,27 +35,13 @@ class QuickClock(FakeClock):
         time.sleep(0.005)
 
 
-@pytest.fixture
-def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
-    """Submit a program's text."""
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
+@pytest.fixture(autouse=True)
+def _lost_jobs_are_searched_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
-
-    def submit(text: str = "print('here')", **more: Any) -> sdk.Run:
-        Path("program.py").write_text(text)
-        fields = {name: more.pop(name) for name in ("regions", "provisioning") if name in more}
-        return sdk.submit(sdk.Job("program.py", **more), backend=podlift_vertex.backend(**fields))
-
-    return submit
 
 
 def vertex(kind: str, operation: str = "", **more: Any) -> dict[str, Any]:
     return {"api": "vertex", "kind": kind, **({"operation": operation} if operation else {}), **more}
-
-
-def made(cloud: Cloud) -> list[Any]:
-    return list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
 
 
 def asked(cloud: Cloud, operation: str) -> int:

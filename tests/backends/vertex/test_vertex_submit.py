@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,16 +73,6 @@ class Service:
 
     def cancel(self, name: str) -> None:
         self.cancelled.append(name)
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> PosixStore:
-    return PosixStore(str(tmp_path / "run"))
 
 
 def creation(store: PosixStore, service: Service, clock: FakeClock, **more: Any) -> JobCreation:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import FakeClock, needs
+from support import FakeClock, made, needs
 
 import sdk
 from sdk import InputError
@@ -30,9 +30,7 @@ Create = Callable[..., Created]
 
 
 @pytest.fixture
-def create(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Create:
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
+def create(podlift_vertex: Cloud, project: Path) -> Create:
     Path("train.py").write_text("print('here')")
 
     def make(cron: str = "0 3 * * 1", job: dict[str, object] | None = None, **more: Any) -> Created:
@@ -271,7 +269,7 @@ def test_run_creates_one_keeper_with_the_label_of_a_firing_by_hand(
         podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "times": 1, "operation": "customJobs.create"})
     code, output, errors = shown(capsys, "run", "weekly")
     assert code == 0 and "takes the slot once it has a machine" in errors
-    (job,) = podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)
+    (job,) = made(podlift_vertex)
     assert job.name == output.strip()
     assert (job.labels["podlift-schedule"], job.labels["podlift-slot"]) == ("weekly", "manual")
 

@@ -29,16 +29,6 @@ ARCHIVES = Archives(runtime="a" * 64, entrypoint="b" * 64)
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> PosixStore:
-    return PosixStore(str(tmp_path / "run"))
-
-
-@pytest.fixture
 def plan(write: Callable[..., Path]) -> Plan:
     write("train.py", "print(1)")
     target = sdk.Vertex(project="my-project", bucket="my-bucket", image="image", keeper=True, service_account=ACCOUNT)
