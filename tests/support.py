@@ -24,6 +24,8 @@ REPO = Path(sdk.__file__).resolve().parent.parent
 # Runs that earlier versions left, and requests to the letter.
 GOLDEN_FILES = Path(__file__).parent / "golden"
 PROGRAMS = Path(__file__).parent / "programs"
+# The beginning of a program that waits until its test has written the file "go" into the run's directory.
+WAITS = "import os, time\nwhile not os.path.exists(os.environ['PODLIFT_RUN'] + '/go'): time.sleep(0.01)\n"
 # Upper bounds of waiting, in seconds: a test that passes never waits that long.
 LIMIT_S, LONG_LIMIT_S = 240, 600
 # A case of a parametrized test that `scripts/test --full` alone runs: its path in the code has another case.

@@ -7,11 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES, full_only
+from support import GOLDEN_FILES, full_only, until
 
 import sdk
 from sdk.planning.settings import table
@@ -108,10 +107,7 @@ def test_detach_then_runs_status_logs_wait_and_cancel_from_other_processes(
     with followed.open("wb") as file:
         logs = subprocess.Popen([sys.executable, "-m", "sdk", "logs", run.id, "-f"], stdout=file, env=environment())
     try:
-        until = time.monotonic() + limit_s
-        while not expected <= set(followed.read_text().splitlines()):
-            assert time.monotonic() < until, followed.read_text()
-            time.sleep(0.02)
+        until(lambda: expected <= set(followed.read_text().splitlines()), followed.read_text)
         assert here("runs").stdout.startswith(run.id)
         assert json.loads(here("runs", "--json").stdout)[0]["url"] == url
         assert json.loads(here("status", url, "--json").stdout)["state"] == "RUNNING"

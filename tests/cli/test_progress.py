@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 from rich.live import Live
+from support import until
 
 import sdk
 from sdk.cli import live, watch
@@ -103,10 +104,7 @@ def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, 
         # Data of unknown size: the first epoch has told that it is four batches. The program waits in its callback, which
         # comes before ours.
         expected = Progress(step=6, epoch=2, epochs=3, epoch_step=2, epoch_steps=4)
-        until = time.monotonic() + limit_s
-        while run.progress() != expected:
-            assert time.monotonic() < until, (run.progress(), run.why())
-            time.sleep(0.05)
+        until(lambda: run.progress() == expected, lambda: (run.progress(), run.why()))
         assert expected.left == 6
         assert "\nprogress   epoch 2/3 step 2/4, step 6 in total\n" in here("status", run.id).stdout
         found = json.loads(here("status", run.id, "--json").stdout)["progress"]

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES, LIMIT_S, REPO, full_only
+from support import GOLDEN_FILES, LIMIT_S, REPO, full_only, until
 
 import sdk
 from sdk.cli import prune as verb
@@ -191,10 +191,8 @@ def test_a_run_that_trains_stays_and_one_whose_supervisor_was_killed_goes(write,
     try:
         found = prune.find(root, keep=0, now=later)
         assert (found.items, why(found)) == ((), {run.id: f"the run is {run.status().state.value}"})
-        until = time.monotonic() + LIMIT_S
-        while not (started := [e for e in read_events(run.plan.paths) if e.kind == "started"]):
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        until(lambda: read_events(run.plan.paths, ("started",)), run.why)
+        started = read_events(run.plan.paths, ("started",))
         os.kill(int(started[0].data["supervisor"].split(":")[1]), signal.SIGKILL)
         assert run.wait(LIMIT_S).state is sdk.State.LOST
     finally:

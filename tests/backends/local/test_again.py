@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, full_only, until
+from support import LIMIT_S, WAITS, full_only, until
 
 import sdk
 from sdk.records.recorder import read_events
@@ -101,9 +101,10 @@ def test_cancelling_ends_the_wait_for_a_restart(write) -> None:
 
 
 def test_an_edited_source_changes_no_restart(write) -> None:
-    program = COUNTING + "import time\ntime.sleep(1)\nif attempt == 1: os._exit(75)"
+    program = f"{COUNTING}{WAITS}if attempt == 1: os._exit(75)"
     run = submit(program, retry=sdk.Retry(preemptions=None))
     Path("train.py").write_text("print('attempt of another program')")
+    Path(run.url, "go").touch()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     assert said(run) == ["attempt 1 chief-0", "attempt 2 chief-0"]
 

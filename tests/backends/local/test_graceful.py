@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, until
 
 import sdk
 
@@ -52,10 +51,7 @@ def texts(run: sdk.Run, task: str) -> list[str]:
 def test_all_tasks_leave_their_loops_behind_the_same_step_and_end_by_themselves(write, program: str) -> None:
     write("train.py", program)
     run = sdk.submit("train.py", workers=2)
-    until = time.monotonic() + LIMIT_S
-    while not all("training" in texts(run, task) for task in run.plan.tasks) and time.monotonic() < until:
-        assert not run.status().state.terminal, run.why()
-        time.sleep(0.05)
+    until(lambda: all("training" in texts(run, task) for task in run.plan.tasks), run.why)
     run.cancel(grace_s=30)
     status = run.wait(LIMIT_S)
     assert status.state is sdk.State.CANCELLED
@@ -70,8 +66,6 @@ def test_all_tasks_leave_their_loops_behind_the_same_step_and_end_by_themselves(
 def test_without_any_grace_nobody_waits_for_a_step(write) -> None:
     write("train.py", "import sdk, time\nwhile True:\n    sdk.context().should_stop()\n    time.sleep(0.01)")
     run = sdk.submit("train.py")
-    until = time.monotonic() + LIMIT_S
-    while not Path(run.plan.paths.progress(1, "chief-0")).exists() and time.monotonic() < until:
-        time.sleep(0.02)
+    until(Path(run.plan.paths.progress(1, "chief-0")).exists, run.why)
     run.cancel(grace_s=0)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import LIMIT_S, full_only, said, until
+from support import LIMIT_S, WAITS, full_only, said, until
 
 import sdk
 from sdk.packaging import bundle
@@ -205,7 +205,7 @@ def test_the_chief_that_is_done_waits_for_the_others_and_no_longer_than_it_may(w
 
 
 def test_a_run_survives_its_client_and_can_be_attached_from_elsewhere(write, tmp_path: Path) -> None:
-    write("train.py", "import time; time.sleep(1.5); print('alive')")
+    write("train.py", f"{WAITS}print('alive')")
     write("client.py", "import os, sdk; print(sdk.submit('train.py').url, flush=True); os._exit(0)")
     repo = str(Path(sdk.__file__).parent.parent)
     command = [sys.executable, "client.py"]
@@ -215,6 +215,7 @@ def test_a_run_survives_its_client_and_can_be_attached_from_elsewhere(write, tmp
     run = sdk.attach(url)
     assert sdk.attach(run.id).url == url
     assert run.status().state in (sdk.State.PENDING, sdk.State.RUNNING)
+    Path(url, "go").touch()
     assert run.result(LIMIT_S).run_dir == url
     assert [info.id for info in sdk.runs()] == [run.id]
 
@@ -386,9 +387,10 @@ def test_a_users_folder_named_sdk_does_not_replace_ours(write) -> None:
 
 def test_editing_the_source_after_submit_does_not_change_the_run(write) -> None:
     write("helper.py", "WORD = 'before'")
-    script = write("train.py", "import time; time.sleep(1)\nimport helper; print(helper.WORD)")
+    script = write("train.py", f"{WAITS}import helper; print(helper.WORD)")
     run = sdk.submit("train.py")
     script.with_name("helper.py").write_text("WORD = 'after'")
+    Path(run.url, "go").touch()
     run.result(LIMIT_S)
     assert said(run) == ["before"]
 

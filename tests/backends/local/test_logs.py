@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import time
 import tracemalloc
 from collections.abc import Iterable
 from contextlib import closing
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import GOLDEN_FILES, LIMIT_S
+from support import GOLDEN_FILES, LIMIT_S, until
 
 import sdk
 from sdk.backends.base import LogLine
@@ -311,7 +310,4 @@ def test_lines_of_running_tasks_are_put_in_the_order_in_which_they_were_written(
     assert [line.text for line in turns] == [f"turn {number}" for number in range(6)]
     assert None not in [line.time for line in turns]
     # The last thing that the supervisor does, after the verdict for which `result` waits.
-    until = time.monotonic() + LIMIT_S
-    while not os.path.exists(run.plan.paths.summary):
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    until(lambda: os.path.exists(run.plan.paths.summary))

@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, until
 
 import sdk
 from sdk.process import exit_reasons
@@ -160,10 +160,7 @@ def test_training_goes_on_after_a_pause_of_22_s(write, monkeypatch: pytest.Monke
     monkeypatch.delenv("PODLIFT_RETRY_INFRASTRUCTURE")
     write("train.py", PROGRAM)
     run = sdk.submit("train.py", workers=2)
-    until = time.monotonic() + LIMIT_S
-    while not any(event.kind == "first_step" for event in read_events(run.plan.paths)):
-        assert time.monotonic() < until
-        time.sleep(0.1)
+    until(lambda: read_events(run.plan.paths, ("first_step",)), run.why)
     events = {event.kind: event.data for event in read_events(run.plan.paths)}
     tasks = events["attempt_started"]["pids"]
     supervisor = int(events["started"]["supervisor"].split(":")[1])

@@ -6,12 +6,11 @@ import json
 import os
 import re
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, until
 
 import sdk
 from sdk.checkpoint import manifest, restore
@@ -54,14 +53,8 @@ def texts(run: sdk.Run, attempt: int | None = None) -> list[str]:
 
 
 def until_said(run: sdk.Run, word: str, attempt: int = 1) -> None:
-    until = time.monotonic() + LIMIT_S
-    while time.monotonic() < until:
-        assert not run.status().state.terminal, run.why()
-        if Path(run.plan.paths.attempt(attempt)).is_dir():
-            said = texts(run, attempt)
-            if all(f"{task}: {word}" in said for task in run.plan.tasks):
-                return
-        time.sleep(0.05)
+    wanted = {f"{task}: {word}" for task in run.plan.tasks}
+    until(lambda: Path(run.plan.paths.attempt(attempt)).is_dir() and wanted <= {*texts(run, attempt)}, run.why)
 
 
 def pid_of(run: sdk.Run, task: str, attempt: int = 1) -> int:

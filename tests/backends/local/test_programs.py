@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, full_only, said
+from support import LIMIT_S, full_only, said, until
 
 import sdk
 from sdk.process import spawn
@@ -54,9 +53,9 @@ PROGRAMS = {
                 print(list(manager.list([1, 2])))
     """,
     "exit handlers and threads after the last line": """
-        import atexit, threading, time
+        import atexit, threading
         atexit.register(lambda: print("handled", flush=True))
-        threading.Thread(target=lambda: (time.sleep(0.2), print("late", flush=True))).start()
+        threading.Thread(target=lambda: (threading.main_thread().join(), print("late", flush=True))).start()
     """,
     "an exit code that is no integer of the kernel's": "import sys\nprint('fine')\nsys.exit(256)",
     "a cookie and a byte order mark": "\ufeff# -*- coding: utf-8 -*-\nprint('caf\u00e9')",
@@ -92,10 +91,10 @@ def test_an_exit_code_that_is_no_integer_is_1_as_python_has_it(write, code: str)
 
 def test_a_module_keeps_its_main_until_its_threads_are_done(write) -> None:
     text = """
-        import pickle, threading, time
+        import pickle, threading
         class Thing: ...
         def late():
-            time.sleep(0.3)
+            threading.main_thread().join()
             print(len(pickle.dumps(Thing())) > 0, flush=True)
         threading.Thread(target=late).start()
     """
@@ -156,12 +155,15 @@ def test_a_task_that_was_killed_is_the_cause_and_what_its_peers_say_about_it_is_
     text = """
         import os, pathlib, signal, time
         mark = pathlib.Path(os.environ["AIP_MODEL_DIR"], "pid")
+        watched = mark.with_name("watched")
         if os.environ["PODLIFT_TASK"] == "worker-0":
             mark.write_text(str(os.getpid()))
-            time.sleep(0.2)
+            while not watched.exists():
+                time.sleep(0.001)
             os.kill(os.getpid(), signal.SIGKILL)
         while not mark.exists() or not mark.read_text():
             time.sleep(0.001)
+        watched.touch()
         while pathlib.Path("/proc", mark.read_text(), "exe").exists():
             time.sleep(0.0005)
         raise ConnectionError("the worker is gone")
@@ -240,9 +242,7 @@ def test_relative_entries_of_pythonpath_mean_the_callers_folder(write, monkeypat
 def test_a_second_wish_to_cancel_may_be_more_impatient(write) -> None:
     write("program.py", "import signal, time; signal.signal(15, 1); print('ready', flush=True); time.sleep(600)")
     run = sdk.submit("program.py")
-    until = time.monotonic() + LIMIT_S
-    while "ready" not in said(run) and time.monotonic() < until:
-        time.sleep(0.02)
+    until(lambda: "ready" in said(run), run.why)
     run.cancel(grace_s=600)
     run.cancel(grace_s=0)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -172,10 +171,7 @@ def test_a_chief_with_servers_stops_between_two_steps_and_takes_them_along(write
         """,
     )
     run = finished("train.py", workers=2, ps=1)
-    until = time.monotonic() + LIMIT_S
-    while "training" not in printed(run, "chief-0") and time.monotonic() < until:
-        assert not run.status().state.terminal, run.why()
-        time.sleep(0.05)
+    until(lambda: "training" in printed(run, "chief-0"), run.why)
     # Who gave the servers their time would take an hour.
     run.cancel(grace_s=3600)
     assert run.wait(timeout_s=LIMIT_S).state is sdk.State.CANCELLED

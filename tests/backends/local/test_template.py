@@ -202,9 +202,9 @@ def test_every_way_out_of_a_forked_task_is_seen(
 
 def test_exit_handlers_and_threads_of_a_forked_task_have_their_time(write, fake: Fake) -> None:
     write("train.py", """
-        import atexit, tensorflow, threading, time
+        import atexit, tensorflow, threading
         atexit.register(print, "handler")
-        threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+        threading.Thread(target=lambda: (threading.main_thread().join(), print("thread"))).start()
         print("main")
         """)  # fmt: skip
     run = submit(fake())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, PROGRAMS, full_only, heard, made
+from support import LIMIT_S, PROGRAMS, full_only, heard, made, until
 
 import sdk
 from sdk import Reason, State, api
@@ -71,9 +71,7 @@ def test_who_only_looks_records_a_failure_that_names_what_waiting_would_have_don
 ) -> None:
     podlift_vertex.faults(STOCKOUT)
     run = start()
-    until = time.monotonic() + LIMIT_S
-    while not run.status().state.terminal and time.monotonic() < until:
-        time.sleep(0.1)
+    until(lambda: run.status().state.terminal, run.why)
     assert run.status().reason is Reason.STOCKOUT
     assert len(made(podlift_vertex)) == 1
     assert "no process waited for the run" in run.why()
@@ -92,9 +90,8 @@ def test_who_looks_leaves_the_decision_to_those_who_wait_as_long_as_they_do(
     run = start()
     lease = podlift_vertex.client().bucket(podlift_vertex.bucket).blob(f"podlift/runs/{run.id}/waiting.json")
     lease.upload_from_string(json.dumps({"holder": "another process", "time": time.time()}))
-    until = time.monotonic() + LIMIT_S
-    while (status := run.status()).vendor != "JOB_STATE_FAILED" and time.monotonic() < until:
-        time.sleep(0.1)
+    until(lambda: run.status().vendor == "JOB_STATE_FAILED", run.why)
+    status = run.status()
     assert (status.state, status.reason) == (State.RUNNING, Reason.RESTARTING)
     assert api.attach(run.url).status().state is State.RUNNING
     monkeypatch.setattr("sdk.backends.vertex.waiting.EXPIRES_S", 0.0)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, made
+from support import LIMIT_S, made, until
 
 import sdk
 from sdk import Reason, State, api
@@ -39,11 +39,12 @@ def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_ha
     podlift_vertex.faults(lost, late, {"api": "vertex", "kind": "hold"})
     run = start()
     assert len(made(podlift_vertex)) == 2
-    until = time.monotonic() + LIMIT_S
-    states: list[str] = []
-    while "JOB_STATE_CANCELLED" not in states and time.monotonic() < until:
+
+    def is_cancelled() -> bool:
         assert run.status().state is State.PENDING
-        states = [job.state.name for job in made(podlift_vertex)]
+        return "JOB_STATE_CANCELLED" in [job.state.name for job in made(podlift_vertex)]
+
+    until(is_cancelled, run.why)
     podlift_vertex.faults()
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     assert sorted(job.state.name for job in made(podlift_vertex)) == ["JOB_STATE_CANCELLED", "JOB_STATE_SUCCEEDED"]
@@ -199,9 +200,7 @@ def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
 ) -> None:
     monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", 0.0)
     run = start("import time; time.sleep(600)")
-    until = time.monotonic() + LIMIT_S
-    while run.status().state is not State.RUNNING and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: run.status().state is State.RUNNING, run.why)
     run.cancel(grace_s=0.5)
     assert run.wait(LIMIT_S).state is State.CANCELLED
     assert made(podlift_vertex)[0].state.name == "JOB_STATE_CANCELLED"
@@ -284,10 +283,7 @@ def test_a_job_that_was_removed_before_a_client_saw_its_end_is_lost_and_its_reco
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
     run = start()
-    until = time.monotonic() + LIMIT_S
-    while made(podlift_vertex)[0].state.name != "JOB_STATE_SUCCEEDED":
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    until(lambda: made(podlift_vertex)[0].state.name == "JOB_STATE_SUCCEEDED", run.why)
     name = made(podlift_vertex)[0].name
     podlift_vertex.jobs().delete_custom_job(name=name, timeout=30).result(timeout=30)
     status = run.status()
@@ -301,9 +297,7 @@ def test_a_job_that_was_removed_before_a_client_saw_its_end_is_lost_and_its_reco
 
 def test_a_time_limit_of_the_vendor_is_a_timeout(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
     run = start("import time; time.sleep(600)", limits=sdk.Limits(timeout_s=3600))
-    until = time.monotonic() + LIMIT_S
-    while run.status().state is not State.RUNNING and time.monotonic() < until:
-        time.sleep(0.05)
+    until(lambda: run.status().state is State.RUNNING, run.why)
     podlift_vertex.advance(3700, jobs=True)
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.TIMEOUT, 1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from support import LIMIT_S, heard
+from support import LIMIT_S, heard, said, until
 
 import sdk
 from sdk.backends.vertex import logs, tails
@@ -67,19 +69,24 @@ def test_logs_come_from_the_run_directory_once_the_service_has_none(
 
 
 def test_the_output_that_explains_a_container_without_a_record_is_stored_without_values_of_the_caller(
-    podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The containers of the emulator share this machine's /tmp.
+    go = tmp_path / "go"
     write(
         "program.py",
-        """
+        f"""
         import os, signal, time
         print("token", os.environ["MY_TOKEN"], flush=True)
-        time.sleep(0.5)
+        while not os.path.exists({str(go)!r}):
+            time.sleep(0.01)
         os.kill(os.getppid(), signal.SIGKILL)
         """,
     )
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-value")
     run = sdk.submit(sdk.Job("program.py", env={"MY_TOKEN": FromCaller()}), backend=podlift_vertex.backend())
+    until(lambda: said(run), run.why)
+    go.touch()
     failure = run.wait(LIMIT_S).failure
     assert failure is not None
     assert failure.traceback.splitlines()[-1] == "token ***"
