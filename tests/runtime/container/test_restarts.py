@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +70,14 @@ class Gang:
     def kill(self, attempt: int, *tasks: str) -> None:
         for task in tasks:
             os.kill(self.pids(attempt, task)[0], signal.SIGKILL)
+
+    def waits_for_chief(self) -> Container:
+        """Return the worker's container once it has ended the first attempt, and the chief's is stopped or gone."""
+        worker = self.containers["worker-0"]
+        self.cloud.until(
+            lambda: "waiting for chief-0" in worker.said.partition("attempt 1 has ended")[2], "it waits", worker
+        )
+        return worker
 
     def finish(self) -> dict[str, int]:
         last = max(number(file) for file in self.shared.glob("*/*-0")) + 50
@@ -149,7 +156,7 @@ def test_a_chief_is_replaced_while_its_workers_task_is_killed(gang) -> None:
     found.containers["chief-0"].process.kill()
     found.kill(1, "worker-0")
     found.containers["chief-0"].code()
-    time.sleep(0.5)
+    found.waits_for_chief()
     found.containers["chief-0"] = found.start("chief-0")
     found.cloud.until(lambda: number(found.shared / "2" / "chief-0") > 5, "5 steps", *found.containers.values())
     assert found.finish() == dict.fromkeys(found.plan.tasks, 0)
@@ -162,10 +169,7 @@ def test_a_signal_between_two_attempts_ends_a_container_and_a_cancel_request_all
     found.trains(1)
     os.kill(found.containers["chief-0"].process.pid, signal.SIGSTOP)
     found.kill(1, "worker-0")
-    worker = found.containers["worker-0"]
-    found.cloud.until(
-        lambda: "waiting for chief-0" in worker.said.partition("attempt 1 has ended")[2], "it waits", worker
-    )
+    worker = found.waits_for_chief()
     store = found.cloud.store(found.plan)
     store.put_new(RunPaths("").remote_cancel_request(0, "abc"), [b"{}"])
     assert worker.code() == 4
