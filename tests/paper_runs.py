@@ -13,6 +13,7 @@ from sdk import Reason, RunNotFoundError, State, Status
 from sdk.backends.deliveries import Delivery
 from sdk.backends.triggers import FailedKeeper
 from sdk.errors import PodliftError
+from sdk.schedules import keeper_main
 from sdk.schedules.keeper_server import KeeperServer
 from sdk.schedules.notices import Notice, Notifier
 from sdk.schedules.records import Book, ScheduleRecord, ScheduleSpec, SlotRecord
@@ -107,6 +108,17 @@ class PaperService:
         self.pauses.append(trigger)
 
 
+class PaperDelivery(PaperService):
+    """The service that made a delivery."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        super().__init__()
+        self._delivery = delivery
+
+    def delivery(self, plan: Plan, environ: object, clock: object) -> Delivery:
+        return self._delivery
+
+
 @dataclass
 class World:
     """A root with schedules of one small program, a clock, and servers."""
@@ -126,6 +138,10 @@ class World:
         record = ScheduleRecord(id=spec.name, spec=spec, bundle=plan.code.digest, plan=key, created=now, since=now)
         assert book.add(record)
         return record
+
+    def spec(self, record: ScheduleRecord, **fields: object) -> ScheduleSpec:
+        """Return what a schedule is, with other rules."""
+        return replace(record.spec, **fields)  # type: ignore[arg-type]
 
     def server(self) -> Server:
         notifier = AtOnce(self.clock, {"HOOK": "https://hooks.invalid/secret"}, self._post)
@@ -175,6 +191,11 @@ class PaperKeeper:
 
     def step(self, name: str = "each", schedule: str = "") -> bool:
         return self._server.step(name, schedule or name, self.delivery)
+
+    def keep(self, spec: keeper_main.KeeperSpec) -> None:
+        """Serve the delivery by the program of the container."""
+        service = PaperDelivery(self.delivery)
+        keeper_main.keep(self._server, self._world.template, service, spec, self._world.clock)
 
     def serve(self, name: str = "each", hours: float = 1000.0) -> None:
         """Serve the delivery as its container does, on the virtual clock."""

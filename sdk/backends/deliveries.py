@@ -19,11 +19,13 @@ class Delivery:
         job: full name of the keeper's job, which stays the same when its container starts again.
         created: when the service created it, a Unix time.
         by_hand: True for a firing that a user asked for, which is a slot of its own.
+        slot: the slot that it names, a Unix time; None for the one that is nearest to its creation.
     """
 
     job: str
     created: float
     by_hand: bool = False
+    slot: float | None = None
 
     @property
     def id(self) -> str:

@@ -110,8 +110,7 @@ class Trigger:
         root: the root of the schedule that it belongs to; "" if it is none of podlift's.
         schedule: the name of that.
         id: the id of that.
-        settings: as in the request.
-        posted: what it posts at each slot, as JSON.
+        settings: as in the request, with what it posts at each slot.
         last_attempt: when it last fired, a Unix time; None if it never did.
         status: what the service reports about that; "" if it succeeded.
         broken: why the service does not fire it although it is not paused; "" if it does.
@@ -127,7 +126,6 @@ class Trigger:
     schedule: str = ""
     id: str = ""
     settings: Mapping[str, object]
-    posted: Mapping[str, object]
     last_attempt: float | None = None
     status: str = ""
     broken: str = ""
@@ -147,6 +145,7 @@ class FailedKeeper:
         state: FAILED, CANCELLED or EXPIRED.
         created: when the service created it, a Unix time.
         by_hand: True for a firing that a user asked for.
+        slot: the slot that it was started for, a Unix time; None for the one that is nearest to its creation.
         error: sentences that say why, with its last lines where they tell.
         look: the command that shows its log.
     """
@@ -155,6 +154,7 @@ class FailedKeeper:
     state: str
     created: float
     by_hand: bool = False
+    slot: float | None = None
     error: str
     look: str
 
@@ -213,8 +213,8 @@ class TriggerService(Protocol):
     def delete(self, name: str, clock: Clock) -> None:
         """Remove a trigger; one that does not exist is no error."""
 
-    def fire_now(self, trigger: Trigger, clock: Clock) -> str:
-        """Start what the trigger starts, as a firing by hand, exactly once; return its name."""
+    def fire_now(self, trigger: Trigger, clock: Clock, slot: float | None = None) -> str:
+        """Start what the trigger starts, exactly once, and return its name: for a slot, or as a firing by hand."""
 
     def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
         """Return what was started for a schedule since a Unix time and has failed, the newest first."""

@@ -147,6 +147,28 @@ Location = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show the plan, the request and the next five slots, and write nothing.")
 ]
+FiredSlot = Annotated[
+    str | None, option("--slot", "DATE", "Another slot, such as 2027-01-04T03:00. Default: the one that is due now.")
+]
+Within = Annotated[
+    str | None,
+    option("--within", "DURATION", "Do nothing if the slot is longer ago. Default: the last slot, however old."),
+]
+DeliveryId = Annotated[
+    str | None,
+    option("--id", "NAME", "Name of this delivery: repeated under it, an interrupted one goes on with its slot."),
+]
+FireDetach = Annotated[
+    bool, typer.Option("--detach", help="Let a keeper of the backend's service take the slot and follow the run.")
+]
+Render = Annotated[
+    str | None,
+    option(
+        "--render",
+        "kubernetes|github|crontab",
+        "Print a manifest, a workflow or a line that fires it from there: podlift schedule fire at each slot.",
+    ),
+]
 Once = Annotated[bool, typer.Option("--once", help="Start what is due now, and exit: for cron, or a test.")]
 Cron = Annotated[
     str | None, option("--cron", "CRON", "Five fields: minute, hour, day of the month, month, day of the week.")

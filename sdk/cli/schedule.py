@@ -15,7 +15,7 @@ from ..packaging.project import parse_toml
 from ..planning.roots import resolve_root
 from ..planning.settings import table as settings
 from ..planning.settings.merge import Destination
-from ..schedules import clock_changes, creation, handle
+from ..schedules import clock_changes, creation, handle, simulation
 from ..schedules.firing import KeptRuns
 from ..schedules.handle import Schedule
 from ..schedules.records import SKIPPED, TAKEN, WAITING, Book, ScheduleSpec
@@ -25,10 +25,10 @@ from ..status import EXIT_DONE, EXIT_USER, State
 from ..storage.paths import usable
 from ..text import joined
 from . import parameters as p
-from . import schedule_text
+from . import schedule_rendering, schedule_text
 from .help import GroupHelp, VerbHelp
 from .options import CommandLine, with_settings
-from .output import answer, as_json, say, table
+from .output import answer, as_json, say, seconds, table
 from .schedule_simulation import remark, span, time_of, wanted
 
 _OWN = (
@@ -60,6 +60,7 @@ def create(
     max_cost_usd_per_month: p.MaxMonth = None,
     trigger: p.TriggerChoice = None,
     location: p.Location = None,
+    render: p.Render = None,
     dry_run: p.DryRun = False,
     json_output: p.Json = False,
 ) -> None:
@@ -93,10 +94,14 @@ def create(
     entry, given = command.settings(problems)
     with problems.closing():
         made = creation.prepare(spec, entry, given, command.target)
-    if dry_run:
+    rendered = schedule_rendering.rendered(render, made.spec, made.plan, json_output=json_output)
+    if dry_run and rendered is None:
         schedule_text.show_prepared([made], json_output=json_output, online=bool(command.target.online))
         return
-    schedule_text.say_created([creation.create(made)], json_output=json_output)
+    if not dry_run:
+        created = creation.create(made)
+        schedule_text.say_created([created], json_output=json_output, quiet=rendered is not None)
+    schedule_rendering.show(rendered)
 
 
 @schedule.command(cls=VerbHelp)
@@ -171,9 +176,13 @@ def list_schedules(root: p.Root = None, json_output: p.Json = False) -> None:
 
 
 @schedule.command(cls=VerbHelp)
-def show(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False) -> None:
+def show(name: p.ScheduleName, render: p.Render = None, root: p.Root = None, json_output: p.Json = False) -> None:
     """Show a schedule: its job, its rules, the next five slots and the last one."""
     each = Schedule(name, root=root)
+    if render is not None:
+        record = each.record
+        schedule_rendering.show(schedule_rendering.rendered(render, record.spec, each.plan, json_output=json_output))
+        return
     facts = schedule_text.facts_of(each)
     if json_output:
         as_json(facts)
@@ -255,6 +264,38 @@ def run(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False) 
         answer(f"{record.run}")
         say(f"{name}: {record.state}. Next: podlift wait {record.run}")
     raise typer.Exit(EXIT_USER if record.state == State.FAILED.value else EXIT_DONE)
+
+
+@schedule.command(cls=VerbHelp)
+def fire(
+    name: p.ScheduleName,
+    slot: p.FiredSlot = None,
+    within: p.Within = None,
+    id: p.DeliveryId = None,
+    detach: p.FireDetach = False,
+    root: p.Root = None,
+    json_output: p.Json = False,
+) -> None:
+    """Deliver the slot that is due now, and follow its run: for triggers that run a command.
+
+    Exits with 0 if the run succeeds, and if there is nothing to do: another delivery has the slot, it is skipped, or no slot
+    is due.
+    """
+    each, problems = Schedule(name, root=root), Problems()
+    wanted_slot, within_s = None, None
+    with problems.collect():
+        wanted_slot = simulation.instant("--slot", slot, each.record.spec.slots.zone) if slot else None
+    with problems.collect():
+        within_s = seconds("--within", within) if within else None
+    problems.raise_if_any()
+    with logs.heard(lambda text: say(f"podlift: {text}"), "schedules"):
+        found = each.fire(slot=wanted_slot, within_s=within_s, id=id or "", detach=detach)
+    if json_output:
+        about = schedule_text.line(found.record) if found.record else {}
+        as_json({**about, "text": found.text, "exit_code": found.exit_code})
+    else:
+        say(f"{name}: {found.text}")
+    raise typer.Exit(found.exit_code)
 
 
 @schedule.command(cls=VerbHelp)

@@ -20,6 +20,7 @@ from ..spec.plan import Plan
 from ..spec.policies import Target
 from ..text import joined
 from . import creation, lost_slots, preconditions, triggered
+from .command_delivery import Delivered, Order, deliver
 from .firing import LocalRuns, url_of
 from .records import DELETED, RUNNING, SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, key_of
 from .server import Server
@@ -162,6 +163,25 @@ class Schedule:
             keeper=keeper,
             taken=now.timestamp(),
         )
+
+    def fire(
+        self, *, slot: datetime | None = None, within_s: float | None = None, id: str = "", detach: bool = False
+    ) -> Delivered:
+        """Deliver the slot that is due now, as its trigger does, and follow its run to the end.
+
+        Any number of triggers may do it, also at the same time: a slot starts one run.
+
+        Args:
+            slot: another slot, with its offset.
+            within_s: do nothing if the slot is longer ago.
+            id: name of the delivery: one that was interrupted is repeated under its name, and goes on with its slot.
+            detach: let a keeper of the backend's service follow the run.
+
+        Raises:
+            InputError: it is no slot of the schedule.
+        """
+        order = Order(slot=slot, within_s=within_s, id=id, detach=detach)
+        return deliver(self.name, self.root, order, self._clock)
 
     def delete(self) -> None:
         """Remove the schedule and its history; its runs stay."""

@@ -9,6 +9,8 @@ import base64
 import os
 import zoneinfo
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import TypedDict, TypeVar
@@ -25,6 +27,7 @@ from .firing import KeptRuns
 from .keeper_server import KeeperServer
 from .notices import Notifier
 from .records import Book
+from .slots import Cron
 
 _log = logger("schedules")
 _T = TypeVar("_T")
@@ -39,6 +42,8 @@ class KeeperSpec(TypedDict, total=False):
     id: str
     keep_for_s: float
     zone: Mapping[str, str]  # data of time zones by name, in base64
+    cron: str  # the expression by which the slots were delivered
+    time_zone: str
 
 
 def main(spec: KeeperSpec, *, home: str) -> int:
@@ -103,7 +108,7 @@ def keep(server: KeeperServer, plan: Plan, service: Deliveries, spec: KeeperSpec
     try:
         while clock.monotonic() < until:
             with outage.asking():
-                delivery = delivery or service.delivery(plan, os.environ, clock)
+                delivery = delivery or _with_slot(service.delivery(plan, os.environ, clock), spec)
                 if not _asked(partial(server.step, name, spec["id"], delivery)):
                     return
             # What is over soon is not waited for, and what takes long is not asked for often.
@@ -113,6 +118,14 @@ def keep(server: KeeperServer, plan: Plan, service: Deliveries, spec: KeeperSpec
         server.give_up(name)
     finally:
         server.settle()
+
+
+def _with_slot(delivery: Delivery, spec: KeeperSpec) -> Delivery:
+    """Return a delivery that names its slot: that of the expression by which it was delivered."""
+    if delivery.by_hand or delivery.slot is not None or "cron" not in spec:
+        return delivery
+    slot = Cron(spec["cron"], spec["time_zone"]).nearest(datetime.fromtimestamp(delivery.created, timezone.utc))
+    return delivery if slot is None else replace(delivery, slot=slot.timestamp())
 
 
 def _asked(call: Callable[[], _T]) -> _T:

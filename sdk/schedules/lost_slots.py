@@ -36,7 +36,9 @@ def told(
     found, lost = {record.key: record for record in records}, list[SlotRecord]()
     # The newest one of a slot counts.
     for keeper in reversed(failed):
-        key, slot = slot_of(schedule, Delivery(job=keeper.job, created=keeper.created, by_hand=keeper.by_hand))
+        key, slot = slot_of(
+            schedule, Delivery(job=keeper.job, created=keeper.created, by_hand=keeper.by_hand, slot=keeper.slot)
+        )
         record, text = found.get(key), _sentence(keeper)
         if record is None or record in lost:
             if key not in others:

@@ -147,6 +147,8 @@ def slot_of(schedule: ScheduleRecord, delivery: Delivery) -> tuple[str, datetime
     """Return the slot of a delivery and the name of its record."""
     cron, created = schedule.spec.slots, datetime.fromtimestamp(delivery.created, timezone.utc)
     slot = None if delivery.by_hand else cron.nearest(created)
+    if delivery.slot is not None:
+        slot = datetime.fromtimestamp(delivery.slot, cron.zone)
     if slot is not None:
         return key_of(slot), slot
     slot = created.astimezone(cron.zone).replace(microsecond=0)

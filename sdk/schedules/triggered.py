@@ -85,7 +85,7 @@ def draft(
         name=name,
         cron=spec.cron,
         time_zone=spec.time_zone,
-        period_s=_period_s(slots, now),
+        period_s=period_s(slots, now),
         firings=sum(1 for _ in slots.between(now, now + _MONTH)),
         overlap=spec.overlap,
         notify=spec.notify,
@@ -97,7 +97,7 @@ def draft(
     )
 
 
-def _period_s(slots: Cron, now: datetime) -> float:
+def period_s(slots: Cron, now: datetime) -> float:
     """Return the shortest time between two slots."""
     found = [slot.astimezone(timezone.utc) for slot in islice(slots.after(now), _SEARCHED)]
     return min(((after - before).total_seconds() for before, after in pairwise(found)), default=float("inf"))

@@ -75,8 +75,8 @@ class Bells:
     def delete(self, name: str, clock: Clock) -> None:
         self.kept_here.pop(name, None)
 
-    def fire_now(self, trigger: Trigger, clock: Clock) -> str:
-        self.rung.append(trigger.schedule)
+    def fire_now(self, trigger: Trigger, clock: Clock, slot: float | None = None) -> str:
+        self.rung.append(trigger.schedule if slot is None else f"{trigger.schedule} {slot:.0f}")
         return f"rings/{len(self.rung)}"
 
     def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
@@ -98,7 +98,6 @@ class Bells:
             schedule=schedule,
             id=id,
             settings=request.settings,
-            posted={},
         )
         return self.kept_here[request.name]
 

@@ -17,6 +17,7 @@ from ..triggers import FailedKeeper
 from . import logs, scheduled_keeper
 from . import request as job_request
 from .client import JobClient
+from .deliveries import slot_of
 from .diagnose import diagnose, diagnose_program
 from .service import quoted
 from .states import PREFIX, VendorJob
@@ -43,6 +44,7 @@ def found(plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedK
             state=job.state.removeprefix(PREFIX),
             created=job.created or since,
             by_hand=(job.labels or {}).get(scheduled_keeper.SLOT) == scheduled_keeper.BY_HAND,
+            slot=slot_of((job.labels or {}).get(scheduled_keeper.SLOT, "")),
             error=_error(job, project, clock if job is ended[0] else None),
             look=f"gcloud ai custom-jobs stream-logs {job.id} --region={region} --project={project}",
         )

@@ -66,6 +66,9 @@ def files(draft: TriggerDraft) -> KeeperFiles:
         "id": draft.id,
         "keep_for_s": keeper(draft.plan, draft.overlap).life_s,
         "zone": dict(draft.zone),
+        # The schedule may have another expression by the time at which a keeper has its machine.
+        "cron": draft.cron,
+        "time_zone": draft.time_zone,
     }
     spec = json.dumps(about, sort_keys=True).encode()
     # As a JSON file, it makes prune keep the archives that it names.

@@ -227,8 +227,6 @@ def _trigger(job: SchedulerJob) -> Trigger:
     about = MessageToDict(type(job).pb(job))
     compared = settings(about)
     owner = _OWNER.fullmatch(str(compared["description"]))
-    body = (about.get("httpTarget") or {}).get("body", "")
-    posted = _posted(str(body))
     return Trigger(
         name=about["name"],
         cron=about.get("schedule", ""),
@@ -239,7 +237,6 @@ def _trigger(job: SchedulerJob) -> Trigger:
         schedule=owner["schedule"] if owner else "",
         id=owner["id"] if owner else "",
         settings=compared,
-        posted=posted if isinstance(posted, Mapping) else {},
         last_attempt=client.unix_time(about.get("lastAttemptTime")),
         status=_status(about.get("status") or {}),
         broken=_BROKEN_STATES.get(str(about.get("state")), ""),
@@ -299,22 +296,23 @@ def _meant(text: str, project: str) -> str:
     return ""
 
 
-# --- A firing by hand, and alerts ---------------------------------------------------------------------------------------
+# --- A keeper that is created here, and alerts -------------------------------------------------------------------------------
 
 
-def fire(trigger: Trigger, clock: Clock) -> str:
-    """Create the keeper of a firing by hand, once: the label of the request finds one whose reply was lost."""
+def fire(trigger: Trigger, clock: Clock, slot: str) -> str:
+    """Create the keeper of a slot, once: the label of the request finds one whose reply was lost."""
     target = trigger.settings["httpTarget"]
     match = _POSTED_TO.search(str(target["uri"])) if isinstance(target, Mapping) else None
-    if match is None or not trigger.posted:
+    posted = target.get("body") if isinstance(target, Mapping) else None
+    if match is None or not isinstance(posted, Mapping):
         raise InputError(
             f"The job {trigger.name} of Cloud Scheduler posts something else than a job of Vertex AI. Next: podlift schedule "
             "create again, which mends it."
         )
     token = secrets.token_hex(8)
-    labels = trigger.posted.get("labels")
-    ours = {**(labels if isinstance(labels, Mapping) else {}), scheduled_keeper.SLOT: scheduled_keeper.BY_HAND}
-    body = {**trigger.posted, "labels": {**ours, scheduled_keeper.REQUEST: token}}
+    labels = posted.get("labels")
+    ours = {**(labels if isinstance(labels, Mapping) else {}), scheduled_keeper.SLOT: slot}
+    body = {**posted, "labels": {**ours, scheduled_keeper.REQUEST: token}}
     jobs = JobClient(match["project"], clock=clock)
     for _ in range(_TRIES):
         try:

@@ -1,0 +1,241 @@
+"""A delivery by a command: what `podlift schedule fire` does, and so every trigger that can run a command.
+
+It is a keeper in the process of the command: the same slot, lock and rules as for a job that a cloud's service creates, so that
+triggers of any kind may deliver one slot.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from .. import backends, checks
+from ..backends.deliveries import Delivery
+from ..backends.triggers import Trigger, TriggerService
+from ..clock import Clock
+from ..errors import InputError, MissingError
+from ..spec.plan import Plan
+from ..status import EXIT_CANCELLED, EXIT_CHECKPOINTED, EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, State
+from . import triggered
+from .firing import KeptRuns, Runs, url_of
+from .keeper_main import KeeperSpec, keep
+from .keeper_server import KeeperServer
+from .notices import Notifier
+from .records import SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, slot_of
+from .slots import EARLY_S, Cron
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+# The slot of a delivery that is repeated under its own name is among this many newest ones.
+_LOOKED_AT = 50
+_CODES = {
+    State.CANCELLED.value: EXIT_CANCELLED,
+    State.CHECKPOINTED.value: EXIT_CHECKPOINTED,
+    State.FAILED.value: EXIT_USER,
+    State.LOST.value: EXIT_INFRASTRUCTURE,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivered:
+    """What became of a delivery.
+
+    Args:
+        record: that of its slot; None if no slot was due.
+        text: one sentence.
+        exit_code: 0 unless the run that this delivery has started did not succeed.
+    """
+
+    record: SlotRecord | None
+    text: str
+    exit_code: int = EXIT_DONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a delivery is asked to do.
+
+    Args:
+        slot: the slot to deliver, with its offset; None for the one that is nearest to now.
+        within_s: do nothing if that slot is longer ago; None for no limit.
+        id: name of the delivery: a second one of this name goes on with the slot of the first.
+        detach: let a keeper of the backend's service follow the run.
+    """
+
+    slot: datetime | None = None
+    within_s: float | None = None
+    id: str = ""
+    detach: bool = False
+
+
+class OwnDeliveries:
+    """What a keeper asks the service of its job, for a keeper that is this process."""
+
+    def __init__(self, schedule: ScheduleRecord, delivery: Delivery) -> None:
+        self._schedule, self._delivery = schedule, delivery
+
+    def delivery(self, plan: Plan, environ: Mapping[str, str], clock: Clock) -> Delivery:
+        return self._delivery
+
+    def hourly_usd(self, plan: Plan) -> float:
+        return 0.0
+
+    def secret(self, name: str) -> str:
+        service = backends.delivery_service(self._schedule.backend)
+        if service is None:
+            raise InputError(f"Nothing here reads the secret {name}. Next: webhook:VARIABLE.")
+        return service.secret(name)
+
+    def pause(self, trigger: str, clock: Clock) -> None:
+        service = triggered.service_of(self._schedule)
+        if service is not None:
+            service.pause(trigger, clock)
+
+
+def deliver(
+    name: str, root: str, order: Order, clock: Clock, runs: Runs | None = None, notifier: Notifier | None = None
+) -> Delivered:
+    """Deliver the slot of an order, and follow its run to the end; InputError if the order makes no sense."""
+    book = Book(root)
+    schedule, now = book.read(name), clock.now()
+    delivery = _delivery(book, schedule, order, now)
+    late = _not_due(schedule, delivery, order, now)
+    if late:
+        return Delivered(record=None, text=late)
+    if order.detach:
+        return _handed_over(book, schedule, delivery, clock)
+    service, kept = OwnDeliveries(schedule, delivery), KeptRuns(clock)
+    runs, spec = runs or kept, KeeperSpec(schedule=name, id=schedule.id, keep_for_s=float("inf"))
+    with closing(kept):
+        server = KeeperServer(root, clock, runs, notifier or Notifier(clock, secret=service.secret), service)
+        keep(server, book.plan(schedule), service, spec, clock)
+    return _told(book, schedule, delivery, runs)
+
+
+def _delivery(book: Book, schedule: ScheduleRecord, order: Order, now: float) -> Delivery:
+    if order.id and not _ID.fullmatch(order.id):
+        raise InputError(
+            f"--id: letters, digits, '.', '_' and '-', at most 100, not '.', '_' or '-' first. Received: {order.id!r}."
+        )
+    job = f"fire/{order.id or f'{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}'}"
+    if order.slot is not None:
+        slot = _checked(schedule.spec.slots, schedule, order.slot, now)
+        return Delivery(job=job, created=now, slot=slot.timestamp())
+    known = _held(book, schedule, job) if order.id else None
+    return Delivery(job=job, created=now, slot=known.moment.timestamp() if known else None)
+
+
+def _checked(cron: Cron, schedule: ScheduleRecord, slot: datetime, now: float) -> datetime:
+    """Return a slot that was named; InputError with the nearest ones if it is none, has not come, or is too old."""
+    wanted = slot.astimezone(timezone.utc)
+    latest = cron.latest(wanted)
+    if latest is None or latest.astimezone(timezone.utc) != wanted:
+        coming = next(cron.after(wanted), None)
+        around = " and ".join(each.isoformat() for each in (latest, coming) if each)
+        raise InputError(
+            f"--slot: not a slot of {schedule.spec.name!r}. Received: {slot.isoformat()!r}. Nearest: {around}."
+        )
+    if wanted.timestamp() > now + EARLY_S:
+        raise InputError(f"--slot: it has not come yet. Received: {slot.isoformat()!r}. Next: podlift schedule run.")
+    if wanted.timestamp() < schedule.since:
+        since = datetime.fromtimestamp(schedule.since, cron.zone).isoformat(timespec="seconds")
+        raise InputError(f"--slot: the slots of this schedule began at {since}. Received: {slot.isoformat()!r}.")
+    return latest
+
+
+def _held(book: Book, schedule: ScheduleRecord, job: str) -> SlotRecord | None:
+    """Return the newest slot that a delivery of this name has taken."""
+    keys = dict(list(book.keys(schedule).items())[-_LOOKED_AT:])
+    return next((each for each in reversed(book.slots(schedule, keys)) if each.keeper == job), None)
+
+
+def _not_due(schedule: ScheduleRecord, delivery: Delivery, order: Order, now: float) -> str:
+    """Return why there is nothing to deliver, "" if there is."""
+    cron, moment = schedule.spec.slots, datetime.fromtimestamp(now, timezone.utc)
+    slot = cron.nearest(moment)
+    if delivery.slot is not None or (
+        slot is not None and (order.within_s is None or now - slot.timestamp() <= order.within_s)
+    ):
+        return ""
+    coming = next(cron.after(moment), None)
+    last = f"the last slot was {slot.isoformat()}" if slot else "there was none yet"
+    return f"nothing is due: {last}{f', the next one is {coming.isoformat()}' if coming else ''}"
+
+
+def _told(book: Book, schedule: ScheduleRecord, delivery: Delivery, runs: Runs) -> Delivered:
+    """Return what became of the slot."""
+    key, slot = slot_of(schedule, delivery)
+    try:
+        record = book.slot(schedule, key)
+    except MissingError:
+        return Delivered(record=None, text=f"the schedule was deleted while the slot {slot.isoformat()} was served")
+    if record.keeper != delivery.job:
+        return Delivered(record=record, text=_taken(record))
+    text = f"the slot {record.slot}: {record.state} {record.reason}".rstrip()
+    code = _CODES.get(record.state, EXIT_DONE)
+    if code and record.run:
+        with suppress(InputError):
+            found = runs.status(url_of(book.root, record)).exit_code
+            code = code if found is None else found
+    return Delivered(record=record, text=text, exit_code=code)
+
+
+def _taken(record: SlotRecord) -> str:
+    what = f"its run {record.run} is {record.state}" if record.run else f"it is {record.state}"
+    why = f" ({record.reason})" if record.state == SKIPPED else ""
+    return f"the slot {record.slot} was delivered before: {what}{why}. Nothing to do"
+
+
+# --- A keeper of the service follows the run --------------------------------------------------------------------------
+
+
+def _handed_over(book: Book, schedule: ScheduleRecord, delivery: Delivery, clock: Clock) -> Delivered:
+    """Create the keeper of the slot, unless the slot has its own already."""
+    service = backends.trigger_service(schedule.backend)
+    if service is None:
+        raise InputError(
+            f"--detach: nothing would follow a run of {schedule.backend} and tell how it ended. Next: omit --detach."
+        )
+    key, slot = slot_of(schedule, delivery)
+    with suppress(MissingError):
+        record = book.slot(schedule, key)
+        # A keeper that died before the run began is replaced by the next one.
+        if record.state != TAKEN:
+            return Delivered(record=record, text=_taken(record))
+    keeper = service.fire_now(_trigger(book, schedule, service, clock), clock, slot.timestamp())
+    reason = f"the keeper {keeper.rpartition('/')[2]} takes the slot once it has a machine"
+    record = SlotRecord(key=key, slot=slot.isoformat(), state=TAKEN, keeper=keeper, taken=clock.now(), reason=reason)
+    return Delivered(record=record, text=f"the slot {record.slot}: {reason}")
+
+
+def _trigger(book: Book, schedule: ScheduleRecord, service: TriggerService, clock: Clock) -> Trigger:
+    """Return the trigger of the service; for a schedule without one, what it would be, with the files that it refers to."""
+    if schedule.trigger:
+        found = service.get(schedule.trigger, clock)
+        if found is None:
+            raise triggered.missing(schedule, service)
+        return found
+    now, plan = datetime.fromtimestamp(clock.now(), timezone.utc), book.plan(schedule)
+    about = triggered.draft(schedule.spec, plan, now, schedule_id=schedule.id, plan_key=schedule.plan)
+    problems = checks.errors(service.review(about))
+    if problems:
+        raise InputError([f"--detach: {problem}" for problem in problems])
+    request = service.render(about)
+    service.upload(plan)
+    book.put_files(request.files)
+    return Trigger(
+        name=request.name,
+        cron=about.cron,
+        time_zone=about.time_zone,
+        paused=True,
+        description="",
+        root=book.root,
+        schedule=schedule.spec.name,
+        id=schedule.id,
+        settings=request.settings,
+    )

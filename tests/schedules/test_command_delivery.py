@@ -1,0 +1,202 @@
+"""`podlift schedule fire`: a delivery by a command has the slot, the lock and the rules of any other delivery."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from paper_runs import HOUR, START, AtOnce, World
+from support import needs
+
+from sdk import InputError, State
+from sdk.schedules.command_delivery import Delivered, Order, deliver
+from sdk.schedules.handle import Schedule
+from sdk.schedules.records import Book
+
+needs("cronsim")
+MINUTE = 60.0
+
+
+def at(world: World, hours: float, seconds: float = 0.0) -> None:
+    world.clock.time = START.timestamp() + hours * HOUR + seconds
+
+
+def fire(world: World, **order: Any) -> Delivered:
+    notifier = AtOnce(world.clock, {"HOOK": "https://hooks.invalid/secret"}, world._post)
+    return deliver("each", world.root, Order(**order), world.clock, world.runs, notifier)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "notes"),
+    [(-0.2, ()), (4.0, ()), (50 * MINUTE, ("delivered 50 min after its slot: late, or by hand",))],
+)
+def test_a_command_delivers_the_nearest_slot_and_follows_its_run(
+    world: World, seconds: float, notes: tuple[str, ...]
+) -> None:
+    world.add()
+    at(world, 0, seconds)
+    done = fire(world)
+    (record,) = world.history()
+    assert (record.slot, record.state, record.notes) == ("2027-01-04T00:00:00+00:00", "SUCCEEDED", notes)
+    assert (done.exit_code, done.record) == (0, record)
+    assert world.clock.now() >= START.timestamp() + seconds + world.runs.takes_s
+
+
+def test_a_second_command_at_the_same_slot_starts_nothing_and_exits_with_0(world: World) -> None:
+    world.add()
+    at(world, 0)
+    fire(world)
+    at(world, 0, 5 * MINUTE)
+    again = fire(world)
+    assert again.exit_code == 0 and "was delivered before: its run each-20270104t000000-" in again.text
+    (record,) = world.history()
+    assert len(world.runs.submits) == 1 and record.notes[0].startswith("delivered again at 2027-01-04T00:05:00")
+
+
+def test_of_commands_servers_and_keepers_that_deliver_one_slot_at_once_one_starts_its_run(world: World) -> None:
+    world.add()
+    at(world, 0)
+    triggers = [
+        *(lambda: fire(world) for _ in range(6)),
+        *(world.server().tick for _ in range(6)),
+        *(world.keeper(str(number)).step for number in range(6)),
+    ]
+    with ThreadPoolExecutor(len(triggers)) as pool:
+        for each in [pool.submit(trigger) for trigger in triggers]:
+            each.result()
+    assert len(world.runs.submits) == 1
+    assert len(world.history()) == 1
+
+
+def test_a_line_that_fires_at_hours_without_a_slot_does_nothing_then(world: World) -> None:
+    """As in a crontab whose cron knows no zones: 23 of the 24 firings of a day are at other hours."""
+    world.add(cron="30 3 * * *", time_zone="Europe/Berlin")
+    done = []
+    for hour in range(48):
+        at(world, hour, 30 * MINUTE)
+        done.append(fire(world, within_s=59 * MINUTE))
+    # 03:30 in Berlin is 02:30 UTC.
+    assert [hour for hour, each in enumerate(done) if each.record] == [2, 26]
+    assert done[0].text == (
+        "nothing is due: the last slot was 2027-01-03T03:30:00+01:00, the next one is 2027-01-04T03:30:00+01:00"
+    )
+    assert {each.exit_code for each in done} == {0}
+    assert [record.state for record in world.history()] == ["SUCCEEDED"] * 2
+
+
+def test_a_slot_is_delivered_by_its_name_also_later(world: World) -> None:
+    world.add()
+    at(world, 2)
+    fire(world, slot=START + timedelta(hours=1))
+    (record,) = (each for each in world.history() if each.state == "SUCCEEDED")
+    assert record.slot == "2027-01-04T01:00:00+00:00"
+    assert record.notes == ("delivered 1 h after its slot: late, or by hand",)
+
+
+@pytest.mark.parametrize(
+    ("hours", "sentence"),
+    [
+        (0.5, "Nearest: 2027-01-04T00:00:00+00:00 and 2027-01-04T01:00:00+00:00."),
+        (3, "it has not come yet"),
+        (-2, "the slots of this schedule began at 2027-01-03T23:59:00+00:00"),
+    ],
+)
+def test_a_slot_that_is_none_or_not_of_this_schedule_is_refused(world: World, hours: float, sentence: str) -> None:
+    world.add()
+    at(world, 1)
+    with pytest.raises(InputError, match="--slot") as caught:
+        fire(world, slot=START + timedelta(hours=hours))
+    assert sentence in str(caught.value)
+    assert world.history() == []
+
+
+def test_a_name_of_a_delivery_must_be_one(world: World) -> None:
+    world.add()
+    with pytest.raises(InputError, match="--id: letters"):
+        fire(world, id="a/b c")
+
+
+def test_a_delivery_that_was_interrupted_goes_on_with_its_slot_under_its_name(world: World) -> None:
+    world.runs.takes_s = 3.5 * HOUR
+    world.runs.outcome = lambda plan: State.LOST
+    world.add()
+    at(world, 0)
+    world.runs.killed = True
+    with pytest.raises(KeyboardInterrupt):
+        fire(world, id="weekly-29")
+    world.runs.killed = False
+    # Its machine comes back when later slots are past.
+    at(world, 2, 10 * MINUTE)
+    done = fire(world, id="weekly-29")
+    assert done.record is not None and done.record.slot == "2027-01-04T00:00:00+00:00"
+    # It resumes a run that was lost, as only the delivery of its slot does.
+    assert (done.record.state, done.exit_code) == ("SUCCEEDED", 0)
+    assert world.runs.resumed == [done.record.run]
+    assert fire(world, id="weekly-29").record == done.record
+    assert len(world.runs.submits) == 1
+
+
+def test_a_run_that_fails_gives_its_exit_code_and_a_skipped_slot_0(world: World) -> None:
+    world.runs.outcome = lambda plan: State.FAILED
+    world.add(notify=("webhook:HOOK",), pause_after_failures=2)
+    codes = []
+    for hour in range(3):
+        at(world, hour)
+        codes.append(fire(world).exit_code)
+    assert codes == [1, 1, 0]
+    assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED"]
+    assert world.history()[2].reason == "paused: 2 failures in a row"
+    assert [post["event"] for post in world.posts] == ["failed", "failed", "paused"]
+
+
+def test_a_slot_while_an_earlier_run_goes_on_follows_the_rule_for_overlaps(world: World) -> None:
+    world.runs.takes_s = 1.5 * HOUR
+    world.add(overlap="queue")
+    at(world, 0)
+    world.keeper("1").step()
+    at(world, 1)
+    done = fire(world)
+    assert done.record is not None and done.record.state == "SUCCEEDED"
+    assert world.shown()[1].startswith("1 SUCCEEDED at 1.5")
+
+
+def test_slots_that_no_trigger_delivered_are_recorded_at_the_next_delivery(world: World) -> None:
+    world.add(missed="catch_up_last")
+    at(world, 3)
+    done = fire(world)
+    assert done.record is not None and done.record.slot == "2027-01-04T03:00:00+00:00"
+    assert [record.state for record in world.history()] == ["SKIPPED", "SKIPPED", "SUCCEEDED", "SUCCEEDED"]
+    assert [record.cause for record in world.history()[2:]] == ["catch_up", "schedule"]
+
+
+def test_a_schedule_on_this_machine_has_no_keeper_to_detach_to(world: World) -> None:
+    world.add()
+    with pytest.raises(InputError, match="--detach: nothing would follow a run of local"):
+        fire(world, detach=True)
+    assert Schedule("each", root=world.root, clock=world.clock).history() == []
+
+
+def test_a_delivery_of_an_expression_that_was_changed_meanwhile_serves_the_slot_that_it_was_made_for(
+    world: World,
+) -> None:
+    """A keeper takes minutes to get a machine; its launch spec has the expression by which it was delivered."""
+    from sdk.schedules import keeper_main
+
+    record = world.add(cron="0 * * * *")
+    at(world, 1, 1.0)
+    keeper = world.keeper("7")
+    spec = keeper_main.KeeperSpec(schedule="each", id="each", keep_for_s=HOUR, cron="0 * * * *", time_zone="UTC")
+    # Changed to half past, of which the nearest slot would be 00:30.
+    Book(world.root).change("each", spec=world.spec(record, cron="30 * * * *"), since=world.clock.now())
+    keeper.keep(spec)
+    (served,) = world.history()
+    assert (served.slot, served.state) == ("2027-01-04T01:00:00+00:00", "SUCCEEDED")
+
+
+def test_the_time_of_a_delivery_may_be_given_in_any_zone(world: World) -> None:
+    world.add()
+    at(world, 1)
+    done = fire(world, slot=datetime.fromisoformat("2027-01-04T02:00:00+01:00"))
+    assert done.record is not None and done.record.slot == "2027-01-04T01:00:00+00:00"
