@@ -26,7 +26,7 @@ _OF_RUNS = {"status", "why", "logs", "wait", "cancel", "resume", "get", "checkpo
 # Those whose first argument is a schedule.
 _OF_SCHEDULES = {
     f"schedule {verb}"
-    for verb in ("create", "show", "history", "check", "pause", "resume", "run", "delete", "simulate")
+    for verb in ("create", "show", "history", "check", "pause", "resume", "run", "fire", "delete", "simulate")
 }
 _MOST_RUNS = 200
 # Between these, bash completes each part of a word alone.

@@ -25,7 +25,7 @@ from ..status import EXIT_CANCELLED, EXIT_CHECKPOINTED, EXIT_DONE, EXIT_INFRASTR
 from . import triggered
 from .firing import KeptRuns, Runs, url_of
 from .keeper_main import KeeperSpec, keep
-from .keeper_server import KeeperServer
+from .keeper_server import KeeperServer, again
 from .notices import Notifier
 from .records import SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, slot_of
 from .slots import EARLY_S, Cron
@@ -58,14 +58,7 @@ class Delivered:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a delivery is asked to do.
-
-    Args:
-        slot: the slot to deliver, with its offset; None for the one that is nearest to now.
-        within_s: do nothing if that slot is longer ago; None for no limit.
-        id: name of the delivery: a second one of this name goes on with the slot of the first.
-        detach: let a keeper of the backend's service follow the run.
-    """
+    """What a delivery is asked to do: see `Schedule.fire`."""
 
     slot: datetime | None = None
     within_s: float | None = None
@@ -206,6 +199,7 @@ def _handed_over(book: Book, schedule: ScheduleRecord, delivery: Delivery, clock
         record = book.slot(schedule, key)
         # A keeper that died before the run began is replaced by the next one.
         if record.state != TAKEN:
+            book.note(schedule, key, again(record, delivery))
             return Delivered(record=record, text=_taken(record))
     keeper = service.fire_now(_trigger(book, schedule, service, clock), clock, slot.timestamp())
     reason = f"the keeper {keeper.rpartition('/')[2]} takes the slot once it has a machine"

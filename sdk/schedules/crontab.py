@@ -28,20 +28,13 @@ _YEAR, _STEP = timedelta(days=366), timedelta(hours=12)
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What a crontab depends on.
+    """What a crontab depends on."""
 
-    Args:
-        zone: the zone by which cron fires.
-        knows_zones: cron reads CRON_TZ. Debian's does not, and would fire at the hours of its own zone.
-        command: the words that start podlift, with an absolute path.
-        path: the folders of PATH.
-        home: the user's own folder.
-    """
-
-    zone: tzinfo
+    zone: tzinfo  # by which cron fires
+    # Whether it reads CRON_TZ: Debian's does not, and would fire at the hours of its own zone.
     knows_zones: bool
-    command: Sequence[str]
-    path: str
+    command: Sequence[str]  # the words that start podlift, with an absolute path
+    path: str  # the folders of PATH
     home: Path
 
 
@@ -58,7 +51,7 @@ def this_machine() -> Machine:
 
 
 def _zone_of_cron() -> tzinfo:
-    """Return the zone of the system: cron does not read TZ of whoever calls podlift."""
+    # Not TZ, which cron does not read.
     try:
         with open("/etc/localtime", "rb") as file:
             return ZoneInfo.from_file(file)

@@ -153,10 +153,7 @@ class KeeperServer(Server):
             if self._is_abandoned(record):
                 self._take_over(schedule, memory, record)
             return True
-        late = _lateness(record.moment, delivery)
-        when = datetime.fromtimestamp(delivery.created, record.moment.tzinfo).isoformat(timespec="seconds")
-        again = "again " if record.keeper else ""
-        text = f"delivered {again}at {when}{f', {late}' if late else ''}, by the job {delivery.id}"
+        text = again(record, delivery)
         self._book.note(schedule, record.key, text)
         _log.info("The schedule %s: the slot %s was %s: nothing to do", schedule.spec.name, record.slot, text)
         return False
@@ -227,6 +224,15 @@ class KeeperServer(Server):
                     schedule.spec.name,
                     error,
                 )
+
+
+def again(record: SlotRecord, delivery: Delivery) -> str:
+    """Return the note about a delivery of a slot that has its record."""
+    late = _lateness(record.moment, delivery)
+    when = datetime.fromtimestamp(delivery.created, record.moment.tzinfo).isoformat(timespec="seconds")
+    return (
+        f"delivered {'again ' if record.keeper else ''}at {when}{f', {late}' if late else ''}, by the job {delivery.id}"
+    )
 
 
 def _lateness(slot: datetime, delivery: Delivery) -> str:

@@ -88,7 +88,6 @@ def render(form: str, spec: ScheduleSpec, plan: Plan, *, now: datetime, version:
 
 
 def _far_problems(wanted: _Wanted) -> list[str]:
-    """Return why a firing could not work on another machine."""
     found, spec, plan = [], wanted.spec, wanted.plan
     if not in_bucket(plan.root):
         found.append(
@@ -204,19 +203,17 @@ def _secrets_remark(wanted: _Wanted, where: str) -> Mapping[str, Value]:
 
 def _github(wanted: _Wanted) -> Rendered:
     spec, here = wanted.spec, wanted.plan.capabilities.runs_here
-    minutes = (
-        min(_MOST_MINUTES, math.ceil((wanted.plan.job.limits.timeout_s or math.inf) / 60) + _MINUTES)
-        if here
-        else _MINUTES
-    )
+    limit_s = wanted.plan.job.limits.timeout_s or math.inf
+    minutes = int(min(_MOST_MINUTES, limit_s // 60 + _MINUTES)) if here else _MINUTES
     command = f'{shlex.join(wanted.words)} --id "github-$GITHUB_RUN_ID"{"" if here else " --detach"}'
     job: Mapping[str, Value] = {
         "runs-on": "ubuntu-latest",
         "timeout-minutes": minutes,
         "permissions": {"contents": "read", "id-token": "write"},
         **({"env": {each: f"${{{{ secrets.{each} }}}}" for each in wanted.variables} if wanted.variables else {}}),
+        "# Nothing of the checkout is used, but the action for Google's credentials asks for one.": "",
         "steps": [
-            {"# The action below writes its credentials into the checkout.": "", "uses": "actions/checkout@v4"},
+            {"uses": "actions/checkout@v4"},
             {
                 "uses": "google-github-actions/auth@v3",
                 "with": {
@@ -257,7 +254,7 @@ def _github(wanted: _Wanted) -> Rendered:
 
 
 def _literal(command: str) -> str:
-    """Return a command in which GitHub finds no expression."""
+    # GitHub would replace an expression, wherever it stands.
     return command.replace("${{", "${{ '${{' }}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 Value = str | int | bool | Mapping[str, "Value"] | Sequence["Value"]
 # Everything else is quoted, also what another type would look like.
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./@-]*")
 _RESERVED = ("y", "n", "yes", "no", "true", "false", "on", "off", "null")
 # JSON leaves these as they are; YAML wants them escaped.
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")

@@ -119,7 +119,7 @@ def test_a_name_of_a_delivery_must_be_one(world: World) -> None:
 
 
 def test_a_delivery_that_was_interrupted_goes_on_with_its_slot_under_its_name(world: World) -> None:
-    world.runs.takes_s = 3.5 * HOUR
+    world.runs.takes_s = 2.2 * HOUR
     world.runs.outcome = lambda plan: State.LOST
     world.add()
     at(world, 0)
@@ -129,6 +129,7 @@ def test_a_delivery_that_was_interrupted_goes_on_with_its_slot_under_its_name(wo
     world.runs.killed = False
     # Its machine comes back when later slots are past.
     at(world, 2, 10 * MINUTE)
+    world.runs.takes_s = 60.0
     done = fire(world, id="weekly-29")
     assert done.record is not None and done.record.slot == "2027-01-04T00:00:00+00:00"
     # It resumes a run that was lost, as only the delivery of its slot does.
@@ -152,14 +153,14 @@ def test_a_run_that_fails_gives_its_exit_code_and_a_skipped_slot_0(world: World)
 
 
 def test_a_slot_while_an_earlier_run_goes_on_follows_the_rule_for_overlaps(world: World) -> None:
-    world.runs.takes_s = 1.5 * HOUR
+    world.runs.takes_s = 1.1 * HOUR
     world.add(overlap="queue")
     at(world, 0)
     world.keeper("1").step()
     at(world, 1)
     done = fire(world)
     assert done.record is not None and done.record.state == "SUCCEEDED"
-    assert world.shown()[1].startswith("1 SUCCEEDED at 1.5")
+    assert world.shown()[1].startswith("1 SUCCEEDED at 1.1")
 
 
 def test_slots_that_no_trigger_delivered_are_recorded_at_the_next_delivery(world: World) -> None:

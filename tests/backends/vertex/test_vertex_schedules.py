@@ -12,11 +12,13 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support import LIMIT_S, REPO, full_only, needs, said, until
 
 import sdk
@@ -203,6 +205,57 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_th
     this.pass_week(and_s=3005.0)
     assert [each.state for each in this.history()] == ["SUCCEEDED"] * 3
     assert this.history()[2].notes == ("delivered 50 min after its slot: late, or by hand",)
+
+
+def test_a_workflow_a_cron_job_and_cloud_scheduler_deliver_one_slot_and_start_one_run(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly], capsys: pytest.CaptureFixture[str]
+) -> None:
+    this = weekly()
+
+    def rendered(form: str) -> Any:
+        capsys.readouterr()
+        assert app.run(["schedule", "show", "weekly", "--root", this.schedule.root, "--render", form]) == 0
+        return yaml.safe_load(capsys.readouterr().out)
+
+    command = rendered("github")["jobs"]["fire"]["steps"][-1]["run"]
+    pod = rendered("kubernetes")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    words = [word.replace("$(PODLIFT_DELIVERY)", "podlift-weekly-29") for word in pod["command"]]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "GITHUB_RUN_ID": "77"}
+    started = [
+        subprocess.Popen(each, env=variables, stderr=subprocess.PIPE, text=True)
+        for each in (["bash", "-e", "-c", command], words)
+    ]
+    podlift_vertex.scheduler().run_job(name=this.schedule.record.trigger, timeout=30)
+    podlift_vertex.advance(0)
+    said_by = [each.communicate(timeout=LIMIT_S)[1] for each in started]
+    assert [each.returncode for each in started] == [0, 0], said_by
+    this.settle()
+    (record,) = this.history()
+    assert (record.state, record.cause) == ("SUCCEEDED", "schedule")
+    assert [run.id for run in sdk.runs(root=this.schedule.root)] == [record.run]
+    # The keeper that the workflow has created knows its slot by a label, not by its own time.
+    labels = [job["labels"]["podlift-slot"] for job in this.keepers()]
+    assert sorted(labels) in ([f"{record.moment.astimezone(timezone.utc):%Y%m%dt%H%M%Sz}", "cron"], ["cron"]), said_by
+    # Of those that came later, each says so.
+    assert len(record.notes) >= 2 and all("delivered" in note for note in record.notes)
+
+
+def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly]
+) -> None:
+    this = weekly(trigger="serve")
+    assert this.schedule.record.trigger == ""
+    done = this.schedule.fire(detach=True)
+    assert done.exit_code == 0 and "takes the slot once it has a machine" in done.text
+    this.settle()
+    (record,) = this.history()
+    assert (record.state, record.slot) == ("SUCCEEDED", done.record.slot if done.record else "")
+    (keeper,) = this.keepers()
+    assert record.keeper.rpartition("/")[2] == keeper["name"].rpartition("/")[2]
+    # The slot has a record: no second keeper is paid for.
+    assert "was delivered before" in this.schedule.fire(detach=True).text
+    assert len(this.keepers()) == 1
 
 
 @pytest.mark.parametrize("denied", [False, full_only(True)])
