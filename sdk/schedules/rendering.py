@@ -41,7 +41,7 @@ class Rendered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wanted:
+class _ScheduleToRender:
     """A schedule that is to be fired from elsewhere."""
 
     spec: ScheduleSpec
@@ -71,7 +71,9 @@ class _Wanted:
 
 def render(form: str, spec: ScheduleSpec, plan: Plan, *, now: datetime, version: str, machine: Machine) -> Rendered:
     """Return a trigger in one of FORMS; InputError with every reason why it could not work."""
-    known: Mapping[str, tuple[str, Callable[[_Wanted], list[str]], Callable[[_Wanted], Rendered]]] = {
+    known: Mapping[
+        str, tuple[str, Callable[[_ScheduleToRender], list[str]], Callable[[_ScheduleToRender], Rendered]]
+    ] = {
         FORMS[0]: ("Kubernetes", _far_problems, _kubernetes),
         FORMS[1]: ("GitHub", _github_problems, _github),
         FORMS[2]: ("cron", lambda wanted: [], _crontab),
@@ -79,7 +81,7 @@ def render(form: str, spec: ScheduleSpec, plan: Plan, *, now: datetime, version:
     if form not in known:
         raise InputError(f"--render: unknown. Received: {form!r}. {nearest(form, FORMS)}")
     title, problems, make = known[form]
-    wanted, found = _Wanted(spec=spec, plan=plan, now=now, version=version, machine=machine), Problems()
+    wanted, found = _ScheduleToRender(spec=spec, plan=plan, now=now, version=version, machine=machine), Problems()
     with found.collect():
         slots.check_portable(spec.cron, title)
     found.found += problems(wanted)
@@ -87,7 +89,7 @@ def render(form: str, spec: ScheduleSpec, plan: Plan, *, now: datetime, version:
     return make(wanted)
 
 
-def _far_problems(wanted: _Wanted) -> list[str]:
+def _far_problems(wanted: _ScheduleToRender) -> list[str]:
     found, spec, plan = [], wanted.spec, wanted.plan
     if not in_bucket(plan.root):
         found.append(
@@ -111,7 +113,7 @@ def _far_problems(wanted: _Wanted) -> list[str]:
     return found
 
 
-def _github_problems(wanted: _Wanted) -> list[str]:
+def _github_problems(wanted: _ScheduleToRender) -> list[str]:
     found = _far_problems(wanted)
     if wanted.period_s < _SHORTEST_S:
         found.append(f"--render: GitHub starts a workflow every five minutes at most. Received: {wanted.spec.cron!r}.")
@@ -121,7 +123,7 @@ def _github_problems(wanted: _Wanted) -> list[str]:
 # --- Kubernetes -------------------------------------------------------------------------------------------------------
 
 
-def _kubernetes(wanted: _Wanted) -> Rendered:
+def _kubernetes(wanted: _ScheduleToRender) -> Rendered:
     spec = wanted.spec
     name = f"podlift-{spec.name}"
     labels: Mapping[str, Value] = {"app.kubernetes.io/managed-by": "podlift", "podlift-schedule": spec.name}
@@ -160,7 +162,7 @@ def _kubernetes(wanted: _Wanted) -> Rendered:
     )
 
 
-def _pod(wanted: _Wanted, name: str) -> Mapping[str, Value]:
+def _pod(wanted: _ScheduleToRender, name: str) -> Mapping[str, Value]:
     # Kubernetes replaces $(NAME) in the words of a command.
     words = [word.replace("$(", "$$(") for word in wanted.words]
     own: Value = {
@@ -188,11 +190,11 @@ def _pod(wanted: _Wanted, name: str) -> Mapping[str, Value]:
     }
 
 
-def _and_packages(wanted: _Wanted) -> str:
+def _and_packages(wanted: _ScheduleToRender) -> str:
     return " and the packages of the program, which runs in it" if wanted.plan.capabilities.runs_here else ""
 
 
-def _secrets_remark(wanted: _Wanted, where: str) -> Mapping[str, Value]:
+def _secrets_remark(wanted: _ScheduleToRender, where: str) -> Mapping[str, Value]:
     if not wanted.variables:
         return {}
     return {f"# The values of {', '.join(wanted.variables)} come from {where}.": ""}
@@ -201,7 +203,7 @@ def _secrets_remark(wanted: _Wanted, where: str) -> Mapping[str, Value]:
 # --- GitHub -----------------------------------------------------------------------------------------------------------
 
 
-def _github(wanted: _Wanted) -> Rendered:
+def _github(wanted: _ScheduleToRender) -> Rendered:
     spec, here = wanted.spec, wanted.plan.capabilities.runs_here
     limit_s = wanted.plan.job.limits.timeout_s or math.inf
     minutes = int(min(_MOST_MINUTES, limit_s // 60 + _MINUTES)) if here else _MINUTES
@@ -261,7 +263,7 @@ def _literal(command: str) -> str:
 # --- cron -------------------------------------------------------------------------------------------------------------
 
 
-def _crontab(wanted: _Wanted) -> Rendered:
+def _crontab(wanted: _ScheduleToRender) -> Rendered:
     return Rendered(
         text=lines(wanted.spec, wanted.plan.root, wanted.variables, wanted.machine, wanted.now, wanted.period_s)
     )
