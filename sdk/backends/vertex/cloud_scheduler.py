@@ -19,7 +19,7 @@ from ...spec.policies import Vertex
 from ...spec.values import changed
 from ...storage.retry import Retries
 from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
-from . import deliveries, failed_keepers, scheduled_keeper, scheduler_calls, trigger_text
+from . import failed_keepers, scheduled_keeper, scheduler_calls, slot_labels, trigger_text
 from . import request as job_request
 from .scheduler_calls import Service
 
@@ -181,7 +181,9 @@ class CloudScheduler:
         Service(clock).delete(name)
 
     def fire_now(self, trigger: Trigger, clock: Clock, slot: float | None = None) -> str:
-        return scheduler_calls.fire(trigger, clock, deliveries.BY_HAND if slot is None else deliveries.label_of(slot))
+        return scheduler_calls.fire(
+            trigger, clock, scheduled_keeper.BY_HAND if slot is None else slot_labels.label_of(slot)
+        )
 
     def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
         return failed_keepers.found(plan, schedule, since, clock)

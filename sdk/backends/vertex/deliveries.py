@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from datetime import datetime, timezone
 
 import requests
 
@@ -18,12 +17,11 @@ from ..deliveries import Delivery
 from ..triggers import FailedKeeper
 from . import client
 from .client import JobClient
+from .slot_labels import slot_of
 from .states import VendorJob
 
 # Label of a keeper's job, and its value for a firing that a user asked for.
 SLOT, BY_HAND = "podlift-slot", "manual"
-# A slot in a label, which has no capital letters and no colons.
-_STAMP = "%Y%m%dt%H%M%Sz"
 _JOB, _REGION = "CLOUD_ML_JOB_ID", "CLOUD_ML_REGION"
 _SECRETS = "https://secretmanager.googleapis.com"
 _SCHEDULER = "https://cloudscheduler.googleapis.com"
@@ -71,19 +69,6 @@ class VertexDeliveries:
             raise UnavailableError(f"Cloud Scheduler cannot be reached: {type(error).__name__}.") from error
         if not answer.ok:
             raise PodliftError(f"Cloud Scheduler refuses to pause {trigger}: {answer.status_code} {answer.text[:300]}")
-
-
-def label_of(slot: float) -> str:
-    """Return the label of a keeper's job that names its slot, a Unix time."""
-    return datetime.fromtimestamp(slot, timezone.utc).strftime(_STAMP)
-
-
-def slot_of(label: str) -> float | None:
-    """Return the slot that the label of a keeper's job names; None if it names none."""
-    try:
-        return datetime.strptime(label, _STAMP).replace(tzinfo=timezone.utc).timestamp()
-    except ValueError:
-        return None
 
 
 def _own_job(plan: Plan, environ: Mapping[str, str], clock: Clock) -> VendorJob:

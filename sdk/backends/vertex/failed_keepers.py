@@ -17,9 +17,9 @@ from ..triggers import FailedKeeper
 from . import logs, scheduled_keeper
 from . import request as job_request
 from .client import JobClient
-from .deliveries import slot_of
 from .diagnose import diagnose, diagnose_program
 from .service import quoted
+from .slot_labels import slot_of
 from .states import PREFIX, VendorJob
 
 _SUCCEEDED = f"{PREFIX}SUCCEEDED"
