@@ -37,6 +37,7 @@ TIMELINE = "tests/records/test_timeline.py"
 PRUNE, PRUNE_BUCKETS = "tests/upkeep/test_prune.py", "tests/upkeep/test_prune_in_buckets.py"
 RUNS = "tests/cli/test_runs_of_backends.py"
 ARCHIVE = "tests/packaging/test_runtime_archive.py"
+DECISION, EVIDENCE = "tests/registry/test_decision.py", "tests/registry/test_evidence.py"
 CHECKSUMS = "tests/storage/test_checksums.py"
 LOGS = "tests/backends/vertex/test_vertex_logs.py"
 TAILS = "tests/backends/vertex/test_vertex_tails.py"
@@ -1401,5 +1402,47 @@ MUTATIONS = (
         'yield None if "error" in answer else',
         'yield True if "error" in answer else',
         (RIGHTS,),
+    ),
+    Mutation(
+        "a gate promotes a model that is equal",
+        "sdk/registry/decision.py",
+        "    if gain == 0:\n",
+        "    if False:\n",
+        (DECISION,),
+    ),
+    Mutation(
+        "a gate compares with a champion whose metric is no number",
+        "sdk/registry/decision.py",
+        "if not math.isfinite(theirs):",
+        "if False:",
+        (DECISION,),
+    ),
+    Mutation(
+        "a champion that cannot be evaluated is replaced",
+        "sdk/registry/decision.py",
+        '    if problem:\n        return "ask"',
+        '    if problem:\n        return "promote"',
+        (DECISION,),
+    ),
+    Mutation(
+        "a relative gain over a negative value is negative",
+        "sdk/spec/gates.py",
+        "self.number * abs(exact(champion))",
+        "self.number * exact(champion)",
+        (DECISION,),
+    ),
+    Mutation(
+        "a repeated evaluation counts instead of the first",
+        "sdk/registry/evidence.py",
+        "else _read(store, key)",
+        "else evidence",
+        (EVIDENCE,),
+    ),
+    Mutation(
+        "evidence about another champion counts",
+        "sdk/registry/evidence.py",
+        "about = [number, champion,",
+        "about = [number, 0,",
+        (EVIDENCE,),
     ),
 )
