@@ -31,11 +31,15 @@ from . import bootstrap, evaluation
 
 _log = logs.logger("runtime")
 SOURCE = "phase"
+JOB, KEEPER = "job", "keeper"
 _MODEL = "model"
 
 
-def main(payload_path: str, task: str, home: str, where: str = "job") -> int:
-    """Run the phase, and return its exit code, 0 if it needs no repetition."""
+def main(payload_path: str, task: str, home: str, where: str = JOB, root: str = "") -> int:
+    """Run the phase, and return its exit code, 0 if it needs no repetition.
+
+    A keeper does it elsewhere, and names the `root`: the run's own records are not there.
+    """
     bootstrap.die_with_parent()
     logs.start()
     payload = Payload.from_json(Path(payload_path).read_bytes())
@@ -44,7 +48,7 @@ def main(payload_path: str, task: str, home: str, where: str = "job") -> int:
     recorder = Recorder(RunPaths(payload.run_url), SOURCE, payload.attempt, SystemClock(), continued=True)
     with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
         try:
-            version = _version(payload, folder)
+            version = _version(payload, folder, root)
             found = Registered(model=payload.model, version=version.number)
             if payload.gate.evaluate is not None and payload.gate.where == where:
                 found = promotion.judge(version, _trial(payload, payload_path, task, folder))
@@ -73,10 +77,10 @@ def _trial(payload: Payload, payload_path: str, task: str, folder: str) -> promo
     return promotion.Trial(gate=gate, data=data, evaluate=evaluate, folder=folder, now=SystemClock().now)
 
 
-def _version(payload: Payload, folder: str) -> ModelVersion:
+def _version(payload: Payload, folder: str, root: str) -> ModelVersion:
     """Return the version of the run, which is created if it does not exist."""
     paths = RunPaths(payload.run_url)
-    root = RunPaths(payload.bucket_url).root if payload.bucket_url else read_plan(paths).root
+    root = root or (RunPaths(payload.bucket_url).root if payload.bucket_url else read_plan(paths).root)
     model = Model(root, payload.model)
     if (known := model.of_run(payload.run_id, _MODEL)) is not None:
         return known

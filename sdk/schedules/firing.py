@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from .. import launch
+from ..backends import judging
 from ..clock import Clock
 from ..errors import InputError, RunNotFoundError
 from ..planning import initial, references, remote
@@ -25,7 +26,6 @@ from ..spec.plan import Plan
 from ..spec.values import changed
 from ..status import Registered, Status
 from ..storage import data
-from .judging import Judge
 from .records import ScheduleRecord, SlotRecord, run_id_of
 from .templates import rendered
 
@@ -54,7 +54,7 @@ class LocalRuns:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._judge = Judge()
+        self._judge = judging.Judge()
 
     def submit(self, plan: Plan) -> None:
         if (stored := self._stored(plan)) is not None:
@@ -86,11 +86,9 @@ class LocalRuns:
         self._run(url).resume()
 
     def judged(self, url: str, status: Status) -> Registered | None:
-        plan, known = self._run(url).plan, status.registered
-        if known is None:
-            return Registered(model="", outcome="none")
-        here = plan.job.gate.evaluate is not None and plan.job.gate.where == "keeper" and known.outcome == "registered"
-        return self._judge.judged(plan, status.attempts, known) if here else known
+        known = status.registered or Registered(model="", outcome="none")
+        plan = self._run(url).plan
+        return self._judge.judged(plan, status.attempts, known) if judging.is_due(plan, status) else known
 
     def close(self) -> None:
         """End what this process does for runs; the runs go on."""

@@ -241,7 +241,8 @@ class Schedule:
             return replace(record, reason=str(error))
         if not status.state.terminal:
             return record
-        return replace(record, state=status.state.value, reason=status.reason.value, ended=status.since or None)
+        about = {"state": status.state.value, "reason": status.reason.value, "ended": status.since or None}
+        return replace(record, registered=status.registered, **about)  # type: ignore[arg-type]
 
     def _now(self) -> datetime:
         return _utc(self._clock.now())

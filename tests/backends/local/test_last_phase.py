@@ -13,8 +13,11 @@ import pytest
 from support import LIMIT_S, said, until
 
 import sdk
+from sdk.clock import SystemClock
 from sdk.records.recorder import read_events
 from sdk.runtime.evaluation import checked
+from sdk.schedules.firing import LocalRuns
+from sdk.schedules.server import Server
 
 PROGRAM = """
 import sys, sdk
@@ -116,16 +119,16 @@ def test_an_evaluation_that_crashes_neither_promotes_nor_fails_the_run_and_a_cha
     assert sdk.models()["digits"].approve(2).number == 2
 
 
-def test_a_run_without_a_model_and_a_function_that_is_not_there_are_named(project: Path) -> None:
+def test_a_run_without_a_model_and_a_function_that_returns_no_numbers_are_named(project: Path) -> None:
     (project / "train.py").write_text("print('no model')")
     none = registered("").registered
     assert none is not None and (none.outcome, none.version) == ("none", 0)
     assert "its program wrote no file to ctx.dirs.model" in none.reason
     (project / "train.py").write_text(PROGRAM)
-    (project / "quality.py").write_text("def mesure(model, data): ...")
+    (project / "quality.py").write_text("def measure(model, data): return 0.9")
     kept = registered("0.5").registered
     assert kept is not None and kept.outcome == "kept"
-    assert "The module 'quality' has no function 'measure'. Did you mean 'mesure'?" in kept.reason
+    assert "It returned a float instead of numbers by name." in kept.reason
 
 
 def test_a_model_without_a_gate_is_registered(project: Path) -> None:
@@ -185,3 +188,24 @@ def test_a_run_can_be_cancelled_in_its_last_phase(project: Path) -> None:
 def test_what_a_function_returns_is_numbers_by_name_or_named(returned: object, found: object) -> None:
     evaluated = checked(returned)
     assert (evaluated.problem or dict(evaluated.metrics)) == found
+
+
+def test_a_keepers_gate_is_evaluated_by_the_server_of_a_schedule(project: Path) -> None:
+    gate = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy", where="keeper")
+    job = sdk.Job("train.py", args=["0.5"], inputs={"test": "test.csv"}, gate=gate)
+    schedule = sdk.schedule(job, name="weekly", cron="0 3 * * 1")
+    run = sdk.attach(schedule.run().run)
+    status = run.wait(LIMIT_S)
+    assert str(status.registered) == "version 1 of 'weekly' was registered", run.why()
+    runs = LocalRuns(SystemClock())
+    server = Server(schedule.root, SystemClock(), runs)
+
+    def outcome() -> str:
+        (record,) = schedule.history()
+        return record.registered.outcome if record.registered else ""
+
+    assert outcome() == "registered", "it is shown before the server has seen the end"
+    until(lambda: server.tick() and outcome() == "promoted", lambda: str(schedule.history()))
+    (evidence,) = sdk.models()["weekly"].champion().evidence()
+    assert evidence.where == "keeper"
+    runs.close()

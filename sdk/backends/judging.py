@@ -1,4 +1,4 @@
-"""Evaluates models where `Gate(where="keeper")` asks for it: on the machine of the server or keeper, after the run."""
+"""Evaluates models where `Gate(where="keeper")` asks for it: after the run, on the machine of a keeper or of a server."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..planning import remote
-from ..planning.roots import in_bucket
 from ..records.events import PHASE_FAILED, REGISTERED
 from ..records.recorder import read_events
-from ..runtime import task_main
-from ..spec.layout import RunPaths
+from ..records.sync.index import FILES_RETRY
+from ..runtime import last_phase, task_main
+from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..spec.wire import decode
-from ..status import Registered
+from ..status import Registered, State, Status
+from ..storage.gcs.files import BucketFiles
 
 _TRIES = 3
+
+
+def is_due(plan: Plan, status: Status) -> bool:
+    """Return whether the model of a run has to be evaluated here."""
+    gate, known = plan.job.gate, status.registered
+    registered = known is not None and known.outcome == "registered" and status.state is State.SUCCEEDED
+    return registered and gate.evaluate is not None and gate.where == last_phase.KEEPER
 
 
 @dataclass(kw_only=True)
@@ -68,16 +75,19 @@ class Judge:
 
 
 def _started(plan: Plan, attempt: int, tries: int) -> _Evaluation:
-    plan = remote.with_local_folder(plan, os.environ)
-    if plan.local:
-        remote.fetch_code(plan)
     paths = RunPaths(tempfile.mkdtemp(prefix="podlift-gate-"))
+    in_bucket, vendor = "://" in plan.root, Path(task_main.__file__).parents[3] / "vendor"
+    bundle = plan.bundle
+    if in_bucket:
+        folder, _, name = RootPaths(plan.root).bundle(plan.code.digest).rpartition("/")
+        bundle = f"{paths.url}/bundle.tar"
+        BucketFiles(folder, retry=FILES_RETRY).download(name, bundle)
     Path(paths.events).mkdir()
-    vendor = Path(task_main.__file__).parents[3] / "vendor"
     payload = replace(
         plan.payload(attempt),
         run_url=paths.url,
-        bucket_url=plan.url if in_bucket(plan.root) else "",
+        bundle=bundle,
+        bucket_url=plan.url if in_bucket else "",
         vendor=str(vendor) if vendor.is_dir() else "",
     )
     file = paths.last_phase(attempt)
@@ -87,7 +97,7 @@ def _started(plan: Plan, attempt: int, tries: int) -> _Evaluation:
     python = plan.facts.executable if here and Path(plan.facts.executable).exists() else sys.executable
     own = {name: value for name, value in plan.job.env.items() if isinstance(value, str)}
     process = subprocess.Popen(
-        [python, str(Path(task_main.__file__)), file, plan.tasks[0], "last_phase", "keeper"],
+        [python, str(Path(task_main.__file__)), file, plan.tasks[0], "last_phase", last_phase.KEEPER, plan.root],
         env={**os.environ, **own, "PODLIFT_PARENT": str(os.getpid())},
         cwd=paths.url,
         stdin=subprocess.DEVNULL,

@@ -1,0 +1,67 @@
+"""What becomes of a firing's model: shown in the history, and notified when it is promoted or needs an approval."""
+
+from __future__ import annotations
+
+import pytest
+from paper_runs import World
+from support import needs
+
+from sdk.cli import schedule_text
+from sdk.status import Registered
+
+needs("cronsim")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "events", "text"),
+    [
+        (
+            "promoted",
+            ["promoted"],
+            "version 2 of 'digits' was promoted: better by 0.1. Next: podlift models show digits 2",
+        ),
+        (
+            "asks",
+            ["asks"],
+            "version 2 of 'digits' needs an approval: better by 0.1. Next: podlift models approve digits 2",
+        ),
+        ("kept", [], ""),
+        ("registered", [], ""),
+    ],
+)
+def test_a_promotion_and_a_question_are_notified_with_the_next_command(
+    world: World, outcome: str, events: list[str], text: str
+) -> None:
+    world.runs.registered = Registered(model="digits", version=2, outcome=outcome, reason="better by 0.1")
+    world.add(notify=("webhook:HOOK",))
+    world.advance(world.server(), 0.5)
+    assert [post["event"] for post in world.posts] == events
+    for post in world.posts:
+        assert (post["text"], post["model"], post["version"]) == (f"podlift schedule each: {text}", "digits", 2)
+    (record,) = world.history()
+    assert record.registered == world.runs.registered
+    assert world.runs.registered.line in schedule_text.row_of_slot(record)[-1]
+
+
+def test_a_slot_stays_open_while_the_server_evaluates_its_model(world: World) -> None:
+    waits = [True]
+    asks = Registered(model="digits", version=1, outcome="asks")
+    world.runs.judged = lambda url, status: None if waits else asks  # type: ignore[method-assign]
+    world.add(notify=("webhook:HOOK",))
+    server = world.server()
+    world.advance(server, 0.5)
+    assert [record.state for record in world.history()] == ["RUNNING"]
+    waits.clear()
+    server.tick()
+    assert [record.state for record in world.history()] == ["SUCCEEDED"]
+    assert [post["event"] for post in world.posts] == ["asks"]
+
+
+def test_a_keeper_notifies_as_a_server_does(world: World) -> None:
+    world.runs.registered = Registered(model="digits", version=1, outcome="promoted", reason="The first model")
+    world.add(notify=("webhook:HOOK",))
+    world.clock.time += 60
+    world.keeper().serve()
+    assert [post["event"] for post in world.posts] == ["promoted"]
+    (record,) = world.history()
+    assert record.registered is not None and record.registered.outcome == "promoted"
