@@ -3,43 +3,58 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import textwrap
-from collections.abc import Iterator
+from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import needs, until
+from support import FakeClock, full_only, needs, until
 
 import sdk
 from sdk.cli import app
-from sdk.schedules.records import SlotRecord
+from sdk.clock import SystemClock
+from sdk.schedules.firing import LocalRuns
+from sdk.schedules.records import Book, SlotRecord
+from sdk.schedules.server import Server
 from sdk.storage.registry import open_store
 from sdk.testing.vertex import Cloud
 
 needs("cronsim", "google.cloud.scheduler_v1")
 WEEK_S = 7 * 86400.0
+# Objects of a bucket on the emulated cloud, files of a folder on this machine.
+PLACES = """
+from pathlib import Path
+from sdk.storage.registry import open_store
+def read(place):
+    if "://" in place:
+        store = open_store(place.rstrip("/"))
+        return [bytes(store.get(stat.key)) for stat in store.list("")]
+    return [path.read_bytes() for path in sorted(Path(place).iterdir())]
+def write(place, name, data):
+    if "://" in place:
+        open_store(place.rstrip("/")).put_new(name, [data])
+    else:
+        Path(place, name).write_bytes(data)
+"""
 # A nearest-mean classifier of points on a line, in Python alone: the more rows, the better the means.
 MEANS = {
     "train.py": """
-        import json, os, sdk
-        from sdk.storage.registry import open_store
+        import json, sdk, places
         ctx = sdk.context()
-        store = open_store(ctx.inputs["rows"].rstrip("/"))
-        rows = [row for stat in store.list("") for row in json.loads(bytes(store.get(stat.key)))]
-        means = [sum(x for x, y in rows if y == label) / max(1, sum(y == label for _, y in rows)) for label in (0, 1)]
-        open_store(os.environ["AIP_MODEL_DIR"].rstrip("/")).put_new("means.json", [json.dumps(means).encode()])
-        ctx.report({"rows": len(rows)}, step=1)
+        rows = [row for part in places.read(ctx.inputs["rows"]) for row in json.loads(part)]
+        means = [sum(x for x, y in rows if y == label) / sum(y == label for _, y in rows) for label in (0, 1)]
+        places.write(ctx.dirs.model, "means.json", json.dumps(means).encode())
     """,
     "quality.py": """
-        import json
+        import json, places
         from pathlib import Path
-        from sdk.storage.registry import open_store
         def measure(model, data):
             low, high = json.loads(Path(model, "means.json").read_text())
-            store = open_store(data.rstrip("/"))
-            rows = [row for stat in store.list("") for row in json.loads(bytes(store.get(stat.key)))]
+            rows = [row for part in places.read(data) for row in json.loads(part)]
             right = [(abs(x - high) < abs(x - low)) == bool(y) for x, y in rows]
             return {"accuracy": sum(right) / len(right)}
     """,
@@ -47,28 +62,22 @@ MEANS = {
 # scikit-learn's 8x8 images and a dense network of Keras.
 DIGITS = {
     "train.py": """
-        import io, os, sdk, keras, numpy as np
-        from sdk.storage.registry import open_store
+        import io, sdk, keras, numpy as np, places
         ctx = sdk.context()
-        store = open_store(ctx.inputs["rows"].rstrip("/"))
-        parts = [np.load(io.BytesIO(bytes(store.get(stat.key)))) for stat in store.list("")]
+        parts = [np.load(io.BytesIO(part)) for part in places.read(ctx.inputs["rows"])]
         x, y = (np.concatenate([part[name] for part in parts]) for name in ("x", "y"))
         keras.utils.set_random_seed(7)
         model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(10)])
         model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
         model.fit(x, y, epochs=25, batch_size=32, verbose=2)
         model.save("digits.keras")
-        data = open("digits.keras", "rb").read()
-        open_store(os.environ["AIP_MODEL_DIR"].rstrip("/")).put_new("digits.keras", [data])
+        places.write(ctx.dirs.model, "digits.keras", open("digits.keras", "rb").read())
     """,
     "quality.py": """
-        import io, keras, numpy as np
-        from sdk.storage.registry import open_store
+        import io, keras, numpy as np, places
         def measure(folder, data):
             model = keras.saving.load_model(f"{folder}/digits.keras")
-            store = open_store(data.rstrip("/"))
-            (stat,) = store.list("")
-            part = np.load(io.BytesIO(bytes(store.get(stat.key))))
+            (part,) = [np.load(io.BytesIO(each)) for each in places.read(data)]
             right = model.predict(part["x"], verbose=0).argmax(axis=1) == part["y"]
             return {"accuracy": float(right.mean()), "accuracy[eights]": float(right[part["y"] == 8].mean())}
     """,
@@ -78,31 +87,77 @@ DIGITS = {
 class Retraining:
     """A weekly schedule whose gate decides, and the rows that it trains on."""
 
-    def __init__(self, cloud: Cloud, project: Path, files: dict[str, str], **gate: Any) -> None:
-        self.cloud, self.project = cloud, project
-        for name, text in files.items():
+    def __init__(self, project: Path, files: dict[str, str], added: list[bytes], test: bytes, **gate: Any) -> None:
+        self.project, self.added = project, added
+        for name, text in {"places.py": PLACES, **files}.items():
             (project / name).write_text(textwrap.dedent(text))
-        self.rows, self.test = (f"gs://{cloud.bucket}/{name}/" for name in ("rows", "test"))
+        self.put("test", "test", test)
+        self.put("rows", "week-1", added[0])
         job = sdk.Job(
             "train.py",
-            inputs={"rows": self.rows, "test": self.test},
+            model="digits",
+            inputs={name: self.place(name) for name in ("rows", "test")},
             gate={"evaluate": "quality:measure", "data": "test", "metric": "accuracy", **gate},
             retry=sdk.Retry(infrastructure=3, preemptions=None),
         )
-        target = cloud.backend(keeper_service_account="keeper@podlift.iam.gserviceaccount.com")
-        notify = (f"command:tee -a {project}/notices.jsonl",)
-        self.schedule = sdk.schedule(
-            job,
-            name="weekly",
-            cron="0 3 * * 1",
-            time_zone="Europe/Berlin",
-            backend=target,
-            model="digits",
-            notify=notify,
-        )
+        notify = (f"command:sh -c 'cat >> {project}/notices.jsonl; echo >> {project}/notices.jsonl'",)
+        rules: Any = {"name": "weekly", "cron": "0 3 * * 1", "time_zone": "Europe/Berlin", "notify": notify}
+        self.schedule = sdk.schedule(job, backend=self.target(), **rules)
+
+    def target(self) -> Any:
+        return "local"
+
+    def place(self, folder: str) -> str:
+        return str(self.project.parent / folder)
 
     def put(self, folder: str, name: str, data: bytes) -> None:
-        open_store(folder.rstrip("/")).put_new(name, [data])
+        place = Path(self.place(folder))
+        place.mkdir(exist_ok=True)
+        (place / name).write_bytes(data)
+
+    def remove(self, folder: str, name: str) -> None:
+        Path(self.place(folder), name).unlink()
+
+    def pass_week(self) -> SlotRecord:
+        """Serve the next slot by a clock that is there at once, and return its record."""
+        record, before = self.schedule.record, len(self.schedule.history(None))
+        slots = record.spec.slots.after(datetime.fromtimestamp(record.since, timezone.utc))
+        clock = FakeClock(next(itertools.islice(slots, before, None)).timestamp() + 1)
+        server = Server(self.schedule.root, clock, LocalRuns(SystemClock()))
+        book = Book(self.schedule.root)
+
+        def ended() -> bool:
+            server.tick()
+            keys = [*book.keys(record)]
+            return len(keys) > before and not book.slot(record, keys[-1]).is_open
+
+        until(ended, lambda: self.schedule.history(None))
+        server.settle()
+        return self.schedule.history(1)[0]
+
+    def notices(self) -> list[dict[str, Any]]:
+        text = (self.project / "notices.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines() if line]
+
+
+class CloudRetraining(Retraining):
+    """The same on the emulated cloud: its trigger starts keepers, and these start jobs."""
+
+    def __init__(self, cloud: Cloud, *args: Any, **more: Any) -> None:
+        self.cloud = cloud
+        super().__init__(*args, **more)
+
+    def target(self) -> Any:
+        return self.cloud.backend(keeper_service_account="keeper@podlift.iam.gserviceaccount.com")
+
+    def place(self, folder: str) -> str:
+        return f"gs://{self.cloud.bucket}/{folder}/"
+
+    def put(self, folder: str, name: str, data: bytes) -> None:
+        open_store(self.place(folder).rstrip("/")).put_new(name, [data])
+
+    def remove(self, folder: str, name: str) -> None:
+        open_store(self.place(folder).rstrip("/")).delete(name)
 
     def pass_week(self) -> SlotRecord:
         """Let a week pass, and return the record of its slot once its keeper has ended."""
@@ -119,10 +174,6 @@ class Retraining:
 
         until(ended, lambda: self.schedule.history(None))
         return self.schedule.history(1)[0]
-
-    def notices(self) -> list[str]:
-        path = self.project / "notices.jsonl"
-        return path.read_text().splitlines() if path.exists() else []
 
 
 def points(*rows: tuple[float, int]) -> bytes:
@@ -142,45 +193,42 @@ def images(first: int, last: int, *, corrupted: bool = False) -> bytes:
     return file.getvalue()
 
 
-@pytest.fixture(params=["means", pytest.param("digits", marks=[pytest.mark.full, pytest.mark.tensorflow])])
-def weeks(
-    request: pytest.FixtureRequest, podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Retraining, list[bytes]]]:
+@pytest.fixture(
+    params=["here", full_only("cloud"), pytest.param("digits", marks=[pytest.mark.full, pytest.mark.tensorflow])]
+)
+def weeks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retraining:
     """A schedule, and the rows that each of its weeks adds; the third week's labels are corrupted."""
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
-    if request.param == "means":
-        this = Retraining(podlift_vertex, project, MEANS, min_gain="0.01", ask_below="0.08", guards=["accuracy >= 0.5"])
-        this.put(this.test, "points", points(*((each / 10, int(each >= 10)) for each in range(20))))
-        yield (
-            this,
-            [
-                points((0.9, 0), (1.6, 1)),
-                points((0.3, 0), (1.4, 1)),
-                points((1.8, 0), (1.8, 0), (0.2, 1), (0.2, 1)),
-                points((0.4, 0), (1.3, 1)),
-            ],
-        )
-        return
-    this = Retraining(
-        podlift_vertex, project, DIGITS, min_gain="0.001", ask_below="0.1",
-        guards=["accuracy >= 0.5", "accuracy[eights] >= champion - 0.1"],
-    )  # fmt: skip
-    this.put(this.test, "images", images(0, 297))
-    yield this, [images(297, 357), images(357, 700), images(700, 1400, corrupted=True), images(700, 1797)]
+    make = Retraining
+    if request.param != "here":
+        make = partial(CloudRetraining, request.getfixturevalue("podlift_vertex"))
+    if request.param == "digits":
+        added = [images(297, 357), images(357, 700), images(700, 1400, corrupted=True), images(700, 1797)]
+        guards = ["accuracy >= 0.5", "accuracy[eights] >= champion - 0.1"]
+        return make(project, DIGITS, added, images(0, 297), min_gain="0.001", ask_below="0.1", guards=guards)
+    added = [
+        points((0.9, 0), (1.6, 1)),
+        points((0.3, 0), (1.4, 1)),
+        points((1.8, 0), (1.8, 0), (0.2, 1), (0.2, 1)),
+        points((0.4, 0), (1.3, 1)),
+    ]
+    test = points(*((each / 10, int(each >= 10)) for each in range(20)))
+    return make(project, MEANS, added, test, min_gain="0.01", ask_below="0.08", guards=["accuracy >= 0.5"])
 
 
 def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollback_restores_week_one(
-    weeks: tuple[Retraining, list[bytes]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    weeks: Retraining, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    this, added = weeks
+    this = weeks
     found = []
-    for week, rows in enumerate(added, 1):
-        this.put(this.rows, f"week-{week}", rows)
+    for week, rows in enumerate(this.added, 1):
+        if week > 1:
+            this.put("rows", f"week-{week}", rows)
         found.append(this.pass_week())
         if week == 3:
-            open_store(this.rows.rstrip("/")).delete("week-3")
+            this.remove("rows", "week-3")
     assert [each.state for each in found] == ["SUCCEEDED"] * 4, found
     outcomes = [each.registered.outcome if each.registered else "" for each in found]
     assert outcomes == ["promoted", "promoted", "kept", "asks"], [each.registered for each in found]
@@ -192,8 +240,8 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
         "registered",
         "awaits approval",
     ]
-    assert [json.loads(line)["event"] for line in this.notices()] == ["promoted", "promoted", "asks"]
-    assert "podlift models approve digits 4" in json.loads(this.notices()[-1])["text"]
+    assert [each["event"] for each in this.notices()] == ["promoted", "promoted", "asks"]
+    assert "podlift models approve digits 4" in this.notices()[-1]["text"]
     first = {each.path: each.parts for each in model.version(1).files()}
     kept = Path(model.version(1).download(tmp_path / "week-1"))
 
