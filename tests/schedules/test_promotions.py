@@ -65,3 +65,15 @@ def test_a_keeper_notifies_as_a_server_does(world: World) -> None:
     assert [post["event"] for post in world.posts] == ["promoted"]
     (record,) = world.history()
     assert record.registered is not None and record.registered.outcome == "promoted"
+
+
+def test_serving_once_waits_for_the_evaluation(world: World) -> None:
+    world.add()
+    server = world.server()
+    world.advance(server, 0.018)
+    answers = iter([None, None, Registered(model="digits", version=1, outcome="promoted")])
+    world.runs.judged = lambda url, status: next(answers)  # type: ignore[method-assign]
+    world.clock.time += 120
+    server.serve_once()
+    (record,) = world.history()
+    assert (record.state, record.registered is not None) == ("SUCCEEDED", True)
