@@ -198,13 +198,13 @@ def _without_checkpoints(plan: Plan, events: Sequence[Event]) -> list[str]:
 def _too_expensive(plan: Plan, events: Sequence[Event]) -> list[str]:
     """Return why the limit on the cost of a run does not allow another job, which gets the whole time limit again."""
     used = spending.total(event.data for event in events if event.kind == "final") or spending.Spent()
-    rentals = () if plan.emulator else plan.target.rentals(plan.job.resources, plan.job.limits)
+    rentals = () if plan.emulator else plan.rentals
     if not rentals:
         return []
     # Its jobs may come to any of its places, with a timeout that is shorter by the time of those before.
     prices = [pricing.price(rented) for rented in rentals]
     price = max(prices, key=lambda each: (each.own is None and not plan.job.limits.allow_unknown_price, each.at_least))
-    limits, keeper = plan.job.limits, plan.target.kept_by(plan.job.limits, plan.job.retry)
+    limits, keeper = plan.job.limits, plan.keeper
     keeper_usd = 0.0 if keeper is None else pricing.price(keeper.rental).cap or 0.0
     found = spending.next_job(limits, used, price, price.region, counted_s=0.0, keeper_usd=keeper_usd)
     if found.refused is None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # a supervisor imports this package, too
     from .base import Backend
     from .deliveries import Deliveries
     from .fidelity import Behaviour
+    from .prices import PriceService
     from .triggers import TriggerService
 
 _TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBackend"}
@@ -25,6 +26,8 @@ _DELIVERIES = {"vertex": ".vertex.deliveries:VertexDeliveries"}
 _FIDELITY = {"vertex": ".vertex.fidelity:of_plan"}
 # The registry of models that a backend's service has, to which registered models can be mirrored.
 _MIRRORS = {"vertex": ".vertex.model_registry:VertexModels"}
+# What reads the list prices of the machines that a backend rents.
+_PRICES = {"vertex": ".vertex.price_refresh:VertexPrices"}
 _registered: dict[str, Callable[[], Backend]] = {}
 _registered_triggers: dict[str, Callable[[], TriggerService]] = {}
 
@@ -93,6 +96,11 @@ def mirror_service(name: str) -> tuple[MirrorService, str]:
         )
     found: MirrorService = _imported(_MIRRORS[name])()
     return found, f"backends{_MIRRORS[name]}"
+
+
+def price_services() -> dict[str, PriceService]:
+    """Return what reads prices, by the name of its backend."""
+    return {name: _imported(path)() for name, path in _PRICES.items()}
 
 
 def _imported(path: str) -> Any:

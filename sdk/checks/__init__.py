@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding
 from ..spec.job import Job
 from ..spec.policies import Local, Vertex
-from . import local, vertex_hardware, vertex_keeper, vertex_limits, vertex_online, vertex_places, vertex_target
+from . import (
+    local,
+    vertex_hardware,
+    vertex_keeper,
+    vertex_limits,
+    vertex_online,
+    vertex_places,
+    vertex_prices,
+    vertex_target,
+)
 from .strategies import strategies_in
 
 __all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "of_local", "of_vertex", "strategies_in"]
@@ -56,7 +65,8 @@ def of_vertex(
     found = vertex_places.each(job, target, _VERTEX)
     found += vertex_places.contradictions(target)
     found += vertex_places.hardware(job, target)
-    found += vertex_limits.cost(job, target, emulator=emulator)
+    found += vertex_limits.cost(job, target, facts, emulator=emulator)
+    found += vertex_prices.run(job, target, facts)
     found += vertex_hardware.tensorflow(job, target, facts)
     found += vertex_limits.roles(job, strategies)
     found += vertex_limits.display_name(run_id)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ..hardware import accelerators, pricing
-from ..spec.findings import Finding, error, note, warning
+from ..spec.findings import Facts, Finding, error, note, warning
 from ..spec.job import Job
 from ..spec.policies import Vertex
 from ..text import compact_duration, duration, emulator_at, joined, money
@@ -79,8 +79,8 @@ def times(job: Job, target: Vertex) -> Iterator[Finding]:
         yield warning(f"limit_grace={grace!r} is more than the notice of a spot machine: {_NOTICE_S:g} s at best")
 
 
-def cost(job: Job, target: Vertex, *, emulator: str = "") -> Iterator[Finding]:
-    """A job that may cost more than `max_cost_usd` in any of its regions, or whose price is unknown."""
+def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Iterator[Finding]:
+    """A job that may cost more than `max_cost_usd` in any of its regions, or whose price is unknown or an estimate."""
     most = job.limits.max_cost_usd
     if most is not None and emulator:
         yield note(f"max_cost_usd={most:g} is not checked: nothing is billed by the {emulator_at(emulator)}")
@@ -88,7 +88,7 @@ def cost(job: Job, target: Vertex, *, emulator: str = "") -> Iterator[Finding]:
     if most is None or accelerators.lookup(job.resources.accelerator).refused:
         return
     places = target.places_for(job.resources)
-    prices = [pricing.price(target.rental(job.resources, job.limits, place)) for place in places]
+    prices = [pricing.price(rented) for rented in target.rentals(job.resources, job.limits, facts.prices)]
     unknown = next((each for each in zip(prices, places, strict=True) if each[0].cap is None), None)
     if unknown and not job.limits.allow_unknown_price:
         unpriced, place = unknown
@@ -96,8 +96,14 @@ def cost(job: Job, target: Vertex, *, emulator: str = "") -> Iterator[Finding]:
         what = joined(unpriced.missing, "and")
         message = f"max_cost_usd={most:g} cannot be enforced: no source gives the price of {what} {where}"
         yield error(message, {"limits.allow_unknown_price": True})
+    guessed = [each.region for each in prices if each.own is not None and not each.exact]
+    if guessed:
+        where = joined(tuple(dict.fromkeys(guessed)), "and")
+        yield note(
+            f"max_cost_usd={most:g} is compared with an estimate of the price in {where}: the bill may be higher"
+        )
     dearest = max(prices, key=lambda found: found.at_least)
-    keeper = target.kept_by(job.limits, job.retry)
+    keeper = target.kept_by(job.limits, job.retry, facts.prices)
     kept = 0.0 if keeper is None else pricing.price(keeper.rental).cap or 0.0
     at_most = dearest.at_least * dearest.timeout_s / 3600 + kept
     if kept and at_most > most:

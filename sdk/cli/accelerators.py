@@ -2,49 +2,137 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+
+from .. import backends
+from ..backends.prices import PriceService, Refreshed
+from ..clock import Clock, SystemClock
 from ..errors import Problems, nearest
-from ..hardware import Provisioning, pricing, regions
+from ..hardware import PRICES_READ, Provisioning, pricing, regions
 from ..hardware.accelerators import ROWS, Accelerator, pools
+from ..hardware.price_table import OLD_DAYS, PriceTable
+from ..planning.settings.merge import UNNAMED, Destination, gather
+from ..text import counted, emulator_at
 from .output import answer, as_json, on_terminal, say, table
-from .parameters import FAMILIES, Family, Json, Region
+from .parameters import FAMILIES, Family, Json, PriceProject, Refresh, Region
 
 _UNKNOWN = "unknown"
+_REFRESH = "podlift accelerators --refresh"
+_SHOWN = 3
 
 
-def accelerators(family: Family = None, region: Region = None, json_output: Json = False) -> None:
+@dataclass(frozen=True)
+class _Prices:
+    """The prices to show: those of a table that was read, or of this package."""
+
+    table: PriceTable | None
+    region: str
+
+    def of(self, row: Accelerator, provisioning: Provisioning) -> pricing.Price:
+        rented = pools(row.name)
+        machines = [(pool.accelerator.name, pool.machine) for pool in rented]
+        known = self.table.known(machines, 0) if self.table else None
+        return pricing.price(pricing.Rental(pools=rented, provisioning=provisioning, known=known), self.region)
+
+    def absent(self, row: Accelerator) -> Sequence[str]:
+        return self.table.absent(row, row.machine or "") if self.table else ()
+
+
+def accelerators(
+    family: Family = None,
+    region: Region = None,
+    refresh: Refresh = False,
+    vertex_project: PriceProject = None,
+    json_output: Json = False,
+) -> None:
     """List accelerators with their machines, prices and regions.
 
-    "unknown" means that no source gives the value.
+    "unknown" means that no source gives the value, "~" an estimate. --refresh reads the Cloud Billing catalog and the machine
+    types of Compute Engine and Cloud TPU; plans then use these prices, too.
     """
     problems = Problems()
     if family is not None and family not in FAMILIES:
         problems.found.append(f"Unknown family. Received: {family!r}. {nearest(family, FAMILIES)}")
     if region is not None and not regions.is_region(region):
         problems.found.append(f"Not a region. Received: {region!r}. {nearest(region, regions.KNOWN)}")
+    if vertex_project is not None and not refresh:
+        problems.found.append("--vertex-project is for --refresh. Next: add --refresh, or leave it out.")
     problems.raise_if_any()
     if region is not None and region not in regions.KNOWN:
         say(f"{region!r} is not a known region. {nearest(region, regions.KNOWN)}")
+    clock = SystemClock()
+    read = [_refresh(service, vertex_project, clock) for service in backends.price_services().values() if refresh]
+    prices = _Prices(_cached(), region or regions.DEFAULT)
     rows = [
         row
         for row in ROWS
-        if family in (None, row.family) and (region is None or row.regions is None or region in row.regions)
+        if family in (None, row.family)
+        and (region is None or row.regions is None or region in row.regions)
+        and (region is None or region not in prices.absent(row))
     ]
-    where = region or regions.DEFAULT
     if json_output:
-        as_json({"region": where, "currency": pricing.CURRENCY, "accelerators": [_object(row, where) for row in rows]})
+        about = {"region": prices.region, "currency": pricing.CURRENCY, "prices_read": _day(prices.table)}
+        more = {"notes": [note for each in read for note in each.notes], "doubtful": _doubtful(read)} if refresh else {}
+        as_json({**about, **more, "accelerators": [_object(row, prices) for row in rows]})
         return
     header = ["name", "machine", "hardware", "TensorFlow", "USD/h", "spot USD/h", "regions", "notes"]
     if not on_terminal():
         answer("\t".join(header))
-    table(header, [_line(row, where, brief=on_terminal()) for row in rows])
-    say(f"Prices in {where} for one machine without its boot disk; ~ is an estimate from Compute Engine's list.")
+    table(header, [_line(row, prices, brief=on_terminal()) for row in rows])
+    _explain(prices, clock)
 
 
-def _price(row: Accelerator, region: str, provisioning: Provisioning) -> pricing.Price:
-    return pricing.price(pricing.Rental(pools=pools(row.name), provisioning=provisioning), region)
+def _refresh(service: PriceService, project: str | None, clock: Clock) -> Refreshed:
+    # Mistakes in other settings are reported by every verb.
+    settings = gather(UNNAMED, {}, Destination(), os.environ, Problems())
+    named = project or settings.values.get("vertex_project")
+    say("Reading the Cloud Billing catalog and the machine types of Compute Engine and Cloud TPU...")
+    found = service.refresh(str(named) if named else None, os.environ, clock)
+    for note in found.notes:
+        say(note)
+    doubtful = found.table.doubtful
+    if doubtful:
+        say(f"{counted(len(doubtful), 'price')} unknown, because SKUs cannot be told apart:")
+        for text in doubtful[:_SHOWN]:
+            say(f"  {text}")
+        if doubtful[_SHOWN:]:
+            say(f"  and {len(doubtful) - _SHOWN} more: --json lists them all")
+    say(f"Stored in {found.path}.")
+    return found
 
 
-def _line(row: Accelerator, region: str, *, brief: bool) -> list[str]:
+def _doubtful(read: Sequence[Refreshed]) -> list[str]:
+    return [text for each in read for text in each.table.doubtful]
+
+
+def _cached() -> PriceTable | None:
+    found = [service.cached(os.environ) for service in backends.price_services().values()]
+    return next((each for each in found if each is not None), None)
+
+
+def _day(table: PriceTable | None) -> str:
+    return table.date if table else PRICES_READ
+
+
+def _explain(prices: _Prices, clock: Clock) -> None:
+    """Say where the prices come from, and whether they are old."""
+    read = prices.table
+    say(f"Prices in {prices.region} for one machine without its boot disk; ~ is an estimate.")
+    if read is None:
+        say(f"Prices are those of this package, of {PRICES_READ} or older. Next: {_REFRESH}")
+    elif read.emulator:
+        say(f"Prices were made up by the {emulator_at(read.emulator)} on {read.date}.")
+    else:
+        say(f"Prices are those of the Cloud Billing catalog on {read.date}.")
+    days = (datetime.fromtimestamp(clock.now(), timezone.utc).date() - date.fromisoformat(_day(read))).days
+    if days > OLD_DAYS:
+        say(f"They are {days} days old, more than {OLD_DAYS}. Next: {_REFRESH}")
+
+
+def _line(row: Accelerator, prices: _Prices, *, brief: bool) -> list[str]:
     # The reason of a refusal is long; a plan prints it.
     reason = "" if brief else f": {row.refused}"
     notes = [f"refused{reason}{',' if brief else ';'} nearest: {row.instead}"] if row.refused else []
@@ -53,11 +141,20 @@ def _line(row: Accelerator, region: str, *, brief: bool) -> list[str]:
         row.machine or "none",
         _hardware(row),
         _releases(row) if row.runs_tensorflow is not False else "none",
-        _amount(_price(row, region, "standard")),
-        _amount(_price(row, region, "spot")),
-        ", ".join(row.regions) if row.regions is not None else ", ".join([*row.seen_in, f"others {_UNKNOWN}"]),
+        _amount(prices.of(row, "standard")),
+        _amount(prices.of(row, "spot")),
+        _regions(row, prices),
         "; ".join(filter(None, [*notes, row.notes])),
     ]
+
+
+def _regions(row: Accelerator, prices: _Prices) -> str:
+    absent = prices.absent(row)
+    if row.regions is not None:
+        return ", ".join(region for region in row.regions if region not in absent) or "none"
+    others = len(regions.KNOWN) - len({*absent, *row.seen_in})
+    seen = [region for region in row.seen_in if region not in absent]
+    return ", ".join([*seen, f"{f'{others} ' if prices.table else ''}others {_UNKNOWN}"])
 
 
 def _hardware(row: Accelerator) -> str:
@@ -76,18 +173,18 @@ def _releases(row: Accelerator) -> str:
 
 
 def _amount(price: pricing.Price) -> str:
-    if price.own is None:
-        return f"{_UNKNOWN}, over {price.at_least:.2f}" if price.at_least else _UNKNOWN
-    return f"{'' if price.exact else '~'}{price.own:.2f}"
+    if price.own is None and price.at_least:
+        return f"{_UNKNOWN}, over {price.at_least:.2f}"
+    return pricing.amount(price)
 
 
-def _object(row: Accelerator, region: str) -> dict[str, object]:
+def _object(row: Accelerator, prices: _Prices) -> dict[str, object]:
     names = (
         "name", "family", "backends", "title", "machine", "machines", "type", "count", "topology", "chips", "hosts",
         "memory_gib", "vcpus", "ram_gb", "regions", "seen_in", "runs_tensorflow", "flex", "quota", "reservation", "refused",
         "instead", "notes",
     )  # fmt: skip
-    standard, spot = _price(row, region, "standard"), _price(row, region, "spot")
+    standard, spot = prices.of(row, "standard"), prices.of(row, "spot")
     return {
         **{name: getattr(row, name) for name in names},
         "tensorflow": row.tensorflow and [".".join(map(str, release)) for release in row.tensorflow],
@@ -96,4 +193,5 @@ def _object(row: Accelerator, region: str) -> dict[str, object]:
         "price_exact": standard.exact if standard.own is not None else None,
         "price_source": standard.source or None,
         "price_date": standard.date or None,
+        "not_in": list(prices.absent(row)),
     }

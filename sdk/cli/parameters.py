@@ -285,6 +285,12 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Check again, even if the s
 FAMILIES = ("cpu", "gpu", "tpu")
 Family = Annotated[str | None, option("--family", "|".join(FAMILIES), "Show only these devices.")]
 Region = Annotated[str | None, option("--region", "REGION", "Show only what this region has, at its prices.")]
+Refresh = Annotated[
+    bool, typer.Option("--refresh", help="Read prices and regions from Google's catalogs first, and keep them.")
+]
+PriceProject = Annotated[
+    str | None, option("--vertex-project", "ID", "Project in whose name they are read. Default: vertex_project.")
+]
 
 # This machine.
 ProgramOfSettings = Annotated[

@@ -72,7 +72,8 @@ _VERTEX_OPERATIONS = words(
     " operations.wait models.upload models.get models.list models.listVersions models.mergeVersionAliases models.deleteVersion"
     " models.delete"
     " entries.list metadata.get quotas.get projects.testIamPermissions serviceAccounts.testIamPermissions"
-    " serviceAccounts.actAs iam.troubleshoot"
+    " serviceAccounts.actAs iam.troubleshoot services.list skus.list machineTypes.list acceleratorTypes.list"
+    " tpuLocations.list tpus.list"
 )
 _SCHEDULER_OPERATIONS = words(
     "jobs.create jobs.get jobs.list jobs.patch jobs.pause jobs.resume jobs.run jobs.delete jobs.attempt locations.get"
@@ -88,6 +89,12 @@ _PERMISSIONS = {
     "models.deleteVersion": "aiplatform.models.delete",
     "quotas.get": "serviceusage.quotas.get",
     "serviceAccounts.actAs": "iam.serviceAccounts.actAs",
+    "services.list": "billing.services.list",
+    "skus.list": "billing.skus.list",
+    "machineTypes.list": "compute.machineTypes.list",
+    "acceleratorTypes.list": "compute.acceleratorTypes.list",
+    "tpuLocations.list": "tpu.locations.list",
+    "tpus.list": "tpu.acceleratortypes.list",
     "jobs.patch": "cloudscheduler.jobs.update",
     "jobs.resume": "cloudscheduler.jobs.enable",
     "buckets.insert": "storage.buckets.create",

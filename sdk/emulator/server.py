@@ -20,6 +20,7 @@ from ..process.redirect import tokens
 from ..storage import posix
 from .access import AccessMiddleware
 from .admin import Admin
+from .billing.app import BillingApp
 from .connections import Connections, Journal
 from .faults import Fault, FaultRules
 from .gcs.app import StorageApp
@@ -76,6 +77,7 @@ class EmulatorApp:
         move = self._vertex.scheduler.advance
         self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url)
         self._secrets = SecretsApp(home / "secrets")
+        self._billing = BillingApp(faults, journal)
         self._admin = Admin(self._storage, self._vertex, self._scheduler, faults, journal)
         launcher: OpenLauncher = options.get("launcher") or partial(ProcessLauncher, folder)
         self._open_launcher: Callable[[], ReplicaLauncher] = lambda: launcher(state, asyncio.get_running_loop(), url)
@@ -87,6 +89,8 @@ class EmulatorApp:
             await self._admin(scope, receive, send)
         elif self._scheduler.serves(scope["path"]):
             await self._scheduler(scope, receive, send)
+        elif self._billing.serves(scope["path"]):
+            await self._billing(scope, receive, send)
         elif self._secrets.serves(scope["path"]):
             await self._secrets(scope, receive, send)
         elif self._vertex.serves(scope["path"], Headers(scope=scope)):

@@ -24,8 +24,10 @@ class PriceSource:
     exact: bool  # False if that factor makes it an estimate
 
 
+# When most of the built-in prices were read; some are older, as their sources say.
+PRICES_READ = "2026-11-20"
 VERTEX = PriceSource(name="price page of Vertex AI", date="2026-10", fee=1.0, exact=True)
-ENGINE = PriceSource(name="price list of Compute Engine x 1.15", date="2026-11-20", fee=FEE, exact=False)
+ENGINE = PriceSource(name="price list of Compute Engine x 1.15", date=PRICES_READ, fee=FEE, exact=False)
 ENGINE_A2 = PriceSource(name="price list of Compute Engine x 1.15", date="2025-03", fee=FEE, exact=False)
 
 

@@ -1,4 +1,4 @@
-"""What a run on Vertex AI may cost, and the quotas it needs. Pure: computed from the table of hardware alone.
+"""What a run on Vertex AI may cost, and the quotas it needs. Pure: computed from the table of hardware, or from read prices.
 
 A price is known only if each of its parts is known. Otherwise the known parts are a lower bound.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..text import duration, joined, money
+from ..text import and_more, duration, joined, money
 from . import Provisioning, Rate, machines, regions
 from .accelerators import Pool
+from .price_table import KnownPrices, allowed, confirmed
 
 CURRENCY = "USD"
 # Vertex AI's limit for a job without a timeout.
 DEFAULT_TIMEOUT_S = 7 * 86400.0
+_SHOWN, _CENT = 4, 0.01
 _METRIC = "aiplatform.googleapis.com/custom_model_training_"
 # The CPU quota of each machine family; the CPUs of a2 and a3 machines are not limited.
 _CPU_QUOTAS = {"n1": "cpus", "e2": "cpus", "n2": "n2_cpus"}
@@ -30,6 +32,7 @@ class Rental:
     provisioning: Provisioning = "standard"
     disk_gb: int = 100  # of each machine
     timeout_s: float | None = None
+    known: KnownPrices | None = None  # read prices, which replace all of this package; None for those
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,7 @@ class Quota:
 def price(rented: Rental, region: str | None = None) -> Price:
     """Return what a job costs in a region, by default the first of its own."""
     region = region or rented.regions[0]
-    parts = [part for pool in rented.pools for part in _parts(pool)]
+    parts = [part for pool in rented.pools for part in _parts(pool, rented.known, region)]
     own = [(what, _rate(rates, rented.provisioning, region), times) for what, rates, times in parts]
     found = [rate for _, rate, _ in own if rate]
     missing = tuple(dict.fromkeys(what for what, rate, _ in own if rate is None))
@@ -86,14 +89,32 @@ def price(rented: Rental, region: str | None = None) -> Price:
 _PricePart = tuple[str, tuple[Rate, ...], int]
 
 
-def _parts(pool: Pool) -> Iterator[_PricePart]:
+def _parts(pool: Pool, known: KnownPrices | None, region: str) -> Iterator[_PricePart]:
     row = pool.accelerator
+    if known is not None:
+        found = known.of(row.name, pool.machine)
+        named = pool.machine if row.family == "cpu" else f"{row.name} with {pool.machine}"
+        yield named, found.rates(region, known.date) if found else (), pool.replicas
+        return
     if row.family == "cpu":
         yield pool.machine, machines.RATES.get(pool.machine, ()), pool.replicas
         return
     yield row.name, row.rates, pool.replicas
     if not row.includes_machine:
         yield f"the machine {pool.machine}", machines.RATES.get(pool.machine, ()), pool.replicas
+
+
+def by_region(rented: Rental) -> list[Price]:
+    """Return the price in every region that a job may use, by read prices: the cheapest first, unknown ones last."""
+    if rented.known is None:
+        return []
+    found = dict.fromkeys(regions.KNOWN)
+    for pool in rented.pools:
+        machine = rented.known.of(pool.accelerator.name, pool.machine)
+        usable = allowed(pool.accelerator, machine.absent if machine else ())
+        found = {region: None for region in found if region in usable}
+    prices = [price(rented, region) for region in found]
+    return sorted(prices, key=lambda each: (each.own is None, each.at_least, each.region))
 
 
 def _rate(rates: tuple[Rate, ...], kind: Provisioning, region: str) -> Rate | None:
@@ -154,6 +175,36 @@ def _prices(rentals: Sequence[Rental]) -> list[tuple[str, str]]:
     texts = ["; ".join(_hourly(each, rented.provisioning)) for each, rented in zip(found, rentals, strict=True)]
     shown = [(f"price {number}" if texts[1:] else "price", text) for number, text in enumerate(texts, 1)]
     return [*shown, ("cap", _cap(found, limited=rentals[0].timeout_s is not None))]
+
+
+def region_lines(rentals: Sequence[Rental], shown: int | None = None) -> list[tuple[str, str]]:
+    """Return what each region would cost, for every kind of machines that a run may rent; `shown` limits the regions."""
+    found = [("regions", _regions(each, shown)) for each in rentals if each.known is not None]
+    return list(dict.fromkeys(found))
+
+
+def _regions(rented: Rental, shown: int | None) -> str:
+    prices = by_region(rented)
+    known = [f"{each.region} {amount(each)}" for each in prices if each.own is not None]
+    unknown = [each.region for each in prices if each.own is None]
+    documented = set(confirmed(rented.pools[0].accelerator))
+    unsure = [each.region for each in prices if each.region not in documented]
+    how = f"USD an hour {PROVISIONING_WORDS[rented.provisioning]}"
+    parts = [f"{and_more(known, len(known) if shown is None else shown)} {how}"] if known else []
+    if unknown:
+        parts.append(f"price unknown in {and_more(unknown, _SHOWN if shown is None else 1)}")
+    if unsure:
+        # Vertex AI's documentation tells of some regions only.
+        parts.append(f"it is unknown whether Vertex AI has {rented.pools[0].accelerator.name} in {len(unsure)} of them")
+    return "; ".join(parts) or "none is left"
+
+
+def amount(price: Price) -> str:
+    """Return the price of an hour in US dollars, an estimate with "~": "~1.38"."""
+    if price.own is None:
+        return "unknown"
+    digits = 4 if price.own < _CENT else 2
+    return f"{'' if price.exact else '~'}{price.own:.{digits}f}"
 
 
 def _cap(prices: Sequence[Price], *, limited: bool) -> str:

@@ -15,6 +15,8 @@ KNOWN = (
 )  # fmt: skip
 # The only one with every accelerator (documentation of Vertex AI, general/locations, read 2026-11-20).
 DEFAULT = "us-central1"
+# Asks for the regions by their prices.
+CHEAPEST = "cheapest"
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 
 

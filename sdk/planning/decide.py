@@ -24,7 +24,8 @@ def decide(
     wanted: Wanted, packed: Packed, facts: Facts, environ: Mapping[str, str], *, verb: str, resumed: Plan | None = None
 ) -> Plan:
     """Decide everything about a run; a `resumed` one keeps its id and its place."""
-    job, target, preload = wanted.job, wanted.target, packed.preload
+    job, preload = wanted.job, packed.preload
+    target, placing = wanted.target.placed(job.resources, facts)
     run_id = resumed.run_id if resumed else ids.new_run_id(wanted.name or ids.default_name(packed.title, packed.home))
     root, local = (resumed.root, resumed.local) if resumed else (wanted.root, wanted.local)
     asked, fresh = _emulator(root, environ, resumed), _why_fresh(wanted, facts, preload)
@@ -39,7 +40,7 @@ def decide(
         emulator=asked or "",
     )
     preflight = preflight_cache.plan_findings(job, packed.code, environ, verb)
-    findings = [*wanted.notes, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
+    findings = [*wanted.notes, *placing, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
     if fresh and target.start == "fork":
         findings.append(warning(f"local_start='fork' is ignored: {fresh}"))
     made = Plan(

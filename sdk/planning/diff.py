@@ -90,7 +90,7 @@ def _target(plan: Plan, options: Mapping[str, object]) -> dict[str, object]:
 
 
 def _price(plan: Plan) -> list[str]:
-    rentals = plan.target.rentals(plan.job.resources, plan.job.limits)
+    rentals = plan.rentals
     lines = pricing.lines(rentals, billed=not plan.emulator) if rentals else []
     return [f"{label}: {text}" for label, text in lines]
 

@@ -47,5 +47,5 @@ def too_much(plan: Plan, month_usd: float, spent_usd: float, hourly_usd: float =
 
 
 def _prices(plan: Plan) -> list[pricing.Price]:
-    rentals = () if plan.emulator else plan.target.rentals(plan.job.resources, plan.job.limits)
+    rentals = () if plan.emulator else plan.rentals
     return [pricing.price(rented) for rented in rentals]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..hardware.price_table import KnownPrices
 from ..text import compact_duration
 from .setting_names import setting_name
 
@@ -40,6 +41,9 @@ class Facts:
     disk: bool = True  # tasks see the disk of the submitting machine
     dropped: tuple[str, ...] = ()  # names of the caller's environment variables that no task sees
     online: Mapping[str, Any] = field(default_factory=dict)  # answers of the cloud: "bucket", "image", "quotas"
+    prices: KnownPrices | None = (
+        None  # those that `podlift accelerators --refresh` read; None for those of this package
+    )
 
 
 def error(message: str, nearest: Mapping[str, object] | None = None) -> Finding:

@@ -11,6 +11,7 @@ from typing import Any
 from .. import ids
 from ..errors import CorruptRunError
 from ..hardware import accelerators
+from ..hardware.pricing import Rental
 from ..text import emulator_at
 from . import cluster
 from .capabilities import LOCAL, OF_FIRST_PLANS, Capabilities
@@ -19,7 +20,7 @@ from .findings import Facts, Finding
 from .job import Job
 from .layout import RootPaths, RunPaths
 from .payload import Drill, InitialWeights, Payload
-from .policies import BACKENDS, Local, Resources, Target
+from .policies import BACKENDS, Keeper, Local, Resources, Target
 from .values import changed
 from .wire import decode
 
@@ -91,6 +92,16 @@ class Plan:
         if not self.emulator:
             return self.backend
         return f"{self.backend}, {'bucket on the ' if self.capabilities.runs_here else ''}{emulator_at(self.emulator)}"
+
+    @property
+    def rentals(self) -> tuple[Rental, ...]:
+        """What a job rents in each of its places, if anything."""
+        return self.target.rentals(self.job.resources, self.job.limits, self.facts.prices)
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """Who waits for the run and submits its next jobs, if that was asked for."""
+        return self.target.kept_by(self.job.limits, self.job.retry, self.facts.prices)
 
     @property
     def bundle(self) -> str:
@@ -239,7 +250,7 @@ def _to_data(plan: Plan) -> dict[str, object]:
         "files": [list(file.values()) for file in code["files"]],
         "findings": [[finding.level, finding.message] for finding in plan.findings],
         "dropped": facts.pop("dropped"),
-        "facts": {name: value for name, value in facts.items() if value != {}},
+        "facts": {name: value for name, value in facts.items() if value != {} and (name, value) != ("prices", None)},
         "drill": data["drill"] or {},
         "restarts": {"alone": plan.alone, "together": [task for task in plan.tasks if task not in plan.alone]},
     }

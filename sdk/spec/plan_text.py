@@ -18,6 +18,8 @@ _LARGEST = 5
 _SHOWN = 8
 # Tasks that the short form lists.
 _TASKS = 4
+# Regions whose prices the short form lists.
+_REGIONS = 4
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
@@ -27,7 +29,7 @@ def lines(plan: Plan) -> list[tuple[str, str]]:
 
 def short(plan: Plan) -> list[tuple[str, str]]:
     """Return the lines that `submit` prints first: what, where, the price, the warnings, and how much is hidden."""
-    cloud = _cloud(plan)
+    cloud = _cloud(plan, _REGIONS)
     # Notes may tell what rented machines cost or lack.
     findings = [(each.level, each.message) for each in plan.findings if each.level != "note" or cloud]
     found = [
@@ -74,10 +76,11 @@ def _run(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _cloud(plan: Plan) -> list[tuple[str, str]]:
+def _cloud(plan: Plan, regions: int | None = None) -> list[tuple[str, str]]:
     """Return where a cloud runs the job, what that costs, and what follows its end; an emulator bills nothing."""
-    rentals = plan.target.rentals(plan.job.resources, plan.job.limits)
+    rentals = plan.rentals
     costs = [] if not rentals else pricing.lines(rentals, billed=not plan.emulator)
+    costs += [] if plan.emulator else pricing.region_lines(rentals, regions)
     most = plan.job.limits.max_cost_usd
     if rentals and most is not None and not plan.emulator:
         costs.append(
@@ -105,7 +108,7 @@ def _next_jobs(plan: Plan, places: int) -> list[tuple[str, str]]:
     stays = ". The last place stays" if several else ""
     follows = f"after a preemption: {taken} (retry_preemptions); {failed} (retry_infrastructure){stays}"
     waits = "a process that waits: podlift submit or podlift wait, on any machine"
-    keeper = plan.target.kept_by(plan.job.limits, retry)
+    keeper = plan.keeper
     if keeper is None:
         waits += ". With --detach and without one, the run ends with its job, and podlift resume continues it"
         return [("next job", follows), ("submitted by", waits)]

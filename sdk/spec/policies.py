@@ -8,6 +8,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..hardware import Provisioning, accelerators, pricing, regions
+from ..hardware.price_table import KnownPrices
+from .findings import Facts, Finding
 from .places import Place, accelerator_name, by_region, parse_places, words
 from .values import (
     Accepts,
@@ -226,13 +228,19 @@ class Target(Value):
         """True if the tasks reach no other machine."""
         return False
 
-    def rentals(self, resources: Resources, limits: Limits) -> tuple[pricing.Rental, ...]:
-        """Return what a job rents in each of its places, if anything."""
+    def rentals(
+        self, resources: Resources, limits: Limits, known: KnownPrices | None = None
+    ) -> tuple[pricing.Rental, ...]:
+        """Return what a job rents in each of its places, if anything; `known` are prices that were read."""
         return ()
 
-    def kept_by(self, limits: Limits, retry: Retry) -> Keeper | None:
+    def kept_by(self, limits: Limits, retry: Retry, known: KnownPrices | None = None) -> Keeper | None:
         """Return who waits for the run and submits its next jobs, if that was asked for."""
         return None
+
+    def placed(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
+        """Return the target with the places that depend on prices, and what to say of them."""
+        return self, []
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         """Return where a job runs, as (label, text), for a plan."""
@@ -273,7 +281,8 @@ class Vertex(Target):
 
     Args:
         project: Id of the Google Cloud project.
-        regions: Regions to run in, in this order.
+        regions: Regions to run in, in this order. "cheapest" is the region of the bucket; with others after it, as in
+            "cheapest,us-east1,us-west1", those in the order of their prices.
         places: Places to run in, in this order, instead of `regions`. Each is REGION[:PROVISIONING[:ACCELERATOR]], such as
             "us-central1:spot" or "europe-west4:standard:l4:2". When one has no machines or no quota, or takes them away more
             often than Vertex AI retries, the run goes on in the next one.
@@ -369,7 +378,13 @@ class Vertex(Target):
         rows = [accelerators.lookup(str(place.accelerator)) for place in self.places_for(resources)]
         return tuple(1 if resources.ps else accelerators.in_step(row, resources.workers) for row in rows)
 
-    def rental(self, resources: Resources, limits: Limits, place: Place | None = None) -> pricing.Rental:
+    def rental(
+        self,
+        resources: Resources,
+        limits: Limits,
+        place: Place | None = None,
+        known: KnownPrices | None = None,
+    ) -> pricing.Rental:
         """Return what a job rents in a place, by default in its first one."""
         place = place or self.places_for(resources)[0]
         return pricing.Rental(
@@ -378,12 +393,15 @@ class Vertex(Target):
             provisioning=place.provisioning or self.provisioning,
             disk_gb=self.disk_gb,
             timeout_s=limits.timeout_s,
+            known=known,
         )
 
-    def rentals(self, resources: Resources, limits: Limits) -> tuple[pricing.Rental, ...]:
-        return tuple(self.rental(resources, limits, place) for place in self.places_for(resources))
+    def rentals(
+        self, resources: Resources, limits: Limits, known: KnownPrices | None = None
+    ) -> tuple[pricing.Rental, ...]:
+        return tuple(self.rental(resources, limits, place, known) for place in self.places_for(resources))
 
-    def kept_by(self, limits: Limits, retry: Retry) -> Keeper | None:
+    def kept_by(self, limits: Limits, retry: Retry, known: KnownPrices | None = None) -> Keeper | None:
         """Return the keeper: one CPU machine on demand, in the region of the first place."""
         account = self.keeper_service_account or self.service_account
         if not self.keeper or account is None:
@@ -395,9 +413,15 @@ class Vertex(Target):
             pools=accelerators.pools("cpu"),
             regions=self.place_regions[:1],
             timeout_s=LONGEST_S if life_s is None else min(life_s, LONGEST_S),
+            known=known,
         )
         image = self.keeper_image if self.keeper_image != self.image else None
         return Keeper(account=account, program_account=self.service_account, rental=rental, image=image)
+
+    def placed(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
+        from .cheapest import placed
+
+        return placed(self, resources, facts)
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         places = self.places_for(resources)

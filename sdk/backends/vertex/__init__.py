@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Literal
 
 from ...checks import Facts, Finding, of_vertex
@@ -27,16 +28,11 @@ class VertexBackend:
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Query the bucket, the image and the quotas, or only the cache. Tasks do not see this machine's disk."""
-        from . import locations, service
+        from . import locations, price_cache, service
 
         service.check_emulator()
-        if online:
-            from . import probe
-
-            found = probe.probe_online(job, Vertex.of(target), root)
-        else:
-            found = locations.cached(root, os.environ)
-        return Facts(
+        options = Vertex.of(target)
+        facts = Facts(
             python=platform.python_version(),
             executable=sys.executable,
             tensorflow=None,
@@ -45,8 +41,14 @@ class VertexBackend:
             cpus=os.cpu_count() or 1,
             isolation=None,
             disk=False,
-            online=found,
+            online=locations.cached(root, os.environ),
+            prices=price_cache.for_job(job, options, os.environ),
         )
+        if not online:
+            return facts
+        from . import probe
+
+        return replace(facts, online=probe.probe_online(job, options, root, facts))
 
     def review(self, draft: Draft) -> list[Finding]:
         """Return missing settings, a note on a patched request, and what Vertex AI would reject."""

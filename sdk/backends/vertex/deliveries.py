@@ -46,7 +46,8 @@ class VertexDeliveries:
         if plan.emulator:
             return 0.0
         regions = Vertex.of(plan.target).place_regions[:1]
-        return pricing.price(pricing.Rental(pools=accelerators.pools("cpu"), regions=regions)).at_least
+        rented = pricing.Rental(pools=accelerators.pools("cpu"), regions=regions, known=plan.facts.prices)
+        return pricing.price(rented).at_least
 
     def secret(self, name: str) -> str:
         address = emulator.checked_address() or _SECRETS

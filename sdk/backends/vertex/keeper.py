@@ -82,7 +82,7 @@ class Kept:
     """What is known of a run's keeper: when it was created, and what it costs."""
 
     def __init__(self, plan: Plan, store: Store, clock: Clock) -> None:
-        self._keeper = plan.target.kept_by(plan.job.limits, plan.job.retry)
+        self._keeper = plan.keeper
         self._billed = not plan.emulator
         self._store, self._files = store, BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
         self._created: dict[int, float | None] = {}
@@ -147,7 +147,7 @@ def _body(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> Mapping
 
 
 def _keeper(plan: Plan) -> Keeper:
-    found = plan.target.kept_by(plan.job.limits, plan.job.retry)
+    found = plan.keeper
     if found is None:
         raise InputError("A keeper needs a service account: vertex_keeper_service_account.")
     return found

@@ -69,7 +69,7 @@ class Remarks:
 
     def on_rights(self) -> None:
         target = Vertex.of(self._plan.target)
-        kept, project = target.kept_by(self._plan.job.limits, self._plan.job.retry), target.project
+        kept, project = self._plan.keeper, target.project
         if kept is None or not project:
             return
         bucket = self._plan.root.removeprefix("gs://").partition("/")[0]

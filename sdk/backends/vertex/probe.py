@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +20,8 @@ from urllib.parse import quote
 from ...clock import SystemClock
 from ...errors import InputError, StoreError
 from ...hardware import pricing
+from ...hardware.regions import CHEAPEST
+from ...spec.findings import Facts
 from ...spec.job import Job
 from ...spec.policies import Vertex
 from ...storage import emulator
@@ -50,9 +52,12 @@ _WORKERS = 8
 OnlineFacts = dict[str, object]
 
 
-def probe_online(job: Job, target: Vertex, root: str) -> OnlineFacts:
-    """Return the responses for `Facts.online`, without those for missing settings."""
+def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFacts:
+    """Return the responses for `Facts.online`, without those for missing settings. `known` needed no request."""
     emulator.checked_address()
+    if CHEAPEST in target.regions and "bucket" not in known.online and not root.startswith("gs://<"):
+        known = replace(known, online={"bucket": bucket(root)})
+    target = Vertex.of(target.placed(job.resources, known)[0])
     queries: dict[str, Callable[[], OnlineFacts]] = {}
     if not root.startswith("gs://<"):
         queries["bucket"] = lambda: bucket(root)

@@ -80,9 +80,8 @@ def price(plan: Plan, place: int) -> Price | None:
     if plan.emulator:
         return None
     options = Vertex.of(plan.target)
-    return pricing.price(
-        options.rental(plan.job.resources, plan.job.limits, options.places_for(plan.job.resources)[place])
-    )
+    where = options.places_for(plan.job.resources)[place]
+    return pricing.price(options.rental(plan.job.resources, plan.job.limits, where, plan.facts.prices))
 
 
 def _spent(ended: JobEnd) -> tuple[Spent, float]:

@@ -45,7 +45,9 @@ def keeper(plan: Plan, overlap: str) -> Keeper:
     """Return who waits for a firing; with a queue, it may wait for an earlier run first."""
     options = Vertex.of(plan.target)
     account = options.keeper_service_account or options.service_account or NO_ACCOUNT
-    found = changed(options, keeper=True, keeper_service_account=account).kept_by(plan.job.limits, plan.job.retry)
+    found = changed(options, keeper=True, keeper_service_account=account).kept_by(
+        plan.job.limits, plan.job.retry, plan.facts.prices
+    )
     if found is None:
         raise TypeError("A keeper with an account exists.")
     life_s = min(found.life_s * (2 if overlap in ("queue", "replace") else 1), LONGEST_S)

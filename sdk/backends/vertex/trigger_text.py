@@ -70,8 +70,7 @@ def _rights(draft: TriggerDraft, kept: Keeper, project: str) -> Iterator[str]:
 def _month(draft: TriggerDraft, kept: Keeper) -> str:
     """Return the most that the firings of 30 days may cost."""
     keeper = pricing.price(kept.rental).cap
-    rentals = draft.plan.target.rentals(draft.plan.job.resources, draft.plan.job.limits)
-    caps = [pricing.price(rented).cap for rented in rentals]
+    caps = [pricing.price(rented).cap for rented in draft.plan.rentals]
     known = [cap for cap in caps if cap is not None]
     run = max(known) if known and len(known) == len(caps) else None
     most = draft.plan.job.limits.max_cost_usd

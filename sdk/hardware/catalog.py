@@ -1,0 +1,183 @@
+"""SKUs of the Cloud Billing catalog that charge for training machines, matched by their descriptions. Pure.
+
+A description must match as a whole. What is sold otherwise (commitments, reservations, DWS, custom machines, sole tenancy)
+then matches nothing. An item with no SKU, with two of them, or with one that cannot be read has no price.
+What is documented of the descriptions, and what is assumed: docs/explanation/decisions/prices.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Service = Literal["vertex", "engine", "tpu"]
+# What a SKU charges: Vertex AI's whole price, its fee on machines of Compute Engine, or a price of Compute Engine.
+Charge = Literal["vertex", "fee", "standard", "spot"]
+# US dollars by charge, item ("core:n1", "ram:n1", "gpu:NVIDIA_L4", "tpu:v5e", "ssd") and region.
+Units = dict[str, dict[str, dict[str, float]]]
+
+# The names of services in the catalog. Vertex AI has a new name, which the catalog may use too.
+SERVICES: dict[str, Service] = {
+    "Vertex AI": "vertex",
+    "Gemini Enterprise Agent Platform": "vertex",
+    "Compute Engine": "engine",
+    "Cloud TPU": "tpu",
+}
+_HOURS_A_MONTH = 730
+_GIB_PER_GB = 2**30 / 10**9
+# By the kind of an item: how many hourly units of ours one unit of the catalog's price is for.
+_PER_UNIT: dict[str, dict[str, float]] = {
+    "core": {"h": 1.0},
+    "ram": {"GiBy.h": 1.0, "GBy.h": _GIB_PER_GB},
+    "gpu": {"h": 1.0},
+    "tpu": {"h": 1.0},
+    "ssd": {"GiBy.h": 1.0, "GiBy.mo": 1.0 / _HOURS_A_MONTH, "GBy.mo": _GIB_PER_GB / _HOURS_A_MONTH},
+}
+# Compute Engine's resource groups of each kind; those of Vertex AI's SKUs are not documented.
+_GROUPS = {
+    "core": ("CPU", "N1Standard"),
+    "ram": ("RAM", "N1Standard"),
+    "gpu": ("GPU",),
+    "tpu": ("TPU",),
+    "ssd": ("LocalSSD",),
+}
+_USAGE = {"standard": "OnDemand", "spot": "Preemptible"}
+
+_FAMILIES = ("n1", "n2", "n4", "e2", "a2", "a3", "a3plus", "a3ultra", "g2", "g4")
+_GPUS = {
+    "t4": "NVIDIA_TESLA_T4", "v100": "NVIDIA_TESLA_V100", "p4": "NVIDIA_TESLA_P4", "p100": "NVIDIA_TESLA_P100",
+    "l4": "NVIDIA_L4", "a100": "NVIDIA_TESLA_A100", "a100 80gb": "NVIDIA_A100_80GB", "h100 80gb": "NVIDIA_H100_80GB",
+    "h100 80gb mega": "NVIDIA_H100_MEGA_80GB", "h100 mega 80gb": "NVIDIA_H100_MEGA_80GB",
+    "h100 80gb plus": "NVIDIA_H100_MEGA_80GB", "h200 141gb": "NVIDIA_H200_141GB", "rtx 6000 96gb": "NVIDIA_RTX_PRO_6000",
+}  # fmt: skip
+# What a SKU is for, in lower case and without the words of `_NOISE`.
+_ITEMS = {
+    **{f"{family} instance {part}": f"{part}:{family}" for family in _FAMILIES for part in ("core", "ram")},
+    **{f"compute optimized {part}": f"{part}:c2" for part in ("core", "ram")},
+    **{f"memory-optimized instance {part}": f"{part}:m1" for part in ("core", "ram")},
+    **{name: f"gpu:{kind}" for name, kind in _GPUS.items()},
+    **{name: f"tpu:{name[-3:]}" for name in ("tpuv5e", "tpu v5e", "tpuv6e", "tpu v6e")},
+}
+_NOISE = re.compile(r"\b(nvidia|tesla|gpu|predefined)\b")
+_SSD = "ssd backed local storage"
+_IN = r" (?:running )?in \S.*"
+_Patterns = tuple[tuple[re.Pattern[str], Charge], ...]
+_VERTEX: _Patterns = (
+    (re.compile(rf"vertex ai: training/pipelines management fee on (.+?){_IN}"), "fee"),
+    (re.compile(rf"vertex ai: training/pipelines on (.+?){_IN}"), "vertex"),
+)
+_ENGINE: _Patterns = (
+    (re.compile(r"spot preemptible (.+?) running in \S.*"), "spot"),
+    (re.compile(r"(.+?) attached to spot preemptible vms running in \S.*"), "spot"),
+    (re.compile(rf"({_SSD}) attached to spot preemptible vms(?: running in \S.*)?"), "spot"),
+    (re.compile(rf"({_SSD})(?: running in \S.*)?"), "standard"),
+    (re.compile(r"(.+?) running in \S.*"), "standard"),
+)
+# A device of v2 and v3 has eight cores. Preemptible ones have the usage type OnDemand here.
+_OLD_TPU = re.compile(r"(preemptible )?tpu-(v[23]) accelerator \S.*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sku:
+    """One SKU, as far as it could be read."""
+
+    id: str
+    description: str
+    group: str
+    usage: str
+    regions: tuple[str, ...]
+    unit: str
+    usd: float | None  # for one unit; None if it has no single price
+
+
+def read_sku(data: object) -> Sku | None:
+    """Return a SKU from its JSON; None without a description or regions, which charges for nothing that is known."""
+    if not isinstance(data, Mapping):
+        return None
+    description, regions, category = data.get("description"), data.get("serviceRegions"), data.get("category")
+    if not isinstance(description, str) or not isinstance(regions, list):
+        return None
+    category = category if isinstance(category, Mapping) else {}
+    unit, usd = _price(data.get("pricingInfo"))
+    return Sku(
+        id=str(data.get("skuId", "")),
+        description=description,
+        group=str(category.get("resourceGroup", "")),
+        usage=str(category.get("usageType", "")),
+        regions=tuple(each for each in regions if isinstance(each, str)),
+        unit=unit,
+        usd=usd,
+    )
+
+
+def _price(infos: object) -> tuple[str, float | None]:
+    """Return the unit and the price of the newest entry of a timeline."""
+    newest = infos[-1] if isinstance(infos, list) and infos else None
+    expression = newest.get("pricingExpression") if isinstance(newest, Mapping) else None
+    if not isinstance(expression, Mapping):
+        return "", None
+    tiers, unit = expression.get("tieredRates"), expression.get("usageUnit")
+    listed = tiers if isinstance(tiers, list) else []
+    prices = {_money(tier.get("unitPrice")) if isinstance(tier, Mapping) else None for tier in listed}
+    # A price that depends on the amount is no price for an hour.
+    return unit if isinstance(unit, str) else "", prices.pop() if len(prices) == 1 else None
+
+
+def _money(data: object) -> float | None:
+    """Return an amount of units and nanos in US dollars; None if it is not above zero."""
+    if not isinstance(data, Mapping) or data.get("currencyCode") != "USD":
+        return None
+    units, nanos = data.get("units", "0"), data.get("nanos", 0)
+    # An int64 is a string in JSON.
+    whole = int(units) if isinstance(units, str) and re.fullmatch(r"\d{1,9}", units, re.ASCII) else units
+    if type(whole) is not int or type(nanos) is not int or not 0 <= nanos < 10**9 or not 0 <= whole < 10**9:
+        return None
+    return whole + nanos / 10**9 or None
+
+
+def match(service: Service, sku: Sku) -> tuple[Charge, str] | None:
+    """Return what a SKU charges, and for which item; None for all SKUs that are not about machines for training."""
+    text = " ".join(sku.description.lower().split())
+    if service == "tpu":
+        found = _OLD_TPU.fullmatch(text)
+        return ("spot" if found[1] else "standard", f"tpu:{found[2]}") if found else None
+    for pattern, charge in _VERTEX if service == "vertex" else _ENGINE:
+        named = pattern.fullmatch(text)
+        item = _item(named[1]) if named else None
+        if item is not None and (service == "vertex" or _fits(sku, item, charge)):
+            return charge, item
+    return None
+
+
+def _item(name: str) -> str | None:
+    return "ssd" if name == _SSD else _ITEMS.get(" ".join(_NOISE.sub(" ", name).split()))
+
+
+def _fits(sku: Sku, item: str, charge: Charge) -> bool:
+    return sku.group in _GROUPS[item.partition(":")[0]] and sku.usage == _USAGE[charge]
+
+
+def units(skus: Iterable[tuple[Service, Sku]]) -> tuple[Units, list[str]]:
+    """Return the price of each item that exactly one SKU charges in a region, and the others in words."""
+    found: dict[tuple[str, str, str], dict[tuple[str, float | None], str]] = {}
+    for service, sku in skus:
+        matched = match(service, sku)
+        if matched is None:
+            continue
+        charge, item = matched
+        per = _PER_UNIT[item.partition(":")[0]].get(sku.unit)
+        usd = None if sku.usd is None or per is None else sku.usd * per
+        for region in sku.regions:
+            # A SKU that a page repeats is one.
+            found.setdefault((charge, item, region), {})[sku.id, usd] = sku.description
+    known, doubtful = Units(), list[str]()
+    for (sort, item, region), candidates in found.items():
+        usd = next(iter(candidates))[1]
+        if len(candidates) == 1 and usd is not None:
+            known.setdefault(sort, {}).setdefault(item, {})[region] = usd
+        else:
+            why = "has no price that can be read" if len(candidates) == 1 else "match together"
+            doubtful.append(f"{region}: {' and '.join(map(repr, sorted(set(candidates.values()))))} {why}")
+    return known, sorted(doubtful)
