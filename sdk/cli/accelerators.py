@@ -95,7 +95,7 @@ def _refresh(service: PriceService, project: str | None, clock: Clock) -> Refres
         say(note)
     doubtful = found.table.doubtful
     if doubtful:
-        say(f"{counted(len(doubtful), 'price')} unknown, because SKUs cannot be told apart:")
+        say(f"{counted(len(doubtful), 'price')} unknown, because more than one SKU matches, or one cannot be read:")
         for text in doubtful[:_SHOWN]:
             say(f"  {text}")
         if doubtful[_SHOWN:]:

@@ -5,7 +5,7 @@ Facts without a source are None and printed as "unknown": a guess would be taken
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Release = tuple[int, int]
@@ -37,10 +37,16 @@ class Rate:
     kind: Provisioning
     regions: tuple[str, ...]
     source: PriceSource
+    on_demand: float = 0.0  # of a spot price: the price on demand, from which the fee is computed; 0 if it is not known
+
+    def times(self, count: float) -> Rate:
+        return replace(self, usd=self.usd * count, on_demand=self.on_demand * count)
 
     @property
     def on_vertex(self) -> float:
         """US dollars for one hour, with the fee."""
+        if self.on_demand:
+            return self.usd + self.on_demand * (self.source.fee - 1.0)
         return self.usd * self.source.fee
 
 
@@ -51,10 +57,18 @@ def rates(
     times: int = 1,
     regions: tuple[str, ...] = _US,
     source: PriceSource = ENGINE,
+    on_demand: float | None = None,
 ) -> tuple[Rate, ...]:
+    """Return the rates of a price on demand and on spot; `on_demand` is for the fee of a spot price without the first one."""
     prices: dict[Provisioning, float | None] = {"standard": standard, "spot": spot}
     return tuple(
-        Rate(usd=usd * times, kind=kind, regions=regions, source=source)
+        Rate(
+            usd=usd * times,
+            kind=kind,
+            regions=regions,
+            source=source,
+            on_demand=(standard or on_demand or 0.0) * times if kind == "spot" else 0.0,
+        )
         for kind, usd in prices.items()
         if usd is not None
     )

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Service = Literal["vertex", "engine", "tpu"]
+Service = Literal["platform", "engine", "tpu"]
 # What a SKU charges: Vertex AI's whole price, its fee on machines of Compute Engine, or a price of Compute Engine.
-Charge = Literal["vertex", "fee", "standard", "spot"]
+Charge = Literal["whole", "fee", "standard", "spot"]
 # US dollars by charge, item ("core:n1", "ram:n1", "gpu:NVIDIA_L4", "tpu:v5e", "ssd") and region.
 Units = dict[str, dict[str, dict[str, float]]]
 
 # The names of services in the catalog. Vertex AI has a new name, which the catalog may use too.
 SERVICES: dict[str, Service] = {
-    "Vertex AI": "vertex",
-    "Gemini Enterprise Agent Platform": "vertex",
+    "Vertex AI": "platform",
+    "Gemini Enterprise Agent Platform": "platform",
     "Compute Engine": "engine",
     "Cloud TPU": "tpu",
 }
@@ -66,7 +66,7 @@ _IN = r" (?:running )?in \S.*"
 _Patterns = tuple[tuple[re.Pattern[str], Charge], ...]
 _VERTEX: _Patterns = (
     (re.compile(rf"vertex ai: training/pipelines management fee on (.+?){_IN}"), "fee"),
-    (re.compile(rf"vertex ai: training/pipelines on (.+?){_IN}"), "vertex"),
+    (re.compile(rf"vertex ai: training/pipelines on (.+?){_IN}"), "whole"),
 )
 _ENGINE: _Patterns = (
     (re.compile(r"spot preemptible (.+?) running in \S.*"), "spot"),
@@ -143,10 +143,10 @@ def match(service: Service, sku: Sku) -> tuple[Charge, str] | None:
     if service == "tpu":
         found = _OLD_TPU.fullmatch(text)
         return ("spot" if found[1] else "standard", f"tpu:{found[2]}") if found else None
-    for pattern, charge in _VERTEX if service == "vertex" else _ENGINE:
+    for pattern, charge in _VERTEX if service == "platform" else _ENGINE:
         named = pattern.fullmatch(text)
         item = _item(named[1]) if named else None
-        if item is not None and (service == "vertex" or _fits(sku, item, charge)):
+        if item is not None and (service == "platform" or _fits(sku, item, charge)):
             return charge, item
     return None
 

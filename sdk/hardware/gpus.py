@@ -8,10 +8,9 @@ quotas; memory of a chip from the vendor's data sheets. Prices: see each row.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from . import ENGINE_A2, VERTEX, Accelerator, Rate, rates
+from . import ENGINE_A2, Accelerator, Rate, rates
 from .machines import N1, vcpus
 
 _SEEN = ("us-central1",)
@@ -41,7 +40,7 @@ def _rows(
     for count, machines in hosts.items():
         own: dict[str, object] = {
             "seen_in": _SEEN,
-            "rates": tuple(replace(rate, usd=rate.usd * count) for rate in one),
+            "rates": tuple(rate.times(count) for rate in one),
             **facts,
         }
         if "instead" in facts:
@@ -103,8 +102,8 @@ _A100: dict[str, Any] = {
     "flex": True,
     "quota": "nvidia_a100_gpus",
 }
-# On demand from the page of Vertex AI; spot from Compute Engine's list.
-_H100_RATES = rates(9.79655057, source=VERTEX) + rates(None, 2.99)
+# The page of Vertex AI has 9.79655057 as well, without its fee: a bill of 2025-08 has 11.2660332, which is 1.15 times as much.
+_H100_RATES = rates(9.79655057, 2.99)
 _UP_TO_8 = (1, 2, 4, 8)
 
 ROWS = (

@@ -139,7 +139,7 @@ class PriceTable:
     def _standard(self, row: Accelerator, machine: str, region: str) -> tuple[float | None, bool]:
         total, exact = 0.0, True
         for item, amount in self._parts(row, machine):
-            own, engine = self._unit("vertex", item, region), self._unit("standard", item, region)
+            own, engine = self._unit("whole", item, region), self._unit("standard", item, region)
             if own is None and engine is None:
                 return None, False
             exact = exact and own is not None

@@ -85,8 +85,8 @@ def _v5e(end: str, each: int, topology: str) -> Accelerator:
     machine, vcpus, ram_gb = _V5E[each]
     price = (
         *rates(1.20, 0.245, times=chips),
-        *rates(None, 0.245, times=chips, regions=("us-east1", "us-west1")),
-        *rates(None, 0.48, times=chips, regions=("us-west4",)),
+        *rates(None, 0.245, times=chips, regions=("us-east1", "us-west1"), on_demand=1.20),
+        *rates(None, 0.48, times=chips, regions=("us-west4",), on_demand=1.20),
     )
     return _row(
         "v5e", end, hosts=chips // each, chips=chips, machine=machine, instead="v5e-8", topology=topology, vcpus=vcpus,

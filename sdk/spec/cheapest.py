@@ -2,46 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from ..hardware import pricing
-from ..hardware.regions import CHEAPEST
+from ..hardware import Provisioning, pricing
+from ..hardware.regions import CHEAPEST, DEFAULT
 from ..text import joined
 from .findings import Facts, Finding, error, note
-from .places import Place
-from .policies import Limits, Resources, Vertex
-from .values import changed, unchecked
 
 _REFRESH = "podlift accelerators --refresh"
+_PriceOf = Callable[[str], pricing.Price]
 
 
-def placed(target: Vertex, resources: Resources, facts: Facts) -> tuple[Vertex, list[Finding]]:
-    """Return a target that asks for the cheapest region with its regions in the order of their prices, and what to say."""
-    if CHEAPEST not in target.regions or target.places:
-        return target, []
-    named, bucket = [name for name in target.regions if name != CHEAPEST], _bucket_region(facts)
-    # With a staging bucket, another region is asked for.
-    candidates = list(dict.fromkeys(named or [*filter(None, [bucket]), *target.staging_buckets]))
-    if not candidates or not (named or bucket):
+def order(
+    regions: Sequence[str], facts: Facts, staging: Collection[str], how: Provisioning, price_of: _PriceOf
+) -> tuple[tuple[str, ...], list[Finding]]:
+    """Return the regions to choose from, the cheapest first, and what to say of them.
+
+    Args:
+        regions: those of the target, one of them "cheapest".
+        facts: has the bucket's location.
+        staging: regions with a staging bucket, which are asked for by that.
+        how: the provisioning, for the text.
+        price_of: the price of the job in a region.
+    """
+    named, bucket = [name for name in regions if name != CHEAPEST], _bucket_region(facts)
+    if not named and not bucket:
         # The default stands in for it, so that the other checks can go on.
-        kept = candidates or Vertex().regions
         message = (
             "vertex_regions='cheapest' stays in the region of the bucket, which is not known here. Next: podlift plan "
             "--online, or name the regions to choose from, such as vertex_regions='cheapest,us-central1,us-east1'"
         )
-        return changed(target, regions=tuple(kept)), [error(message)]
-    by_price = sorted(candidates, key=lambda region: _key(_price(target, resources, facts, region)))
-    made = changed(target, regions=tuple(by_price))
-    return made, _findings([_price(target, resources, facts, region) for region in by_price], made, named)
-
-
-def _key(price: pricing.Price) -> tuple[bool, float]:
+        return (DEFAULT,), [error(message)]
+    candidates = list(dict.fromkeys(named or [bucket, *staging]))
     # Regions without a price come last, in the order that was given.
-    return price.own is None, price.at_least if price.own is not None else 0.0
-
-
-def _price(target: Vertex, resources: Resources, facts: Facts, region: str) -> pricing.Price:
-    return pricing.price(target.rental(resources, Limits(), unchecked(Place, {"region": region}), facts.prices))
+    prices = sorted(map(price_of, candidates), key=lambda each: (each.own is None, each.own or 0.0))
+    found = _findings(prices, how) if named or staging else [_alone(bucket)]
+    return tuple(each.region for each in prices), found
 
 
 def _bucket_region(facts: Facts) -> str:
@@ -50,17 +46,18 @@ def _bucket_region(facts: Facts) -> str:
     return str(about.get("location", "")).lower() if about.get("locationType", "region") == "region" else ""
 
 
-def _findings(prices: Sequence[pricing.Price], target: Vertex, named: Sequence[str]) -> list[Finding]:
-    unknown = [each.region for each in prices if each.own is None]
-    how = pricing.PROVISIONING_WORDS[target.provisioning]
-    if len(prices) == 1 and not named:
-        message = f"vertex_regions='cheapest' stays in {prices[0].region}, the region of the bucket"
-        return [note(f"{message}; name other regions to let it choose: 'cheapest,{prices[0].region},REGION'")]
+def _alone(region: str) -> Finding:
+    message = f"vertex_regions='cheapest' stays in {region}, the region of the bucket"
+    return note(f"{message}; name other regions to let it choose: 'cheapest,{region},REGION'")
+
+
+def _findings(prices: Sequence[pricing.Price], provisioning: Provisioning) -> list[Finding]:
+    unknown, how = [each.region for each in prices if each.own is None], pricing.PROVISIONING_WORDS[provisioning]
     if len(unknown) == len(prices):
         message = f"vertex_regions='cheapest' needs prices, and none is known {how} in {joined(unknown, 'or')}"
         return [error(f"{message}. Next: {_REFRESH}, or give the regions in an order of your own")]
-    order = ", ".join(f"{each.region} {pricing.amount(each)}" for each in prices)
-    found = [note(f"vertex_regions='cheapest': by USD an hour {how}: {order}")]
+    listed = ", ".join(f"{each.region} {pricing.amount(each)}" for each in prices)
+    found = [note(f"vertex_regions='cheapest': by USD an hour {how}: {listed}")]
     if unknown:
         found.append(note(f"No price is known in {joined(unknown, 'and')}: last in the order. Next: {_REFRESH}"))
     return found

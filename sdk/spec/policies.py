@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..hardware import Provisioning, accelerators, pricing, regions
 from ..hardware.price_table import KnownPrices
+from . import cheapest
 from .findings import Facts, Finding
 from .places import Place, accelerator_name, by_region, parse_places, words
 from .values import (
@@ -419,9 +420,16 @@ class Vertex(Target):
         return Keeper(account=account, program_account=self.service_account, rental=rental, image=image)
 
     def placed(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
-        from .cheapest import placed
+        if regions.CHEAPEST not in self.regions or self.places:
+            return self, []
 
-        return placed(self, resources, facts)
+        def price_of(region: str) -> pricing.Price:
+            return pricing.price(
+                self.rental(resources, Limits(), unchecked(Place, {"region": region}), facts.prices), region
+            )
+
+        found, findings = cheapest.order(self.regions, facts, self.staging_buckets, self.provisioning, price_of)
+        return changed(self, regions=found), findings
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         places = self.places_for(resources)

@@ -380,7 +380,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     (
         "spot would do",
-        {R + "accelerator": "v5e-8", L + "timeout_s": 10 * 3600.0, L + "max_cost_usd": 30.0},
+        {R + "accelerator": "v5e-8", L + "timeout_s": 10 * 3600.0, L + "max_cost_usd": 40.0},
         "may cost 110.40 USD, at 11.04 USD an hour for 10 h in us-central1",
         "provisioning='spot'",
     ),
@@ -388,7 +388,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "too little for anything",
         {R + "accelerator": "h100", L + "max_cost_usd": 0.5},
         "The limit does not pay for a run of 10 min",
-        "max_cost_usd=11.16",
+        "max_cost_usd=12.63",
     ),
     (
         "an unknown price",

@@ -23,7 +23,7 @@ def test_every_row_is_shown_and_what_no_source_tells_is_unknown(here) -> None:
     assert shown.code == 0
     assert list(table) == [row.name for row in ROWS]
     assert table["cpu"][1:6] == ["n1-standard-4", "no accelerator", "any", "0.22", "unknown"]
-    assert table["v5e-8"][2:6] == ["8 x TPU v5e, 2x4, 16 GiB each", "2.15 to 2.20", "~11.04", "~2.25"]
+    assert table["v5e-8"][2:6] == ["8 x TPU v5e, 2x4, 16 GiB each", "2.15 to 2.20", "~11.04", "~3.40"]
     assert table["l4:4"][1:5] == ["g2-standard-48", "4 x NVIDIA L4, 24 GiB each", "unknown", "unknown, over 2.58"]
     assert table["l4:4"][6] == "us-central1, others unknown"
     assert table["h200:8"][4:6] == ["unknown", "unknown"]
@@ -35,7 +35,7 @@ def test_every_row_is_shown_and_what_no_source_tells_is_unknown(here) -> None:
 def test_a_family_and_a_region_leave_out_the_others(here) -> None:
     table = cells(here("accelerators", "--family", "tpu", "--region", "us-west4").stdout)
     assert {name.partition("-")[0] for name in table} == {"v5e"}
-    assert table["v5e-4"][4:6] == ["unknown", "~2.21"]
+    assert table["v5e-4"][4:6] == ["unknown", "~2.64"]
     assert "v100" not in cells(here("accelerators", "--region", "us-west4").stdout)
     assert "l4" in cells(here("accelerators", "--region", "us-west4").stdout), "nobody knows that it is not there"
 
@@ -79,3 +79,31 @@ def test_the_page_about_accelerators_shows_the_table_as_it_is(here) -> None:
     table = cells(here("accelerators").stdout)
     offered = [f"| {' | '.join(table[row.name][:7])} |" for row in ROWS if not row.refused]
     assert shown[1:] == offered
+
+
+def test_a_refresh_shows_read_prices_and_says_what_is_old_or_doubtful(
+    here, podlift_vertex, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    refused = here("accelerators", "--refresh")
+    assert refused.code == 2 and "Next: --vertex-project ID" in refused.stderr
+    shown = here("accelerators", "--refresh", "--vertex-project", "mine", "--region", "us-west1", "--family", "gpu")
+    assert shown.code == 0
+    assert "2 prices unknown, because more than one SKU matches, or one cannot be read:" in shown.stderr
+    assert "Prices were made up by the emulator at 127.0.0.1:" in shown.stderr
+    table = cells(shown.stdout)
+    assert "v100:8" in table and "a100" not in table, "no zone of us-west1 lists an a2-highgpu-1g"
+    assert table["l4"][4:6] == ["0.79", "~0.38"]
+    rows = json.loads(here("accelerators", "--json").stdout)
+    assert {row["name"]: row["not_in"] for row in rows["accelerators"]}["l4"] == ["us-west2"]
+    file = tmp_path / "cache" / "podlift" / "prices-emulator.json"
+    stored = json.loads(file.read_text())
+    file.write_text(json.dumps({**stored, "date": "2026-01-05"}))
+    assert "days old, more than 90. Next: podlift accelerators --refresh" in here("accelerators").stderr
+
+
+def test_a_project_without_a_refresh_is_a_mistake(here) -> None:
+    shown = here("accelerators", "--vertex-project", "mine", "--family", "gpus")
+    assert shown.code == 2
+    assert "--vertex-project is for --refresh" in shown.stderr and "Unknown family" in shown.stderr

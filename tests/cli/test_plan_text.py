@@ -135,10 +135,10 @@ place 1      us-central1 on spot; chief: 1 x ct5lp-hightpu-8t with TPU v5e x 8,
 place 2      us-central1 on demand; chief: 1 x ct5lp-hightpu-8t with TPU v5e x
              8, 100 GB of disk
 image        tf
-price 1      2.25 USD an hour on spot in us-central1; 11.04 USD on demand; an
+price 1      3.40 USD an hour on spot in us-central1; 11.04 USD on demand; an
              estimate: price list of Compute Engine x 1.15, 2026-11-20; boot
              disks are extra
-price 2      11.04 USD an hour on demand in us-central1; 2.25 USD on spot; an
+price 2      11.04 USD an hour on demand in us-central1; 3.40 USD on spot; an
              estimate: price list of Compute Engine x 1.15, 2026-11-20; boot
              disks are extra
 cap          44.16 USD at most, for 4 h in us-central1: the timeout, for all

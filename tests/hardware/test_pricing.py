@@ -13,6 +13,8 @@ from sdk.hardware.accelerators import ROWS, pools
 
 # Of the sources: Vertex AI's own page, and Compute Engine's list.
 CPU, H100 = 0.21849885, 9.79655057
+# The fee on a spot machine is that of one on demand.
+SHARE = FEE - 1
 
 
 def rented(timeout_s: float | None = 3600.0, **asked: Any) -> pricing.Rental:
@@ -29,13 +31,13 @@ def rented(timeout_s: float | None = 3600.0, **asked: Any) -> pricing.Rental:
         ({"accelerator": "t4"}, 0.35 * FEE + CPU, None),
         ({"accelerator": "t4", "workers": 4}, 4 * (0.35 * FEE + CPU), None),
         ({"accelerator": "v100", "machine": "n1-standard-4"}, 2.48 * FEE + CPU, None),
-        ({"accelerator": "a100:8"}, 8 * 3.673385 * FEE, 8 * 1.293355 * FEE),
+        ({"accelerator": "a100:8"}, 8 * 3.673385 * FEE, 8 * (1.293355 + 3.673385 * SHARE)),
         ({"accelerator": "a100", "workers": 2, "ps": 1}, 2 * 3.673385 * FEE + CPU, None),
-        ({"accelerator": "h100"}, H100 + 1.183 * FEE, (2.99 + 0.361) * FEE),
-        ({"accelerator": "v5e-1"}, 1.38, 0.245 * FEE),
-        ({"accelerator": "v5e-8"}, 8 * 1.38, 8 * 0.245 * FEE),
-        ({"accelerator": "v2-8"}, 4.50 * FEE, 1.35 * FEE),
-        ({"accelerator": "v3-8"}, 8.00 * FEE, 2.04 * FEE),
+        ({"accelerator": "h100"}, (H100 + 1.183) * FEE, 2.99 + 0.361 + (H100 + 1.183) * SHARE),
+        ({"accelerator": "v5e-1"}, 1.38, 0.245 + 0.18),
+        ({"accelerator": "v5e-8"}, 8 * 1.38, 8 * (0.245 + 0.18)),
+        ({"accelerator": "v2-8"}, 4.50 * FEE, 1.35 + 4.50 * SHARE),
+        ({"accelerator": "v3-8"}, 8.00 * FEE, 2.04 + 8.00 * SHARE),
         ({"accelerator": "h100:8"}, None, None),
         ({"accelerator": "a100:16"}, None, None),
         ({"accelerator": "l4"}, None, None),
@@ -53,7 +55,7 @@ def test_a_job_costs_the_sum_of_its_machines_and_nothing_is_guessed(resources, p
 def test_the_cap_is_the_price_for_all_of_the_timeout_and_the_default_is_a_week() -> None:
     assert pricing.price(rented(7200.0, accelerator="v5e-4")).cap == pytest.approx(2 * 4 * 1.38)
     assert pricing.price(rented(None, accelerator="v5e-4")).cap == pytest.approx(7 * 24 * 4 * 1.38)
-    assert pricing.price(rented(7200.0, accelerator="v5e-4", provisioning="spot")).cap == pytest.approx(8 * 0.245 * FEE)
+    assert pricing.price(rented(7200.0, accelerator="v5e-4", provisioning="spot")).cap == pytest.approx(8 * 0.425)
     assert pricing.price(rented(accelerator="a100", provisioning="flex")).cap is None
 
 
@@ -68,9 +70,9 @@ def test_a_price_says_where_it_comes_from_and_whether_it_is_an_estimate() -> Non
 
 def test_prices_hold_where_the_source_says_and_nowhere_else() -> None:
     tpu: dict[str, Any] = {"accelerator": "v5e-4", "provisioning": "spot"}
-    assert pricing.price(rented(**tpu, regions=("us-west4",))).own == pytest.approx(4 * 0.48 * FEE)
-    assert pricing.price(rented(**tpu, regions=("us-east1",))).own == pytest.approx(4 * 0.245 * FEE)
-    assert pricing.price(rented(**tpu, regions=("us-east1",)), "us-west4").own == pytest.approx(4 * 0.48 * FEE)
+    assert pricing.price(rented(**tpu, regions=("us-west4",))).own == pytest.approx(4 * (0.48 + 0.18))
+    assert pricing.price(rented(**tpu, regions=("us-east1",))).own == pytest.approx(4 * (0.245 + 0.18))
+    assert pricing.price(rented(**tpu, regions=("us-east1",)), "us-west4").own == pytest.approx(4 * (0.48 + 0.18))
     assert pricing.price(rented(accelerator="v5e-4", regions=("us-east1",))).own is None
     assert pricing.price(rented(regions=("europe-west4",))).missing == ("n1-standard-4",)
 
@@ -113,7 +115,7 @@ def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
     assert pricing.lines([rented(36000.0, accelerator="v5e-8")]) == [
         (
             "price",
-            "11.04 USD an hour on demand in us-central1; 2.25 USD on spot; an estimate: price list of Compute Engine x 1.15, "
+            "11.04 USD an hour on demand in us-central1; 3.40 USD on spot; an estimate: price list of Compute Engine x 1.15, "
             "2026-11-20; boot disks are extra",
         ),
         ("cap", "110.40 USD at most, for 10 h: the timeout, for all jobs together"),
@@ -134,7 +136,7 @@ def test_the_cap_of_several_places_is_that_of_the_dearest_one() -> None:
     dear = rented(36000.0, accelerator="v5e-8")
     shown = pricing.lines([spot, dear])
     assert [text.partition(" an hour")[0] for label, text in shown if label.startswith("price ")] == [
-        "2.25 USD",
+        "3.40 USD",
         "11.04 USD",
     ]
     assert dict(shown)["cap"] == "110.40 USD at most, for 10 h in us-central1: the timeout, for all jobs together"

@@ -160,7 +160,7 @@ def test_a_resume_begins_the_time_again_but_not_the_money_and_counts_its_keeper(
     assert (found.timeout_s, found.refused) == (HOUR, None)
     kept = next_job(limit, used, KNOWN, "there", counted_s=HOUR, keeper_usd=16.0)
     assert kept.refused is Reason.BUDGET and "for 1 h, and 16.00 USD for its keeper. That is more" in kept.why
-    assert spending.remedies(limit, used, KNOWN, kept, keeper_usd=16.0) == "--timeout 51m or --max-cost-usd 41"
+    assert spending.remedies(limit, used, KNOWN, kept, keeper_usd=16.0) == "--timeout 33m or --max-cost-usd 42"
 
 
 def test_a_status_adds_what_every_job_of_the_run_has_spent_also_before_a_resume() -> None:

@@ -31,7 +31,6 @@ class VertexBackend:
         from . import locations, price_cache, service
 
         service.check_emulator()
-        options = Vertex.of(target)
         facts = Facts(
             python=platform.python_version(),
             executable=sys.executable,
@@ -42,13 +41,13 @@ class VertexBackend:
             isolation=None,
             disk=False,
             online=locations.cached(root, os.environ),
-            prices=price_cache.for_job(job, options, os.environ),
+            prices=price_cache.for_job(job, target, os.environ),
         )
         if not online:
             return facts
         from . import probe
 
-        return replace(facts, online=probe.probe_online(job, options, root, facts))
+        return replace(facts, online=probe.probe_online(job, Vertex.of(target), root, facts))
 
     def review(self, draft: Draft) -> list[Finding]:
         """Return missing settings, a note on a patched request, and what Vertex AI would reject."""

@@ -14,7 +14,7 @@ from ...errors import InputError
 from ...hardware import machines
 from ...hardware.price_table import KnownPrices, PriceTable
 from ...spec.job import Job
-from ...spec.policies import Vertex
+from ...spec.policies import Target
 from ...spec.wire import decode
 from ...storage import emulator
 from ...storage.cache import cache_folder
@@ -63,12 +63,11 @@ def age_days(table: PriceTable, now: float) -> int:
     return max((today - date.fromisoformat(table.date)).days, 0)
 
 
-def for_job(job: Job, target: Vertex, environ: Mapping[str, str]) -> KnownPrices | None:
+def for_job(job: Job, target: Target, environ: Mapping[str, str]) -> KnownPrices | None:
     """Return the stored prices of the machines that a job may rent, and of a keeper; None if none are stored."""
     table = load(environ)
     if table is None:
         return None
-    places = target.places_for(job.resources)
-    pools = [pool for place in places for pool in target.pools(job.resources, place)]
-    wanted = [(pool.accelerator.name, pool.machine) for pool in pools]
+    rentals = target.rentals(job.resources, job.limits)
+    wanted = [(pool.accelerator.name, pool.machine) for rented in rentals for pool in rented.pools]
     return table.known([*wanted, ("cpu", machines.DEFAULT)], age_days(table, SystemClock().now()))

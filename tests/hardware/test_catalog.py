@@ -1,0 +1,202 @@
+"""SKUs of the Cloud Billing catalog: which of them charge for a training machine, and what they cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdk.hardware import catalog
+
+VERTEX = "Vertex AI: Training/Pipelines"
+
+
+def sku(
+    text: str, usd: float = 1.5, *, group: str = "CPU", usage: str = "OnDemand", unit: str = "h", **more: Any
+) -> Any:
+    """Return a SKU as JSON."""
+    units, nanos = divmod(round(usd * 10**9), 10**9)
+    price = {"currencyCode": "USD", "units": str(units), "nanos": nanos}
+    expression = {"usageUnit": unit, "tieredRates": [{"startUsageAmount": 0, "unitPrice": price}]}
+    return {
+        "skuId": more.pop("id", text),
+        "description": text,
+        "category": {"resourceFamily": "Compute", "resourceGroup": group, "usageType": usage},
+        "serviceRegions": ["us-central1"],
+        "pricingInfo": [{"pricingExpression": expression}],
+        **more,
+    }
+
+
+def units(*found: tuple[catalog.Service, Any]) -> tuple[catalog.Units, list[str]]:
+    read = [(service, catalog.read_sku(data)) for service, data in found]
+    return catalog.units((service, each) for service, each in read if each is not None)
+
+
+@pytest.mark.parametrize(
+    ("service", "text", "group", "usage", "expected"),
+    [
+        # As public code and pages quote them; docs/explanation/decisions/prices.md names the sources.
+        ("engine", "N1 Predefined Instance Core running in Americas", "N1Standard", "OnDemand", ("standard", "core:n1")),
+        ("engine", "N1 Predefined Instance Ram running in Americas", "N1Standard", "OnDemand", ("standard", "ram:n1")),
+        ("engine", "Spot Preemptible E2 Instance Core running in Paris", "CPU", "Preemptible", ("spot", "core:e2")),
+        ("engine", "A2 Instance Ram running in Hong Kong", "RAM", "OnDemand", ("standard", "ram:a2")),
+        ("engine", "A3Plus Instance Core running in Americas", "CPU", "OnDemand", ("standard", "core:a3plus")),
+        ("engine", "Compute optimized Core running in Americas", "CPU", "OnDemand", ("standard", "core:c2")),
+        ("engine", "Nvidia L4 GPU running in Iowa", "GPU", "OnDemand", ("standard", "gpu:NVIDIA_L4")),
+        ("engine", "Nvidia Tesla A100 80GB GPU running in Americas", "GPU", "OnDemand", ("standard", "gpu:NVIDIA_A100_80GB")),
+        (
+            "engine", "Nvidia Tesla T4 GPU attached to Spot Preemptible VMs running in Warsaw", "GPU", "Preemptible",
+            ("spot", "gpu:NVIDIA_TESLA_T4"),
+        ),
+        ("engine", "H200 141GB GPU running in Netherlands", "GPU", "OnDemand", ("standard", "gpu:NVIDIA_H200_141GB")),
+        ("engine", "RTX 6000 96GB running in Belgium", "GPU", "OnDemand", ("standard", "gpu:NVIDIA_RTX_PRO_6000")),
+        ("engine", "TpuV5e running in Americas", "TPU", "OnDemand", ("standard", "tpu:v5e")),
+        (
+            "engine", "TpuV5e attached to Spot Preemptible VMs running in Las Vegas", "TPU", "Preemptible",
+            ("spot", "tpu:v5e"),
+        ),
+        ("engine", "SSD backed Local Storage attached to Spot Preemptible VMs", "LocalSSD", "Preemptible", ("spot", "ssd")),
+        ("tpu", "TPU-v2 Accelerator USA", "TPU", "OnDemand", ("standard", "tpu:v2")),
+        ("platform", f"{VERTEX} on A3 Instance Core in Iowa", "", "OnDemand", ("whole", "core:a3")),
+        ("platform", f"{VERTEX} on A3 Instance RAM in Iowa", "", "OnDemand", ("whole", "ram:a3")),
+        ("platform", f"{VERTEX} on N1 Predefined Instance Core running in Singapore", "", "", ("whole", "core:n1")),
+        ("platform", f"{VERTEX} on NVIDIA H100 80GB in Iowa", "", "OnDemand", ("whole", "gpu:NVIDIA_H100_80GB")),
+        ("platform", f"{VERTEX} management fee on NVIDIA H100 80GB in Iowa", "", "", ("fee", "gpu:NVIDIA_H100_80GB")),
+        ("platform", f"{VERTEX} Management fee on N1 Instance RAM in Singapore", "", "", ("fee", "ram:n1")),
+        # What is sold otherwise.
+        ("engine", "N1 Custom Instance Core running in Iowa", "CPU", "OnDemand", None),
+        ("engine", "Custom Instance Core running in Iowa", "CPU", "OnDemand", None),
+        ("engine", "Nvidia Tesla T4 GPU attached to Sole Tenancy VMs running in Americas", "GPU", "OnDemand", None),
+        ("engine", "Commitment v1: H200 141GB GPU running in Americas for 3 Years", "GPU", "Commit3Yr", None),
+        ("engine", "Commitment v1: Nvidia L4 GPU running in Iowa", "GPU", "OnDemand", None),
+        ("engine", "Nvidia H100 80GB GPU attached to DWS Defined Duration VMs running in Americas", "GPU", "OnDemand", None),
+        ("engine", "DWS Defined Duration A3 Core running in Americas", "CPU", "OnDemand", None),
+        ("engine", "DWS Defined Duration V5e running in Iowa", "TPU", "OnDemand", None),
+        ("engine", "Reserved Nvidia H100 80GB GPU in Calendar Mode running in Iowa", "GPU", "OnDemand", None),
+        ("engine", "N2D AMD Instance Core running in Americas", "CPU", "OnDemand", None),
+        ("engine", "Spot Preemptible A4 Nvidia B200 (1 gpu slice) running in Iowa", "GPU", "Preemptible", None),
+        # A description that its category contradicts.
+        ("engine", "Spot Preemptible E2 Instance Core running in Paris", "CPU", "OnDemand", None),
+        ("engine", "Nvidia L4 GPU running in Iowa", "GPU", "Preemptible", None),
+        ("engine", "Nvidia L4 GPU running in Iowa", "License", "OnDemand", None),
+        ("tpu", "TPU-v2 Pod USA", "TPU", "OnDemand", None),
+        ("platform", "Vertex AI: Online/Batch Prediction N1 Predefined Instance Core running in Iowa", "", "", None),
+        ("platform", f"{VERTEX} on SSD backed PD Capacity", "", "OnDemand", None),
+        ("platform", "Nvidia L4 GPU running in Iowa", "GPU", "OnDemand", None),
+    ],
+)  # fmt: skip
+def test_a_sku_is_matched_by_its_whole_description_and_its_category(service, text, group, usage, expected) -> None:
+    read = catalog.read_sku(sku(text, group=group, usage=usage))
+    assert read is not None
+    assert catalog.match(service, read) == expected
+
+
+L4 = "Nvidia L4 GPU running in Iowa"
+
+
+def test_units_and_nanos_are_one_price_and_units_of_measure_are_converted() -> None:
+    found, doubtful = units(
+        ("engine", sku(L4, 10.25, group="GPU")),
+        ("engine", sku("N1 Predefined Instance Ram running in Iowa", 0.004237, group="N1Standard", unit="GiBy.h")),
+        ("engine", sku("E2 Instance Ram running in Iowa", 0.002, group="RAM", unit="GBy.h")),
+        ("engine", sku("SSD backed Local Storage", 0.073, group="LocalSSD", unit="GiBy.mo")),
+    )
+    assert doubtful == []
+    assert found["standard"]["gpu:NVIDIA_L4"] == {"us-central1": 10.25}
+    assert found["standard"]["ram:n1"]["us-central1"] == pytest.approx(0.004237)
+    assert found["standard"]["ram:e2"]["us-central1"] == pytest.approx(0.002 * 2**30 / 10**9)
+    assert found["standard"]["ssd"]["us-central1"] == pytest.approx(0.0001)
+
+
+def test_two_skus_for_one_thing_have_no_price_and_a_repeated_one_has() -> None:
+    both, doubtful = units(
+        ("engine", sku(L4, 0.56, group="GPU")), ("engine", sku("Nvidia L4 GPU running in Americas", 0.56, group="GPU"))
+    )
+    assert both == {}
+    assert doubtful == [f"us-central1: 'Nvidia L4 GPU running in Americas' and {L4!r} match together"]
+    once, doubtful = units(("engine", sku(L4, 0.56, group="GPU")), ("engine", sku(L4, 0.56, group="GPU")))
+    assert (once["standard"]["gpu:NVIDIA_L4"], doubtful) == ({"us-central1": 0.56}, [])
+    changed, _ = units(("engine", sku(L4, 0.56, group="GPU")), ("engine", sku(L4, 0.57, group="GPU")))
+    assert changed == {}, "two pages disagree"
+
+
+TIER = {"startUsageAmount": 0, "unitPrice": {"currencyCode": "USD", "units": "1", "nanos": 0}}
+
+
+@pytest.mark.parametrize(
+    "infos",
+    [
+        [],
+        None,
+        [{}],
+        [{"pricingExpression": {"usageUnit": "h", "tieredRates": []}}],
+        [{"pricingExpression": {"usageUnit": "mo", "tieredRates": [TIER]}}],
+        [{"pricingExpression": {"tieredRates": [TIER]}}],
+        # A price that depends on the amount.
+        [{"pricingExpression": {"usageUnit": "h", "tieredRates": [TIER, {**TIER, "unitPrice": {"units": "2"}}]}}],
+        *(
+            [{"pricingExpression": {"usageUnit": "h", "tieredRates": [{**TIER, "unitPrice": price}]}}]
+            for price in (
+                {"currencyCode": "EUR", "units": "1", "nanos": 0},
+                {"units": "1", "nanos": 0},
+                {"currencyCode": "USD", "units": "0", "nanos": 0},
+                {"currencyCode": "USD", "units": "-1", "nanos": 0},
+                {"currencyCode": "USD", "units": "0", "nanos": -5},
+                {"currencyCode": "USD", "units": "1", "nanos": 10**9},
+                {"currencyCode": "USD", "units": "1.5", "nanos": 0},
+                {"currencyCode": "USD", "units": 1.5, "nanos": 0},
+                {"currencyCode": "USD", "units": True, "nanos": 0},
+                {"currencyCode": "USD", "units": "1", "nanos": "12"},
+                {"currencyCode": "USD", "units": "9" * 30, "nanos": 0},
+                "1.0",
+                None,
+            )
+        ),
+    ],
+)
+def test_a_price_that_cannot_be_read_is_unknown_and_makes_its_twin_doubtful(infos) -> None:
+    broken = sku(L4, group="GPU", pricingInfo=infos, id="broken")
+    found, doubtful = units(("engine", broken))
+    assert (found, doubtful) == ({}, [f"us-central1: {L4!r} has no price that can be read"])
+    assert units(("engine", broken), ("engine", sku(L4, group="GPU")))[0] == {}
+
+
+def test_the_newest_price_of_a_timeline_counts() -> None:
+    old, new = sku(L4, 0.9, group="GPU"), sku(L4, 0.56, group="GPU")
+    found, _ = units(("engine", {**new, "pricingInfo": [*old["pricingInfo"], *new["pricingInfo"]]}))
+    assert found["standard"]["gpu:NVIDIA_L4"] == {"us-central1": 0.56}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = ("skuId", "description", "category", "serviceRegions", "pricingInfo")
+PRICE = ("usageUnit", "tieredRates")
+
+
+@given(st.sampled_from(FIELDS), JSON, st.booleans())
+def test_a_sku_with_any_foreign_json_never_gets_another_price(field: str, value: Any, inside: bool) -> None:
+    good = sku(L4, 0.56, group="GPU")
+    if inside and field == "pricingInfo":
+        broken = {
+            **good,
+            "pricingInfo": [
+                {"pricingExpression": {**good["pricingInfo"][0]["pricingExpression"], "tieredRates": value}}
+            ],
+        }
+    else:
+        broken = {**good, field: value}
+    found, _ = units(("engine", broken))
+    for prices in found.get("standard", {}).values():
+        assert set(prices.values()) <= {0.56}
+
+
+@given(JSON)
+def test_anything_can_stand_where_a_sku_should(value: Any) -> None:
+    found = catalog.read_sku(value)
+    assert found is None or found.usd is None or found.usd > 0

@@ -1,0 +1,75 @@
+"""`regions="cheapest"`: the order of regions by price, and the region of the bucket that it does not leave by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+import sdk
+from sdk.checks import Facts
+from sdk.hardware.price_table import KnownPrices, MachinePrices
+from sdk.spec.policies import Resources, Vertex
+
+PRICES = {"us-central1": 1.38, "us-west1": 1.20, "us-west4": 1.55}
+
+
+def facts(location: str = "US-WEST4", *, kind: str = "region", standard: dict[str, float] | None = None) -> Facts:
+    machine = MachinePrices(
+        accelerator="v5e-1",
+        machine="ct5lp-hightpu-1t",
+        standard=PRICES if standard is None else standard,
+        spot={"us-west4": 0.3, "us-central1": 0.4},
+        estimated=("us-central1",),
+    )
+    bucket = {"bucket": {"name": "mine", "about": {"location": location, "locationType": kind}}} if location else {}
+    known = KnownPrices(date="2026-11-01", age_days=1, machines=(machine,))
+    return Facts(
+        python="3.11.2", executable="python", tensorflow=None, keras=None, tf_keras=None, cpus=2, isolation=None,
+        online=bucket, prices=known,
+    )  # fmt: skip
+
+
+def placed(target: Vertex, known: Facts) -> tuple[tuple[str, ...], str]:
+    made, findings = target.placed(Resources(accelerator="v5e-1"), known)
+    return Vertex.of(made).regions, "\n".join(f"{each.level}: {each.message}" for each in findings)
+
+
+def test_alone_it_is_the_region_of_the_bucket_although_another_is_cheaper() -> None:
+    found, told = placed(Vertex(regions="cheapest"), facts())
+    assert found == ("us-west4",)
+    assert told.startswith("note: vertex_regions='cheapest' stays in us-west4, the region of the bucket")
+
+
+def test_named_regions_are_ordered_by_the_price_of_the_provisioning() -> None:
+    found, told = placed(Vertex(regions="cheapest,us-west4,us-central1,us-west1"), facts())
+    assert found == ("us-west1", "us-central1", "us-west4")
+    assert "by USD an hour on demand: us-west1 1.20, us-central1 ~1.38, us-west4 1.55" in told
+    spot, told = placed(
+        Vertex(regions=["cheapest", "us-west1", "us-central1", "us-west4"], provisioning="spot"), facts()
+    )
+    assert spot == ("us-west4", "us-central1", "us-west1"), "a region without a price is never the first"
+    assert "No price is known in us-west1: last in the order. Next: podlift accelerators --refresh" in told
+
+
+def test_a_staging_bucket_asks_for_its_region() -> None:
+    target = Vertex(regions="cheapest", staging_buckets={"us-west1": "theirs"})
+    assert placed(target, facts())[0] == ("us-west1", "us-west4")
+
+
+@pytest.mark.parametrize("known", [facts(""), facts("US", kind="multi-region")])
+def test_without_a_known_region_of_the_bucket_it_is_an_error(known) -> None:
+    found, told = placed(Vertex(regions="cheapest"), known)
+    assert found == ("us-central1",)
+    assert "error: vertex_regions='cheapest' stays in the region of the bucket, which is not known here." in told
+    assert "podlift plan --online" in told
+
+
+def test_without_prices_it_is_an_error_that_names_the_command() -> None:
+    found, told = placed(Vertex(regions="cheapest,us-west4,us-west1"), facts(standard={}))
+    assert found == ("us-west4", "us-west1")
+    assert "error: vertex_regions='cheapest' needs prices, and none is known on demand in us-west4 or us-west1" in told
+    assert "Next: podlift accelerators --refresh" in told
+
+
+def test_the_order_that_was_given_is_kept() -> None:
+    assert placed(Vertex(regions="us-west4,us-west1"), facts()) == (("us-west4", "us-west1"), "")
+    assert sdk.Vertex().placed(Resources(), facts())[0] == sdk.Vertex()
