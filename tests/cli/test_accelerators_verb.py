@@ -94,7 +94,7 @@ def test_a_refresh_shows_read_prices_and_says_what_is_old_or_doubtful(
     assert "Prices were made up by the emulator at 127.0.0.1:" in shown.stderr
     table = cells(shown.stdout)
     assert "v100:8" in table and "a100" not in table, "no zone of us-west1 lists an a2-highgpu-1g"
-    assert table["l4"][4:6] == ["0.79", "~0.38"]
+    assert table["l4"][4:6] == ["0.80", "~0.38"]
     rows = json.loads(here("accelerators", "--json").stdout)
     assert {row["name"]: row["not_in"] for row in rows["accelerators"]}["l4"] == ["us-west2"]
     file = tmp_path / "cache" / "podlift" / "prices-emulator.json"
