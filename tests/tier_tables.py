@@ -74,6 +74,7 @@ PROCESS = {
     "records/test_why.py::test_a_run_whose_records_are_damaged_is_said_to_be",
     "records/test_why.py::test_the_explanation_is_the_message_of_the_error_and_what_the_command_shows",
     "registry/test_registry.py",
+    "registry/test_removal.py",
     "repo/test_docs.py::test_every_page_and_source_file_that_is_mentioned_exists",
     "repo/test_promises.py::test_checkpoints_are_kept_without_tensorflow",
     "repo/test_promises.py::test_import_sdk_loads_nothing_heavy",

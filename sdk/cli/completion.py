@@ -22,11 +22,17 @@ from .verbs import IN_GROUP, MODULES
 FILES = ":files"
 _OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 # The verbs whose first argument is a run.
-_OF_RUNS = {"status", "why", "logs", "wait", "cancel", "resume", "get", "checkpoints"}
+_OF_RUNS = {"status", "why", "logs", "wait", "cancel", "resume", "get", "checkpoints", "models add"}
 # Those whose first argument is a schedule.
 _OF_SCHEDULES = {
     f"schedule {verb}"
     for verb in ("create", "show", "history", "check", "pause", "resume", "run", "fire", "delete", "simulate")
+}
+# Those whose first argument is a registered model, and how many of its versions follow.
+_OF_MODELS = {
+    **dict.fromkeys((f"models {verb}" for verb in ("show", "get", "promote", "approve", "rollback", "remove")), 1),
+    "models diff": 2,
+    "models mirror": 0,
 }
 _MOST_RUNS = 200
 # Between these, bash completes each part of a word alone.
@@ -78,6 +84,12 @@ def candidates(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         return _runs(current, None, environ)
     if verb in _OF_SCHEDULES and not rest and not current.startswith("-"):
         return _schedules(current, None, environ)
+    if (
+        verb in _OF_MODELS
+        and len(rest) <= _OF_MODELS[verb]
+        and not any(one.startswith("-") for one in [*rest, current])
+    ):
+        return _models(rest, current, None, environ)
     return _of_verb(verb, rest, current, environ)
 
 
@@ -98,6 +110,10 @@ def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str
         return _runs(current, _value_of("--root", rest), environ)
     if verb in _OF_SCHEDULES and not arguments:
         return _schedules(current, _value_of("--root", rest), environ)
+    if verb in _OF_MODELS and len(arguments) <= _OF_MODELS[verb]:
+        return _models(arguments, current, _value_of("--root", rest), environ)
+    if verb in _OF_MODELS:
+        return [FILES] if verb == "models get" else []
     if verb == "diff":
         return _runs(current, _value_of("--root", rest), environ) or [FILES]
     return [FILES] if any(one.param_type_name == "argument" for one in _parameters(verb)) else []
@@ -185,6 +201,19 @@ def _schedules(current: str, root: str | None, environ: Mapping[str, str]) -> li
         with suppress(OSError):
             found |= {name.removesuffix(suffix) for name in os.listdir(folder) if name.endswith(suffix)}
     return _fitting(sorted(name for name in found if not name.startswith(".")), current)
+
+
+def _models(given: list[str], current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
+    """Return the names of the models in the local root, or the versions of the first given word."""
+    folder = _local_root(root, environ) / "models" / "records"
+    found: list[str] = []
+    with suppress(OSError):
+        if not given:
+            return _fitting(sorted(os.listdir(folder)), current)
+        names = os.listdir(folder / given[0] / "versions")
+        numbers = sorted((int(name.removesuffix(".json")) for name in names if name[:6].isdigit()), reverse=True)
+        found = ["champion", "latest", *map(str, numbers)] if numbers else []
+    return _fitting(found, current)
 
 
 def _tasks(rest: list[str], root: str | None, environ: Mapping[str, str]) -> list[str]:

@@ -158,7 +158,7 @@ def _show_version(model: Model, version: ModelVersion) -> None:
     lines += [("run", f"{record.run} ({record.state})"), ("url", record.run_url)]
     lines += [("program", " ".join([record.program, *record.args])), ("code", record.bundle)]
     for name, each in record.data.items():
-        lines.append(("data", f"{name}: {each.location} {each.digest or each.problem}"))
+        lines.append(("data", f"{name}, when registered: {each.location} {each.digest or each.problem}"))
     lines += [("metrics", numbers(record.metrics) or "-")]
     lines += [("parent", f"version {record.parent}" if record.parent else "none")]
     lines += [("created", f"{shown_time(record.created)} by {record.by}"), ("manifest", record.manifest)]
@@ -251,6 +251,29 @@ def rollback(
     found = _find(name, root).rollback(version, note=note)
     _say_version(found, "the champion again", f"podlift models get {name}", json_output)
     say_mirror(found.model)
+
+
+@models.command(cls=VerbHelp)
+def remove(
+    name: p.ModelName,
+    version: p.Version,
+    force: p.ForceRemoval = False,
+    root: p.Root = None,
+    json_output: p.Json = False,
+) -> None:
+    """Remove a version that is not the champion.
+
+    Its number is not used again. podlift prune removes its files, a day after they were last used.
+    """
+    removed = _find(name, root).remove(version, force=force)
+    if json_output:
+        as_json(asdict(removed))
+        return
+    answer(str(removed.number))
+    say(
+        f"{name}: version {removed.number} is removed. {size(removed.size_bytes)} of its files belong to no other version, and "
+        f"the run {removed.run} is no longer kept for it. Next: podlift prune"
+    )
 
 
 @models.command(cls=VerbHelp)

@@ -240,6 +240,9 @@ Note = Annotated[str, option("--note", "TEXT", "Why, for the history.")]
 VersionDest = Annotated[
     str | None, argument("[DIR]", "Folder, created if it does not exist. Default: MODEL-VERSION in the current folder.")
 ]
+ForceRemoval = Annotated[
+    bool, typer.Option("--force", help="Remove also a version that a rollback could return to, or that is mirrored.")
+]
 MirrorTo = Annotated[
     str | None,
     option(

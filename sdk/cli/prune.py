@@ -25,6 +25,7 @@ _PLURALS = {
     "bundle": "bundles",
     "runtime": "runtimes",
     "entrypoint": "entrypoints",
+    "model part": "model parts",
     "copy": "copies on this machine",
     "cache": "caches",
     "environment": "environments",

@@ -94,12 +94,25 @@ def _put(store: Store, key: str, data: bytes) -> None:
     if create(store, key, data):
         return
     with suppress(CorruptObjectError, MissingError):
-        if bytes(store.get(key)) == data:
+        # Touched, it stays, even if no version needs it yet: see prune.
+        if bytes(store.get(key)) == data and _touch(store, key):
             return
     with suppress(MissingError):
         store.delete(key)
     with suppress(AlreadyExistsError):
         store.put_new(key, [data])
+
+
+def _touch(store: Store, key: str) -> bool:
+    """Let an object count as new; False if it does not exist any more."""
+    if "://" in store.url:
+        from ..storage.gcs.files import BucketFiles
+
+        return BucketFiles(store.url).touch(key)
+    with suppress(FileNotFoundError):
+        os.utime(f"{store.url}/{key}")
+        return True
+    return False
 
 
 def read(store: Store, digest: str) -> ModelFiles:
@@ -128,6 +141,13 @@ def _get(store: Store, key: str, digest: str) -> bytes:
 def _parts(store: Store, file: ModelFile) -> Iterator[bytes]:
     for digest in file.parts:
         yield _get(store, f"blobs/{digest}", digest)
+
+
+def sizes(file: ModelFile) -> dict[str, int]:
+    """Return the size of each part of a file: all but the last one are of one size."""
+    last = max(len(file.parts) - 1, 0)
+    rest = file.size_bytes - last * _PART_BYTES
+    return {digest: _PART_BYTES if at < last else rest for at, digest in enumerate(file.parts)}
 
 
 def damage(store: Store, digest: str) -> list[str]:

@@ -171,7 +171,7 @@ def _placed(
 
 
 def _draft(model: Model, record: MirrorRecord, version: ModelVersion) -> MirrorDraft:
-    files, about = f"{model.store.url}/{_folder(version)}", version.record
+    files, about = f"{model.store.url}/{folder(model.name, version.number)}", version.record
     return MirrorDraft(
         place=record.place,
         name=model.name,
@@ -188,8 +188,8 @@ def root_digest(root: str) -> str:
     return digest_of(root.encode())[:_ROOT_DIGITS]
 
 
-def _folder(version: ModelVersion) -> str:
-    return f"exports/{version.record.model}/{version.number:06d}"
+def folder(model: str, number: int) -> str:
+    return f"exports/{model}/{number:06d}"
 
 
 def _export(model: Model, version: ModelVersion) -> None:
@@ -197,11 +197,11 @@ def _export(model: Model, version: ModelVersion) -> None:
     from ..storage.gcs.files import BucketFiles
 
     bucket = BucketFiles(RootPaths(model.root).models)
-    known = {each.name: each for each in bucket.list(f"{_folder(version)}/")}
-    with tempfile.TemporaryDirectory(prefix="podlift-model-") as folder:
-        whole = version.download(f"{folder}/files")
+    known = {each.name: each for each in bucket.list(f"{folder(model.name, version.number)}/")}
+    with tempfile.TemporaryDirectory(prefix="podlift-model-") as local:
+        whole = version.download(f"{local}/files")
         for path in trees.walk(whole).files:
-            name = f"{_folder(version)}/{path}"
+            name = f"{folder(model.name, version.number)}/{path}"
             bucket.upload(name, f"{whole}/{path}", known.get(name))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..clock import Clock, SystemClock
@@ -14,7 +14,7 @@ from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
 from ..storage.registry import open_store
 from ..storage.store import Store, create
-from . import evidence, files, lineage, mirroring
+from . import evidence, files, lineage, mirroring, removal
 from .evidence import Evidence
 from .records import (
     VERSION_KEY,
@@ -250,6 +250,17 @@ class Model:
         mirroring.follow(self)
         return version
 
+    def remove(self, which: int | str, *, force: bool = False) -> removal.Removal:
+        """Remove a version, and return what that frees: its files go with the next prune, unless another version has them.
+
+        The champion cannot be removed. The number is not used again.
+
+        Args:
+            which: its number or "latest".
+            force: also a version that a rollback could return to, or that is mirrored.
+        """
+        return removal.remove(self, self.version(which), force=force)
+
     def diff(self, before: int | str, after: int | str = "champion") -> VersionDiff:
         """Return what differs between two versions, each a number, "champion" or "latest"."""
         one, other = self.version(before), self.version(after)
@@ -273,15 +284,15 @@ class Model:
         """Store the files of a run's model as a new version; the same files of the same run stay one version."""
         stored = files.add(self.store, made.folder)
         while True:
-            numbers = self.numbers()
-            for each in in_parallel(self._version, numbers):
+            numbers, champion = self.numbers(), self.record()[0]  # in this order: a removal records the number first
+            for each in in_parallel(self._version, [at for at in numbers if at not in champion.removed]):
                 if (each.record.run, each.record.manifest) == (made.run, stored.digest):
                     return each
             record = made.record(
                 model=self.name,
-                number=max(numbers, default=0) + 1,
+                number=max([*numbers, *champion.removed], default=0) + 1,
                 stored=stored,
-                parent=self.record()[0].champion,
+                parent=champion.champion,
                 ask=ask,
                 created=self._clock.now(),
             )
@@ -334,6 +345,11 @@ class Model:
         if record.champion != version.number:
             if expect is not None and record.champion != expect:
                 raise self._moved(record, expect)
+            if version.number in record.removed:
+                raise InputError(
+                    f"Version {version.number} of {self.name!r} was removed. Nothing was changed. Next: podlift models show "
+                    f"{self.name}."
+                )
             self._check(version)
             self._swap(record, generation, version, cause, note)
         mirroring.follow(self)
@@ -355,7 +371,7 @@ class Model:
             by=account(),
             time=self._clock.now(),
         )
-        data = encoded(ChampionRecord(moves=(*record.moves, move)))
+        data = encoded(replace(record, moves=(*record.moves, move)))
         try:
             self.store.swap(champion_key(self.name), [data], expected=generation)
         except StoreError as error:
@@ -370,6 +386,10 @@ class Model:
             raise
 
     def _moved(self, record: ChampionRecord, expected: int) -> InputError:
+        if record.champion == expected:
+            return InputError(
+                f"Another process has removed a version of {self.name!r} meanwhile. Nothing was changed. Next: do it again."
+            )
         last = record.moves[-1] if record.moves else None
         now = f"version {record.champion}" if record.champion else "none"
         who = f" {last.by} moved it at {shown_time(last.time)} ({last.cause})." if last else ""

@@ -79,6 +79,7 @@ class ChampionRecord:
     """The moves of a model's champion, the oldest first; the last one names it."""
 
     moves: tuple[Move, ...] = ()
+    removed: tuple[int, ...] = ()  # the numbers of removed versions
     version: int = FORMAT
 
     @property
@@ -96,7 +97,7 @@ class ChampionRecord:
                 del line[last + 1 :]
             else:
                 line.append(move.champion)
-        return line[:-1]
+        return [each for each in line[:-1] if each not in self.removed]
 
 
 def version_key(model: str, number: int) -> str:

@@ -76,6 +76,19 @@ def test_schedules_are_completed_also_those_of_a_bucket_that_this_machine_has_se
     assert complete("schedule", "create", "daily", "", **cache) == [":files"]
 
 
+def test_models_and_their_versions_are_completed(complete, runs: list[str], root: Path) -> None:
+    for name, numbers in {"digits": (1, 2, 10), "mnist": (1,)}.items():
+        (root / "models" / "records" / name / "versions").mkdir(parents=True)
+        for number in numbers:
+            (root / "models" / "records" / name / "versions" / f"{number:06d}.json").touch()
+    assert complete("models", "promote", "") == complete("models", "mirror", "--check", "") == ["digits", "mnist"]
+    assert complete("models", "show", "digits", "") == ["champion", "latest", "10", "2", "1"]
+    assert complete("models", "diff", "digits", "1", "--root", str(root), "ch") == ["champion"]
+    assert complete("models", "get", "mnist", "1", "") == [":files"]
+    assert complete("models", "promote", "none", "") == complete("models", "mirror", "digits", "1", "") == []
+    assert complete("models", "add", "mn") == ["mnist-bbbbbb"]
+
+
 def test_runs_are_completed_newest_first(complete, runs: list[str], root: Path, tmp_path: Path) -> None:
     assert complete("status", "") == [*runs, "latest"]
     assert complete("status", "dig") == ["digits-cccccc", "digits-aaaaaa"]

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import REPO, Later
+from support import LIMIT_S, REPO, Later
 
 import sdk
 from sdk.cli import app
@@ -185,6 +185,37 @@ Model({model.root!r}, "digits").promote(2)
     )
     assert mirroring.read(model)[0].problem == "", done.stderr
     assert holder(there()) == ["2"]
+
+
+PROGRAM = """
+import pathlib, sdk
+context = sdk.context()
+folder = pathlib.Path(context.dirs.model.replace("gs://", "/gcs/"))
+folder.mkdir(exist_ok=True)
+(folder / "model.keras").write_text("trained")
+context.report({"accuracy": 0.5}, step=1)
+"""
+
+
+@pytest.mark.parametrize("backend", ["local", "vertex"])
+def test_the_model_of_a_run_in_a_bucket_is_registered_promoted_and_mirrored(
+    cloud, model, there, tmp_path, backend
+) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    cloud.client().bucket(cloud.bucket).blob("rows.csv").upload_from_string(b"1\n")
+    inputs = {"rows": f"gs://{cloud.bucket}/rows.csv"}
+    target = cloud.backend(bucket=model.root) if backend == "vertex" else "local"
+    run = sdk.submit("train.py", backend=target, root=model.root, name="trained", inputs=inputs)
+    run.result(LIMIT_S)
+    sdk.models().mirror("digits", "vertex", image=IMAGE)
+    version = sdk.models().add(run.url, model="digits")
+    assert (version.number, version.model.root, version.record.run_url) == (4, model.root, run.url)
+    assert (dict(version.metrics), version.record.state) == ({"accuracy": 0.5}, "SUCCEEDED")
+    assert len(version.record.data["rows"].digest) == 64
+    assert Path(version.download(tmp_path / "home"), "model.keras").read_text() == "trained"
+    assert sdk.models().add(run.url, model="digits").number == 4
+    model.promote(4)
+    assert there()["4"].labels["podlift-run"] == run.id
 
 
 def test_what_cannot_be_mirrored_is_refused_with_the_next_step(cloud, model, there, tmp_path, monkeypatch) -> None:

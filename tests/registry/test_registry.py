@@ -8,72 +8,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from programs.store_faults import FaultyStore, StoreFault
-from support import REPO, FakeClock
+from support import REPO
 
 import sdk
 from sdk.errors import ConflictError, CorruptObjectError, InputError, StoreError
 from sdk.registry import files
-from sdk.registry.lineage import Candidate
-from sdk.registry.models import Model, ModelVersion
-from sdk.registry.records import VersionData
+from sdk.registry.models import Model
 from sdk.spec.layout import RootPaths
-from sdk.storage import posix
 from sdk.storage.registry import open_store
-from sdk.testing.gcs import GcsServer
-
-RUN = "digits-{}"
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
-@pytest.fixture(params=["folder", "bucket"])
-def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if request.param == "folder":
-        # What survives a loss of power is tested with the store.
-        monkeypatch.setattr(posix, "sync_file", lambda handle: None)
-        monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
-        yield str(tmp_path / "root")
-        return
-    server: GcsServer = request.getfixturevalue("podlift_gcs")
-    monkeypatch.setenv("PODLIFT_EMULATOR", server.url)
-    server.client().create_bucket("mine")
-    yield "gs://mine/podlift"
-
-
-@pytest.fixture
-def model(root: str) -> Model:
-    return Model(root, "digits", FakeClock(1000.0))
-
-
-@pytest.fixture
-def add(model: Model, tmp_path: Path) -> Callable[..., ModelVersion]:
-    """Register a version whose weights are `text`; without one, those of its number."""
-
-    def register(text: str = "", *, ask: str = "", number: int = 0) -> ModelVersion:
-        number = number or len(model.numbers()) + 1
-        folder = tmp_path / "made" / str(number)
-        (folder / "variables").mkdir(parents=True, exist_ok=True)
-        (folder / "model.keras").write_text(text or f"weights {number}")
-        (folder / "variables" / "labels.txt").write_text("0 1 2")
-        made = Candidate(
-            folder=str(folder),
-            run=RUN.format(f"aaaaa{LETTERS[number - 1]}"),
-            run_url=f"{model.root}/runs/x",
-            state="SUCCEEDED",
-            bundle=f"{number:064x}",
-            program="train.py",
-            args=(),
-            source="model",
-            metrics={"accuracy": number / 100},
-            data={"rows": VersionData(location="/data", digest=f"{number // 2}")},
-        )
-        return model.add(made, ask=ask)
-
-    return register
 
 
 def program(*words: str) -> subprocess.CompletedProcess[str]:
@@ -268,7 +214,7 @@ def test_a_damaged_record_is_named_with_the_way_out(model: Model, add) -> None:
 
 def test_a_download_appears_whole_or_not_at_all_and_overwrites_nothing(model: Model, add, tmp_path: Path) -> None:
     first, second = add(), add()
-    home = tmp_path / "home"
+    home, home_of_root = tmp_path / "home", {path.name for path in tmp_path.iterdir()}
     assert first.download(home) == first.download(home) == str(home)
     with pytest.raises(InputError, match=r"holds other files: model.keras. Nothing was written. Next: choose another"):
         second.download(home)
@@ -278,7 +224,7 @@ def test_a_download_appears_whole_or_not_at_all_and_overwrites_nothing(model: Mo
     model.store = FaultyStore(model.store, StoreFault("get", "blobs/", nth=2))
     with pytest.raises(StoreError, match="injected"):
         first.download(tmp_path / "half")
-    assert sorted(path.name for path in tmp_path.glob("*")) >= ["file", "home"]
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "home", "made", *home_of_root}
     assert not (tmp_path / "half").exists() and not [*tmp_path.glob(".podlift-*")]
 
 
@@ -321,7 +267,15 @@ def test_unknown_models_and_versions_are_named_with_what_there_is(model: Model, 
             found.promote(which)
 
 
-def test_what_a_version_needs_is_read_below_its_own_root(model: Model, add) -> None:
-    add()
-    keys = [stat.key for stat in open_store(RootPaths(model.root).models).list("")]
-    assert {key.partition("/")[0] for key in keys} == {"blobs", "manifests", "records"}
+def test_a_copy_of_the_models_of_a_root_is_all_that_its_versions_need(model: Model, add, tmp_path: Path) -> None:
+    add(), add()
+    model.promote(1)
+    model.promote(2)
+    other = open_store(RootPaths(str(tmp_path / "other")).models)
+    for stat in open_store(RootPaths(model.root).models).list(""):
+        other.put_new(stat.key, [model.store.get(stat.key)])
+        model.store.delete(stat.key)
+    copied = sdk.models(tmp_path / "other")["digits"]
+    assert [each.damage() for each in copied.versions()] == [[], []]
+    assert copied.rollback().number == 1
+    assert Path(copied.champion().download(tmp_path / "home"), "model.keras").read_text() == "weights 1"

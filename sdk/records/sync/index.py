@@ -225,7 +225,9 @@ class SyncedRun:
     def download(self, folders: Sequence[str]) -> None:
         """Download the program's files in these folders of the run."""
         with file_lock(self._lock, wait=True):
-            found = {item.name: item for folder in folders for item in self.files.list(f"{folder}/")}
+            # A program that makes a folder in a mounted bucket makes an object whose name ends with a slash.
+            everything = (item for folder in folders for item in self.files.list(f"{folder}/"))
+            found = {item.name: item for item in everything if not item.name.endswith("/")}
             index = self.outputs_index()
             in_parallel(lambda name: self._download_file(name, found[name].generation), found)
             for name in index["executable"]:

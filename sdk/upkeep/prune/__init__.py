@@ -15,7 +15,7 @@ from ...errors import MissingError, Problems, StoreError
 from ...planning.roots import in_bucket, resolve_root
 from ...spec.layout import RootPaths
 from ...storage.cache import bucket_folder
-from . import archives, bucket, local
+from . import archives, bucket, local, models
 from .archives import OtherRecords
 from .local import Candidate, ChangedError, PrunePlan, PruneResult, PruneScan, Skipped
 
@@ -65,6 +65,7 @@ def find(
         scan = replace(scan, others=local.other_records(Path(paths.root)))
         items = local.old_runs(scan)
         items += local.unused_archives(scan, {item.path for item in items})
+    items += models.unused(scan, frozenset(item.path for item in items if item.kind == "run"))
     if cache is not None:
         items += local.old_copies(scan, Path(cache), existing) + local.old_caches(scan, Path(cache))
     return PrunePlan(
@@ -83,11 +84,14 @@ def remove(plan: PrunePlan) -> PruneResult:
     others = functools.cache(lambda: _other_records(plan.root))
     # The files of each root are read once, after the removal of its runs.
     in_bucket_use = functools.cache(lambda: bucket.ArchiveUse(plan.root, (), _other_records(plan.root)))
+    parts = functools.cache(lambda: models.ModelParts(plan.root, frozenset(), _other_records(plan.root), plan.now))
     in_folder_use = functools.cache(lambda root: _in_folder_use(root, plan))
     # Archives come last: a run that cannot be removed still needs its own.
-    for item in sorted(plan.items, key=lambda item: item.kind in archives.KINDS):
+    for item in sorted(plan.items, key=lambda item: item.kind in (*archives.KINDS, models.KIND)):
         try:
-            if item.kind in archives.KINDS and in_bucket(item.path):
+            if item.kind == models.KIND:
+                parts().remove(item)
+            elif item.kind in archives.KINDS and in_bucket(item.path):
                 in_bucket_use().remove(item)
             elif item.kind in archives.KINDS:
                 local.remove_archive(item, plan, *in_folder_use(str(Path(item.path).parent.parent)))

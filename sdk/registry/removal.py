@@ -1,0 +1,98 @@
+"""The removal of a version: its number goes into `champion.json`, by compare-and-swap; then its record and exports go.
+
+Because the moves of the champion are in the same object, a promotion and a removal cannot both win. The number is not used
+again. The files go with a later prune, unless another version has them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..errors import ConflictError, InputError, MissingError
+from ..records.sync.index import in_parallel
+from ..spec.layout import RootPaths
+from ..storage.store import Store
+from . import evidence, files, mirroring
+from .records import VERSION_KEY, ChampionRecord, VersionRecord, champion_key, decoded, encoded, version_key
+
+if TYPE_CHECKING:
+    from .models import Model, ModelVersion
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """What a removal frees."""
+
+    number: int
+    run: str  # which prune need not keep for this version any more
+    size_bytes: int  # of the files that no other version has
+
+
+def remove(model: Model, version: ModelVersion, *, force: bool) -> Removal:
+    """Remove a version; without `force`, not one that a rollback could return to, or that is mirrored."""
+    freed = Removal(number=version.number, run=version.record.run, size_bytes=_freed(model.store, version))
+    while True:
+        record, generation = model.record()
+        _check(model, record, version.number, force=force)
+        if version.number in record.removed:
+            break  # an earlier removal was interrupted, or its reply was lost
+        made = replace(record, removed=(*record.removed, version.number))
+        with suppress(ConflictError):
+            model.store.swap(champion_key(model.name), [encoded(made)], expected=generation)
+    found = [stat.key for stat in model.store.list(evidence.key_of(model.name, version.number))]
+    for key in (version_key(model.name, version.number), *found):
+        with suppress(MissingError):
+            model.store.delete(key)
+    _delete_exports(model, version.number)
+    return freed
+
+
+def _check(model: Model, record: ChampionRecord, number: int, *, force: bool) -> None:
+    if number == record.champion:
+        raise InputError(
+            f"Version {number} is the champion of {model.name!r}, which cannot be removed. Nothing was changed. Next: podlift "
+            f"models promote {model.name} VERSION, or podlift models rollback {model.name}; then remove it."
+        )
+    if number in record.predecessors and not force:
+        raise InputError(
+            f"Version {number} was the champion of {model.name!r}, and a rollback could return to it. Nothing was changed. "
+            f"Next: podlift models remove {model.name} {number} --force, after which none can."
+        )
+    if not force and _exported(model, number):
+        mirrored, _ = mirroring.read(model)
+        place = f"{mirrored.place.model} reads" if mirrored is not None else "a mirror may read"
+        raise InputError(
+            f"Version {number} of {model.name!r} has files that {place}. Nothing was changed. Next: podlift models remove "
+            f"{model.name} {number} --force, which deletes them; the version there stays, without them."
+        )
+
+
+def _exported(model: Model, number: int) -> bool:
+    return any(True for _ in model.store.list(f"{mirroring.folder(model.name, number)}/"))
+
+
+def _delete_exports(model: Model, number: int) -> None:
+    if _exported(model, number):
+        from ..storage.gcs.files import BucketFiles
+
+        bucket = BucketFiles(RootPaths(model.root).models)
+        for each in bucket.list(f"{mirroring.folder(model.name, number)}/"):
+            bucket.delete(each)
+
+
+def _freed(store: Store, version: ModelVersion) -> int:
+    """Return the size of the parts of a version that no other version of any model has."""
+    own = {key: size for each in version.files() for key, size in files.sizes(each).items()}
+    others = set[str]()
+    for stat in store.list("records/"):
+        match = VERSION_KEY.fullmatch(stat.key)
+        if match and (match[1], int(match[2])) != (version.record.model, version.number):
+            with suppress(MissingError):
+                others.add(decoded(VersionRecord, bytes(store.get(stat.key)), stat.key).manifest)
+    for named in in_parallel(lambda digest: files.read(store, digest).files, sorted(others)):
+        for each in named:
+            for part in each.parts:
+                own.pop(part, None)
+    return sum(own.values())

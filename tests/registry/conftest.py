@@ -1,0 +1,64 @@
+"""A model in a folder and in a bucket, and versions of it that no run has made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support import FakeClock
+
+from sdk.registry.lineage import Candidate
+from sdk.registry.models import Model, ModelVersion
+from sdk.registry.records import VersionData
+from sdk.storage import posix
+from sdk.testing.gcs import GcsServer
+
+RUN = "digits-{}"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "folder":
+        # What survives a loss of power is tested with the store.
+        monkeypatch.setattr(posix, "sync_file", lambda handle: None)
+        monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
+        yield str(tmp_path / "root")
+        return
+    server: GcsServer = request.getfixturevalue("podlift_gcs")
+    monkeypatch.setenv("PODLIFT_EMULATOR", server.url)
+    server.client().create_bucket("mine")
+    yield "gs://mine/podlift"
+
+
+@pytest.fixture
+def model(root: str) -> Model:
+    return Model(root, "digits", FakeClock(1000.0))
+
+
+@pytest.fixture
+def add(model: Model, tmp_path: Path) -> Callable[..., ModelVersion]:
+    """Register a version whose weights are `text`; without one, those of its number."""
+
+    def register(text: str = "", *, ask: str = "", number: int = 0) -> ModelVersion:
+        number = number or len(model.numbers()) + 1
+        folder = tmp_path / "made" / str(number)
+        (folder / "variables").mkdir(parents=True, exist_ok=True)
+        (folder / "model.keras").write_text(text or f"weights {number}")
+        (folder / "variables" / "labels.txt").write_text("0 1 2")
+        made = Candidate(
+            folder=str(folder),
+            run=RUN.format(f"aaaaa{LETTERS[number - 1]}"),
+            run_url=f"{model.root}/runs/x",
+            state="SUCCEEDED",
+            bundle=f"{number:064x}",
+            program="train.py",
+            args=(),
+            source="model",
+            metrics={"accuracy": number / 100},
+            data={"rows": VersionData(location="/data", digest=f"{number // 2}")},
+        )
+        return model.add(made, ask=ask)
+
+    return register

@@ -1,0 +1,136 @@
+"""Removed versions: what is refused, freed and kept for others, and how promotions, registrations and prune meet them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from programs.store_faults import FaultyStore, StoreFault
+
+from sdk.errors import ConflictError, InputError, StoreError
+from sdk.registry import files
+from sdk.registry.models import Model, ModelVersion
+from sdk.upkeep import prune
+from sdk.upkeep.prune import archives, models
+from sdk.upkeep.prune.archives import OtherRecords
+from sdk.upkeep.prune.local import ChangedError
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a day be over since everything there was written."""
+    monkeypatch.setattr(archives, "JOB_SETTLED_S", 0.0)
+
+
+def pruned(model: Model) -> list[str]:
+    """Prune the root of a model, and return the digests that went."""
+    plan = prune.find(model.root, older_than_s=0, keep=0, now=time.time() + 2)
+    result = prune.remove(plan)
+    assert (result.problems, result.skipped, plan.skipped) == ((), (), ())
+    return sorted(item.name for item in result.items if item.kind == models.KIND)
+
+
+def test_the_champion_and_what_a_rollback_could_return_to_are_not_removed_by_mistake(model: Model, add) -> None:
+    for number in (1, 2, 3):
+        add()
+        model.promote(number)
+    for force in (False, True):
+        with pytest.raises(
+            InputError, match=r"Version 3 is the champion of 'digits', which cannot be removed.*rollback digits"
+        ):
+            model.remove(3, force=force)
+    with pytest.raises(
+        InputError, match=r"a rollback could return to it.* Next: podlift models remove digits 2 --force"
+    ):
+        model.remove(2)
+    assert model.numbers() == [1, 2, 3]
+    model.remove(2, force=True)
+    with pytest.raises(
+        InputError, match=r"cannot be rolled back to that version. Received: 2. Earlier champions: version 1"
+    ):
+        model.rollback(2)
+    assert model.rollback().number == 1
+
+
+def test_a_removal_frees_what_no_other_version_has_and_the_number_is_not_used_again(
+    model: Model, add: Callable[..., ModelVersion], settled: None
+) -> None:
+    first, second = add(), add()
+    freed = model.remove(second.number)
+    assert (freed.number, freed.run, freed.size_bytes) == (2, second.record.run, len("weights 2"))
+    weights = next(each.parts[0] for each in second.files() if each.path == "model.keras")
+    assert pruned(model) == sorted([weights, second.record.manifest])
+    assert first.damage() == [], "the labels belong to both"
+    assert pruned(model) == []
+    assert [each.number for each in model.versions()] == [1]
+    assert add("weights 2", number=2).number == 3, "the same files of the same run are a new version"
+    assert model.version(3).damage() == []
+
+
+def test_prune_keeps_young_parts_and_those_of_every_version(model: Model, add, settled, monkeypatch) -> None:
+    add(), add()
+    model.store.put_new(f"blobs/{'f' * 64}", [b"of an interrupted registration"])
+    monkeypatch.setattr(archives, "JOB_SETTLED_S", 3600.0)
+    assert pruned(model) == []
+    monkeypatch.setattr(archives, "JOB_SETTLED_S", 0.0)
+    assert pruned(model) == ["f" * 64]
+    assert [each.damage() for each in model.versions()] == [[], []]
+
+
+def test_prune_removes_no_part_while_a_manifest_is_damaged(model: Model, add, settled) -> None:
+    version = add()
+    model.store.put_new(f"blobs/{'f' * 64}", [b"of an interrupted registration"])
+    model.store.delete(f"manifests/{version.record.manifest}")
+    model.store.put_new(f"manifests/{version.record.manifest}", [b"{}"])
+    plan = prune.find(model.root, older_than_s=0, keep=0, now=time.time() + 2)
+    assert [item.kind for item in plan.items] == []
+    assert any("its manifest is damaged" in each.why for each in plan.skipped)
+
+
+def test_a_registration_while_prune_removes_keeps_its_parts(model: Model, add, settled, tmp_path: Path) -> None:
+    add(), add()
+    model.remove(2)
+    found = models.ModelParts(
+        model.root, frozenset(), OtherRecords({model.version(1).record.manifest: "x"}), time.time() + 2
+    )
+    unused = found.unused()
+    assert len(unused) == 2
+    files.add(model.store, str(tmp_path / "made" / "2"))  # the version follows
+    for item in unused:
+        with pytest.raises(ChangedError, match="a registration uses it"):
+            found.remove(item)
+    assert add(number=2).damage() == []
+
+
+def test_a_version_that_is_removed_while_it_is_promoted_does_not_become_the_champion(
+    model: Model, add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(), add()
+    model.promote(1)
+
+    sound = ModelVersion.damage
+
+    def removed_meanwhile(version: ModelVersion) -> list[str]:
+        monkeypatch.setattr(ModelVersion, "damage", sound)
+        Model(model.root, "digits").remove(version.number)
+        return []
+
+    monkeypatch.setattr(ModelVersion, "damage", removed_meanwhile)
+    with pytest.raises(InputError, match="Another process has removed a version of 'digits' meanwhile"):
+        model.promote(2)
+    assert (model.champion().number, model.numbers()) == (1, [1])
+
+
+def test_a_removal_that_was_interrupted_can_be_repeated_and_its_version_is_not_promoted(model: Model, add) -> None:
+    add(), add()
+    lost = StoreFault("swap", "champion", "lose", error=ConflictError("changed by its own first request (injected)"))
+    failing = Model(model.root, "digits", store=FaultyStore(model.store, lost, StoreFault("delete", "versions/")))
+    with pytest.raises(StoreError, match="injected"):
+        failing.remove(2)
+    assert model.record()[0].removed == (2,)
+    with pytest.raises(InputError, match="Version 2 of 'digits' was removed"):
+        model.promote(2)
+    model.remove(2)
+    assert model.numbers() == [1]
