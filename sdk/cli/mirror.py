@@ -36,7 +36,7 @@ def mirror(
         raise InputError("--check, --stop and --to or --take-alias exclude each other.")
     registry = registered.models(root)
     if check:
-        _check(registry[name])
+        _check(registry[name], json_output)
     if stop:
         mirroring.stop(registry[name])
         say(f"{name}: mirrored no longer. What is there stays.")
@@ -49,10 +49,13 @@ def mirror(
     say(line(found))
 
 
-def _check(model: Model) -> None:
+def _check(model: Model, json_output: bool) -> None:
     found = mirroring.drift(model)
-    for each in found or [f"{model.name}: the mirror has the champion"]:
-        say(each)
+    if json_output:
+        as_json({"differences": found})
+    else:
+        for each in found or [f"{model.name}: the mirror has the champion"]:
+            say(each)
     raise typer.Exit(EXIT_INFRASTRUCTURE if found else EXIT_DONE)
 
 

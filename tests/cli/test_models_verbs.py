@@ -97,6 +97,24 @@ def test_prune_keeps_versions_their_runs_and_their_code_and_a_version_outlives_i
     assert here("models", "get", "digits").code == 0
 
 
+def test_a_version_is_removed_and_prune_frees_its_files_and_its_run(runs: list[sdk.Run], here: Callable) -> None:
+    for run in runs[:2]:
+        here("models", "add", run.id)
+    here("models", "promote", "digits", "1")
+    assert (
+        "Version 1 is the champion of 'digits', which cannot be removed"
+        in here("models", "remove", "digits", "1").stderr
+    )
+    shown = here("models", "remove", "digits", "2")
+    assert (shown.code, shown.stdout) == (0, "2\n")
+    assert f"12 bytes of its files belong to no other version, and the run {runs[1].id} is no longer kept" in shown.stderr
+    now = runs[0].status().since + 10 * 86400
+    found = prune.find(runs[0].plan.root, older_than_s=0, keep=0, now=now).items
+    assert [item.name for item in found if item.kind == "run" and item.name == runs[1].id]
+    assert len([item for item in found if item.kind == "model part"]) == 2
+    assert the_json(here("models", "show", "digits", "--verify", "--json"))["shown"][0]["damage"] == []
+
+
 def test_what_cannot_be_registered_or_found_is_refused_with_the_next_step(runs: list[sdk.Run], here: Callable) -> None:
     none = runs[2].id
     refused = here("models", "add", none)
