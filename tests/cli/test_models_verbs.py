@@ -107,7 +107,9 @@ def test_a_version_is_removed_and_prune_frees_its_files_and_its_run(runs: list[s
     )
     shown = here("models", "remove", "digits", "2")
     assert (shown.code, shown.stdout) == (0, "2\n")
-    assert f"12 bytes of its files belong to no other version, and the run {runs[1].id} is no longer kept" in shown.stderr
+    assert (
+        f"12 bytes of its files belong to no other version, and the run {runs[1].id} is no longer kept" in shown.stderr
+    )
     now = runs[0].status().since + 10 * 86400
     found = prune.find(runs[0].plan.root, older_than_s=0, keep=0, now=now).items
     assert [item.name for item in found if item.kind == "run" and item.name == runs[1].id]
