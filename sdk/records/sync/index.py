@@ -223,11 +223,9 @@ class SyncedRun:
         return False
 
     def download(self, folders: Sequence[str]) -> None:
-        """Download the program's files in these folders of the run."""
+        """Download the program's files in these folders of the run. A mounted bucket has folders, too: NAME/."""
         with file_lock(self._lock, wait=True):
-            # A program that makes a folder in a mounted bucket makes an object whose name ends with a slash.
-            everything = (item for folder in folders for item in self.files.list(f"{folder}/"))
-            found = {item.name: item for item in everything if not item.name.endswith("/")}
+            found = {one.name: one for top in folders for one in self.files.list(f"{top}/") if one.name[-1] != "/"}
             index = self.outputs_index()
             in_parallel(lambda name: self._download_file(name, found[name].generation), found)
             for name in index["executable"]:
