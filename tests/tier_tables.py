@@ -178,8 +178,7 @@ SMOKE: dict[str, tuple[str, ...]] = {
     "a run begins with the weights of a registered model": (
         "runtime/test_model_weights.py",
         "runtime/test_warm_start.py::test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step",
-        "runtime/test_warm_start.py::test_a_restart_before_the_first_checkpoint_begins_alike_and_a_later_one_continues",
-        "runtime/test_warm_start.py::test_every_worker_begins_with_the_same_weights",
+        "runtime/test_warm_start.py::test_every_worker_begins_with_them_again_after_a_kill_and_continues_from_a_checkpoint",
     ),
     "one task writes what all would write": (
         "runtime/test_chief_writes.py::test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty",

@@ -14,6 +14,7 @@ import sdk
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--loop", action="store_true")
+parser.add_argument("--ignored", action="store_true", help="the loop does not ask for the weights")
 parser.add_argument("--lazy", action="store_true", help="the weights are made at the first call")
 parser.add_argument("--earlier", type=int, default=0, help="models made before: Keras numbers layers as they are made")
 parser.add_argument("--eager", action="store_true", help="print the loss before the first step instead of the step's")
@@ -74,17 +75,22 @@ with strategy.scope():
     if not options.loop:
         model.compile(optimizer, loss)
 if options.loop:
-    print("loaded", ctx.warm_start(model))
+    if not options.ignored:
+        print("loaded", ctx.warm_start(model))
     checkpoint = ctx.checkpoint(model=model)
-    print("restored", checkpoint.restore(), "loaded", ctx.warm_start(model))
-    for _ in range(2):
+    print("restored", checkpoint.restore(), "loaded", not options.ignored and ctx.warm_start(model))
+    while checkpoint.steps < 3:
         if checkpoint.steps == 0:
             print("first", float(loss(y, model(x))))
-        checkpoint.step()
+        model.weights[-1].assign_add(tf.ones(10))
+        if checkpoint.step() == 2 and options.disturbed and attempt == 1:
+            checkpoint.save()
+            raise RuntimeError("on purpose")
+    print("shifted", float(model.weights[-1][0]))
 else:
     if options.file:
         print("loaded", ctx.warm_start(model, file=options.file))
-    model.fit(data, epochs=3, verbose=0, callbacks=[Told()])
+    model.fit(data.repeat(), epochs=3, steps_per_epoch=1, verbose=0, callbacks=[Told()])
     print("steps", int(optimizer.iterations.numpy()))
     print("last", float(model.evaluate(data, verbose=0)))
 for name in options.save:

@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from registered_models import register
 from support import Later, full_only, needs
 
 needs("numpy", "keras", "tf_keras", "tensorflow")
 import numpy as np  # noqa: E402
 
-from sdk.errors import CheckpointMismatchError, InputError  # noqa: E402
+from sdk.errors import CheckpointMismatchError, CorruptObjectError, InputError  # noqa: E402
+from sdk.registry.models import Model  # noqa: E402
+from sdk.runtime.hooks.warm_start import WarmStart  # noqa: E402
 from sdk.runtime.weights import by_name, model_files, structure  # noqa: E402
+from sdk.spec.payload import InitialWeights  # noqa: E402
 
 tf, keras3, legacy = Later("tensorflow"), Later("keras"), Later("tf_keras")
 HEADLINE = "It does not fit ({})."
@@ -84,7 +88,7 @@ def load(model: Any, file: model_files.ModelFile) -> int:
         ("keras", sequential, "export"),
         ("keras", subclassed, "model.weights.h5"),
         ("tf_keras", sequential, "model.keras"),
-        ("tf_keras", subclassed, "folder"),
+        full_only("tf_keras", subclassed, "folder"),
         full_only("keras", sequential, "model.h5"),
         full_only("keras", subclassed, "model.keras"),
         full_only("keras", subclassed, "export"),
@@ -115,7 +119,12 @@ def test_each_format_restores_every_weight_of_the_same_program(
 
 @pytest.mark.parametrize(
     ("library", "name"),
-    [("keras", "model.keras"), ("tf_keras", "model.keras"), ("keras", "export"), full_only("tf_keras", "folder")],
+    [
+        ("keras", "model.keras"),
+        ("keras", "export"),
+        full_only("tf_keras", "model.keras"),
+        full_only("tf_keras", "folder"),
+    ],
 )
 def test_every_difference_is_named_in_one_error_and_nothing_is_loaded(library: str, name: str, tmp_path: Path) -> None:
     keras = LIBRARIES[library]
@@ -214,3 +223,39 @@ def test_a_folder_without_a_model_is_said_to_be_one(tmp_path: Path) -> None:
         InputError, match=r"has no weights that can be read. Expected: a .keras file.* It has model.onnx."
     ):
         model_files.find(str(tmp_path), "version 1")
+
+
+def start(root: Path, tmp_path: Path) -> WarmStart:
+    """The warm start of a task from version 1 of the model "digits"."""
+    record = Model(str(root), "digits").version(1).record
+    initial = InitialWeights(choice="champion", model="digits", version=1, manifest=record.manifest)
+    return WarmStart(initial, f"{root}/models", str(tmp_path))
+
+
+def test_a_file_that_is_no_model_cannot_be_read(root: Path, tmp_path: Path) -> None:
+    register(root, "digits", {"model.keras": b"?"})
+    with pytest.raises(
+        InputError, match=r"model.keras in version 1 of 'digits', the champion cannot be read.*BadZipFile"
+    ):
+        start(root, tmp_path).load(sequential(keras3))
+
+
+def test_the_tasks_of_a_machine_fetch_the_files_once_and_verify_them(root: Path, tmp_path: Path) -> None:
+    before = made(sequential, keras3)
+    saved(before, "model.keras", tmp_path)
+    register(root, "digits", {"model.keras": (tmp_path / "model.keras").read_bytes()})
+    tasks = [start(root, tmp_path) for _ in range(3)]
+    (part,) = (root / "models" / "blobs").iterdir()
+    data = part.read_bytes()
+    part.write_bytes(data[:-1] + b"?")
+    with pytest.raises(
+        CorruptObjectError, match=r"version 1 of 'digits', the champion is damaged.*Next: podlift models show"
+    ):
+        tasks[0].load(sequential(keras3))
+    part.write_bytes(data)
+    assert tasks[1].load(sequential(keras3))
+    part.unlink()
+    after = sequential(keras3)
+    assert tasks[2].load(after)
+    for one, other in zip(before.get_weights(), after.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)

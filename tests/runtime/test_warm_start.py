@@ -77,16 +77,7 @@ def test_the_first_step_has_the_champions_loss_and_a_fresh_optimizer(trained: tu
 
 
 @pytest.mark.usefixtures("warm_tensorflow")
-def test_every_worker_begins_with_the_same_weights(trained: tuple[Path, float]) -> None:
-    root, loss = trained
-    run = submitted(root, warm_start="champion", workers=2)
-    began_with(run, loss, tasks=("chief-0", "worker-0"))
-    losses = numbers(run, "last")
-    assert losses["chief-0"] == losses["worker-0"]
-
-
-@pytest.mark.usefixtures("warm_tensorflow")
-def test_a_restart_before_the_first_checkpoint_begins_alike_and_a_later_one_continues(
+def test_every_worker_begins_with_them_again_after_a_kill_and_continues_from_a_checkpoint(
     trained: tuple[Path, float],
 ) -> None:
     root, loss = trained
@@ -94,25 +85,41 @@ def test_a_restart_before_the_first_checkpoint_begins_alike_and_a_later_one_cont
         root,
         "--disturbed",
         warm_start="champion",
+        workers=2,
         retry_infrastructure=1,
         retry_user_errors=1,
         checkpoint_every="1steps",
     )
     assert run.status().state is sdk.State.SUCCEEDED, run.why()
     assert numbers(run, "first", 1) == {}
-    assert numbers(run, "first", 2)["chief-0"] == [pytest.approx(loss, rel=1e-5)]
+    begun = numbers(run, "first", 2)
+    assert begun == {task: [pytest.approx(loss, rel=1e-5)] for task in ("chief-0", "worker-0")}
     # The callback counts on, and the optimizer too.
     assert numbers(run, "first", 3) == {}
-    assert numbers(run, "steps", 3) == {"chief-0": [3]}
+    assert numbers(run, "steps", 3) == {"chief-0": [3], "worker-0": [3]}
+    losses = numbers(run, "last", 3)
+    assert losses["chief-0"] == losses["worker-0"]
+    assert losses["chief-0"][0] < loss
     assert "warm start: not loaded, the run has a checkpoint of its own" in log(run)
 
 
 @pytest.mark.usefixtures("warm_tensorflow")
-def test_a_loop_loads_them_once_and_keeps_what_it_has_restored(trained: tuple[Path, float]) -> None:
+def test_a_loop_asks_for_them_and_keeps_what_it_has_restored(trained: tuple[Path, float]) -> None:
     root, loss = trained
-    run = submitted(root, "--loop", warm_start="champion")
+    run = submitted(root, "--loop", "--disturbed", warm_start="champion", retry_user_errors=1)
     began_with(run, loss)
-    assert asked(run) == ["loaded True", "restored False loaded True"]
+    assert asked(run) == ["loaded True", "restored False loaded True", "loaded True", "restored True loaded False"]
+    undisturbed = submitted(root, "--loop", warm_start="champion")
+    assert numbers(run, "shifted") == numbers(undisturbed, "shifted")
+    assert not undisturbed.status().findings
+
+
+@pytest.mark.usefixtures("warm_tensorflow")
+def test_a_program_that_never_used_them_gets_a_note(trained: tuple[Path, float]) -> None:
+    root, _ = trained
+    (note,) = submitted(root, "--loop", "--ignored", warm_start="champion").status().findings
+    assert "the weights of version 1 of 'digits', the champion were never loaded" in note
+    assert "sdk.context().warm_start(model)" in note
 
 
 @pytest.mark.usefixtures("warm_tensorflow")
@@ -138,14 +145,17 @@ def test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step
         full_only(["--eager"], {"code_keras": "legacy", "workers": 2}),
         full_only([], {"accelerator": "v5e-4"}),
         full_only(["--lazy"], {"workers": 2}),
+        full_only(["--loop"], {"workers": 2, "ps": 1}),
+        full_only([], {"workers": 2, "ps": 1, "code_keras": "legacy"}),
     ],
 )
 def test_models_that_are_built_late_tf_keras_and_replicas_begin_with_them_too(
     args: list[str], settings: dict[str, object], tmp_path: Path
 ) -> None:
     first = {key: value for key, value in settings.items() if key == "code_keras"}
-    loss = champion(tmp_path, *args, **first)
-    tasks = ("chief-0", "worker-0") if "workers" in settings else ("chief-0",)
+    loss = champion(tmp_path, *[word for word in args if word != "--loop"], **first)
+    # With parameter servers, the first task trains for all.
+    tasks = ("chief-0", "worker-0") if "workers" in settings and "ps" not in settings else ("chief-0",)
     began_with(submitted(tmp_path, *args, warm_start="champion", **settings), loss, tasks=tasks)
 
 

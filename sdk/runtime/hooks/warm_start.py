@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
@@ -75,7 +76,15 @@ class WarmStart:
             "model of the program is meant, call sdk.context().warm_start(model) before the first fit; if weights are "
             "missing here, the model was not built yet: call it once on a batch."
         )
-        count = (by_name if by_name.is_named(found) else structure).load(model, found, headline)
+        try:
+            count = (by_name if by_name.is_named(found) else structure).load(model, found, headline)
+        except InputError:
+            raise
+        except (zipfile.BadZipFile, OSError, KeyError, ValueError) as error:
+            raise InputError(
+                f"{found.name} in {self._version} cannot be read as the weights of a Keras model: {type(error).__name__}: "
+                f"{error}. Next: register a file that keras.Model.save has written (podlift models add RUN --path FILE)."
+            ) from error
         beside = f" Not used: {and_more(others, _NAMED)}." if others else ""
         _log.info(
             f"warm start: {count} weights of {found.name} in {self._version} are loaded into {model.name!r}. Optimizer and "
