@@ -26,6 +26,7 @@ _MODULES = {
     "api": "plan submit attach runs",
     "spec.plan": "Plan",
     "spec.job": "Job FromCaller",
+    "spec.secrets": "Secret",
     "spec.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
     "spec.gates": "Gate",
     "spec.places": "Place",
@@ -79,6 +80,7 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .spec.policies import Resources as Resources
     from .spec.policies import Retry as Retry
     from .spec.policies import Vertex as Vertex
+    from .spec.secrets import Secret as Secret
     from .status import Reason as Reason
     from .status import State as State
     from .status import Status as Status

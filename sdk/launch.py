@@ -114,7 +114,7 @@ def resume(
     problems = _not_resumable(plan, status) or _without_checkpoints(plan, events) or _too_expensive(plan, events)
     if not problems and code == "same":
         problems = _without_code(plan)
-    problems += missing_variables(plan.job, os.environ)
+    problems += missing_variables(plan.job, os.environ, here=plan.capabilities.runs_here)
     if problems:
         raise InputError(problems)
     plan, data, difference = _continued(plan, events, code, revised=other)

@@ -12,6 +12,7 @@ from ..packaging import never_packaged
 from ..runtime.context import inside_task
 from ..spec.job import Job
 from ..spec.plan import Plan
+from . import secrets
 from .decide import decide
 from .pack import pack
 from .settings.merge import Destination, Entry, gather
@@ -45,6 +46,7 @@ def make_plan(
         problems.found += gates.mistakes(job, wanted.target, {*job.inputs, *later_inputs}, scheduled=scheduled)
     online = not problems.found and bool(settings.target.online)
     facts = backends.load(wanted.backend).probe(wanted.job, wanted.target, root=wanted.root, online=online)
+    wanted = secrets.pinned(wanted, problems)
     with problems.closing(settings.sourced):
         packed = pack(wanted, facts, never_packaged.files_being_written(output))
     made = decide(wanted, packed, facts, environ, verb=verb, resumed=resumed)

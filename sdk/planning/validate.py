@@ -54,13 +54,13 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems,
     job, entry = _ANY_JOB, settings.function or settings.job.get("entry")
     with problems.collect():
         job = table.job({**settings.job, "entry": settings.job.get("entry", "none")})
-        problems.found += missing_variables(job, environ)
     backend, target = _ANY_BACKEND, Target()
     with problems.collect():
         backend = backends.check_name(settings.values.get("backend", backend))
     with problems.collect():
         target = table.target(backend, settings.values)
     capabilities = backends.load(backend).capabilities
+    problems.found += missing_variables(job, environ, here=capabilities.runs_here)
     root = _root(backend, target, settings, environ, problems)
     name = settings.target.name
     with problems.collect():

@@ -133,7 +133,7 @@ def plan_of(
     inputs = rendered(record.spec.inputs, times)
     # Without a check, which a keeper has no library for.
     job = changed(template.job, args=args, inputs=inputs)
-    missing = missing_variables(job, os.environ)
+    missing = missing_variables(job, os.environ, here=template.capabilities.runs_here)
     if missing:
         raise InputError(missing)
     located = _located(template, inputs, record)

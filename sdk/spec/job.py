@@ -17,6 +17,7 @@ from .. import ids
 from ..text import SHOWN, shown
 from .gates import Gate
 from .policies import Checkpoints, Code, Limits, Resources, Retry
+from .secrets import Secret
 from .values import Accepts, PathText, Validator, Value, as_text, default, is_utf8
 
 JsonArgs = list[Any] | dict[str, Any] | None
@@ -93,16 +94,33 @@ class FromCaller(Value):
     from_caller: Literal[True] = True
 
 
-Environment = dict[str, str | FromCaller]
+# FromCaller comes last: it has no field that must be there when it is read from JSON.
+Variable = str | Secret | FromCaller
+Environment = dict[str, Variable]
 
 
 def _environment_values(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
-    bad = [repr(name) for name, item in value.items() if not isinstance(item, (str, FromCaller)) and item != _COPIED]
+    found = {name: _variable(item) for name, item in value.items()}
+    bad = [repr(name) for name, item in found.items() if item is None]
     if bad:
-        raise ValueError(f"the value of {', '.join(bad)} must be a text, or FromCaller() for the caller's own")
-    return {name: FromCaller() if item == _COPIED else item for name, item in value.items()}
+        raise ValueError(
+            f"the value of {', '.join(bad)} must be a text, FromCaller() for the caller's own, or "
+            'Secret("projects/PROJECT/secrets/SECRET")'
+        )
+    return found
+
+
+def _variable(item: object) -> Variable | None:
+    """Return a variable, also from JSON; None if it is none."""
+    if isinstance(item, (str, FromCaller, Secret)):
+        return item
+    if item == _COPIED:
+        return FromCaller()
+    if isinstance(item, dict) and "name" in item and item.keys() <= {"name", "file"}:
+        return Secret(**item)
+    return None
 
 
 def _environment(value: Environment) -> Environment:
@@ -155,7 +173,7 @@ class Job(Value):
         args: Arguments of the program, as JSON. A list is argv; a dict is keyword arguments of a function, or `--key value`
             of a script.
         env: Environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which
-            stores the name only.
+            stores the name only, or a `Secret`.
         inputs: Data by name. A path, `gs://...` or any URL that fsspec opens; the program finds it as `ctx.inputs[name]`.
         resources: how many tasks, on what.
         code: what is packaged, how it runs.
@@ -176,7 +194,7 @@ class Job(Value):
     args: Annotated[JsonArgs, Validator(_json_args, before=True)] = None
     env: Accepts[
         Annotated[Environment, Validator(_environment_values, before=True), Validator(_environment)],
-        Mapping[str, str | FromCaller],
+        Mapping[str, Variable],
     ] = default(field(default_factory=dict))
     inputs: Accepts[Annotated[dict[str, str], Validator(_inputs, before=True)], Mapping[str, str | PurePath]] = default(
         field(default_factory=dict)
@@ -194,6 +212,16 @@ class Job(Value):
     def copied(self) -> list[str]:
         """The names of the environment variables that are copied from the caller."""
         return [name for name, value in self.env.items() if isinstance(value, FromCaller)]
+
+    @property
+    def secrets(self) -> dict[str, Secret]:
+        """The environment variables whose values are in Secret Manager."""
+        return {name: value for name, value in self.env.items() if isinstance(value, Secret)}
+
+    @property
+    def callers(self) -> list[str]:
+        """The names of the variables that a run on the caller's machine takes from its environment."""
+        return [*self.copied, *(name for name, secret in self.secrets.items() if secret.file is None)]
 
     def argv(self) -> list[str]:
         """Return `args` as the words behind a script's name.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 
 import requests
@@ -12,7 +11,7 @@ from ...errors import MissingError, PodliftError, UnavailableError
 from ...hardware import accelerators, pricing
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
-from ...storage import emulator
+from ...storage import emulator, secret_manager
 from ..deliveries import Delivery
 from ..triggers import FailedKeeper
 from . import client
@@ -23,7 +22,6 @@ from .states import VendorJob
 # Label of a keeper's job, and its value for a firing that a user asked for.
 SLOT, BY_HAND = "podlift-slot", "manual"
 _JOB, _REGION = "CLOUD_ML_JOB_ID", "CLOUD_ML_REGION"
-_SECRETS = "https://secretmanager.googleapis.com"
 _SCHEDULER = "https://cloudscheduler.googleapis.com"
 _LIMIT_S = 20.0
 
@@ -50,17 +48,7 @@ class VertexDeliveries:
         return pricing.price(rented).at_least
 
     def secret(self, name: str) -> str:
-        address = emulator.checked_address() or _SECRETS
-        try:
-            answer = client.session(address).get(f"{address}/v1/{name}:access", timeout=_LIMIT_S)
-        except (requests.RequestException, OSError) as error:
-            raise UnavailableError(f"Secret Manager cannot be reached: {type(error).__name__}.") from error
-        if not answer.ok:
-            raise PodliftError(
-                f"Secret Manager refuses {name}: {answer.status_code}. The keeper's account needs "
-                "roles/secretmanager.secretAccessor on it."
-            )
-        return base64.b64decode(answer.json()["payload"]["data"]).decode()
+        return secret_manager.value(name)
 
     def pause(self, trigger: str, clock: Clock) -> None:
         address = emulator.checked_address() or _SCHEDULER

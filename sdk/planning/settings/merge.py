@@ -217,7 +217,17 @@ def _target(given: Destination, problems: Problems) -> dict[str, object]:
     return found
 
 
-def missing_variables(job: Job, environ: Mapping[str, str]) -> list[str]:
-    """Return a sentence about the variables that a job copies from its caller, and that are not set here."""
-    missing = sorted(name for name in job.copied if name not in environ)
-    return [f"env: {', '.join(missing)} is to be copied from here, but is not set here."] if missing else []
+def missing_variables(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
+    """Return sentences about the variables that a job takes from its caller, and that are not set.
+
+    `here`: it runs on the caller's machine, and its secrets come from there.
+    """
+    copied = sorted(name for name in job.copied if name not in environ)
+    found = [f"env: {', '.join(copied)} is to be copied from here, but is not set here."] if copied else []
+    for name in sorted({*job.callers} - {*job.copied}) if here else []:
+        if name not in environ:
+            found.append(
+                f"env: the value of the secret {name} is not here: {job.secrets[name].name} is read in the cloud only. Next: set "
+                f"{name} in this shell, or name a file with its value: Secret({job.secrets[name].name!r}, file='...')."
+            )
+    return found

@@ -53,13 +53,15 @@ def _connect(emulated: str, anonymous: bool) -> GcsConnection:
     elif anonymous:
         session, address = requests.Session(), GOOGLE
     else:
-        session, address = _authorized()
+        session, domain = authorized(_SCOPE)
+        address = f"https://storage.{domain}" if domain else GOOGLE
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=_POOL))
     return GcsConnection(session=session, address=address)
 
 
-def _authorized() -> tuple[requests.Session, str]:
+def authorized(scope: str) -> tuple[requests.Session, str]:
+    """Return a session with the credentials of this machine, and the domain of its services, "" for that of a machine."""
     try:
         from google.auth import default
         from google.auth.transport.requests import AuthorizedSession
@@ -67,10 +69,10 @@ def _authorized() -> tuple[requests.Session, str]:
         # A training image has a metadata server instead.
         session = requests.Session()
         session.auth = MachineToken()
-        return session, GOOGLE
-    credentials: Any = default(scopes=[_SCOPE])[0]
-    authorized = AuthorizedSession(credentials)  # type: ignore[no-untyped-call,unused-ignore]
-    return authorized, f"https://storage.{getattr(credentials, 'universe_domain', 'googleapis.com')}"
+        return session, ""
+    credentials: Any = default(scopes=[scope])[0]
+    with_credentials = AuthorizedSession(credentials)  # type: ignore[no-untyped-call,unused-ignore]
+    return with_credentials, getattr(credentials, "universe_domain", "googleapis.com")
 
 
 # Processes that share a connection would read each other's responses.
