@@ -44,8 +44,5 @@ class Deliveries(Protocol):
     def hourly_usd(self, plan: Plan) -> float:
         """Return what an hour of a keeper costs; 0 if nothing is billed, or if no source gives the price."""
 
-    def secret(self, name: str) -> str:
-        """Return the value of a secret by its full name; PodliftError, which never holds the value, if it cannot be read."""
-
     def pause(self, trigger: str, clock: Clock) -> None:
         """Let a trigger deliver nothing more; PodliftError without the right to."""

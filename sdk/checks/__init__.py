@@ -32,6 +32,7 @@ _VERTEX = (
     vertex_hardware.provisioning,
     vertex_target.regions,
     vertex_target.names,
+    vertex_target.secrets,
     vertex_target.image,
     vertex_target.keeper_image,
     vertex_target.labels,

@@ -41,8 +41,8 @@ def run(
     if job.copied:
         yield error(
             f"{joined(job.copied, 'and')}: a copied value (FromCaller(), --env NAME) comes from the machine that submits, and "
-            "none is there when a slot fires. Next: --env NAME=VALUE, which stores the value with the schedule, or let the "
-            "program read it from Secret Manager"
+            "none is there when a slot fires. Next: --env NAME=VALUE, which stores the value with the schedule, or "
+            "Secret(...), which each firing reads from Secret Manager"
         )
     variables = [text.removeprefix("webhook:") for text in notify if text.startswith("webhook:") and "/" not in text]
     if variables:

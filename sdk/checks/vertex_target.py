@@ -52,6 +52,18 @@ def regions(job: Job, target: Vertex) -> Iterator[Finding]:
         yield error(f"Vertex AI has no region {', '.join(map(repr, unknown))}", mended)
 
 
+def secrets(job: Job, target: Vertex) -> Iterator[Finding]:
+    """Secrets without an account that could read them."""
+    if job.secrets and target.service_account is None:
+        names = ", ".join(job.secrets)
+        yield error(
+            f"{names}: a secret needs a service account of yours, because Vertex AI's default one gets no token for Secret "
+            "Manager. Received: no vertex_service_account. Next: vertex_service_account=NAME@PROJECT.iam.gserviceaccount.com, "
+            "with roles/secretmanager.secretAccessor on "
+            f"{', '.join(sorted({secret.name.partition('/versions/')[0] for secret in job.secrets.values()}))}"
+        )
+
+
 def names(job: Job, target: Vertex) -> Iterator[Finding]:
     """Malformed names of the project and of the service account."""
     project, account = target.project, target.service_account

@@ -16,9 +16,10 @@ from ..errors import InputError, Problems
 from ..planning.settings import table
 from ..planning.settings.merge import UNNAMED, Destination
 from ..spec.job import FromCaller
+from ..spec.secrets import Secret
 from ..spec.setting_names import RENAMED, renamed
 from .help import panel_of, show_all
-from .parameters import Env, Inputs
+from .parameters import Env, Inputs, Secrets
 
 # Have a form of their own on the command line, repeated: --env K=V, --input K=URL.
 _OWN_FORM = ("env", "inputs")
@@ -43,6 +44,7 @@ class CommandLine:
 
     words: list[str]
     env: list[str]
+    secrets: list[str]
     inputs: list[str]
     texts: dict[str, object]
     target: Destination
@@ -61,11 +63,21 @@ class CommandLine:
                 raise InputError("--args and words after -- are two ways to give arguments: use one.")
         if self.env:
             given["env"] = variables(self.env)
+        if self.secrets:
+            given["env"] = {**given.get("env", {}), **_secrets(self.secrets, problems)}  # type: ignore[dict-item]
         if self.inputs:
             given["inputs"] = pairs("--input", self.inputs, problems)
         if argv:
             given["args"] = argv
         return entry or UNNAMED, given
+
+
+def _secrets(texts: list[str], problems: Problems) -> dict[str, Secret]:
+    found = {}
+    for name, resource in pairs("--secret", texts, problems).items():
+        with problems.collect():
+            found[name] = Secret(resource)
+    return found
 
 
 def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]:
@@ -89,6 +101,7 @@ def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]
             command = CommandLine(
                 words=values.pop("words") or [],
                 env=values.pop("env") or [],
+                secrets=values.pop("secrets") or [],
                 inputs=values.pop("inputs") or [],
                 texts={name: text for name, text in texts.items() if text is not None and text != []},
                 target=Destination(**{name: values.pop(name) for name in target}),
@@ -98,7 +111,7 @@ def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]
         # Not typing.get_type_hints: on Python 3.10 that puts Optional around an Annotated whose default is None.
         signature = inspect.signature(verb, eval_str=True)
         own = [parameter for parameter in signature.parameters.values() if parameter.name != "command"]
-        shared = {"words": words, **target, "env": Env, "inputs": Inputs}
+        shared = {"words": words, **target, "env": Env, "secrets": Secrets, "inputs": Inputs}
         before = [_keyword(name, annotation, None) for name, annotation in shared.items()]
         settings = [_parameter(setting) for name, setting in table.SETTINGS.items() if name not in _OWN_FORM]
         about = "Show this message with every option, and exit."

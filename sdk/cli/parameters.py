@@ -32,6 +32,10 @@ Online = Annotated[
         "--online/--no-online", help="Also check the bucket, the image and the quotas in the cloud.", show_default=False
     ),
 ]
+Secrets = Annotated[
+    list[str] | None,
+    option("--secret", "K=NAME", "Variable with a secret: K=projects/PROJECT/secrets/SECRET. Repeatable."),
+]
 Env = Annotated[
     list[str] | None, option("--env", "K[=V]", "Environment variable of every task; K alone copies yours. Repeatable.")
 ]

@@ -112,7 +112,7 @@ def _is_plan(data: bytes) -> bool:
 def _read_plan(command: CommandLine) -> Plan:
     """Return the plan that `podlift plan -o` wrote, which cannot be combined with settings."""
     path, *more = command.words
-    settings = [*more, *command.env, *command.inputs, *command.texts]
+    settings = [*more, *command.env, *command.secrets, *command.inputs, *command.texts]
     target = {name: getattr(command.target, name) for name in table.TARGET}
     if settings or any(value is not None for value in target.values()):
         raise InputError(

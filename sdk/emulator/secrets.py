@@ -9,27 +9,40 @@ from pathlib import Path
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from ..storage.checksums import crc32c
 from .vertex.errors import VertexApiError
 
-_ACCESS = re.compile(r"/v1/projects/(?P<project>[\w.:-]+)/secrets/(?P<secret>[\w-]+)/versions/(?P<version>\w+):access")
+_VERSION = re.compile(
+    r"/v1/projects/(?P<project>[\w.:-]+)/secrets/(?P<secret>[\w-]+)/versions/(?P<version>latest|\d+)(?P<access>:access)?"
+)
 
 
 class SecretsApp:
-    """Serves `secrets/PROJECT/SECRET`, a file with the value of every version."""
+    """Serves `secrets/PROJECT/SECRET`: a file with the value of every version, or a folder with a file for each version."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def serves(self, path: str) -> bool:
-        return _ACCESS.fullmatch(path) is not None
+        return _VERSION.fullmatch(path) is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        match = _ACCESS.fullmatch(scope["path"])
-        name = scope["path"].removeprefix("/v1/").removesuffix(":access")
-        try:
-            data = (self._folder / match["project"] / match["secret"]).read_bytes() if match else b""
-            answer: Response = JSONResponse({"name": name, "payload": {"data": base64.b64encode(data).decode()}})
-        except OSError:
-            message = f"Secret [{name.rpartition('/versions/')[0]}] not found or has no versions."
-            answer = VertexApiError(404, message).response()
+        match = _VERSION.fullmatch(scope["path"])
+        answer = self._answer(match) if match else VertexApiError(404, "Not found.").response()
         await answer(scope, receive, send)
+
+    def _answer(self, match: re.Match[str]) -> Response:
+        secret = f"projects/{match['project']}/secrets/{match['secret']}"
+        place = self._folder / match["project"] / match["secret"]
+        numbers = sorted(int(each.name) for each in place.iterdir() if each.name.isdecimal()) if place.is_dir() else [1]
+        number = numbers[-1] if match["version"] == "latest" and numbers else match["version"]
+        number = 1 if number == "latest" else int(number)
+        try:
+            data = (place / str(number) if place.is_dir() else place).read_bytes()
+        except OSError:
+            return VertexApiError(404, f"Secret Version [{secret}/versions/{match['version']}] not found.").response()
+        name = f"{secret}/versions/{number}"
+        if not match["access"]:
+            return JSONResponse({"name": name, "state": "ENABLED"})
+        payload = {"data": base64.b64encode(data).decode(), "dataCrc32c": str(crc32c([data]))}
+        return JSONResponse({"name": name, "payload": payload})

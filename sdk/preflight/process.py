@@ -92,7 +92,7 @@ def _write_request(plan: Plan, accelerator: str, folder: str, *, strict: bool) -
 def _environment(plan: Plan, folder: str) -> dict[str, str]:
     task = plan.members[0]
     return {
-        **task_environment.inherited(os.environ, plan.job.copied),
+        **task_environment.callers_values(plan, os.environ),
         **task_environment.environment(plan, 1, task, {task.name: "localhost:1"}, plan.paths.temporary),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "XLA_FLAGS": f"{_FLAGS}{folder}/dumps",

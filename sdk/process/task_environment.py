@@ -6,6 +6,7 @@ import json
 import posixpath
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 from ..hardware import accelerators
 from ..spec import cluster
@@ -74,6 +75,17 @@ def inherited(caller: Mapping[str, str], copied: Collection[str]) -> dict[str, s
     # The supervisor has podlift's folder on the path. Tasks get the caller's path.
     callers = {**caller, "PYTHONPATH": caller.get("PODLIFT_CALLER_PYTHONPATH", "")}
     return {**kept, **{name: callers[name] for name in copied if name in callers}}
+
+
+def callers_values(plan: Plan, caller: Mapping[str, str]) -> dict[str, str]:
+    """Return what the task of a run on this machine gets from the caller: machine's variables, copied ones and secrets.
+
+    Raises:
+        OSError: the file of a secret cannot be read.
+    """
+    files = {name: secret.file for name, secret in plan.job.secrets.items() if secret.file is not None}
+    values = {name: Path(plan.code.project, file).read_text().rstrip("\n") for name, file in files.items()}
+    return {**inherited(caller, plan.job.callers), **values}
 
 
 def dropped(caller: Mapping[str, str], own: Collection[str]) -> tuple[str, ...]:

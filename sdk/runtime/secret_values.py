@@ -1,7 +1,8 @@
-"""Values that are stored nowhere: those copied from the caller's environment, and the emulator's token."""
+"""Values that are stored nowhere: secrets, those copied from the caller's environment, and the emulator's token."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 
 from ..storage import emulator
@@ -23,3 +24,15 @@ def hidden(text: str, secrets: Sequence[str]) -> str:
     for word in secrets:
         text = text.replace(word, HIDDEN)
     return text
+
+
+def encoded(secrets: Sequence[str]) -> list[bytes]:
+    """Return words as a program prints them: they need not be UTF-8."""
+    return [os.fsencode(word) for word in secrets]
+
+
+def hidden_bytes(data: bytes, secrets: Sequence[bytes]) -> bytes:
+    """Return output without these words."""
+    for word in secrets:
+        data = data.replace(word, HIDDEN.encode())
+    return data

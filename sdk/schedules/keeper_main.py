@@ -22,6 +22,7 @@ from ..errors import InputError, PodliftError, StoreError, StoreUnavailableError
 from ..logs import logger
 from ..spec.plan import Plan
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT
+from ..storage import secret_manager
 from ..storage.retry import Outage
 from .firing import KeptRuns
 from .keeper_server import KeeperServer
@@ -60,7 +61,7 @@ def main(spec: KeeperSpec, *, home: str) -> int:
         service = backends.delivery_service(plan.backend)
         if service is None:
             raise InputError(f"Nothing delivers slots for the backend {plan.backend!r}. Next: podlift schedule serve.")
-        server = KeeperServer(spec["root"], clock, runs, Notifier(clock, secret=service.secret), service)
+        server = KeeperServer(spec["root"], clock, runs, Notifier(clock, secret=secret_manager.value), service)
         keep(server, plan, service, spec, clock)
     except InputError as error:
         _log.error(str(error))

@@ -102,9 +102,10 @@ class Payload:
     vendor: str = ""  # folder of packages that come last on sys.path; "" for none
     tpu: str = ""  # row of the accelerator table, if the task runs on a TPU; "" for none
     tpu_stand_in: bool = False  # True if CPUs stand in for the TPU
-    copied: list[str] = field(
-        default_factory=list
-    )  # variables from the caller's environment: their values are not stored
+    copied: list[str] = field(default_factory=list)  # variables whose values are not stored: the caller's, and secrets
+    secrets: dict[str, str] = field(
+        default_factory=dict
+    )  # versions in Secret Manager by variable, for tasks in containers
     replicas: tuple[int, int] | None = None  # of this job and of the run's first place, whose global batch is kept
     own_names: list[str] = field(default_factory=list)  # import names of podlift that the project has modules of
     model: str = (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..hardware import pricing
 from ..text import and_more, counted, duration, joined, money, size, visible
 from . import cluster
+from .job import FromCaller, Variable
 from .policies import Checkpoints, Keeper
 
 if TYPE_CHECKING:
@@ -212,13 +213,18 @@ def _program(plan: Plan) -> list[tuple[str, str]]:
     lines += _model(plan)
     lines += _warm_start(plan)
     if plan.job.env:
-        names = [
-            name if isinstance(value, str) else f"{name} (from this shell)" for name, value in plan.job.env.items()
-        ]
-        lines.append(("variables", ", ".join(names)))
+        lines.append(("variables", ", ".join(_variable(plan, *each) for each in plan.job.env.items())))
     if plan.facts.dropped:
         lines.append(("not passed", f"{', '.join(plan.facts.dropped)}: variables of this shell; --env NAME passes one"))
     return lines
+
+
+def _variable(plan: Plan, name: str, value: Variable) -> str:
+    if isinstance(value, str):
+        return name
+    if isinstance(value, FromCaller) or (plan.capabilities.runs_here and value.file is None):
+        return f"{name} (from this shell)"
+    return f"{name} (from {value.file if plan.capabilities.runs_here else value.version})"
 
 
 def _model(plan: Plan) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from typing import Any
 import requests
 
 from ..clock import Clock, SystemClock
-from ..errors import AccessError, MissingError, PodliftError, UnavailableError
+from ..errors import AccessError, InputError, PodliftError, UnavailableError
 from . import emulator
 from .checksums import crc32c
 from .gcs import auth
@@ -32,14 +32,14 @@ def value(version: str, *, clock: Clock | None = None) -> str:
 
     Raises:
         AccessError: the account may not read it.
-        MissingError: there is no such version, or it is disabled or destroyed.
+        InputError: there is no such version, or it is disabled or destroyed.
         UnavailableError: Secret Manager does not answer.
         PodliftError: it is not text, or damaged.
     """
     payload = _get(f"{version}:access", "roles/secretmanager.secretAccessor", clock)["payload"]
     data = base64.b64decode(payload["data"])
     checksum = payload.get("dataCrc32c")
-    if checksum is not None and int(checksum) != crc32c(data):
+    if checksum is not None and int(checksum) != crc32c([data]):
         raise PodliftError(f"The value of {version} arrived damaged.")
     try:
         return data.decode()
@@ -81,7 +81,7 @@ def _refusal(answer: Any, path: str, secret: str, role: str) -> PodliftError:
     if answer.status_code in (401, 403):
         return AccessError(f"{said} Next: grant this account {role} on {secret}.")
     if answer.status_code in (400, 404):
-        return MissingError(f"{said} Next: gcloud secrets versions list {secret}.")
+        return InputError(f"{said} Next: gcloud secrets versions list {secret}.")
     return PodliftError(said)
 
 

@@ -127,7 +127,7 @@ def _start(plan: Plan, attempt: int, task: Task, addresses: Mapping[str, str]) -
     variables = task_environment.environment(plan, attempt, task, addresses, plan.paths.temporary)
     for folder in (str(work), variables["TMPDIR"]):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    inherited = task_environment.inherited(os.environ, plan.job.copied)
+    inherited = task_environment.callers_values(plan, os.environ)
     command = [sys.executable, str(task_main.__file__), plan.paths.payload(attempt), task.name]
     env = {**inherited, **variables, "PODLIFT_PARENT": str(os.getpid())}
     return spawn.spawn(command, env=env, cwd=str(work), log=plan.paths.log(attempt, task.name))

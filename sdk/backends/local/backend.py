@@ -63,7 +63,7 @@ class LocalBackend:
                 "name": task.name,
                 "command": python.command(plan, 1, task.name),
                 "env": task_environment.environment(plan, 1, task, addresses, folder),
-                "copied": plan.job.copied,
+                "copied": plan.job.callers,
             }
             for task in plan.members
         ]

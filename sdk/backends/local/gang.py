@@ -40,6 +40,7 @@ from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage import file_systems, posix, reserve
 from ...storage.reserve import Reserve
 from .ending import StopConditions, Verdict, failed
+from .hidden_logs import HiddenLogs
 from .interpreter import Interpreter
 from .template import GangLaunch
 
@@ -95,6 +96,7 @@ class LocalGang:
         self._survivors_reported = False
         # Made before the tasks start, because it reports changes since then.
         self._memory = MemoryWatch()
+        self._hidden = HiddenLogs.of(plan, attempt, f"{temporary}/{attempt}-output")
         self._log_index = LogIndexWriter(plan.paths, attempt, plan.tasks, clock)
         self._host: Callable[[cluster.Task], str] = (
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")
@@ -117,6 +119,7 @@ class LocalGang:
             return verdict
         finally:
             self._stop(0.0)
+            self._hidden.close()
             self._log_index.close()
             sweep(self._plan.paths, self._plan.tasks)
             reserve.sweep(self._plan.paths.reserves, frozenset(self._plan.tasks), self._attempt)
@@ -142,6 +145,7 @@ class LocalGang:
                 log.parent,
             ):
                 parent.mkdir(parents=True, exist_ok=True)
+        self._hidden.open()
         self._tasks = launch.finish(lambda: self._conditions.stop_requested() is not None)
         pids = {name: process.pid for name, process in self._tasks.items()}
         self._recorder.record("attempt_started", addresses=addresses, pids=pids, why_fresh=launch.why_fresh)
@@ -154,7 +158,7 @@ class LocalGang:
             command=self._interpreter.command(plan, self._attempt, task.name),
             env={**self._interpreter.inherited(plan), **variables, "PODLIFT_PARENT": str(os.getpid())},
             cwd=str(Path(paths.work(self._attempt, task.name)).parent),
-            log=paths.log(self._attempt, task.name),
+            log=self._hidden.target(task.name),
         )
 
     def _watch(self) -> tuple[Verdict, float]:
@@ -317,9 +321,9 @@ class LocalGang:
         while not spawn.has_exited(process) and self._clock.monotonic() < until:
             self._clock.sleep(_POLL_S)
         spawn.end_group(process)
-        code, log = process.wait(), self._plan.paths.log(self._attempt, task)
+        code, output = process.wait(), self._starts[task].log
         # Those of the others stay.
-        spawn.end_orphans(lambda pid: janitor.is_of_task(pid, task, log))
+        spawn.end_orphans(lambda pid: janitor.is_of_task(pid, task, output))
         self._cpu_limits.pop(task, None)
         self._codes.pop(task, None)
         self._unrecorded = [name for name in self._unrecorded if name != task]

@@ -31,7 +31,7 @@ class Interpreter:
 
     def inherited(self, plan: Plan) -> dict[str, str]:
         """Return the variables of this process that its tasks inherit, and the additional ones."""
-        found = {**task_environment.inherited(os.environ, plan.job.copied), **self.variables}
+        found = {**task_environment.callers_values(plan, os.environ), **self.variables}
         if self.isolated:
             found.pop("PYTHONPATH", None)
         return found

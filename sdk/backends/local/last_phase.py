@@ -17,6 +17,7 @@ from ...status import Failure, Reason, State
 from ...storage import posix
 from .ending import Verdict, failed
 from .gang import Place
+from .hidden_logs import HiddenLogs
 
 _POLL_S = 0.05
 _TAIL_LINES = 20
@@ -36,7 +37,9 @@ class LastPhase:
         if not any(event.attempt == self._attempt for event in read_events(paths, (TRAINED,))):
             Recorder(paths, "supervisor", self._attempt, self._clock, continued=True).record(TRAINED)
         index = LogIndexWriter(paths, self._attempt, self._plan.tasks, self._clock)
-        process = self._start().spawn()
+        hidden = HiddenLogs.of(self._plan, self._attempt, f"{self._temporary}/{self._attempt}-phase")
+        hidden.open()
+        process = self._start(hidden).spawn()
         try:
             while not spawn.has_exited(process):
                 requested = self._conditions.stop_requested()
@@ -48,6 +51,7 @@ class LastPhase:
             spawn.end_group(process)
             code = process.wait()
             spawn.end_orphans()
+            hidden.close()
             index.close()
         if code == 0:
             return Verdict(state=State.SUCCEEDED, reason=Reason.DONE)
@@ -62,7 +66,7 @@ class LastPhase:
         """The log of the first task, whose program is over."""
         return self._plan.paths.log(self._attempt, self._plan.tasks[0])
 
-    def _start(self) -> TaskStart:
+    def _start(self, hidden: HiddenLogs) -> TaskStart:
         plan, paths, task = self._plan, self._plan.paths, self._plan.members[0]
         payload = paths.last_phase(self._attempt)
         # That of an earlier supervisor may be of other code.
@@ -79,5 +83,5 @@ class LastPhase:
             command=[self._interpreter.python, self._interpreter.task_main, payload, task.name, "last_phase"],
             env={**self._interpreter.inherited(plan), **variables, "PODLIFT_PARENT": str(os.getpid())},
             cwd=str(scratch),
-            log=self._log,
+            log=hidden.target(task.name),
         )

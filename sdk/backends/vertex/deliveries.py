@@ -11,7 +11,7 @@ from ...errors import MissingError, PodliftError, UnavailableError
 from ...hardware import accelerators, pricing
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
-from ...storage import emulator, secret_manager
+from ...storage import emulator
 from ..deliveries import Delivery
 from ..triggers import FailedKeeper
 from . import client
@@ -46,9 +46,6 @@ class VertexDeliveries:
         regions = Vertex.of(plan.target).place_regions[:1]
         rented = pricing.Rental(pools=accelerators.pools("cpu"), regions=regions, known=plan.facts.prices)
         return pricing.price(rented).at_least
-
-    def secret(self, name: str) -> str:
-        return secret_manager.value(name)
 
     def pause(self, trigger: str, clock: Clock) -> None:
         address = emulator.checked_address() or _SCHEDULER

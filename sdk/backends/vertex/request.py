@@ -248,7 +248,10 @@ def _variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of all tasks. Vertex AI adds those that identify the task."""
     row = accelerators.lookup(plan.job.resources.accelerator)
     given = {
-        name: value if isinstance(value, str) else copied.get(name, HIDDEN) for name, value in plan.job.env.items()
+        name: value if isinstance(value, str) else copied.get(name, HIDDEN)
+        for name, value in plan.job.env.items()
+        # Tasks read secrets themselves.
+        if name not in plan.job.secrets
     }
     legacy = {"TF_USE_LEGACY_KERAS": "1"} if plan.job.code.keras == "legacy" else {}
     code = str(CONTAINER.restart_code)

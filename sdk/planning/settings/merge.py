@@ -227,7 +227,7 @@ def missing_variables(job: Job, environ: Mapping[str, str], *, here: bool) -> li
     for name in sorted({*job.callers} - {*job.copied}) if here else []:
         if name not in environ:
             found.append(
-                f"env: the value of the secret {name} is not here: {job.secrets[name].name} is read in the cloud only. Next: set "
+                f"env: the secret {name} has no value here: {job.secrets[name].name} is read in the cloud only. Next: set "
                 f"{name} in this shell, or name a file with its value: Secret({job.secrets[name].name!r}, file='...')."
             )
     return found

@@ -38,7 +38,7 @@ from ...spec.payload import VERSION, Payload
 from ...spec.policies import Retry
 from ...spec.wire import decode
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
-from ...storage import posix
+from ...storage import posix, secret_manager
 from ...storage.registry import open_store
 from .. import last_phase, secret_values, task_main, unpack
 from . import identity, records, spare, tail
@@ -110,16 +110,18 @@ def _agent(launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str
     container = Container(
         task=task, paths=paths, store=store, terms=terms, attempts=attempts, process=process, clock=clock
     )
-    secrets = secret_values.words(os.environ, payload.copied)
+    # Every attempt gets the same values, also of a version that was destroyed meanwhile.
+    os.environ.update({name: secret_manager.value(version, clock=clock) for name, version in payload.secrets.items()})
+    hidden, secrets = (secret_values.words(os.environ, names) for names in (payload.copied, payload.secrets))
     preload = decode(tuple[str, ...], launch_spec.get("preload", []))
-    return Agent(container, payload, home=home, installed=installed, secrets=secrets, preload=preload)
+    return Agent(container, payload, home=home, installed=installed, hidden=hidden, secrets=secrets, preload=preload)
 
 
 class Agent:
     """Runs one task, attempt after attempt.
 
-    `installed` is the folder of the packages that the image lacked, "" for none; `secrets` are never stored; `preload` are the
-    modules that a spare process imports for the next attempt.
+    `installed` is the folder of the packages that the image lacked, "" for none; `hidden` words are never stored, and `secrets`
+    not shown in the log either; `preload` are the modules that a spare process imports for the next attempt.
     """
 
     def __init__(
@@ -129,11 +131,13 @@ class Agent:
         *,
         home: str,
         installed: str,
+        hidden: Sequence[str] = (),
         secrets: Sequence[str] = (),
         preload: Sequence[str] = (),
     ) -> None:
         self._container, self._payload = container, payload
-        self._home, self._installed, self._secrets, self._preload = home, installed, secrets, preload
+        self._home, self._installed, self._preload = home, installed, preload
+        self._hidden, self._secrets = hidden, secrets
         self._is_first = container.task == payload.tasks[0]
         self._uploader = self._new_uploader()
         self._redirected: Mapping[str, str] = {}
@@ -189,7 +193,7 @@ class Agent:
         container = self._container
         key = RunPaths("").tail(attempt, container.task)
         store = open_store(self._payload.bucket_url)
-        return tail.TailUploader(store, key, container.clock, self._secrets, continued=continued)
+        return tail.TailUploader(store, key, container.clock, self._hidden, continued=continued)
 
     def _begun(
         self, membership: Membership, kept: tail.TailUploader, restarts: Sequence[TaskRestart]
@@ -203,7 +207,7 @@ class Agent:
         if restarts:
             sources = (container.task, records.agent_of(container.task, payload.tasks))
             records.copy_own(container.store, container.paths, number, sources)
-        output = partial(tail.CopiedOutput, kept.buffer.add, posixpath.dirname(work))
+        output = partial(tail.CopiedOutput, kept.buffer.add, posixpath.dirname(work), self._secrets)
         attempt = ContainerAttempt(container, payload, membership, output, restarts)
         if self._is_first:
             known = identity.addresses(os.environ, self._payload.tasks, container.terms)
@@ -300,7 +304,7 @@ class Agent:
         """Register the model and decide about it, and return the container's exit code."""
         container = self._container
         recorder.record(TRAINED)
-        output = tail.CopiedOutput(kept.buffer.add, self._scratch(number))
+        output = tail.CopiedOutput(kept.buffer.add, self._scratch(number), self._secrets)
         code = container_phase.run(container, replace(self._payload, attempt=number), self._environment(number), output)
         if code == container.terms.restart_code and not container.process.stop_requested:
             why = container_phase.failure_of(container.paths)

@@ -14,23 +14,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, MissingError
+from ...process.line_pipe import LinePipe, end_of_lines
 from ...records.sync.push import PeriodicAction, PeriodicThread
 from ...spec.layout import RunPaths
 from ...storage.store import Store
 from ...text import size
-from ..secret_values import HIDDEN
+from .. import secret_values
 
 TAIL_BYTES = 10_000_000
 # Large output is uploaded in several parts, so that the oldest ones can be removed.
 _PART_BYTES = 2_000_000
 # At most one upload in this time, and no more than this rate on average.
 _FIRST_S, _PERIOD_S, _BYTES_PER_S = 5.0, 30.0, 64 << 10
-# A line that is longer is cut.
-_LINE_BYTES = 1 << 20
-_READ_BYTES = 64 << 10
 _CHECK_S = 1.0
 # A reader of the container's output that takes nothing for this long does not come back.
 _STALLED_S = 5.0
@@ -61,7 +60,7 @@ class TailBuffer:
                 # The first line is incomplete. A piece of a line is still better than nothing.
                 cut = data.find(b"\n") + 1
                 data, begin, dropped = data[cut:], begin + cut, dropped + cut
-            end = len(data) if last else _end_of_lines(data)
+            end = len(data) if last else end_of_lines(data)
             if not end:
                 return begin, b"", 0
             self._chunks = deque([data[end:]] if data[end:] else [])
@@ -70,16 +69,13 @@ class TailBuffer:
 
 
 class TailUploader:
-    """Uploads the tail of one task of one attempt, without `secrets`, which are words of `secret_values`."""
+    """Uploads the tail of one task of one attempt, without `hidden`, which are words of `secret_values`."""
 
-    def __init__(
-        self, store: Store, key: str, clock: Clock, secrets: Sequence[str], *, continued: bool = False
-    ) -> None:
+    def __init__(self, store: Store, key: str, clock: Clock, hidden: Sequence[str], *, continued: bool = False) -> None:
         # Another container may have uploaded output of the same task and attempt.
         self.buffer = TailBuffer(end_of_parts(store, key) if continued else 0)
         self._store, self._key, self._clock = store, key, clock
-        # As the program prints them: they need not be UTF-8.
-        self._secrets = [os.fsencode(word) for word in secrets]
+        self._hidden = secret_values.encoded(hidden)
         self._parts: deque[tuple[str, int]] = deque()
         # Not uploaded yet, because the bucket could not be reached.
         self._waiting: deque[tuple[str, bytes]] = deque()
@@ -111,7 +107,9 @@ class TailUploader:
             note = f"podlift: {size(dropped)} of output before this line are not kept\n" if dropped else ""
             self._due = self._clock.monotonic() + max(_PERIOD_S, len(data) / _BYTES_PER_S)
             for piece in _pieces(data, _PART_BYTES):
-                self._waiting.append((RunPaths.part(self._key, begin), note.encode() + self._redacted(piece)))
+                self._waiting.append(
+                    (RunPaths.part(self._key, begin), note.encode() + secret_values.hidden_bytes(piece, self._hidden))
+                )
                 begin, note = begin + len(piece), ""
             while sum(len(data) for _, data in self._waiting) > TAIL_BYTES + _PART_BYTES:
                 self._waiting.popleft()
@@ -124,11 +122,6 @@ class TailUploader:
                 self._waiting.popleft()
             self._trim()
 
-    def _redacted(self, data: bytes) -> bytes:
-        for secret in self._secrets:
-            data = data.replace(secret, HIDDEN.encode())
-        return data
-
     def _trim(self) -> None:
         while self._parts and sum(size for _, size in self._parts) - self._parts[0][1] >= TAIL_BYTES:
             with suppress(MissingError):
@@ -140,12 +133,6 @@ def end_of_parts(store: Store, key: str) -> int:
     """Return how many bytes the parts of an output cover, the removed ones included; each begins at its name's number."""
     ends = [int(stat.key.rpartition("/")[2].partition(".")[0]) + stat.size for stat in store.list(f"{key}/")]
     return max(ends, default=0)
-
-
-def _end_of_lines(data: bytes) -> int:
-    """Return the length of all complete lines."""
-    end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-    return end if end or len(data) <= _LINE_BYTES else len(data)
 
 
 def _pieces(data: bytes, most: int) -> list[bytes]:
@@ -161,74 +148,58 @@ def _pieces(data: bytes, most: int) -> list[bytes]:
 class CopiedOutput:
     """Two named pipes whose content is copied line by line to this process's stdout and stderr, and to `add`.
 
-    Unbuffered Python writes a line in several pieces. Between them, the agent may write a message of its own to the same
-    stream, and the task to the other one.
+    The agent may write messages of its own to the same streams. `secrets` are hidden.
     """
 
-    def __init__(self, add: Callable[[bytes], None], folder: str) -> None:
-        self._add = add
-        self._threads: list[threading.Thread] = []
-        self._ends: list[int] = []
-        self.count = 0  # of bytes so far
+    def __init__(self, add: Callable[[bytes], None], folder: str, secrets: Sequence[str] = ()) -> None:
+        self._add, self._secrets = add, secret_values.encoded(secrets)
         self._written = 0
-        self.paths: list[str] = []  # for the task's stdout and stderr
-        for target, name in ((1, "stdout"), (2, "stderr")):
-            path = os.path.join(folder, name)
-            # That of an earlier process of this attempt.
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-            os.mkfifo(path, 0o600)
-            self.paths.append(path)
-            source = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            # Until the task has opened its end: without a writer, the pipe would be at its end.
-            self._ends.append(os.open(path, os.O_WRONLY))
-            os.set_blocking(source, True)
-            thread = threading.Thread(target=self._copy, args=(source, target), name="podlift-output", daemon=True)
-            self._threads.append(thread)
+        self._readers = {1: True, 2: True}
+        self._pipes = [
+            LinePipe(os.path.join(folder, name), partial(self._emit, target))
+            for target, name in ((1, "stdout"), (2, "stderr"))
+        ]
+
+    @property
+    def paths(self) -> list[str]:
+        """The pipes for the task's stdout and stderr."""
+        return [pipe.path for pipe in self._pipes]
+
+    @property
+    def count(self) -> int:
+        """The bytes so far."""
+        return sum(pipe.count for pipe in self._pipes)
 
     def start(self) -> None:
         """Begin to copy, once the task has opened its ends."""
-        for end in self._ends:
-            os.close(end)
-        for thread in self._threads:
-            thread.start()
+        for pipe in self._pipes:
+            pipe.release()
+            pipe.start()
 
     def finish(self, within_s: float) -> None:
         """Copy the rest while its reader takes it, at most for so long. All processes of the task have ended."""
         until = time.monotonic() + within_s
-        for thread in self._threads:
+        for pipe in self._pipes:
             before = -1
-            while thread.is_alive() and self._moved > before and (left_s := until - time.monotonic()) > 0:
+            while pipe.is_open and self._moved > before and (left_s := until - time.monotonic()) > 0:
                 before = self._moved
-                thread.join(min(_STALLED_S, left_s))
+                pipe.join(min(_STALLED_S, left_s))
 
     @property
     def _moved(self) -> int:
         return self.count + self._written
 
-    def _copy(self, source: int, target: int) -> None:
-        alive, line = True, b""
-        while data := os.read(source, _READ_BYTES):
-            line += data
-            self.count += len(data)
-            if end := _end_of_lines(line):
-                alive = self._emit(line[:end], target, alive=alive)
-                line = line[end:]
-        if line:
-            self._emit(line, target, alive=alive)
-        os.close(source)
-
-    def _emit(self, data: bytes, target: int, *, alive: bool) -> bool:
-        """Keep and write this; return whether the container's output still has a reader, else the task must not notice."""
+    def _emit(self, target: int, data: bytes) -> None:
+        """Keep and write this. If the container's output has no reader any more, the task must not notice."""
+        data = secret_values.hidden_bytes(data, self._secrets)
         self._add(data)
         # The kernel lets no other writer in between.
         for piece in _pieces(data, select.PIPE_BUF):
-            while alive and piece:
+            while self._readers[target] and piece:
                 try:
                     count = os.write(target, piece)
                 except OSError:
-                    alive = False
+                    self._readers[target] = False
                 else:
                     piece = piece[count:]
                     self._written += count
-        return alive

@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -241,24 +241,29 @@ def test_a_task_is_copied_to_its_last_byte_and_does_not_notice_a_container_witho
 
 
 @pytest.fixture
-def copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Copied]:
-    found = Copied(str(tmp_path))
+def copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., Copied]]:
     task_writes = os.write
-
-    def write(target: int, data: bytes) -> int:
-        return task_writes(target, data) if target == found.task else found.takes(bytes(data))
-
     with monkeypatch.context() as patch:
-        patch.setattr(tail.os, "write", write)
-        yield found
+
+        def copy(secrets: Sequence[str] = ()) -> Copied:
+            found = Copied(str(tmp_path), secrets)
+
+            def write(target: int, data: bytes) -> int:
+                return task_writes(target, data) if target == found.task else found.takes(bytes(data))
+
+            patch.setattr(tail.os, "write", write)
+            return found
+
+        yield copy
 
 
 class Copied:
     """The output of a task, and what its container's output gets, one write after the other."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, secrets: Sequence[str]) -> None:
         self.shown: list[bytes] = []
-        self.output = CopiedOutput(lambda data: None, folder)
+        self.kept: list[bytes] = []
+        self.output = CopiedOutput(self.kept.append, folder, secrets)
         self.task, other = (os.open(path, os.O_WRONLY) for path in self.output.paths)
         self.output.start()
         os.close(other)
@@ -274,31 +279,42 @@ class Copied:
         until(lambda: self.output.count == before + len(data))
 
 
-def test_a_message_of_the_agent_never_stands_within_a_line_of_the_task(copied: Copied) -> None:
+def test_a_secret_is_hidden_however_a_task_writes_it(copied: Callable[..., Copied]) -> None:
+    output = copied(["s3cr3t-value-2", "s3cr3t-value", "first half", "other half"])
+    for piece in (b"s3cr", b"3t-value and s3cr3t-value-2; first half\n", b"oth", b"er half, visible"):
+        output.prints(piece)
+    os.close(output.task)
+    output.output.finish(60.0)
+    assert b"".join(output.shown) == b"".join(output.kept) == b"*** and ***; ***\n***, visible"
+
+
+def test_a_message_of_the_agent_never_stands_within_a_line_of_the_task(copied: Callable[..., Copied]) -> None:
+    output = copied()
     for piece in (b"begins", b" ", b"worker-0"):
-        copied.prints(piece)
-    assert copied.shown == []
-    copied.prints(b"\n")
+        output.prints(piece)
+    assert output.shown == []
+    output.prints(b"\n")
     lines = b"".join(LINE % number for number in range(200))
-    copied.prints(lines)
-    os.close(copied.task)
-    copied.output.finish(60.0)
-    assert copied.shown[0] == b"begins worker-0\n"
-    assert b"".join(copied.shown[1:]) == lines
+    output.prints(lines)
+    os.close(output.task)
+    output.output.finish(60.0)
+    assert output.shown[0] == b"begins worker-0\n"
+    assert b"".join(output.shown[1:]) == lines
     # A longer write may be divided.
-    assert all(each.endswith(b"\n") and len(each) <= select.PIPE_BUF for each in copied.shown)
+    assert all(each.endswith(b"\n") and len(each) <= select.PIPE_BUF for each in output.shown)
 
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_the_rest_is_copied_as_long_as_the_containers_output_has_a_slow_reader(
-    copied: Copied, monkeypatch: pytest.MonkeyPatch, reads: bool
+    copied: Callable[..., Copied], monkeypatch: pytest.MonkeyPatch, reads: bool
 ) -> None:
+    output = copied()
     may, taken = threading.Semaphore(0), threading.Semaphore(0)
 
     def takes(data: bytes) -> int:
         assert may.acquire(timeout=LIMIT_S)
         taken.release()
-        return copied.take(data[:1])
+        return output.take(data[:1])
 
     def join(thread: threading.Thread, timeout: float) -> None:
         """Let the reader take one byte in this time, or none."""
@@ -307,16 +323,16 @@ def test_the_rest_is_copied_as_long_as_the_containers_output_has_a_slow_reader(
         while reads and thread.is_alive() and not taken.acquire(timeout=0.01):
             pass
 
-    copied.takes = takes
-    os.write(copied.task, b"the last words\n")
-    os.close(copied.task)
+    output.takes = takes
+    os.write(output.task, b"the last words\n")
+    os.close(output.task)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "join", join)
-        copied.output.finish(LIMIT_S)
-    assert b"".join(copied.shown) == (b"the last words\n" if reads else b"")
+        output.output.finish(LIMIT_S)
+    assert b"".join(output.shown) == (b"the last words\n" if reads else b"")
     for _ in range(20):
         may.release()
-    copied.output.finish(LIMIT_S)
+    output.output.finish(LIMIT_S)
 
 
 def test_a_container_that_is_killed_leaves_what_its_task_wrote_until_then(cloud: Cloud, write) -> None:

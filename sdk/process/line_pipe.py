@@ -1,0 +1,69 @@
+"""A named pipe as the output of a task: what is written to it is taken line by line, by a thread of this process.
+
+Unbuffered Python writes a line in several pieces. A secret must not pass in two of them, and nothing else may come in between.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+# A line that is longer is cut.
+LINE_BYTES = 1 << 20
+_READ_BYTES = 64 << 10
+
+
+class LinePipe:
+    """The pipe at `path`. Each call of `take` gets one or several complete lines, the last one what is left."""
+
+    def __init__(self, path: str, take: Callable[[bytes], None]) -> None:
+        self.path, self._take = path, take
+        self.count = 0  # of bytes so far
+        # That of an earlier process of this attempt.
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        os.mkfifo(path, 0o600)
+        self._source = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        # Without a writer, the pipe would be at its end.
+        self._held: int | None = os.open(path, os.O_WRONLY)
+        os.set_blocking(self._source, True)
+        self._thread = threading.Thread(target=self._copy, name="podlift-output", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_open(self) -> bool:
+        return self._thread.is_alive()
+
+    def release(self) -> None:
+        """Let the pipe end with the last process that writes to it."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    def join(self, within_s: float) -> None:
+        """Take the rest, at most for so long. Call it once all writers have ended."""
+        self.release()
+        if self.is_open:
+            self._thread.join(within_s)
+
+    def _copy(self) -> None:
+        line = b""
+        while data := os.read(self._source, _READ_BYTES):
+            line += data
+            self.count += len(data)
+            if end := end_of_lines(line):
+                self._take(line[:end])
+                line = line[end:]
+        if line:
+            self._take(line)
+        os.close(self._source)
+
+
+def end_of_lines(data: bytes) -> int:
+    """Return the length of all complete lines."""
+    end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+    return end if end or len(data) <= LINE_BYTES else len(data)
