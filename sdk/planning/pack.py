@@ -22,6 +22,7 @@ from ..spec.code import PackedCode, PackedRequirements
 from ..spec.findings import note
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
+from . import secrets
 from .validate import Wanted
 
 
@@ -57,6 +58,7 @@ def pack(wanted: Wanted, facts: Facts, own_files: Mapping[never_packaged.FileIde
     bundle.check_entry(source, packed)
     with problems.collect():
         found, preload = _audited(wanted, facts, source, packed, needed)
+    problems.found += secrets.problems(wanted, source.project, [member.path for member in packed.members])
     problems.raise_if_any()
     # The content of an image is unknown here.
     differences = _compared(needed, isolated=asked.isolated) if wanted.capabilities.runs_here else []

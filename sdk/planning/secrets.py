@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 
 from ..errors import PodliftError, Problems
 from ..spec.secrets import Secret
@@ -26,3 +29,27 @@ def pinned(wanted: Wanted, problems: Problems) -> Wanted:
             except PodliftError as error:
                 problems.found.append(f"env: the newest version of the secret {name} is not known: {error}")
     return replace(wanted, job=changed(wanted.job, env=env))
+
+
+def problems(wanted: Wanted, project: Path, packaged: Collection[str]) -> list[str]:
+    """Return sentences about the files of secrets, which only runs of this machine read, and which no bundle may hold."""
+    found = []
+    for name, secret in wanted.job.secrets.items():
+        if secret.file is None:
+            continue
+        path = project / secret.file
+        if wanted.capabilities.runs_here and not os.access(path, os.R_OK):
+            found.append(
+                f"env: the file of the secret {name} cannot be read. Received: {str(secret.file)!r}, in {project}."
+            )
+        same = [
+            each
+            for each in packaged
+            if path.exists() and os.path.exists(project / each) and path.samefile(project / each)
+        ]
+        found += [
+            f"env: {each} holds the secret {name} and would be packaged. Next: code_exclude={each!r} (--code-exclude), or a "
+            "place outside of the project."
+            for each in same
+        ]
+    return found

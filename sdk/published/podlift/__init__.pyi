@@ -27,6 +27,7 @@ from sdk import RunFailedError as RunFailedError
 from sdk import RunInfo as RunInfo
 from sdk import RunNotFoundError as RunNotFoundError
 from sdk import Schedule as Schedule
+from sdk import Secret as Secret
 from sdk import State as State
 from sdk import Status as Status
 from sdk import Vertex as Vertex
