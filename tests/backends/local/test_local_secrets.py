@@ -34,7 +34,10 @@ def test_a_task_gets_the_value_and_nothing_that_is_kept_shows_it(
     run = sdk.submit(sdk.Job("train.py", env={"API_KEY": secret}))
     assert run.wait(LIMIT_S).state is sdk.State.FAILED
     lines = [line.text for line in run.logs()]
-    assert lines[:3] == ["backwards eulav-t3rc3s", "split ***", "a child prints ***"] and "RuntimeError: refused: ***" in lines
+    assert (
+        lines[:3] == ["backwards eulav-t3rc3s", "split ***", "a child prints ***"]
+        and "RuntimeError: refused: ***" in lines
+    )
     assert "refused: ***" in str(run.status().failure)
     for path in Path(run.url).rglob("*"):
         if path.is_file():
