@@ -20,8 +20,8 @@ from .verbs import GROUPS
 COMMON = "Common options"
 # In this order, whatever the order of the verb's own parameters.
 _COMMON = (
-    "workers", "accelerator", "backend", "root", "name", "args", "env", "secrets", "inputs", "timeout",
-    "max_steps", "max_cost_usd", "checkpoint_every",
+    "workers", "accelerator", "backend", "root", "name", "args", "env", "inputs", "timeout", "max_steps", "max_cost_usd",
+    "checkpoint_every",
 )  # fmt: skip
 _ALL = "podlift.help_all"
 _WIDEST = 100

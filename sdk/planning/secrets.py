@@ -15,10 +15,7 @@ from .validate import Wanted
 
 
 def pinned(wanted: Wanted, problems: Problems) -> Wanted:
-    """Return what is wanted with a version of each secret, so that all attempts read the same value.
-
-    Runs of this machine read none. Whoever names a version is not asked for the right to look for the newest one.
-    """
+    """Return what is wanted with a version of each secret, so that all attempts read the same value."""
     if wanted.capabilities.runs_here or not wanted.job.secrets:
         return wanted
     env = {**wanted.job.env}

@@ -16,7 +16,7 @@ _READ_BYTES = 64 << 10
 
 
 class LinePipe:
-    """The pipe at `path`. Each call of `take` gets one or several complete lines, the last one what is left."""
+    """The pipe at `path`. Each call of `take` gets complete lines; the last one need not be complete."""
 
     def __init__(self, path: str, take: Callable[[bytes], None]) -> None:
         self.path, self._take = path, take

@@ -28,14 +28,7 @@ _SLOW_DOWN, _FAILED = 429, 500
 
 
 def value(version: str, *, clock: Clock | None = None) -> str:
-    """Return what a version contains: `value("projects/p/secrets/s/versions/3")`.
-
-    Raises:
-        AccessError: the account may not read it.
-        InputError: there is no such version, or it is disabled or destroyed.
-        UnavailableError: Secret Manager does not answer.
-        PodliftError: it is not text, or damaged.
-    """
+    """Return what a version contains: `value("projects/p/secrets/s/versions/3")`; PodliftError, which never holds it."""
     payload = _get(f"{version}:access", "roles/secretmanager.secretAccessor", clock)["payload"]
     data = base64.b64decode(payload["data"])
     checksum = payload.get("dataCrc32c")
@@ -49,7 +42,7 @@ def value(version: str, *, clock: Clock | None = None) -> str:
 
 
 def newest(secret: str, *, clock: Clock | None = None) -> str:
-    """Return the newest version: `newest("projects/p/secrets/s")`. Reads nothing of its value; raises what `value` does."""
+    """Return the newest version: `newest("projects/p/secrets/s")`. It reads nothing of its value."""
     found = _get(f"{secret}/versions/latest", "roles/secretmanager.viewer", clock)
     # The answer has the project's number: what the user wrote is kept.
     return f"{secret}/versions/{str(found['name']).rpartition('/')[2]}"

@@ -96,7 +96,7 @@ class LocalGang:
         self._survivors_reported = False
         # Made before the tasks start, because it reports changes since then.
         self._memory = MemoryWatch()
-        self._hidden = HiddenLogs.of(plan, attempt, f"{temporary}/{attempt}-output")
+        self._hidden = HiddenLogs.of(plan, attempt, f"{place.temporary}/{attempt}-output")
         self._log_index = LogIndexWriter(plan.paths, attempt, plan.tasks, clock)
         self._host: Callable[[cluster.Task], str] = (
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")

@@ -15,13 +15,7 @@ _DRAIN_S = 5.0
 
 
 class HiddenLogs:
-    """The pipes of an attempt, for a job with secrets; without any, tasks write to their logs themselves.
-
-    Args:
-        logs: the log of each task, which need not exist.
-        folder: where the pipes are made.
-        values: the secrets.
-    """
+    """The pipes of an attempt, for a job with secrets; without any, tasks write to their logs themselves."""
 
     def __init__(self, logs: Mapping[str, str], folder: str, values: Mapping[str, str]) -> None:
         self._logs, self._folder = logs, folder
