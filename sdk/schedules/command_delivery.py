@@ -22,6 +22,7 @@ from ..clock import Clock
 from ..errors import InputError, MissingError
 from ..spec.plan import Plan
 from ..status import EXIT_CANCELLED, EXIT_CHECKPOINTED, EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, State
+from ..storage import secret_manager
 from . import triggered
 from .firing import KeptRuns, Runs, url_of
 from .keeper_main import KeeperSpec, keep
@@ -82,12 +83,6 @@ class OwnDeliveries:
     def hourly_usd(self, plan: Plan) -> float:
         return 0.0
 
-    def secret(self, name: str) -> str:
-        service = backends.delivery_service(self._schedule.backend)
-        if service is None:
-            raise InputError(f"Nothing here reads the secret {name}. Next: webhook:VARIABLE.")
-        return service.secret(name)
-
     def pause(self, trigger: str, clock: Clock) -> None:
         service = triggered.service_of(self._schedule)
         if service is not None:
@@ -109,7 +104,7 @@ def deliver(
     service, kept = OwnDeliveries(schedule, delivery), KeptRuns(clock)
     runs, spec = runs or kept, KeeperSpec(schedule=name, id=schedule.id, keep_for_s=float("inf"))
     with closing(kept):
-        server = KeeperServer(root, clock, runs, notifier or Notifier(clock, secret=service.secret), service)
+        server = KeeperServer(root, clock, runs, notifier or Notifier(clock, secret=secret_manager.value), service)
         keep(server, book.plan(schedule), service, spec, clock)
     return _told(book, schedule, delivery, runs)
 
