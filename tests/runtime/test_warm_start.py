@@ -146,7 +146,6 @@ def test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step
         full_only([], {"accelerator": "v5e-4"}),
         full_only(["--lazy"], {"workers": 2}),
         full_only(["--loop"], {"workers": 2, "ps": 1}),
-        full_only([], {"workers": 2, "ps": 1, "code_keras": "legacy"}),
     ],
 )
 def test_models_that_are_built_late_tf_keras_and_replicas_begin_with_them_too(
