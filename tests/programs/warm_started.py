@@ -15,6 +15,7 @@ import sdk
 parser = argparse.ArgumentParser()
 parser.add_argument("--loop", action="store_true")
 parser.add_argument("--ignored", action="store_true", help="the loop does not ask for the weights")
+parser.add_argument("--backup", action="store_true", help="the program saves and restores by itself")
 parser.add_argument("--lazy", action="store_true", help="the weights are made at the first call")
 parser.add_argument("--earlier", type=int, default=0, help="models made before: Keras numbers layers as they are made")
 parser.add_argument("--eager", action="store_true", help="print the loss before the first step instead of the step's")
@@ -90,7 +91,8 @@ if options.loop:
 else:
     if options.file:
         print("loaded", ctx.warm_start(model, file=options.file))
-    model.fit(data.repeat(), epochs=3, steps_per_epoch=1, verbose=0, callbacks=[Told()])
+    backups = [keras.callbacks.BackupAndRestore(f"{ctx.dirs.checkpoints}/backup")] if options.backup else []
+    model.fit(data, epochs=3, verbose=0, callbacks=[*backups, Told()])
     print("steps", int(optimizer.iterations.numpy()))
     print("last", float(model.evaluate(data, verbose=0)))
 for name in options.save:

@@ -279,3 +279,13 @@ def test_a_copy_of_the_models_of_a_root_is_all_that_its_versions_need(model: Mod
     assert [each.damage() for each in copied.versions()] == [[], []]
     assert copied.rollback().number == 1
     assert Path(copied.champion().download(tmp_path / "home"), "model.keras").read_text() == "weights 1"
+
+
+def test_files_that_are_absent_are_found_without_reading_the_others(model: Model, add) -> None:
+    manifest = add().record.manifest
+    assert files.absent(model.store, manifest) == []
+    part = next(each for each in files.read(model.store, manifest).files if each.path == "model.keras").parts[0]
+    model.store.delete(f"blobs/{part}")
+    (why,) = files.absent(model.store, manifest)
+    assert why == f"model.keras: {model.store.url}/blobs/{part} is missing."
+    assert "is missing" in files.absent(model.store, "0" * 64)[0]

@@ -104,6 +104,16 @@ def test_every_worker_begins_with_them_again_after_a_kill_and_continues_from_a_c
 
 
 @pytest.mark.usefixtures("warm_tensorflow")
+def test_what_the_programs_own_callback_restores_has_priority(trained: tuple[Path, float]) -> None:
+    root, loss = trained
+    budgets = {"retry_infrastructure": 1, "retry_user_errors": 1}
+    run = submitted(root, "--disturbed", "--backup", warm_start="champion", **budgets)
+    assert run.status().state is sdk.State.SUCCEEDED, run.why()
+    assert numbers(run, "first", 2) == {"chief-0": [pytest.approx(loss, rel=1e-5)]}
+    assert numbers(run, "first", 3)["chief-0"][0] < loss * 0.999
+
+
+@pytest.mark.usefixtures("warm_tensorflow")
 def test_a_loop_asks_for_them_and_keeps_what_it_has_restored(trained: tuple[Path, float]) -> None:
     root, loss = trained
     run = submitted(root, "--loop", "--disturbed", warm_start="champion", retry_user_errors=1)
