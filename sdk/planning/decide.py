@@ -16,7 +16,7 @@ from ..spec.plan import Plan
 from ..storage import emulator
 from . import initial, preflight_cache
 from .pack import Packed
-from .roots import in_bucket
+from .roots import configured_roots, in_bucket
 from .validate import Wanted
 
 
@@ -62,7 +62,9 @@ def decide(
         warm_start=wanted.warm_start,
         emulator=asked,
     )
-    return made.starting_from(resumed.initial) if resumed else initial.starting(made)
+    if resumed or job.warm_start is None:
+        return made.starting_from(resumed.initial if resumed else None)
+    return initial.starting(made, configured_roots(environ)[0])
 
 
 def _emulator(root: str, environ: Mapping[str, str], resumed: Plan | None) -> str | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 from ..registry import files
 from ..registry.models import Model, damaged
 from ..spec.layout import RootPaths
@@ -14,8 +17,10 @@ from ..storage.store import Store
 from .roots import NO_BUCKET, in_bucket
 
 
-def starting(plan: Plan) -> Plan:
-    """Return the plan with the version that `warm_start` means now.
+def starting(plan: Plan, others: Sequence[str] = ()) -> Plan:
+    """Return the plan with the version that `warm_start` means now, or with the reason why there is none.
+
+    `others` are roots to name if one of them has the model.
 
     Raises:
         CorruptObjectError: the version is damaged.
@@ -31,6 +36,8 @@ def starting(plan: Plan) -> Plan:
         has = f"the model {model.name!r} below {root} has no version yet"
         if numbers:
             has = f"the model {model.name!r} has no champion yet (podlift models promote {model.name} {numbers[-1]})"
+        elif elsewhere := next((each for each in others if each != root and _is_in(each, model.name)), ""):
+            has += f", and {elsewhere} has one. A run starts from models of its own root only. Next: --root {elsewhere}"
         return plan.starting_from(InitialWeights(choice=choice, model=model.name, why=has))
     version = model.version(number)
     # The tasks verify every byte. From here that would download the files of a bucket.
@@ -55,6 +62,11 @@ def problems(plan: Plan) -> list[str]:
         f"The run {plan.run_id} starts from {initial}, which is not complete in {store.url}: {' '.join(found)} Next: submit it "
         f"with the root of that model (podlift models show {initial.model}), or without warm_start."
     ]
+
+
+def _is_in(root: str, name: str) -> bool:
+    """True if a folder of this machine has the model; a bucket is not asked."""
+    return not in_bucket(root) and os.path.isdir(f"{RootPaths(root).models}/records/{name}")
 
 
 def _store(root: str) -> Store:

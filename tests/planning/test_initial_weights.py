@@ -67,6 +67,18 @@ def test_without_a_version_the_weights_are_fresh_and_the_plan_says_why(root: Pat
     assert sdk.plan("train.py", root=root).initial is None
 
 
+def test_a_model_of_another_root_is_not_found_and_the_plan_names_that_root(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(root, "digits", {"model.keras": b"one"})
+    monkeypatch.setenv("PODLIFT_ROOT", str(root))
+    (line,) = lines(planned(tmp_path / "elsewhere"), "warm start")
+    assert line == (
+        f"none, fresh weights: the model 'digits' below {tmp_path}/elsewhere has no version yet, and {root} has one. A run "
+        f"starts from models of its own root only. Next: --root {root}"
+    )
+
+
 def test_without_a_name_of_the_model_it_is_that_of_the_run(root: Path) -> None:
     register(root, "weekly", {"model.keras": b"one"})
     found = sdk.plan("train.py", root=root, name="weekly", warm_start="champion").initial
