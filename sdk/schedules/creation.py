@@ -327,7 +327,9 @@ class _Creation:
                 service.delete(before.trigger, self._clock)
         if before.spec.slots != spec.slots:
             # The slots so far were those of the expression before.
-            Server(self._plan.root, self._clock).record_passed(before)
+            # The keeper of the last one may be on its way: it serves the slot that it was made for.
+            grace_s = self._service.grace_s if self._service is not None and before.trigger else 0.0
+            Server(self._plan.root, self._clock).record_passed(before, except_last_s=grace_s)
         since = before.since if before.spec.slots == spec.slots else self._now
         return self._book.change(
             spec.name,

@@ -40,6 +40,7 @@ class KeeperServer(Server):
         super().__init__(root, clock, runs, notifier)
         self._service = service
         self._created, self._key = 0.0, ""
+        self._ahead_s = 0.0  # at least this much, the clock of this machine is behind that of the service
         self._held = False  # this process has had the slot
         self._running = ""  # URL of the run that it waits for
 
@@ -54,6 +55,8 @@ class KeeperServer(Server):
             # It was deleted, and its run goes on: who else would submit its next job?
             return not self._runs.status(self._running).state.terminal
         key, slot = slot_of(schedule, delivery)
+        if not self._created:
+            self._ahead_s = max(0.0, delivery.created - self._clock.now())
         self._created, self._key = delivery.created, key
         memory = self._remembered(schedule, slot)
         record = memory.records.get(key)
@@ -203,6 +206,10 @@ class KeeperServer(Server):
             self._changed(schedule, memory, held, state=RUNNING)
         except RunNotFoundError:
             self._end(schedule, memory, held, SKIPPED, _UNSTARTED)
+
+    def _served_now(self) -> float:
+        """Return the time by the service's clock, by which runs end: nothing begins before it was delivered."""
+        return self._clock.now() + self._ahead_s
 
     def _keeper_usd(self, plan: Plan) -> float:
         return self._service.hourly_usd(plan)

@@ -12,23 +12,23 @@ Missed = Literal["skip", "catch_up_last"]
 Decision = Literal["start", "skip", "wait", "replace"]
 OVERLAPS: tuple[str, ...] = get_args(Overlap)
 MISSED: tuple[str, ...] = get_args(Missed)
+# The cause of a firing that catches up a missed slot.
+CATCH_UP = "catch_up"
 # A slot that starts later than this was missed, unless the server was busy with another one.
 LATE_S = 60.0
 _T = TypeVar("_T")
 
 
-def decide(overlap: str, *, active: bool, waiting: bool) -> Decision:
-    """Return what to do with a slot: `active` if an earlier run goes on, `waiting` if an earlier slot waits for its end."""
+def decide(overlap: str, *, active: Sequence[str], waiting: bool) -> Decision:
+    """Return what to do with a slot: `active` are the causes of earlier runs that go on, `waiting` if an earlier slot waits."""
     if not active and not waiting:
         return "start"
+    if overlap == "skip" and active and set(active) == {CATCH_UP}:
+        # A missed slot that runs late is no reason to skip the next one: both were wanted.
+        overlap = "queue"
     if overlap == "queue":
         return "skip" if waiting else "wait"
     return {"allow": "start", "replace": "replace"}.get(overlap, "skip")  # type: ignore[return-value]
-
-
-def behind(overlap: str, causes: Sequence[str]) -> str:
-    """Return the rule for a slot whose delivery also started a missed one, which runs before it and is no reason to skip it."""
-    return "queue" if overlap == "skip" and causes and set(causes) == {"catch_up"} else overlap
 
 
 def caught_up(missed: str, slots: list[_T]) -> _T | None:

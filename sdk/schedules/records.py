@@ -221,7 +221,14 @@ class Book:
         with suppress(InputError):
             self.change(name, paused=DELETED)
         # The schedule comes last: as long as it is there, it is listed.
-        prefixes = (f"slots/{name}/", f"keepers/{name}/", f"plans/{name}/", f"history/{name}/", f"specs/{name}.json")
+        prefixes = (
+            f"slots/{name}/",
+            f"keepers/{name}/",
+            f"plans/{name}/",
+            f"history/{name}/",
+            f"bookings/{name}/",
+            f"specs/{name}.json",
+        )
         for key in [stat.key for prefix in prefixes for stat in self._store.list(prefix)]:
             try:
                 self._store.delete(key)
@@ -298,6 +305,28 @@ class Book:
     def slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
         where = _slots(record) + key
         return replace(_decoded(SlotRecord, bytes(self._store.get(where)), where), key=key)
+
+    def bookings(self, record: ScheduleRecord, month: str) -> tuple[dict[str, float], str | None]:
+        """Return what the firings of a month have booked, by the keys of their slots, and the generation of that."""
+        where = f"bookings/{record.spec.name}/{record.id}/{month}"
+        while True:
+            # Another process may replace it between the two requests.
+            with suppress(ConflictError):
+                try:
+                    generation = self._store.stat(where).generation
+                    return json.loads(bytes(self._store.get(where, generation=generation))), generation
+                except MissingError:
+                    return {}, None
+
+    def put_bookings(self, record: ScheduleRecord, month: str, data: dict[str, float], expected: str | None) -> bool:
+        """Replace the bookings of a month; False if another process has."""
+        try:
+            self._store.swap(
+                f"bookings/{record.spec.name}/{record.id}/{month}", [json.dumps(data).encode()], expected=expected
+            )
+        except ConflictError:
+            return False
+        return True
 
     def note(self, record: ScheduleRecord, key: str, text: str) -> None:
         """Add a note to the record of a slot, whatever other processes change at the same time."""

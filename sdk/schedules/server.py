@@ -21,7 +21,7 @@ from ..process import spawn
 from ..spec.plan import Plan
 from ..status import State, Status
 from ..text import counted
-from . import budget, policy, preconditions
+from . import booking, budget, policy, preconditions
 from .firing import LocalRuns, Runs, plan_of, url_of
 from .memory import REMEMBERED, Memory, hours_since
 from .notices import Notice, Notifier
@@ -121,13 +121,17 @@ class Server:
         self.settle()
         return record
 
-    def record_passed(self, schedule: ScheduleRecord) -> None:
-        """Record the slots so far at which nothing started."""
-        now = self._now()
+    def record_passed(self, schedule: ScheduleRecord, *, except_last_s: float = 0.0) -> None:
+        """Record the slots so far at which nothing started, except those of the last seconds."""
+        now = self._now() - timedelta(seconds=except_last_s)
         memory = self._remembered(schedule, now)
         missed = "missed: no keeper took it" if schedule.trigger else "missed: no server was there"
         reason = f"paused: {schedule.paused}" if schedule.paused else missed
         self.record_skipped(schedule, memory, self._unrecorded(schedule, memory, now), reason)
+
+    def _served_now(self) -> float:
+        """Return the time that records of slots hold, beside the times at which runs end."""
+        return self._clock.now()
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.now(), timezone.utc)
@@ -204,7 +208,7 @@ class Server:
             self._skip(schedule, memory, record, quiet=reason.startswith("paused"))
 
     def _record(self, slot: datetime, state: str, *, reason: str, count: int = 1) -> SlotRecord:
-        now = self._clock.now()
+        now = self._served_now()
         return SlotRecord(
             key=key_of(slot), slot=slot.isoformat(), state=state, reason=reason, taken=now, ended=now, count=count
         )
@@ -224,7 +228,6 @@ class Server:
         self, schedule: ScheduleRecord, memory: Memory, key: str, slot: datetime, cause: str, *notes: str
     ) -> SlotRecord | None:
         """Take a slot and start its run; None if another process has taken it."""
-        now = self._clock.now()
         record = SlotRecord(
             key=key,
             slot=slot.isoformat(),
@@ -232,10 +235,10 @@ class Server:
             cause=cause,
             run=run_id_of(schedule, key, slot),
             holder=self._holder,
-            expires=now + self.lease_s,
+            expires=self._clock.now() + self.lease_s,
             keeper=self.keeper,
             notes=notes,
-            taken=now,
+            taken=self._served_now(),
             **memory.references(),  # type: ignore[arg-type]
         )
         if not self._book.take(schedule, record):
@@ -252,12 +255,7 @@ class Server:
         others = [each for each in memory.open if each.key != record.key]
         active = [each for each in others if each.state != WAITING]
         waiting = [each for each in others if each.state == WAITING]
-        overlap = (
-            policy.behind(schedule.spec.overlap, [each.cause for each in active])
-            if self.keeper
-            else schedule.spec.overlap
-        )
-        decision = policy.decide(overlap, active=bool(active), waiting=bool(waiting))
+        decision = policy.decide(schedule.spec.overlap, active=[each.cause for each in active], waiting=bool(waiting))
         if decision == "start":
             return self._start(schedule, memory, record)
         if decision == "skip":
@@ -291,11 +289,13 @@ class Server:
             if record.started is None:
                 reason, seen = preconditions.unmet(schedule.spec.when, self._firing(schedule, record, plan, success))
                 most_usd = budget.most_usd(plan)
-                reason = reason or self._too_much(schedule, record, plan)
+                reason = reason or booking.booked(
+                    self._book, schedule, record, plan, self._keeper_usd(plan), self._served_now()
+                )
                 if reason:
                     return self._end(schedule, memory, record, SKIPPED, reason)
                 # From now on, who takes the slot over submits the same run, and decides nothing again.
-                about = {"started": self._clock.now(), "data": seen, "cost_usd": most_usd}
+                about = {"started": self._served_now(), "data": seen, "cost_usd": most_usd}
                 about["success"] = success.key if success else ""
                 record, mine = self._swapped(schedule, memory, record, state=TAKEN, **about)
                 if not mine:
@@ -310,19 +310,6 @@ class Server:
             )
         _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
         return self._changed(schedule, memory, record, state=RUNNING, reason="")
-
-    def _too_much(self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan) -> str:
-        """Return why the month's limit does not allow the firing, "" if it does."""
-        most_usd = schedule.spec.max_cost_usd_per_month
-        if most_usd is None:
-            return ""
-        months = {record.moment.astimezone(timezone.utc), record.moment.replace(day=1, hour=0).astimezone(timezone.utc)}
-        found = self._book.slots(schedule, self._book.keys(schedule, sorted({f"{each:%Y-%m-}" for each in months})))
-        month = [each for each in found if each.slot[:7] == record.slot[:7]]
-        hourly_usd = self._keeper_usd(plan)
-        spent_usd = sum(each.cost_usd or 0.0 for each in month if each.key != record.key)
-        spent_usd += budget.of_keepers(month, hourly_usd, self._clock.now())
-        return budget.too_much(plan, most_usd, spent_usd, hourly_usd)
 
     def _keeper_usd(self, plan: Plan) -> float:
         """Return what an hour of the machine costs that this is."""
@@ -428,7 +415,7 @@ class Server:
         reason: str,
         status: Status | None = None,
     ) -> SlotRecord:
-        ended = status.since if status and status.since else self._clock.now()
+        ended = status.since if status and status.since else self._served_now()
         run = record.run if status or record.started else ""
         # What is not known stays the most that it may be.
         cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None

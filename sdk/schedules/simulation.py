@@ -23,6 +23,7 @@ class SimulatedSlot:
     ends: datetime | None = None
     overlaps: datetime | None = None  # the slot of an earlier run that still went on
     reason: str = ""
+    cause: str = "schedule"  # or catch_up
 
     def as_data(self) -> dict[str, str | None]:
         times = {name: getattr(self, name) for name in ("slot", "starts", "ends", "overlaps")}
@@ -73,6 +74,7 @@ class Simulation:
         for each in missed:
             each.reason = "missed"
             if each is chosen:
+                each.cause = policy.CATCH_UP
                 yield back, each
             else:
                 each.action = "skip"
@@ -90,7 +92,8 @@ class _Line:
         self.settle(moment)
         active = self._running[-1] if self._running else None
         each.overlaps = active.slot if active else None
-        decision = policy.decide(self._overlap, active=active is not None, waiting=self._waiting is not None)
+        causes = [earlier.cause for earlier in self._running]
+        decision = policy.decide(self._overlap, active=causes, waiting=self._waiting is not None)
         if decision == "skip":
             each.action, each.reason = "skip", "overlap: another slot waits" if self._waiting else "overlap"
         elif decision == "wait":

@@ -7,11 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta, timezone
 from pathlib import Path
+from threading import Barrier, local
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from paper_runs import HOUR, START, World
-from support import Later, full_only, needs
+from support import LIMIT_S, Later, full_only, needs
 
 import sdk
 from sdk import InputError, State
@@ -20,6 +22,7 @@ from sdk.schedules import budget, keeper_main
 from sdk.schedules.handle import Schedule
 from sdk.schedules.keeper_server import LEASE_S
 from sdk.schedules.records import Book, ScheduleRecord
+from sdk.schedules.simulation import Simulation
 
 needs("cronsim")
 CronSim = Later("cronsim", "CronSim")
@@ -402,6 +405,69 @@ def test_a_run_that_goes_on_counts_with_the_most_that_it_can_cost(
         world.keeper(str(hour)).step()
     assert [record.state for record in world.history()] == ["RUNNING", "SKIPPED"]
     assert "6.00 USD of 10.00 USD" in world.history()[1].reason
+
+
+def test_firings_of_one_moment_cannot_break_the_limit_of_a_month_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them has read the records before another one has booked."""
+    monkeypatch.setattr(budget, "most_usd", lambda plan: 4.0)
+    too_much, meeting, met = budget.too_much, Barrier(4), local()
+
+    def after_all_have_read(*about: Any) -> str:
+        if not getattr(met, "once", False):
+            met.once = True
+            meeting.wait(LIMIT_S)
+        return too_much(*about)
+
+    monkeypatch.setattr(budget, "too_much", after_all_have_read)
+    world.add(overlap="allow", max_cost_usd_per_month=10.0)
+    at(world, 0.5)
+    keepers = [world.keeper(str(number), by_hand=True) for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda keeper: keeper.step(), keepers))
+    assert sorted(record.state for record in world.history()) == ["RUNNING", "RUNNING", "SKIPPED", "SKIPPED"]
+    reasons = {record.reason for record in world.history() if record.state == "SKIPPED"}
+    assert reasons == {"budget: 8.00 USD of 10.00 USD a month are spent, and this firing may cost 4.00 USD"}
+    # Nothing of it outlives the schedule.
+    Book(world.root).delete(Book(world.root).read("each"))
+    left = [path.name for path in Path(world.root, "schedules").rglob("*") if path.is_file()]
+    assert left == [".lock"]
+
+
+def test_what_catches_up_lets_the_next_slot_wait_as_it_was_simulated(world: World) -> None:
+    world.runs.takes_s = 2 * HOUR
+    record = world.add(missed="catch_up_last")
+    keepers = []
+    for hour in (0, 3, 4, 5):
+        at(world, hour)
+        for keeper in keepers:
+            keeper.step()
+        keepers.append(world.keeper(str(hour)))
+        keepers[-1].step()
+    while any([keeper.step() for keeper in keepers]):
+        world.clock.time += 60
+    down = [(START + timedelta(hours=1), START + timedelta(hours=3))]
+    plan = Simulation(cron=record.spec.slots, missed="catch_up_last", durations_s=[2 * HOUR], down=down)
+    expected = plan.run(START, START + timedelta(hours=6))
+    assert [(each.slot, each.state != "SKIPPED") for each in world.history()] == [
+        (each.slot.isoformat(), each.action == "fire") for each in expected
+    ]
+    assert [each.action for each in expected] == ["fire", "skip", "fire", "fire", "skip", "skip"]
+
+
+def test_times_of_a_record_go_by_the_clock_of_the_service(world: World) -> None:
+    """That of the machine is a week behind; the end of the run is the service's."""
+    world.add()
+    at(world, 7 * 24)
+    keeper = world.keeper()
+    world.runs.outcome = lambda plan: State.SUCCEEDED
+    at(world, 0)
+    assert keeper.step()
+    (record,) = (each for each in world.history() if each.is_open)
+    assert record.started == keeper.delivery.created and record.taken == keeper.delivery.created
+    # A lease is about this machine.
+    assert record.expires == START.timestamp() + LEASE_S
 
 
 def test_keepers_count_for_the_month_with_their_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from paper_runs import START
 from support import FakeClock, needs
 
 from sdk import InputError, backends
@@ -153,3 +154,20 @@ def test_what_the_service_has_to_say_is_part_of_the_one_error(bells: Bells, plac
         creation.prepare(spec, "train.py", {}, Destination(backend="tower", root=place))
     assert "The tower is closed on Sundays." in caught.value.problems
     assert any("no such input" in problem for problem in caught.value.problems)
+
+
+def test_a_changed_expression_leaves_the_last_slot_to_the_keeper_that_is_on_its_way(bells: Bells, place: Path) -> None:
+    clock = FakeClock(START.timestamp() - 60)
+
+    def made(cron: str) -> creation.Created:
+        spec = creation.draft(name="hourly", cron=cron)
+        prepared = creation.prepare(spec, "train.py", {}, Destination(backend="tower", root=place), clock)
+        return creation.create(prepared, clock)
+
+    made("1 * * * *")
+    # Two slots were not served, and the keeper of a third one, 20 s ago, has no machine yet.
+    clock.time = START.timestamp() + 2 * 3600 + 80
+    made("31 * * * *")
+    found = Schedule("hourly", root=place, clock=clock).history()
+    assert [each.slot[11:16] for each in found] == ["01:01", "00:01"]
+    assert {each.reason for each in found} == {"missed: no keeper took it"}
