@@ -415,7 +415,8 @@ class Server:
         reason: str,
         status: Status | None = None,
     ) -> SlotRecord:
-        ended = status.since if status and status.since else self._served_now()
+        # A service whose clock is ahead must not make a run longer than it was.
+        ended = min(status.since if status and status.since else float("inf"), self._served_now())
         run = record.run if status or record.started else ""
         # What is not known stays the most that it may be.
         cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None

@@ -468,6 +468,15 @@ def test_times_of_a_record_go_by_the_clock_of_the_service(world: World) -> None:
     assert record.started == keeper.delivery.created and record.taken == keeper.delivery.created
     # A lease is about this machine.
     assert record.expires == START.timestamp() + LEASE_S
+    # A run may end by a clock that is further ahead.
+    end = world.runs.ends[record.run][0]
+    world.runs.ends[record.run] = end - 1e-3, State.SUCCEEDED
+    status = world.runs.status
+    world.runs.status = lambda url: replace(status(url), since=end + 30 * DAYS)  # type: ignore[method-assign]
+    world.clock.time = end
+    assert not keeper.step()
+    (record,) = (each for each in world.history() if each.run)
+    assert (record.ended or 0.0) - (record.started or 0.0) == world.runs.takes_s
 
 
 def test_keepers_count_for_the_month_with_their_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
