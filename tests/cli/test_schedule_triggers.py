@@ -71,6 +71,7 @@ def test_a_run_that_fails_is_the_exit_code_of_the_command(podlift, here, write) 
     assert done.code == 1, done.stderr
     shown = json.loads(done.stdout)
     assert (shown["state"], shown["exit_code"], shown["cause"]) == ("FAILED", 1, "schedule")
+    assert shown["text"].startswith(f"the slot {shown['slot']}: FAILED")
     # A duplicate is none of its business.
     assert podlift("schedule", "fire", "hourly").code == 0
 
