@@ -20,7 +20,14 @@ _LONGEST_ROOT = 300
 
 
 def run(
-    job: Job, target: Vertex, facts: Facts, *, root: str, location: str, notify: Sequence[str]
+    job: Job,
+    target: Vertex,
+    facts: Facts,
+    *,
+    root: str,
+    notify: Sequence[str],
+    scheduler: bool = False,
+    location: str = "",
 ) -> Iterator[Finding]:
     """Return what speaks against a schedule of a job.
 
@@ -29,10 +36,11 @@ def run(
         target: where.
         facts: what is known of the image.
         root: where its records live.
-        location: where Cloud Scheduler is to keep it, "" for the region of the first place.
         notify: its notifications.
+        scheduler: True for a trigger of Cloud Scheduler, False for one of Vertex AI itself.
+        location: where Cloud Scheduler is to keep it, "" for the region of the first place.
     """
-    yield from _account(target)
+    yield from _account(target, scheduler=scheduler)
     if location and not regions.is_region(location):
         yield error(
             f"location: Cloud Scheduler is in regions such as us-central1. Received: {location!r}. Nearest: "
@@ -59,15 +67,16 @@ def run(
     yield from _image("keeper_image", "The keeper's image", target.keeper_image or "", facts)
 
 
-def _account(target: Vertex) -> Iterator[Finding]:
-    """Cloud Scheduler gets a token of this account, and accepts accounts of its own project only."""
+def _account(target: Vertex, *, scheduler: bool) -> Iterator[Finding]:
+    """The default account of Vertex AI may not create jobs. Cloud Scheduler accepts accounts of its own project only."""
     account = target.keeper_service_account or target.service_account
     project = target.project or "PROJECT"
     mine = f"vertex_keeper_service_account='NAME@{project}.iam.gserviceaccount.com'"
     create = f"gcloud iam service-accounts create NAME --project={project}"
     if account is None:
         yield error(
-            "Cloud Scheduler needs a service account, as which it creates the job of each firing. Received: neither "
+            f"{'Cloud Scheduler' if scheduler else 'A schedule of Vertex AI'} needs a service account, as which it creates the "
+            "job of each firing. Received: neither "
             f"vertex_keeper_service_account nor vertex_service_account. Next: {mine}; the plan then lists its rights. To make "
             f"one: {create}"
         )
@@ -76,7 +85,7 @@ def _account(target: Vertex) -> Iterator[Finding]:
     if match is None:
         if not _OF_COMPUTE_ENGINE.fullmatch(account):
             yield error(f"This is not a service account of a project. Received: {account!r}. Next: {mine}")
-    elif target.project and not target.project.isdigit() and match["project"] != target.project:
+    elif scheduler and target.project and not target.project.isdigit() and match["project"] != target.project:
         yield error(
             f"Cloud Scheduler accepts service accounts of its own project only, which is {target.project!r}. Received: "
             f"{account!r}, of the project {match['project']!r}. Next: {mine}, which may differ from the account of the "

@@ -33,7 +33,7 @@ from .schedule_simulation import remark, span, time_of, wanted
 
 _OWN = (
     "cron", "time_zone", "overlap", "missed", "when", "notify", "notify_skips", "pause_after_failures",
-    "max_cost_usd_per_month", "trigger", "location",
+    "max_cost_usd_per_month", "trigger", "via", "location",
 )  # fmt: skip
 
 schedule = typer.Typer(
@@ -59,6 +59,7 @@ def create(
     pause_after_failures: p.PauseAfter = 3,
     max_cost_usd_per_month: p.MaxMonth = None,
     trigger: p.TriggerChoice = None,
+    via: p.Via = None,
     location: p.Location = None,
     render: p.Render = None,
     dry_run: p.DryRun = False,
@@ -89,6 +90,7 @@ def create(
             pause_after_failures=pause_after_failures,
             max_cost_usd_per_month=max_cost_usd_per_month,
             trigger=trigger or "auto",
+            via=via or "auto",
             location=location or "",
         )
     entry, given = command.settings(problems)

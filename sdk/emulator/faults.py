@@ -71,6 +71,8 @@ _VERTEX_OPERATIONS = words(
     " trainingPipelines.get trainingPipelines.list trainingPipelines.cancel trainingPipelines.delete operations.get"
     " operations.wait models.upload models.get models.list models.listVersions models.mergeVersionAliases models.deleteVersion"
     " models.delete"
+    " pipelineJobs.create pipelineJobs.get pipelineJobs.list pipelineJobs.cancel pipelineJobs.delete schedules.create"
+    " schedules.get schedules.list schedules.patch schedules.pause schedules.resume schedules.delete"
     " entries.list metadata.get quotas.get projects.testIamPermissions serviceAccounts.testIamPermissions"
     " serviceAccounts.actAs iam.troubleshoot services.list skus.list machineTypes.list acceleratorTypes.list"
     " tpuLocations.list tpus.list"
@@ -97,6 +99,7 @@ _PERMISSIONS = {
     "tpus.list": "tpu.acceleratortypes.list",
     "jobs.patch": "cloudscheduler.jobs.update",
     "jobs.resume": "cloudscheduler.jobs.enable",
+    **dict.fromkeys(("schedules.patch", "schedules.pause", "schedules.resume"), "aiplatform.schedules.update"),
     "buckets.insert": "storage.buckets.create",
     "buckets.patch": "storage.buckets.update",
     "objects.download": "storage.objects.get",

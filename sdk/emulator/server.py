@@ -74,8 +74,8 @@ class EmulatorApp:
         self._storage = StorageApp(state, faults, journal)
         retired = options.get("allow_retired_images", False)
         self._vertex = VertexApp(folder, state, clock, timings, capacity, faults, journal, allow_retired_images=retired)
-        move = self._vertex.scheduler.advance
-        self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url)
+        move, operation = self._vertex.scheduler.advance, self._vertex.jobs.new_operation
+        self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url, operation)
         self._secrets = SecretsApp(home / "secrets")
         self._billing = BillingApp(faults, journal)
         self._admin = Admin(self._storage, self._vertex, self._scheduler, faults, journal)

@@ -24,7 +24,7 @@ from ..spec.layout import RootPaths
 from ..spec.plan import Plan
 from ..spec.values import changed
 from . import budget, clock_changes, notices, policy, preconditions, slots, templates, triggered
-from .records import DELETED, MAX_NAME, Book, ScheduleRecord, ScheduleSpec, plan_key
+from .records import DELETED, MAX_NAME, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key
 from .server import Server
 from .slots import Cron
 
@@ -91,7 +91,7 @@ def prepare(
     """Return what `create` will write, or raise InputError with every mistake."""
     refuse_inside_task("schedule")
     backend = target.backend or configured_backend(os.environ)
-    service = _service(backend if isinstance(backend, str) else type(backend).__name__.lower(), spec)
+    service, spec = _service(backend if isinstance(backend, str) else type(backend).__name__.lower(), spec)
     clock = clock or SystemClock()
     now = datetime.fromtimestamp(clock.now(), timezone.utc)
     # An input that depends on the slot is looked up when the slot fires.
@@ -153,15 +153,26 @@ def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str
     ]
 
 
-def _service(backend: str, spec: ScheduleSpec) -> TriggerService | None:
-    """Return the service that starts a schedule of a backend; None for podlift schedule serve."""
+def _service(backend: str, spec: ScheduleSpec) -> tuple[TriggerService | None, ScheduleSpec]:
+    """Return the service that starts a schedule of a backend, None for podlift schedule serve, and the schedule."""
+    problems, choices = Problems(), backends.trigger_choices(backend)
     found = backends.trigger_service(backend)
+    served = found is None or spec.trigger == "serve"
     if found is None and spec.location:
-        raise InputError(
+        problems.found.append(
             f"location: schedules of {backend} are started by podlift schedule serve, which has none. Received: "
             f"{spec.location!r}. Next: omit it."
         )
-    return None if spec.trigger == "serve" else found
+    if spec.via != "auto" and (served or not choices):
+        who = "podlift schedule serve starts this schedule" if served else f"{backend} has one service for schedules"
+        problems.found.append(f"via: {who}. Received: {spec.via!r}. Next: omit it.")
+    elif spec.via != "auto":
+        with problems.collect():
+            policy.check_choice("via", spec.via, tuple(choices))
+    problems.raise_if_any()
+    # So that naming the default is no change.
+    spec = replace(spec, via="auto") if spec.via in choices[:1] else spec
+    return (None if served else backends.trigger_service(backend, spec.via)), spec
 
 
 def _check_portable(spec: ScheduleSpec, inputs: Mapping[str, str], service: TriggerService) -> None:
@@ -223,6 +234,7 @@ class _Creation:
             service = triggered.service_of(before)
             if service is not None:
                 service.delete(before.trigger, self._clock)
+            triggered.remove_former(before, self._clock)
             self._book.delete(before)
         return None
 
@@ -262,13 +274,14 @@ class _Creation:
         """Return the outcome of `run`, and the differences."""
         if self._before is None:
             return "created", ()
+        left = [f"- trigger: {each.name}, which is replaced" for each in self._before.former]
         moved = self._before.trigger != (self._request.name if self._request else "")
-        return ("changed", self._changes) if self._changes or moved else ("unchanged", ())
+        return ("changed", [*self._changes, *left]) if self._changes or moved or left else ("unchanged", ())
 
     def run(self) -> Created:
-        before = self._before
-        if before is not None and self.expected()[0] == "unchanged":
-            return self._created(before, "unchanged")
+        before, (outcome, changes) = self._before, self.expected()
+        if before is not None and outcome == "unchanged":
+            return self._created(before, outcome)
         backend = backends.load(self._plan.backend)
         backend.check(backend.render(self._plan))
         self._store()
@@ -276,15 +289,18 @@ class _Creation:
             triggered.remember([self._spec.name], self._plan.root)
         record = self._written(before)
         self._set_trigger(record)
-        return self._created(record, "changed" if before else "created")
+        if record.former:
+            triggered.remove_former(record, self._clock)
+            record = self._book.change(record.spec.name, former=())
+        return self._created(record, outcome, changes)
 
-    def _created(self, record: ScheduleRecord, outcome: str) -> Created:
+    def _created(self, record: ScheduleRecord, outcome: str, changes: Sequence[str] = ()) -> Created:
         alert = self._service.alert(record.trigger) if self._service and record.trigger else ""
         return Created(
             record=record,
             plan=self._plan,
             outcome=outcome,
-            changes=self._changes if outcome == "changed" else (),
+            changes=changes,
             warnings=self._warnings,
             alert=alert,
         )
@@ -298,7 +314,7 @@ class _Creation:
         if self._service is not None and self._request is not None:
             self._service.upload(self._plan)
             self._book.put_files(self._request.files)
-            self._book.add_place(self._plan.backend, triggered.place_of(self._request.name))
+            self._book.add_place(self._plan.backend, self._spec.via, triggered.place_of(self._request.name))
 
     def _written(self, before: ScheduleRecord | None) -> ScheduleRecord:
         spec = self._spec
@@ -320,11 +336,11 @@ class _Creation:
                     f"Another process created the schedule {spec.name!r} at the same time. Next: try again."
                 )
             return record
+        former = before.former
         if before.trigger and before.trigger != trigger:
-            # Two triggers of one schedule would start each slot twice.
-            service = triggered.service_of(before)
-            if service is not None:
-                service.delete(before.trigger, self._clock)
+            # It is removed once the new one is there. Meanwhile both fire, and a slot starts one run all the same.
+            former += (FormerTrigger(backend=before.backend, via=before.spec.via, name=before.trigger),)
+        former = tuple(each for each in former if each.name != trigger)
         if before.spec.slots != spec.slots:
             # The slots so far were those of the expression before.
             # The keeper of the last one may be on its way: it serves the slot that it was made for.
@@ -340,6 +356,7 @@ class _Creation:
             backend=self._plan.backend,
             trigger=trigger,
             digest=digest,
+            former=former,
         )
 
     def _set_trigger(self, record: ScheduleRecord) -> None:
@@ -349,6 +366,8 @@ class _Creation:
         try:
             if self._there is None:
                 self._service.create(self._request, self._clock)
+                if self._was_paused(record):
+                    self._service.pause(self._request.name, self._clock)
             elif self._there.digest != self._request.digest or self._there.broken:
                 self._service.update(self._request, self._there, self._clock)
         except UnavailableError as error:
@@ -360,6 +379,11 @@ class _Creation:
             if self._before is None:
                 self._book.delete(record)
             raise InputError(str(error)) from error
+
+    def _was_paused(self, record: ScheduleRecord) -> bool:
+        """Return whether a new trigger takes the place of a paused one."""
+        former = [service.get(name, self._clock) for name, service in triggered.former_services(record)]
+        return bool(record.paused) or any(each is not None and each.paused for each in former)
 
 
 def _changes(before: ScheduleRecord, old: Plan, spec: ScheduleSpec, plan: Plan) -> list[str]:

@@ -36,24 +36,28 @@ def told(
     found, lost = {record.key: record for record in records}, list[SlotRecord]()
     # The newest one of a slot counts.
     for keeper in reversed(failed):
-        key, slot = slot_of(
-            schedule, Delivery(job=keeper.job, created=keeper.created, by_hand=keeper.by_hand, slot=keeper.slot)
-        )
+        about = Delivery(job=keeper.job, created=keeper.created, slot=keeper.slot, by_hand=keeper.by_hand)
+        key, slot = slot_of(schedule, about)
         record, text = found.get(key), _sentence(keeper)
         if record is None or record in lost:
             if key not in others:
                 found[key] = _unrecorded(keeper, key, slot)
                 lost.append(found[key])
-        elif record.is_open and record.keeper == keeper.job:
+        elif record.is_open and _id(record.keeper) == _id(keeper.job):
             found[key] = replace(record, reason=text)
         elif record.state == SKIPPED and record.reason.startswith(MISSED):
             found[key] = replace(record, reason=f"missed: {text}")
     return [found[key] for key in sorted(found)]
 
 
+def _id(job: str) -> str:
+    """Return the id of a job; its full name has the number of the project, or its name."""
+    return job.rpartition("/")[2]
+
+
 def _sentence(keeper: FailedKeeper) -> str:
-    name = keeper.job.rpartition("/")[2]
-    return f"its keeper, the job {name}, ended as {keeper.state}. {keeper.error} Next: {keeper.look}".replace("  ", " ")
+    text = f"its keeper, the job {_id(keeper.job)}, ended as {keeper.state}. {keeper.error} Next: {keeper.look}"
+    return text.replace("  ", " ")
 
 
 def _unrecorded(keeper: FailedKeeper, key: str, slot: datetime) -> SlotRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -63,7 +64,19 @@ def fires(record: ScheduleRecord, found: Seen | None) -> bool:
 
 def service_of(record: ScheduleRecord) -> TriggerService | None:
     """Return the service that starts a schedule; None if `podlift schedule serve` does."""
-    return backends.trigger_service(record.backend) if record.trigger else None
+    return backends.trigger_service(record.backend, record.spec.via) if record.trigger else None
+
+
+def former_services(record: ScheduleRecord) -> list[tuple[str, TriggerService]]:
+    """Return the triggers that a schedule had before and that were not removed yet, each with its service."""
+    found = [(each.name, backends.trigger_service(each.backend, each.via)) for each in record.former]
+    return [(name, service) for name, service in found if service is not None]
+
+
+def remove_former(record: ScheduleRecord, clock: Clock) -> None:
+    """Remove the triggers that a schedule had before. Its own one is there by now: a slot that both start runs once."""
+    for name, service in former_services(record):
+        service.delete(name, clock)
 
 
 def draft(
@@ -106,8 +119,10 @@ def period_s(slots: Cron, now: datetime) -> float:
 def differences(found: Trigger, request: TriggerRequest) -> list[str]:
     """Return what a service is to change of a trigger."""
     changes = diff.of_values("trigger", found.settings, request.settings)
-    # Both hold digests of the rest.
-    plain = [change for change in changes if change.path != "description" and ".containerSpec.args." not in change.path]
+    # These hold digests of the rest.
+    plain = [
+        change for change in changes if not re.search(r"^description$|\.container(Spec)?\.args\.|-digest$", change.path)
+    ]
     texts = [str(change) for change in plain] + ([f"~ {found.broken}"] if found.broken else [])
     if changes and not texts:
         texts = ["~ what it starts: another version of podlift, or of the schedule"]
@@ -155,47 +170,51 @@ class Survey:
     seen: Mapping[str, Seen]
     orphans: Sequence[Trigger]
     problems: Sequence[str]
+    services: Mapping[str, TriggerService]  # of the orphans, by their names
 
 
 def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey:
     """Return the triggers of a root, with one list for each place."""
-    found, problems, failed = dict[str, Trigger](), list[str](), dict[str, str]()
-    for backend, parent in Book(root).places():
-        service = backends.trigger_service(backend)
+    found, problems, failed = dict[str, Trigger](), list[str](), dict[tuple[str, str, str], str]()
+    services = dict[str, TriggerService]()
+    for place in Book(root).places():
+        service = backends.trigger_service(*place[:2])
+        if service is None:
+            continue
         try:
-            found |= {each.name: each for each in (service.kept(parent, clock) if service else ())}
+            kept = {each.name: each for each in service.kept(place[2], clock)}
+            found |= kept
+            services |= dict.fromkeys(kept, service)
         except (UnavailableError, TriggerRejectedError) as error:
-            failed[parent] = str(error)
+            failed[place] = str(error)
             problems.append(f"Triggers without a schedule are not listed: {error}")
     seen = {}
     for record in records:
-        service, parent = service_of(record), place_of(record.trigger)
+        service, place = service_of(record), (record.backend, record.spec.via, place_of(record.trigger))
         if service is None:
             continue
-        if parent in failed:
-            seen[record.spec.name] = Seen(service=service.title, sync=UNKNOWN, why=failed[parent])
+        if place in failed:
+            seen[record.spec.name] = Seen(service=service.title, sync=UNKNOWN, why=failed[place])
         else:
             seen[record.spec.name] = compared(record, service, found.get(record.trigger))
-    known = {record.trigger for record in records}
+    known = {record.trigger for record in records} | {each.name for record in records for each in record.former}
     orphans = [each for each in found.values() if each.root == root and each.name not in known]
-    return Survey(seen=seen, orphans=orphans, problems=problems)
+    return Survey(seen=seen, orphans=orphans, problems=problems, services=services)
 
 
 def place_of(name: str) -> str:
     """Return where a trigger is kept, by its full name."""
-    return name.rpartition("/jobs/")[0]
+    # PLACE/KIND/ID
+    return name.rsplit("/", 2)[0] if name else ""
 
 
 def remove_orphan(root: str, name: str, clock: Clock) -> bool:
     """Delete the triggers of a schedule of this name whose records are gone; False if there are none."""
     book = Book(root)
     found = survey(root, [book.read(each) for each in book.names()], clock)
-    places = dict((parent, backend) for backend, parent in book.places())
     lost = [each for each in found.orphans if each.schedule == name]
     for trigger in lost:
-        service = backends.trigger_service(places[place_of(trigger.name)])
-        if service is not None:
-            service.delete(trigger.name, clock)
+        found.services[trigger.name].delete(trigger.name, clock)
     return bool(lost)
 
 

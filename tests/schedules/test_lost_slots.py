@@ -10,9 +10,10 @@ import pytest
 from paper_runs import HOUR, START, World
 from support import heard, needs
 
+from sdk.backends.deliveries import Delivery
 from sdk.backends.triggers import FailedKeeper
 from sdk.schedules import lost_slots
-from sdk.schedules.records import Book, ScheduleRecord, SlotRecord
+from sdk.schedules.records import Book, ScheduleRecord, SlotRecord, slot_of
 
 needs("cronsim")
 
@@ -31,6 +32,15 @@ def shown(world: World, *keepers: FailedKeeper) -> list[SlotRecord]:
 @pytest.fixture(autouse=True)
 def schedule(world: World) -> ScheduleRecord:
     return world.add()
+
+
+def test_the_slot_that_a_service_names_counts_however_late_its_keeper_was_created(world: World) -> None:
+    schedule, hour = Book(world.root).read("each"), START.timestamp() + HOUR
+    late = Delivery(job="projects/1/pipelineJobs/9", created=hour + 2.5 * HOUR, slot=hour)
+    assert slot_of(schedule, late)[1].timestamp() == hour
+    assert slot_of(schedule, replace(late, slot=None))[1].timestamp() == hour + 2 * HOUR
+    by_hand = slot_of(schedule, replace(late, slot=None, by_hand=True))
+    assert by_hand[0].endswith("-manual-9") and by_hand[1].timestamp() == late.created
 
 
 def test_a_keeper_that_fails_before_it_takes_its_slot_has_a_line_with_the_reason_and_the_next_step(

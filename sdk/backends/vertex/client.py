@@ -47,7 +47,9 @@ _LOGIN = "Next: gcloud auth application-default login."
 _INTERCEPTED = "A proxy or login page may have intercepted the request. Next: check the network and its proxies."
 # A region of a project, or what it has. The region is part of the host that gets the credentials, and names are read from
 # buckets.
-_RESOURCE = re.compile(r"projects/[^/?#]+/locations/([a-z0-9-]+)((?:/(?:customJobs|models|operations)/[^/?#]+)+)?")
+_RESOURCE = re.compile(
+    r"projects/[^/?#]+/locations/([a-z0-9-]+)((?:/(?:customJobs|pipelineJobs|schedules|models|operations)/[^/?#]+)+)?"
+)
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _T = TypeVar("_T")
 
@@ -209,7 +211,7 @@ def send(
     """Send a request about a region or what it has, once, and return its response in JSON, converted."""
     match = _RESOURCE.fullmatch(resource)
     if match is None:
-        raise InputError(f"Not a job, model or region of Vertex AI. Received: {resource[:_SHOWN]!r}.")
+        raise InputError(f"Not a job, schedule, model or region of Vertex AI. Received: {resource[:_SHOWN]!r}.")
     address = emulator.checked_address() or f"https://{match[1]}-aiplatform.googleapis.com"
     # Those of Google's client.
     headers = {

@@ -21,9 +21,10 @@ from ...storage.retry import Retries
 from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
 from . import failed_keepers, scheduled_keeper, scheduler_calls, slot_labels, trigger_text
 from . import request as job_request
+from .keeper_labels import BY_HAND
 from .scheduler_calls import Service
 
-_PREFIX = "podlift-"
+PREFIX = "podlift-"
 _ATTEMPT_S, _FIRST_RETRY_S, _MOST_RETRIES = 60, 30, 3
 # However long the period is: a keeper that comes later than this says nothing about the slot any more.
 _LONGEST_RETRIES_S = 3 * 3600
@@ -49,9 +50,7 @@ class CloudScheduler:
     grace_s = _GRACE_S
 
     def adapted(self, plan: Plan) -> Plan:
-        """Return the plan without a keeper of its own: that of the firing waits for the run."""
-        findings = tuple(each for each in plan.findings if "no effect without a keeper" not in each.message)
-        return plan.for_firings(changed(Vertex.of(plan.target), keeper=False), findings)
+        return adapted(plan)
 
     def review(self, draft: TriggerDraft) -> list[Finding]:
         plan = draft.plan
@@ -61,8 +60,9 @@ class CloudScheduler:
                 Vertex.of(plan.target),
                 plan.facts,
                 root=plan.root,
-                location=draft.location,
                 notify=draft.notify,
+                scheduler=True,
+                location=draft.location,
             )
         )
         size = len(json.dumps(self.render(draft).body))
@@ -78,7 +78,8 @@ class CloudScheduler:
 
     def lines(self, draft: TriggerDraft) -> list[tuple[str, str]]:
         name = self._name(draft).rpartition("/")[2]
-        return list(trigger_text.lines(draft, name, _location(draft.plan, draft.location), _retries(draft.period_s)))
+        location, retries = _location(draft.plan, draft.location), _retries(draft.period_s)
+        return list(trigger_text.of_cloud_scheduler(draft, name, location, retries))
 
     def parent(self, plan: Plan, location: str) -> str:
         project = Vertex.of(plan.target).project or job_request.NO_PROJECT
@@ -88,7 +89,7 @@ class CloudScheduler:
         if draft.name.rpartition("/jobs/")[0] == self.parent(draft.plan, draft.location):
             # Another checkout of the project may be in a folder of another name.
             return draft.name
-        name = f"{_PREFIX}{scheduled_keeper.project_of(draft.plan)}-{draft.schedule}"
+        name = f"{PREFIX}{scheduled_keeper.project_of(draft.plan)}-{draft.schedule}"
         return f"{self.parent(draft.plan, draft.location)}/jobs/{name}"
 
     def render(self, draft: TriggerDraft) -> TriggerRequest:
@@ -129,9 +130,7 @@ class CloudScheduler:
         )
 
     def upload(self, plan: Plan) -> None:
-        from . import start_run
-
-        start_run.upload_archives(plan)
+        upload(plan)
 
     def create(self, request: TriggerRequest, clock: Clock) -> Trigger:
         """Create a job of Cloud Scheduler. Its name is its identity, so that a lost reply is looked up."""
@@ -156,7 +155,7 @@ class CloudScheduler:
 
     def kept(self, parent: str, clock: Clock) -> list[Trigger]:
         found = Service(clock).kept(parent)
-        return [each for each in found if each.name.rpartition("/")[2].startswith(_PREFIX)]
+        return [each for each in found if each.name.rpartition("/")[2].startswith(PREFIX)]
 
     def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:
         if before.broken:
@@ -181,15 +180,26 @@ class CloudScheduler:
         Service(clock).delete(name)
 
     def fire_now(self, trigger: Trigger, clock: Clock, slot: float | None = None) -> str:
-        return scheduler_calls.fire(
-            trigger, clock, scheduled_keeper.BY_HAND if slot is None else slot_labels.label_of(slot)
-        )
+        return scheduler_calls.fire(trigger, clock, BY_HAND if slot is None else slot_labels.label_of(slot))
 
     def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
         return failed_keepers.found(plan, schedule, since, clock)
 
     def alert(self, name: str) -> str:
         return scheduler_calls.alert(name)
+
+
+def adapted(plan: Plan) -> Plan:
+    """Return the plan without a keeper of its own: that of the firing waits for the run."""
+    findings = tuple(each for each in plan.findings if "no effect without a keeper" not in each.message)
+    return plan.for_firings(changed(Vertex.of(plan.target), keeper=False), findings)
+
+
+def upload(plan: Plan) -> None:
+    """Store the archives that a keeper starts from."""
+    from . import start_run
+
+    start_run.upload_archives(plan)
 
 
 def _same(found: Trigger, request: TriggerRequest) -> Trigger:

@@ -21,9 +21,8 @@ from ...spec.values import changed
 from ...storage import cache
 from ..triggers import TriggerDraft
 from . import request as job_request
+from .keeper_labels import BY_CRON, SCHEDULE, SLOT
 
-SCHEDULE, SLOT, REQUEST = "podlift-schedule", "podlift-slot", "podlift-request"
-BY_CRON, BY_HAND = "cron", "manual"
 NO_ACCOUNT = "<service account>"
 # Vertex AI's limit for the job: the keeper ends by itself before.
 _MARGIN_S = 600.0

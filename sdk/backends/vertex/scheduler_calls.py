@@ -18,7 +18,7 @@ from ...errors import InputError, PodliftError, UnavailableError
 from ...storage import emulator
 from ...storage.retry import Retries
 from ..triggers import Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
-from . import client, create_job, scheduled_keeper
+from . import client, create_job, keeper_labels
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ _MEANINGS = (
     (
         _PERIMETER,
         "The project is inside a perimeter of VPC Service Controls, across which Cloud Scheduler cannot post to Vertex AI. "
-        "Next: create the schedule with --trigger serve, and run podlift schedule serve on a machine inside the perimeter; or "
-        "let a trigger of your own run podlift schedule run there.",
+        "Next: create the schedule with --via vertex, which is Vertex AI's own schedule; or with --trigger serve, and run "
+        "podlift schedule serve on a machine inside the perimeter.",
     ),
     (
         r"Location must equal (?P<location>[\w-]+)",
@@ -311,8 +311,8 @@ def fire(trigger: Trigger, clock: Clock, slot: str) -> str:
         )
     token = secrets.token_hex(8)
     labels = posted.get("labels")
-    ours = {**(labels if isinstance(labels, Mapping) else {}), scheduled_keeper.SLOT: slot}
-    body = {**posted, "labels": {**ours, scheduled_keeper.REQUEST: token}}
+    ours = {**(labels if isinstance(labels, Mapping) else {}), keeper_labels.SLOT: slot}
+    body = {**posted, "labels": {**ours, keeper_labels.REQUEST: token}}
     jobs = JobClient(match["project"], clock=clock)
     for _ in range(_TRIES):
         try:
@@ -333,7 +333,7 @@ def _sought(jobs: JobClient, region: str, token: str, clock: Clock) -> str:
     """Return the job of a request whose reply was lost, "" if there is none."""
     for wait_s in create_job.SEARCH_DELAYS_S:
         clock.sleep(wait_s)
-        found = jobs.list(region, {scheduled_keeper.REQUEST: token})
+        found = jobs.list(region, {keeper_labels.REQUEST: token})
         if found:
             return found[0].name
     return ""
@@ -343,8 +343,13 @@ def alert(name: str) -> str:
     """Return the gcloud command of an alert on the log of failed deliveries."""
     project, job = name.split("/")[1], name.rpartition("/")[2]
     words = f'resource.type="cloud_scheduler_job" AND resource.labels.job_id="{job}" AND severity>=ERROR'
+    return alert_command(project, f"{job}: not delivered", words)
+
+
+def alert_command(project: str, title: str, words: str) -> str:
+    """Return the gcloud command of an alert on the lines of a log that a filter finds."""
     policy = {
-        "displayName": f"{job}: not delivered",
+        "displayName": title,
         "combiner": "OR",
         "conditions": [{"displayName": "failed delivery", "conditionMatchedLog": {"filter": words}}],
         "alertStrategy": {"notificationRateLimit": {"period": "3600s"}},

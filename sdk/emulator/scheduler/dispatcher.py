@@ -15,6 +15,7 @@ from ..faults import About, Fault, FaultRules
 from ..messages import duration_s
 from ..vertex.errors import invalid
 from ..vertex.timing import EmulatorClock, format_time
+from . import vertex_rows
 from .attempts import Attempt
 from .executions import Execution, following_slot, next_slot, retried, slot_text
 from .post import DEADLINE_EXCEEDED, UNAVAILABLE, Outcome, send
@@ -105,7 +106,7 @@ class Dispatcher:
         if row.job["state"] != ENABLED:
             return replace(row, execution=None)
         slot = next_slot(row.job, self._clock.now()) if slot is None else slot
-        early, late = (self._faults.for_trigger(kind, _about(row.key)) for kind in ("early", "late"))
+        early, late = (self._faults.for_trigger(kind, _about(row)) for kind in ("early", "late"))
         at = slot - _seconds(early, _EARLY_S) + _seconds(late, _LATE_S)
         return replace(row, execution=Execution(slot=slot, at=max(at, not_before)))
 
@@ -188,7 +189,7 @@ class Dispatcher:
         return 0.0
 
     def _start(self, row: ScheduledJob, execution: Execution, *, forced: bool = False) -> None:
-        if not forced and self._faults.for_trigger("disable", _about(row.key)):
+        if not forced and self._faults.for_trigger("disable", _about(row)):
             self.store(replace(row, job={**row.job, "state": DISABLED}, execution=None))
             return
         began = self._clock.now()
@@ -227,6 +228,8 @@ class Dispatcher:
         if row is None or self._closed:
             return
         row = replace(row, job={**row.job, "status": {"code": outcome.code} if outcome.code else {}})
+        if vertex_rows.SCHEDULE in row.job:
+            row = replace(row, job=vertex_rows.answered(row.job, execution.slot, outcome))
         if row.execution == execution:
             retry = retried(row.job, execution, began, ended) if outcome.code else None
             if retry is not None:
@@ -237,7 +240,7 @@ class Dispatcher:
 
     def _deliver(self, row: ScheduledJob, execution: Execution) -> tuple[Outcome, float]:
         """Send the request, twice if a fault says so; return the outcome and how long it took beside the time that passed."""
-        about = _about(row.key)
+        about = _about(row)
         outcome, lasted_s = self._send(row, execution, self._faults.for_trigger_request("jobs.attempt", about))
         if self._faults.for_trigger("duplicate", about):
             outcome, lasted_s = self._send(row, execution, [])
@@ -251,12 +254,7 @@ class Dispatcher:
                 time.sleep(fault.seconds or 0.0)
         outcome = Outcome(code=0)
         if lost is None or lost.kind.endswith("_after"):
-            headers = {
-                "X-CloudScheduler": "true",
-                "X-CloudScheduler-JobName": row.key.id,
-                "X-CloudScheduler-ScheduleTime": slot_text(row.job, execution.slot),
-            }
-            outcome = send(row.job["httpTarget"], headers, self._own_url, deadline_s)
+            outcome = send(row.job["httpTarget"], _headers(row, execution.slot), self._own_url, deadline_s)
         if lost is None:
             return outcome, 0.0
         if lost.kind.startswith("silent"):
@@ -267,8 +265,20 @@ class Dispatcher:
         return Outcome.of(403 if lost.kind == "deny" else lost.status, f"Injected fault: {lost.kind}."), 0.0
 
 
-def _about(key: JobKey) -> About:
-    return About(key.id, key.region)
+def _headers(row: ScheduledJob, slot: float) -> dict[str, str]:
+    """Return what the service adds to a request for a slot."""
+    if vertex_rows.SCHEDULE in row.job:
+        return vertex_rows.headers(row.job, slot)
+    return {
+        "X-CloudScheduler": "true",
+        "X-CloudScheduler-JobName": row.key.id,
+        "X-CloudScheduler-ScheduleTime": slot_text(row.job, slot),
+    }
+
+
+def _about(row: ScheduledJob) -> About:
+    """Return the id of a job, or the display name of a schedule of Vertex AI, and the region."""
+    return About(str(row.job.get(vertex_rows.SCHEDULE, {}).get("displayName", row.key.id)), row.key.region)
 
 
 def _seconds(fault: Fault | None, default: float) -> float:

@@ -110,7 +110,7 @@ class TrainingPipelines:
             state = self._job(row)["state"]
             if state not in lifecycle.TERMINAL:
                 text = (
-                    f"The TrainingPipeline is in state {_state(state)}; only one that has ended can be deleted. "
+                    f"The TrainingPipeline is in state {pipeline_state(state)}; only one that has ended can be deleted. "
                     "Cancel it first."
                 )
                 raise VertexApiError(400, text, status="FAILED_PRECONDITION")
@@ -167,7 +167,7 @@ class TrainingPipelines:
             "name": f"projects/{row.project}/locations/{row.region}/trainingPipelines/{row.id}",
             **row.pipeline,
             "trainingTaskMetadata": {"backingCustomJob": job["name"]},
-            "state": _state(job["state"]),
+            "state": pipeline_state(job["state"]),
             **{name: job[name] for name in _SHARED if name in job},
         }
 
@@ -229,5 +229,6 @@ def _renamed(text: str) -> str:
     return text.replace("custom_job.job_spec", _INPUTS).replace("custom_job.", f"{_FIELD}.")
 
 
-def _state(state: str) -> str:
+def pipeline_state(state: str) -> str:
+    """Return the state of a pipeline whose custom job has this one."""
     return _STATES.get(state, state.replace("JOB_", "PIPELINE_", 1))

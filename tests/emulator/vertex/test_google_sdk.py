@@ -257,7 +257,7 @@ def test_what_is_not_served_is_refused_at_once(google) -> None:
         aiplatform.TabularDataset.list,
         lambda: aiplatform.Tensorboard.create(display_name="x"),
         lambda: aiplatform.init(experiment="digits"),
-        lambda: aiplatform.PipelineJob.list(),
+        aiplatform.BatchPredictionJob.list,
     ):
         with pytest.raises(exceptions.MethodNotAllowed, match="emulator of Vertex AI does not serve"):
             call()

@@ -7,7 +7,14 @@ import re
 from itertools import chain
 
 import pytest
-from google.cloud.aiplatform_v1.types import CustomJob, MergeVersionAliasesRequest, TrainingPipeline, UploadModelRequest
+from google.cloud.aiplatform_v1.types import (
+    CustomJob,
+    MergeVersionAliasesRequest,
+    PipelineJob,
+    Schedule,
+    TrainingPipeline,
+    UploadModelRequest,
+)
 from google.cloud.scheduler_v1.types import Job
 from google.protobuf import json_format
 from hypothesis import example, given, settings
@@ -25,9 +32,13 @@ WELL_KNOWN = {
     "google.protobuf.Duration": "Duration",
     "google.protobuf.Any": "Any",
     "google.protobuf.Value": "Any",
+    "google.protobuf.Struct": "Any",
 }
 # Returned as they came.
-OPAQUE = {"InputDataConfig", "ExplanationSpec"}
+OPAQUE = {
+    "InputDataConfig", "ExplanationSpec", "PipelineJobDetail", "PipelineTemplateMetadata",
+    "CreateNotebookExecutionJobRequest",
+}  # fmt: skip
 OPAQUE_FIELDS = {"google.cloud.aiplatform.v1.TrainingPipeline.model_to_upload"}
 
 
@@ -38,7 +49,7 @@ def named(descriptor) -> str:
 
 def kind(field) -> str:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return "{}"
+        return "{}" if field.message_type.fields_by_name["value"].type == field.TYPE_STRING else "Any"
     base = SCALARS.get(field.type) or named(field.enum_type or field.message_type)
     base = "Any" if base in OPAQUE or field.full_name in OPAQUE_FIELDS else base
     return WELL_KNOWN.get(base, base) + ("[]" if field.is_repeated else "")
@@ -62,7 +73,10 @@ def below(descriptor, seen: dict) -> dict:
 
 def test_the_table_is_what_googles_descriptors_say() -> None:
     found: dict = {}
-    for message in (CustomJob, TrainingPipeline, UploadModelRequest, MergeVersionAliasesRequest, Job):
+    messages = (
+        CustomJob, TrainingPipeline, UploadModelRequest, MergeVersionAliasesRequest, PipelineJob, Schedule, Job,
+    )  # fmt: skip
+    for message in messages:
         below(message.pb().DESCRIPTOR, found)
     fields = {name: {field.json_name: kind(field) for field in each.fields} for name, each in found.items()}
     assert fields == MESSAGES

@@ -370,7 +370,7 @@ def test_a_retired_image_runs_where_that_is_allowed_and_the_log_says_so(serve) -
 
 
 def test_what_is_not_served_is_refused_with_a_status_that_no_client_repeats(vertex) -> None:
-    for path in ("endpoints", "datasets", "tensorboards", "pipelineJobs", "metadataStores/default"):
+    for path in ("endpoints", "datasets", "tensorboards", "metadataStores/default"):
         answer = vertex.ask("GET", f"/v1/{PARENT}/{path}")
         error = answer.json()["error"]
         assert (answer.status_code, error["status"]) == (405, "UNIMPLEMENTED")

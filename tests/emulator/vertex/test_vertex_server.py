@@ -36,7 +36,7 @@ def test_foreign_names_and_web_pages_are_refused(vertex, path) -> None:
 
 def test_what_it_does_not_know_has_an_answer_of_its_own(vertex) -> None:
     for method, path, status in (
-        ("GET", "/v1/projects/p/locations/us-central1/pipelineJobs", 405),
+        ("GET", "/v1/projects/p/locations/us-central1/endpoints", 405),
         ("PATCH", f"/v1/{PARENT}/customJobs/1", 405),
         ("POST", f"/v1/{PARENT}/customJobs/1:pause", 405),
         ("GET", "/v1beta1/projects/p/locations/us-central1/customJobs", 405),
