@@ -198,24 +198,32 @@ context.report({"accuracy": 0.5}, step=1)
 
 
 @pytest.mark.parametrize("backend", ["local", "vertex"])
-def test_the_model_of_a_run_in_a_bucket_is_registered_promoted_and_mirrored(
+def test_a_run_in_a_bucket_is_registered_and_what_its_last_phase_promotes_is_mirrored(
     cloud, model, there, tmp_path, backend
 ) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "quality.py").write_text("def measure(folder, data):\n    return {'accuracy': 0.5}\n")
     cloud.client().bucket(cloud.bucket).blob("rows.csv").upload_from_string(b"1\n")
-    inputs = {"rows": f"gs://{cloud.bucket}/rows.csv"}
-    target = cloud.backend(bucket=model.root) if backend == "vertex" else "local"
-    run = sdk.submit("train.py", backend=target, root=model.root, name="trained", inputs=inputs)
-    run.result(LIMIT_S)
     sdk.models().mirror("digits", "vertex", image=IMAGE)
+    run = sdk.submit(
+        "train.py",
+        backend=cloud.backend(bucket=model.root) if backend == "vertex" else "local",
+        root=model.root,
+        name="trained",
+        inputs={"rows": f"gs://{cloud.bucket}/rows.csv"},
+        model="digits",
+        gate_evaluate="quality:measure",
+        gate_data="rows",
+        gate_metric="accuracy",
+    )
+    run.result(LIMIT_S)
+    assert (model.champion().number, holder(there())) == (4, ["4"]), mirroring.read(model)[0]
+    assert there()["4"].labels["podlift-run"] == run.id
     version = sdk.models().add(run.url, model="digits")
-    assert (version.number, version.model.root, version.record.run_url) == (4, model.root, run.url)
+    assert (version.number, version.model.root, version.record.run_url) == (4, model.root, run.url), "it is the same"
     assert (dict(version.metrics), version.record.state) == ({"accuracy": 0.5}, "SUCCEEDED")
     assert len(version.record.data["rows"].digest) == 64
     assert Path(version.download(tmp_path / "home"), "model.keras").read_text() == "trained"
-    assert sdk.models().add(run.url, model="digits").number == 4
-    model.promote(4)
-    assert there()["4"].labels["podlift-run"] == run.id
 
 
 def test_what_cannot_be_mirrored_is_refused_with_the_next_step(cloud, model, there, tmp_path, monkeypatch) -> None:
