@@ -261,3 +261,21 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
     assert app.run(["schedule", "history", "weekly", "--root", this.schedule.root]) == 0
     shown = capsys.readouterr().out
     assert "version 2 of 'digits' was promoted" in shown and "version 3 of 'digits' was not promoted" in shown
+
+
+@pytest.mark.full
+def test_a_keeper_evaluates_after_the_run_whose_job_has_registered_the_model(
+    podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    test = points(*((each / 10, int(each >= 10)) for each in range(20)))
+    this = CloudRetraining(podlift_vertex, project, MEANS, [points((0.9, 0), (1.6, 1))], test, where="keeper")
+    record = this.pass_week()
+    assert (record.state, record.registered and record.registered.outcome) == ("SUCCEEDED", "promoted"), record
+    run = sdk.attach(f"{this.schedule.root}/runs/{record.run}")
+    assert str(run.status().registered) == "version 1 of 'digits' was registered"
+    (evidence,) = sdk.models(this.schedule.root)["digits"].champion().evidence()
+    assert (evidence.where, dict(evidence.metrics)) == ("keeper", {"accuracy": 0.85})
+    assert [each["event"] for each in this.notices()] == ["promoted"]
