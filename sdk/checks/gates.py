@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..errors import nearest
+from ..spec.capabilities import Capabilities
 from ..spec.job import Job
 from ..spec.policies import Target
 
 
-def mistakes(job: Job, target: Target, inputs: Collection[str], *, scheduled: bool) -> list[str]:
+def mistakes(
+    job: Job, target: Target, inputs: Collection[str], capabilities: Capabilities, *, scheduled: bool
+) -> list[str]:
     """Return what is wrong with a job's gate; `inputs` are the names of all inputs, those of a schedule's slots included."""
     gate, found = job.gate, list[str]()
+    if not capabilities.last_phase and (job.model is not None or gate.evaluate is not None):
+        name = "model" if job.model is not None else "gate_evaluate"
+        found.append(
+            f"{name}: this backend does not register the models of its runs. Next: leave it out, and podlift models add RUN once "
+            "the run has ended."
+        )
     if gate.evaluate is None:
         return found
     names = sorted(inputs)

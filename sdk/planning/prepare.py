@@ -43,7 +43,8 @@ def make_plan(
     wanted = validate(settings, environ, problems, resumed)
     job, scheduled = wanted.job, verb in ("schedule", "resume")
     if verb != "drill":
-        problems.found += gates.mistakes(job, wanted.target, {*job.inputs, *later_inputs}, scheduled=scheduled)
+        inputs = {*job.inputs, *later_inputs}
+        problems.found += gates.mistakes(job, wanted.target, inputs, wanted.capabilities, scheduled=scheduled)
     online = not problems.found and bool(settings.target.online)
     facts = backends.load(wanted.backend).probe(wanted.job, wanted.target, root=wanted.root, online=online)
     wanted = secrets.pinned(wanted, problems)

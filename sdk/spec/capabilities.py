@@ -18,6 +18,7 @@ class Capabilities:
         keeps_logs: the service keeps the logs; the run directory has no log files.
         outputs_in_store: tasks write the model to the root itself, not to a folder that is collected afterwards.
         has_price: it rents machines by the hour.
+        last_phase: it registers the model of a run, and evaluates it, once the program has succeeded.
         tpu_stand_in: CPU replicas stand in for the cores of a TPU.
         drills: what a drill can take away: see `Kill`.
     """
@@ -28,11 +29,12 @@ class Capabilities:
     keeps_logs: bool = False
     outputs_in_store: bool = False
     has_price: bool = False
+    last_phase: bool = False
     tpu_stand_in: bool = False
     drills: tuple[KillTarget, ...] = ("process",)
 
 
-LOCAL = Capabilities(tpu_stand_in=True)
+LOCAL = Capabilities(last_phase=True, tpu_stand_in=True)
 VERTEX = Capabilities(
     runs_here=False,
     supervised_here=False,
@@ -40,6 +42,7 @@ VERTEX = Capabilities(
     keeps_logs=True,
     outputs_in_store=True,
     has_price=True,
+    last_phase=True,
     drills=("process", "agent", "machine", "region"),
 )
 # Plans of podlift 0.1 do not have the capabilities of their backend.

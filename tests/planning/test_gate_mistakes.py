@@ -11,6 +11,7 @@ import sdk
 from sdk.checks import gates
 from sdk.planning.prepare import make_plan
 from sdk.planning.settings.merge import Destination
+from sdk.spec.capabilities import LOCAL, VERTEX, Capabilities
 
 GOOD = "def measure(model, data):\n    return {'accuracy': 1.0}\n"
 ASKED: dict[str, Any] = {"gate_evaluate": "quality:measure", "gate_metric": "accuracy", "gate_data": "test"}
@@ -145,11 +146,21 @@ def test_a_keeper_or_a_schedule_may_evaluate(project: Path) -> None:
     job = sdk.Job("train.py", gate=sdk.Gate(evaluate="m:f", data="test", metric="accuracy", where="keeper"))
     kept = sdk.Vertex(service_account="a@mine.iam.gserviceaccount.com", keeper=True)
     for target, scheduled, mistakes in ((sdk.Vertex(), False, 1), (kept, False, 0), (sdk.Vertex(), True, 0)):
-        assert len(gates.mistakes(job, target, ["test"], scheduled=scheduled)) == mistakes
+        assert len(gates.mistakes(job, target, ["test"], VERTEX, scheduled=scheduled)) == mistakes
     given = {**ASKED, "gate_where": "keeper"}
     # The place of its data depends on the slot, and is known when the slot fires.
     made = make_plan("train.py", given, Destination(), {}, verb="schedule", later_inputs=["test"])
     assert made.job.gate.where == "keeper"
+
+
+def test_a_backend_that_registers_no_models_says_so_before_the_run() -> None:
+    job = sdk.Job("train.py", model="digits", gate=sdk.Gate(evaluate="m:f", data="test", metric="accuracy"))
+    assert gates.mistakes(job, sdk.Local(), ["test"], LOCAL, scheduled=False) == []
+    assert gates.mistakes(job, sdk.Local(), ["test"], Capabilities(), scheduled=False) == [
+        "model: this backend does not register the models of its runs. Next: leave it out, and podlift models add RUN once the "
+        "run has ended."
+    ]
+    assert gates.mistakes(sdk.Job("train.py"), sdk.Local(), [], Capabilities(), scheduled=False) == []
 
 
 def test_a_drill_neither_registers_nor_evaluates(project: Path, write) -> None:
