@@ -18,8 +18,8 @@ def mistakes(
     if not capabilities.last_phase and (job.model is not None or gate.evaluate is not None):
         name = "model" if job.model is not None else "gate_evaluate"
         found.append(
-            f"{name}: this backend does not register the models of its runs. Next: leave it out, and podlift models add RUN once "
-            "the run has ended."
+            f"{name}: this backend does not register the models of its runs. Next: leave it out, and podlift models add RUN "
+            "once the run has ended."
         )
     if gate.evaluate is None:
         return found
