@@ -94,6 +94,7 @@ def _audited(
         servers=job.resources.ps > 0,
         left_out=packed.left_out,
         evaluate=job.gate.evaluate or "",
+        allowed=job.code.allow_secret,
     )
 
 

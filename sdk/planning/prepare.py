@@ -48,6 +48,7 @@ def make_plan(
     online = not problems.found and bool(settings.target.online)
     facts = backends.load(wanted.backend).probe(wanted.job, wanted.target, root=wanted.root, online=online)
     wanted = secrets.pinned(wanted, problems)
+    problems.found += secrets.stored(wanted.job, environ, here=wanted.capabilities.runs_here)
     with problems.closing(settings.sourced):
         packed = pack(wanted, facts, never_packaged.files_being_written(output))
     made = decide(wanted, packed, facts, environ, verb=verb, resumed=resumed)

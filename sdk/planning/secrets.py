@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import PodliftError, Problems
+from ..spec.credentials import formats_in, kind_of
+from ..spec.job import Job
 from ..spec.secrets import Secret
 from ..spec.values import changed
 from ..storage import secret_manager
@@ -49,4 +51,35 @@ def problems(wanted: Wanted, project: Path, packaged: Collection[str]) -> list[s
             "place outside of the project."
             for each in same
         ]
+    return found
+
+
+def stored(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
+    """Return sentences about variables and arguments that look like credentials and would be stored.
+
+    A plan stores texts. `here`: the run is on the caller's machine, where a copied variable is stored nowhere.
+    """
+    texts: dict[str, str | None] = {name: value for name, value in job.env.items() if isinstance(value, str)}
+    if not here:
+        texts |= {name: environ.get(name) for name in job.copied}
+    found = []
+    for name, value in texts.items():
+        kind = kind_of(name, value)
+        if kind and name not in job.code.allow_secret:
+            where = "the request of the job" if name in job.copied else "the plan"
+            copied = (
+                ""
+                if name in job.copied or not here
+                else f"--env {name} (FromCaller()), which copies it from this shell; "
+            )
+            found.append(
+                f"env: {name} looks like {kind}, and would be stored in {where}. Next: {copied}--secret {name}=projects/PROJECT/"
+                f"secrets/SECRET (Secret(...)); or --allow-secret {name}, if it is none."
+            )
+    kinds = dict.fromkeys(kind for word in job.argv() for kind, _ in formats_in(word))
+    if kinds and "args" not in job.code.allow_secret:
+        found.append(
+            f"args: {' and '.join(kinds)} would be stored in the plan. Next: let the program read it from a variable, which "
+            "--env NAME or --secret passes; or --allow-secret args, if it is none."
+        )
     return found

@@ -91,6 +91,8 @@ class Code(Value):
         keras: The Keras that `tf.keras` is. "auto" keeps TensorFlow's choice (Keras 3); "legacy" gives tf_keras.
         writes: Which tasks write the files that Keras saves. "chief": callbacks and `model.save` reach the path they name
             from the chief only; the other tasks write to a temporary folder. "all": every task writes to that path.
+        allow_secret: Names of variables and paths of files that may be stored although they look like credentials; "args" for
+            the arguments.
     """
 
     project: Accepts[PathText | None, str | PurePath | None] = default(None)
@@ -103,6 +105,7 @@ class Code(Value):
     isolated: bool = False
     keras: Literal["auto", "legacy"] = "auto"
     writes: Literal["chief", "all"] = "chief"
+    allow_secret: Accepts[Texts, Sequence[str]] = default(())
 
 
 @dataclass(frozen=True, kw_only=True)

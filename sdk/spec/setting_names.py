@@ -12,7 +12,7 @@ WORDS = {
     "gate": "gate", "local": "local", "vertex": "vertex",
 }  # fmt: skip
 TABLES = tuple(word for word in WORDS.values() if word)
-_BARE = ("timeout", "max_steps", "max_cost_usd")
+_BARE = ("timeout", "max_steps", "max_cost_usd", "allow_secret")
 # Two fields that one setting sets: "500steps,5m".
 EVERY = ("every_steps", "every_s")
 

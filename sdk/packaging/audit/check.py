@@ -12,7 +12,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 from ... import text
 from ...checks import strategies
 from ...errors import Problems, nearest
+from ...spec.credentials import formats_in
 from ...spec.findings import Finding
 from ..entry import LocatedEntry
 from . import environment, shadowed
@@ -57,12 +58,13 @@ def check(
     servers: bool = False,
     left_out: Sequence[str] = (),
     evaluate: str = "",
+    allowed: Collection[str] = (),
 ) -> tuple[list[Finding], Preload]:
     """Read every module of the bundle (its paths are `members`) that the entry reaches; return findings, and what tasks
     could share. An InputError names what would certainly fail, such as syntax errors and imports of what no task will find.
 
     `tasks` is what tasks find besides the bundle; `kwargs` None means that the function's arguments are not known;
-    `evaluate` is the function of a gate, "" for none.
+    `evaluate` is the function of a gate, "" for none; `allowed` are files that may contain what looks like a credential.
     """
     program, problems = Program(entry, list(members)), Problems()
     sources = ImportSources(program, tasks, left_out)
@@ -85,6 +87,7 @@ def check(
     for file, tree in reachable.items():
         reader.names.add_uses(file, tree, program.imports(tree, file, everywhere=True))
     problems.found += reader.names.conflicts()
+    problems.found += _credentials(program, [file for file in all_trees if file not in allowed])
     problems.raise_if_any()
     findings += shadowed.hidden_by_standard_library(program)
     if chief:
@@ -96,6 +99,19 @@ def check(
         names = (name for tree in reachable.values() for name in strategies.strategies_of(tree))
         preload = replace(preload, strategies=tuple(dict.fromkeys(names)))
     return findings, replace(preload, own_names=reader.names.projects_names())
+
+
+def _credentials(program: Program, files: Iterable[str]) -> list[str]:
+    found = []
+    for file in files:
+        source = program.text(file).decode("utf-8", "replace")
+        for kind, place in formats_in(source):
+            where = program.location(file, source.count("\n", 0, place) + 1)
+            found.append(
+                f"{where}: {kind} would be packaged. Next: let the program read it from a variable, which --env NAME or --secret "
+                f"passes; or --allow-secret {file}, if it is none."
+            )
+    return found
 
 
 class _ProgramReader:

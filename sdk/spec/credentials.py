@@ -1,0 +1,47 @@
+"""Recognizes credentials by the formats that their issuers document and by common names of variables. Pure.
+
+There is no guess by randomness: a digest or an id is no credential.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_FORMATS = {
+    "an access key of AWS": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
+    "a token of GitHub": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{50,})",
+    "a token of GitLab": r"\bglpat-[A-Za-z0-9_-]{20,}",
+    "an API key of Google": r"\bAIza[0-9A-Za-z_-]{35}",
+    "an access token of Google": r"\bya29\.[A-Za-z0-9_-]{20,}",
+    "a token of Hugging Face": r"\bhf_[A-Za-z0-9]{30,}",
+    "a key of OpenAI": r"\bsk-proj-[A-Za-z0-9_-]{20,}",
+    "a token of PyPI": r"\bpypi-AgEI[A-Za-z0-9_-]{50,}",
+    "a token of Slack": r"\bxox[abeprs]-[0-9A-Za-z-]{10,}",
+    "a key of Stripe": r"\b[rs]k_live_[0-9A-Za-z]{20,}",
+    "a JSON web token": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
+    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+}
+_FORMAT = re.compile("|".join(f"({pattern})" for pattern in _FORMATS.values()))
+_NAME = re.compile(
+    r"(?:.*_)?(?:PASSWORD|PASSWD|PASSPHRASE|API_?KEY|SECRET_(?:ACCESS_)?KEY|PRIVATE_KEY|CLIENT_SECRET|(?:API|AUTH|ACCESS|BEARER)_TOKEN)"
+    r"|(?:HF|HUGGING_FACE_HUB|GITHUB|GH|GITLAB|SLACK|NPM|PYPI)_TOKEN",
+    re.IGNORECASE,
+)
+# Such a value is a setting, a place, or a stand-in.
+_NO_VALUE = re.compile(r".{0,5}|(?:/|\./|~/|[a-z][a-z0-9+]*://)[^@]*|<.*>|\$.*|[xX*.]+", re.DOTALL)
+
+
+def formats_in(text: str) -> Iterator[tuple[str, int]]:
+    """Yield what looks like a credential in a text, and where: ("a token of GitHub", 17)."""
+    kinds = list(_FORMATS)
+    for found in _FORMAT.finditer(text):
+        yield kinds[(found.lastindex or 1) - 1], found.start()
+
+
+def kind_of(name: str, value: str | None) -> str:
+    """Return what a variable seems to hold, "" for nothing special; `value` is None if only the name is known."""
+    for kind, _ in formats_in(value or ""):
+        return kind
+    named = _NAME.fullmatch(name) is not None
+    return "a credential, by its name" if named and (value is None or not _NO_VALUE.fullmatch(value)) else ""
