@@ -11,6 +11,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from ..spec.credentials import formats_in
 from ..storage.posix import EMULATED, MARKER, RESULTS
 
 # Device and inode.
@@ -60,10 +61,9 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret(data: bytes) -> bool:
-    """True for a private key, the key file of a service account, and the output of `podlift emulator`: its URL is a key."""
+    """True for what contains a credential, and for the output of `podlift emulator`: its URL is a key."""
     return (
-        bool(re.match(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----", data))
-        or (data.lstrip()[:1] == b"{" and b'"private_key"' in data and b"PRIVATE KEY-----" in data)
+        next(formats_in(data.decode("utf-8", "replace")), None) is not None
         or re.search(rb"http://[\w.\[\]:]+:\d+/[0-9a-f]{32}\b", data) is not None
     )
 

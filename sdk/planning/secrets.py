@@ -73,8 +73,8 @@ def stored(job: Job, environ: Mapping[str, str], *, here: bool) -> list[str]:
                 else f"--env {name} (FromCaller()), which copies it from this shell; "
             )
             found.append(
-                f"env: {name} looks like {kind}, and would be stored in {where}. Next: {copied}--secret {name}=projects/PROJECT/"
-                f"secrets/SECRET (Secret(...)); or --allow-secret {name}, if it is none."
+                f"env: {name} looks like {kind}, and would be stored in {where}. Next: {copied}--secret {name}=projects/"
+                f"PROJECT/secrets/SECRET (Secret(...)); or --allow-secret {name}, if it is none."
             )
     kinds = dict.fromkeys(kind for word in job.argv() for kind, _ in formats_in(word))
     if kinds and "args" not in job.code.allow_secret:

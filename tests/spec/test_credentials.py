@@ -20,7 +20,7 @@ AWS = "AKIA" + "ABCDEFGHIJKLMNOP"
         ("hf_" + "x" * 34, "a token of Hugging Face"),
         ("xoxb-" + "1234567890-abc", "a token of Slack"),
         ("-----BEGIN RSA " + "PRIVATE KEY-----\nMII", "a private key"),
-        ("eyJhbGciOiJI" + ".eyJzdWIiOiIx" + ".SflKxwRJSMeKKF2", "a JSON web token"),
+        ("eyJhbGciOiJIUzI1" + ".eyJzdWIiOiIxMjM0" + ".SflKxwRJSMeKKF2", "a JSON web token"),
     ],
 )
 def test_documented_formats_are_found_anywhere_in_a_value(value: str, kind: str) -> None:

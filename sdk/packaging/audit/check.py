@@ -108,8 +108,8 @@ def _credentials(program: Program, files: Iterable[str]) -> list[str]:
         for kind, place in formats_in(source):
             where = program.location(file, source.count("\n", 0, place) + 1)
             found.append(
-                f"{where}: {kind} would be packaged. Next: let the program read it from a variable, which --env NAME or --secret "
-                f"passes; or --allow-secret {file}, if it is none."
+                f"{where}: {kind} would be packaged. Next: let the program read it from a variable, which --env NAME or "
+                f"--secret passes; or --allow-secret {file}, if it is none."
             )
     return found
 

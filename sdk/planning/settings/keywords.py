@@ -50,6 +50,7 @@ class JobKeywords(TypedDict, total=False):
     code_isolated: bool | None
     code_keras: Literal["auto", "legacy"] | None
     code_writes: Literal["chief", "all"] | None
+    allow_secret: Texts | None
     gate_evaluate: str | None
     gate_data: str | None
     gate_metric: str | None
