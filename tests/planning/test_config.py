@@ -9,8 +9,8 @@ from sdk.errors import Problems
 from sdk.planning.settings import table
 
 BARE = {
-    "allow_secret", "entry", "args", "env", "inputs", "workers", "accelerator", "ps", "evaluator", "timeout", "max_steps", "max_cost_usd",
-    "model", "warm_start",
+    "entry", "args", "env", "inputs", "workers", "accelerator", "ps", "evaluator", "timeout", "max_steps", "max_cost_usd",
+    "model", "warm_start", "allow_secret",
 }  # fmt: skip
 
 
