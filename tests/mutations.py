@@ -96,9 +96,9 @@ MUTATIONS = (
     ),
     Mutation(
         "the cost of other firings does not count",
-        "sdk/schedules/server.py",
-        "        return budget.too_much(plan, most_usd, spent_usd, hourly_usd)",
-        "        return budget.too_much(plan, most_usd, 0.0, hourly_usd)",
+        "sdk/schedules/booking.py",
+        "budget.too_much(plan, limit_usd, spent_usd, hourly_usd)",
+        "budget.too_much(plan, limit_usd, 0.0, hourly_usd)",
         (KEEPING,),
     ),
     # --- Bytes on a disk
@@ -607,8 +607,8 @@ MUTATIONS = (
     Mutation(
         "attempts are numbered from 1 after a resume",
         "sdk/backends/local/supervisor.py",
-        "first=history.attempts + 1)\n",
-        "first=1)\n",
+        "number, trained = earlier.attempts, ",
+        "number, trained = 0, ",
         (RESUME,),
     ),
     Mutation(
@@ -726,16 +726,16 @@ MUTATIONS = (
     ),
     Mutation(
         "the last line of a task without an end is lost",
-        "sdk/runtime/container/tail.py",
-        "        if line:\n            self._add(line)\n",
+        "sdk/process/line_pipe.py",
+        "        if line:\n            self._take(line)\n",
         "",
         (TAIL,),
     ),
     Mutation(
         "a container without a reader stops the task's output",
         "sdk/runtime/container/tail.py",
-        "                    alive = False\n",
-        "                    return\n",
+        "                except OSError:\n                    self._readers",
+        "                except BlockingIOError:\n                    self._readers",
         (TAIL,),
     ),
     Mutation(
@@ -1347,8 +1347,8 @@ MUTATIONS = (
     Mutation(
         "a fault of one region happens everywhere",
         "sdk/emulator/faults.py",
-        'def _is_about(fault: Fault, about: About) -> bool:\n    return fault.region in ("", about.region) and',
-        "def _is_about(fault: Fault, about: About) -> bool:\n    return",
+        'return fault.region in ("", about.region) and re.search(name, about.name)',
+        "return re.search(name, about.name)",
         (OUTAGES,),
     ),
     Mutation(

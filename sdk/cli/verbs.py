@@ -23,7 +23,7 @@ IN_GROUP = {
         "create", "apply", "list", "show", "history", "check", "pause", "resume", "run", "fire", "delete", "serve",
         "simulate",
     ),
-    "models": ("list", "show", "add", "get", "promote", "approve", "rollback", "diff", "mirror", "remove"),
+    "models": ("list", "show", "add", "get", "promote", "approve", "rollback", "remove", "diff", "mirror"),
 }  # fmt: skip
 _INSTEAD = {
     "runs": "ls ps list history jobs top",

@@ -12,7 +12,6 @@ from ..spec.credentials import formats_in, kind_of
 from ..spec.job import Job
 from ..spec.secrets import Secret
 from ..spec.values import changed
-from ..storage import secret_manager
 from .validate import Wanted
 
 
@@ -20,6 +19,9 @@ def pinned(wanted: Wanted, problems: Problems) -> Wanted:
     """Return what is wanted with a version of each secret, so that all attempts read the same value."""
     if wanted.capabilities.runs_here or not wanted.job.secrets:
         return wanted
+    # It imports requests, and most jobs have no secrets.
+    from ..storage import secret_manager
+
     env = {**wanted.job.env}
     for name, secret in wanted.job.secrets.items():
         if not secret.is_pinned:

@@ -38,6 +38,7 @@ KEYS = {
     "vendor",
     "console",
     "findings",
+    "registered",
 }
 
 

@@ -42,12 +42,12 @@ def project(podlift_vertex: Cloud, project: Path) -> Path:
 def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forget the emulator as another shell would, and fail on any request to Google."""
 
-    def asked() -> Any:
+    def asked(scope: str) -> Any:
         raise AssertionError("Google Cloud was asked")
 
     def act() -> None:
         monkeypatch.delenv("PODLIFT_EMULATOR")
-        monkeypatch.setattr(auth, "_authorized", asked)
+        monkeypatch.setattr(auth, "authorized", asked)
 
     return act
 
