@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -422,7 +423,7 @@ class Run:
         with suppress(InputError):
             if configured_root(None, os.environ) == self.plan.root:
                 return self.id
-        return self.url
+        return shlex.quote(self.url)
 
 
 def _error(status: Status) -> type[RunError]:

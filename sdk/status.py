@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -145,7 +146,8 @@ class Registered:
 
     def __str__(self) -> str:
         """Return the line and the next command."""
-        following = {"promoted": f"show {self.model} {self.version}", "asks": f"approve {self.model} {self.version}"}
+        model = shlex.quote(self.model)
+        following = {"promoted": f"show {model} {self.version}", "asks": f"approve {model} {self.version}"}
         command = following.get(self.outcome)
         return f"{self.line}. Next: podlift models {command}" if command else self.line
 

@@ -9,6 +9,11 @@ _UNITS_S = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?\s*" for unit in _UNITS_S))
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 SHOWN = 300
+# Control characters, and those that turn the direction of a text around; not tabs and line ends.
+_CONTROLS = "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u2066-\\u2069]"
+_CONTROL = re.compile(_CONTROLS)
+# Colours, and clearing the rest of the line, change nothing that was printed before.
+_CONTROL_BUT_COLOUR = re.compile(rf"(\x1b\[[0-9;:]*[mK])|{_CONTROLS}")
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -93,8 +98,17 @@ def clipped(text: str, limit: int) -> str:
 
 
 def visible(text: str) -> str:
-    """Return a text with its control characters escaped: a terminal would obey them."""
+    """Return a text on one line, with its control characters escaped: a terminal would obey them."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def harmless(text: str, *, colours: bool = False) -> str:
+    """Return a text of several lines with its control characters escaped; with `colours`, those stay."""
+    if text.isprintable():
+        return text
+    if not colours:
+        return _CONTROL.sub(lambda found: visible(found[0]), text)
+    return _CONTROL_BUT_COLOUR.sub(lambda found: found[1] or visible(found[0]), text)
 
 
 def shown(value: object) -> str:

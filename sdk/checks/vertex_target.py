@@ -23,6 +23,7 @@ _DIGITS = 9
 OWN_LABELS = ("podlift-run", "podlift-job", "podlift-project")
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^\s*?\[\]{}\\]*)?")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 _ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9][a-z0-9.-]*\.gserviceaccount\.com")
 # Google's prebuilt TensorFlow images; in the older registry, too.
 RETIRED_IMAGE = re.compile(
@@ -146,12 +147,16 @@ def keeper_image(job: Job, target: Vertex) -> Iterator[Finding]:
 
 
 def _is_malformed(image: str) -> bool:
-    return "://" in image or re.search(r"\s", image) is not None
+    # It stands in commands that are printed, too.
+    return bool(image) and ("://" in image or not _IMAGE.fullmatch(image))
 
 
 def _malformed(field: str, image: str) -> Finding:
-    mended = re.sub(r"\s", "", image.partition("://")[2] or image)
-    return error(f"An image's name has neither a scheme nor spaces. Received: {image!r}", {field: mended})
+    mended = re.sub(r"[^A-Za-z0-9._/:@-]", "", image.partition("://")[2] or image).lstrip("-./:@")
+    expected = "letters, digits and ._-/:@, and no scheme"
+    return error(
+        f"An image's name has {expected}. Received: {image!r}", {field: mended if _IMAGE.fullmatch(mended) else None}
+    )
 
 
 def _release(version: str, row: Accelerator) -> str:

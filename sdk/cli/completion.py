@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +36,7 @@ _OF_MODELS = {
     "models mirror": 0,
 }
 _MOST_RUNS = 200
+_PLAIN = re.compile(r"[\w./:@=+,%-]+")
 # Between these, bash completes each part of a word alone.
 _BREAKS = ":="
 
@@ -49,7 +51,10 @@ def answer(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> None
     found: list[str] = []
     with suppress(Exception):
         found = candidates(words, environ)
-    sys.stdout.write("".join(f"{one[trim:] if one != FILES else one}\n" for one in found))
+    # A shell inserts them as they are: a folder called "$(command)" or "--option" must not get into a command line.
+    options = words[-1].startswith("-") if words else False
+    plain = [one for one in found if one == FILES or (_PLAIN.fullmatch(one) and one.startswith("-") == options)]
+    sys.stdout.write("".join(f"{one[trim:] if one != FILES else one}\n" for one in plain))
 
 
 def _split(line: str) -> list[str]:

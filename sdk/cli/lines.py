@@ -7,6 +7,7 @@ from datetime import datetime
 
 from ..backends.base import LogLine
 from ..clock import Clock
+from ..text import harmless
 
 # How often a progress bar gets a new line if it cannot be overwritten.
 _STATE_S = 10.0
@@ -35,8 +36,10 @@ class Printer:
         """Print a line; updates of a progress bar only if they can be overwritten, or now and then."""
         if line.end == "\r" and not self._over and not self._is_time(line.task):
             return
+        # A program may colour its output, but not move the cursor, name the window or fill the clipboard.
+        text = harmless(line.text, colours=True)
         if self._prefixed:
-            self._print(f"{self._time(line)}{line.task} | {line.text}\n")
+            self._print(f"{self._time(line)}{line.task} | {text}\n")
             return
         if line.attempt != self._attempt:
             self.close()
@@ -46,7 +49,7 @@ class Printer:
         clear = _CLEAR_REST if "\r" in (end, self._end) else ""
         # Only the first piece of a line has a time.
         time = self._time(line) if self._end else ""
-        self._print(f"{time}{line.text}{clear}{end}")
+        self._print(f"{time}{text}{clear}{end}")
         self._end = end
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..run import Run
 from ..status import Status
-from ..text import duration
+from ..text import duration, harmless
 from .output import numbers
 from .pace import AttemptHeadings, MetricRecord, place
 
@@ -39,14 +39,14 @@ class Turning:
         self._heads = AttemptHeadings()
 
     def say(self, text: str) -> None:
-        self._live.console.print(Text(text))
+        self._live.console.print(Text(harmless(text)))
 
     def show(self, run: Run, status: Status, fresh: list[MetricRecord], position: str) -> None:
         for record in fresh:
             if head := self._heads.before(record, status):
                 self._live.console.print(Text(head))
             # Text, not markup: a program may name a metric "[/x] loss".
-            self._live.console.print(Text(f"{place(record)} {numbers(record['metrics'])}"))
+            self._live.console.print(Text(harmless(f"{place(record)} {numbers(record['metrics'])}")))
         table = Table.grid(padding=(0, 1))
         # One line, whatever the width: the end is the least important.
         table.add_column()

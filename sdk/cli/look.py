@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shlex
 
 import typer
 
@@ -178,7 +179,7 @@ def wait(ref: p.Ref, timeout: p.Timeout = None, root: p.Root = None, json_output
     """Wait for the end of a run, and exit with its exit code."""
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
     run = api.attach(ref, root=root)
-    shown = run.id if configured_root(root, os.environ) == run.plan.root else run.url
+    shown = run.id if configured_root(root, os.environ) == run.plan.root else shlex.quote(run.url)
     problems = {}
     try:
         if timeout_s is None:

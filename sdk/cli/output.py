@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..records.spending import Spent
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER, Reason, Status
-from ..text import parse_duration
+from ..text import harmless, parse_duration, visible
 
 # The shell's code for Ctrl-C. The run itself continues.
 EXIT_DETACHED = 130
@@ -78,13 +78,13 @@ def say(text: str) -> None:
     try:
         # With stderr closed, print would use stdout.
         if sys.stderr is not None:
-            print(text, file=sys.stderr, flush=True)
+            print(harmless(text), file=sys.stderr, flush=True)
     except OSError:
         pass
 
 
 def answer(text: str) -> None:
-    print(text, flush=True)
+    print(harmless(text), flush=True)
 
 
 def on_terminal() -> bool:
@@ -95,7 +95,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Collec
     """Print a table on a terminal, lines with tabs elsewhere; the columns `whole` are never wrapped."""
     if not on_terminal():
         for row in rows:
-            answer("\t".join(row))
+            answer("\t".join(map(visible, row)))
         return
     from rich.console import Console
     from rich.table import Table
@@ -106,7 +106,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Collec
         shown.add_column(name, no_wrap=name in whole)
     for row in rows:
         # Not markup: a name may contain brackets.
-        shown.add_row(*map(Text, row))
+        shown.add_row(*(Text(visible(each)) for each in row))
     Console().print(shown)
 
 

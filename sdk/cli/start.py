@@ -127,4 +127,4 @@ def _read_plan(command: CommandLine) -> Plan:
 
 def reference(run: Run) -> str:
     """Return the shortest reference by which this shell finds the run."""
-    return run.id if configured_root(None, os.environ) == run.plan.root else run.url
+    return run.id if configured_root(None, os.environ) == run.plan.root else shlex.quote(run.url)

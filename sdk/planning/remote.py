@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
@@ -63,7 +64,7 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
         copy.pull_plan()
     except MissingError:
         raise RunNotFoundError(
-            f"No such run{on_emulator(environ)}. Received: {url!r}. Next: podlift runs --root {root}."
+            f"No such run{on_emulator(environ)}. Received: {url!r}. Next: podlift runs --root {shlex.quote(root)}."
         ) from None
     # The root may have another name since, for example if the bucket was copied.
     found = asked_here(read_plan(paths, root), "run", environ)

@@ -15,13 +15,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..spec.wire import decode
+from ..spec.wire import decode, parsed
 from ..status import Failure, Reason, Registered, State, Status
 from ..tracebacks import one_line
 from . import spending
 
 VERSION = 1
 _NAME = re.compile(r"(\d{4})\.([a-z]+(?:-\d+)?)\.(\d{6})\.([a-z_]+)\.json")
+_REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
+# The last second of the year 9999: no calendar of Python's goes further.
+_LATEST = 253402300799
 # Without a supervisor, a run has started when its first attempt has.
 _TIMED = {
     "started": "started",
@@ -73,22 +76,30 @@ def parse(name: str, text: bytes) -> Event:
     match = _NAME.fullmatch(name)
     if not match:
         raise ValueError(f"This is not the name of a record: {name!r}")
-    record = json.loads(text.decode())
+    record = parsed(text.decode())
     if not isinstance(record, dict) or record.get("version") != VERSION:
         raise ValueError(f"This is not a record of version {VERSION}: {name!r}")
     data = record.get("data")
-    if not isinstance(record.get("time"), (int, float)) or not isinstance(data, dict):
+    time = record.get("time")
+    if not isinstance(time, (int, float)) or not 0 <= time < _LATEST or not isinstance(data, dict):
         raise ValueError(f"This record is damaged: {name!r}")
     if match[4] in _NAMES_SUPERVISOR and not isinstance(data.get("supervisor"), str):
         raise ValueError(f"This record is damaged: {name!r} names no supervisor")
+    if match[4] == "resumed" and not _resumes(data):
+        raise ValueError(f"This record is damaged: {name!r} does not say what is resumed")
     return Event(
         attempt=int(match[1]),
         source=match[2],
         sequence=int(match[3]),
         kind=match[4],
-        time=record["time"],
+        time=time,
         data=data,
     )
+
+
+def _resumes(data: Mapping[str, Any]) -> bool:
+    plan = data.get("plan", "1")
+    return isinstance(data.get("attempts"), int) and isinstance(plan, str) and _REVISION.fullmatch(plan) is not None
 
 
 # Records that prove that a checkpoint existed. podlift 0.1 wrote only the second one.

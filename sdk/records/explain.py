@@ -5,6 +5,7 @@ One pure function over the records, used by `run.why()`, the errors of `run.resu
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
@@ -12,7 +13,7 @@ from datetime import datetime, tzinfo
 from .. import tracebacks
 from ..spec.layout import RunPaths
 from ..status import Reason, State, Status, continuation
-from ..text import and_more, counted, duration
+from ..text import and_more, counted, duration, harmless
 from . import timeline
 from .events import TASK_RESTARTING, Event, error_of, first_failure, is_collateral, since_resumed, unsettled
 from .spending import Spent
@@ -94,7 +95,7 @@ def explain(events: Sequence[Event], status: Status, context: RunContext) -> str
     findings = [f"Finding: {text}" for text in status.findings]
     findings += [f"Model: {status.registered.line}"] if status.registered else []
     below = [line for line in [*findings, story.spent(), story.vendor(), f"Next: {story.next_command()}"] if line]
-    return "\n".join([*above, "", *story.timeline(), "", *below])
+    return harmless("\n".join([*above, "", *story.timeline(), "", *below]))
 
 
 def next_command(status: Status, ref: str, *, generated: bool = False) -> str:
@@ -105,7 +106,7 @@ def next_command(status: Status, ref: str, *, generated: bool = False) -> str:
         return f"podlift wait {ref}"
     if status.state is State.RUNNING:
         return f"podlift logs {ref} -f"
-    task = f" --task {status.failure.task}" if status.failure and status.failure.task else ""
+    task = f" --task {shlex.quote(status.failure.task)}" if status.failure and status.failure.task else ""
     # Without a container there are no logs.
     refused = status.reason in (_NO_MACHINE if status.vendor else _REJECTIONS)
     logs = "" if refused and not status.attempts else f"podlift logs {ref}{task}"

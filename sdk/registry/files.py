@@ -20,7 +20,7 @@ from pathlib import Path
 from ..errors import AlreadyExistsError, CorruptObjectError, InputError, MissingError
 from ..ids import digest_of
 from ..records.sync.index import in_parallel
-from ..spec.wire import decode
+from ..spec.wire import decode, parsed
 from ..storage import posix, trees
 from ..storage.paths import usable
 from ..storage.store import Store, create
@@ -119,7 +119,7 @@ def read(store: Store, digest: str) -> ModelFiles:
     """Return the files that a manifest names."""
     data = _get(store, f"manifests/{digest}", digest)
     try:
-        made = decode(ModelFiles, json.loads(data))
+        made = decode(ModelFiles, parsed(data))
     except (ValueError, TypeError) as error:
         raise CorruptObjectError(f"The manifest {digest!r} cannot be read: {error}.") from None
     for each in made.files:

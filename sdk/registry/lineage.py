@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -120,7 +121,7 @@ def _check(run_id: str, outputs: Outputs, source: str) -> None:
         example = next((each for each in offered if each.startswith("work/")), "work/model.keras")
         raise InputError(
             f"The run {run_id} has no model: its program wrote no file to {where}. {has} Next: podlift models add {run_id} "
-            f"--path {example}, or let the program save its model in ctx.dirs.model."
+            f"--path {shlex.quote(example)}, or let the program save its model in ctx.dirs.model."
         )
 
 

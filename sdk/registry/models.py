@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -100,10 +101,11 @@ class _Readable:
 
 def damaged(record: VersionRecord, found: Sequence[str]) -> CorruptObjectError:
     """Return the error for damaged files of a version, with the next step."""
-    source = "" if record.source == "model" else f" --path {record.source}"
+    source = "" if record.source == "model" else f" --path {shlex.quote(record.source)}"
+    run, model = shlex.quote(record.run), shlex.quote(record.model)
     return CorruptObjectError(
         f"Version {record.number} of {record.model!r} is damaged: {' '.join(found)} Nothing was changed. Next: podlift "
-        f"models add {record.run} --model {record.model}{source}, which stores its files again; or use another version."
+        f"models add {run} --model {model}{source}, which stores its files again; or use another version."
     )
 
 

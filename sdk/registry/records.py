@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeVar
 
 from ..errors import CorruptObjectError
-from ..spec.wire import decode
+from ..spec.wire import decode, parsed
 
 FORMAT = 1
 VERSION_KEY = re.compile(r"records/([^/]+)/versions/(\d{6,})\.json")
@@ -114,7 +114,7 @@ def encoded(record: VersionRecord | ChampionRecord) -> bytes:
 
 def decoded(kind: type[_T], data: bytes, where: str) -> _T:
     try:
-        return decode(kind, json.loads(data))
+        return decode(kind, parsed(data))
     except (ValueError, TypeError) as error:
         raise CorruptObjectError(f"{where} cannot be read: {error}.") from None
 

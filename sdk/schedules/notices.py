@@ -24,7 +24,7 @@ from ..logs import logger
 from ..storage.retry import Retries, retry_after_s
 
 _log = logger("schedules")
-_SECRET = re.compile(r"projects/[^/\s]+/secrets/[A-Za-z0-9_-]+/versions/(latest|[0-9]+)")
+_SECRET = re.compile(r"projects/[A-Za-z0-9:._-]+/secrets/[A-Za-z0-9_-]+/versions/(latest|[0-9]+)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A webhook is asked again for this long, after waits that grow from the second value to the third.
 _REPEAT_S, _FIRST_S, _LONGEST_S = 45.0, 1.0, 15.0

@@ -8,6 +8,7 @@ are the bundles of schedules, but not every run that ever fired.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -21,7 +22,7 @@ from ..errors import ConflictError, CorruptRunError, InputError, MissingError, S
 from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
-from ..spec.wire import decode
+from ..spec.wire import decode, parsed
 from ..status import Registered
 from ..storage.fingerprints import DataState
 from ..storage.registry import open_store
@@ -306,13 +307,16 @@ class Book:
             # Without the right to write, or with another writer at the same time, there is no copy.
             with suppress(StoreError):
                 self._store.swap(where, [json.dumps(data).encode()], expected=before)
-        return [found[key] if key in found else replace(decode(SlotRecord, known[key][1]), key=key) for key in keys]
+        return [
+            found[key] if key in found else replace(_record(SlotRecord, known[key][1], where), key=key) for key in keys
+        ]
 
     def _copies(self, where: str) -> tuple[dict[str, tuple[str, Mapping[str, object]]], str | None]:
         """Return the copied records with the generations of their objects, and the generation of the copy."""
-        with suppress(MissingError, ConflictError, ValueError):
+        with suppress(MissingError, ConflictError, ValueError, TypeError):
             generation = self._store.stat(where).generation
-            return json.loads(bytes(self._store.get(where, generation=generation))), generation
+            data = parsed(bytes(self._store.get(where, generation=generation)))
+            return decode(dict[str, tuple[str, Mapping[str, object]]], data), generation
         return {}, None
 
     def slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
@@ -327,7 +331,7 @@ class Book:
             with suppress(ConflictError):
                 try:
                     generation = self._store.stat(where).generation
-                    return json.loads(bytes(self._store.get(where, generation=generation))), generation
+                    return _bookings(bytes(self._store.get(where, generation=generation)), where), generation
                 except MissingError:
                     return {}, None
 
@@ -381,6 +385,25 @@ def _data(record: ScheduleRecord | SlotRecord) -> Mapping[str, object]:
 
 def _decoded(kind: type[_T], data: bytes, where: str) -> _T:
     try:
-        return decode(kind, json.loads(data))
-    except (ValueError, TypeError) as error:
-        raise CorruptRunError(f"The record {where!r} of a schedule is damaged: {error}. Nothing was changed.") from None
+        return _record(kind, parsed(data), where)
+    except ValueError as error:
+        raise _damaged(where, error) from None
+
+
+def _record(kind: type[_T], data: object, where: str) -> _T:
+    try:
+        return decode(kind, data)
+    except TypeError as error:
+        raise _damaged(where, error) from None
+
+
+def _bookings(data: bytes, where: str) -> dict[str, float]:
+    found = _decoded(dict[str, float], data, where)
+    # Every comparison with "not a number" is false: no budget would hold.
+    if not all(math.isfinite(each) and each >= 0 for each in found.values()):
+        raise _damaged(where, ValueError("an amount is not a number from 0"))
+    return found
+
+
+def _damaged(where: str, error: Exception) -> CorruptRunError:
+    return CorruptRunError(f"The record {where!r} of a schedule is damaged: {error}. Nothing was changed.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from .values import PathText, Validator, Value
 
-_NAME = re.compile(r"projects/[^/\s]+/secrets/[A-Za-z0-9_-]+(?:/versions/(?P<version>latest|[1-9][0-9]*))?")
+_NAME = re.compile(r"projects/[A-Za-z0-9:._-]+/secrets/[A-Za-z0-9_-]+(?:/versions/(?P<version>latest|[1-9][0-9]*))?")
 _LATEST = "/versions/latest"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -14,6 +15,14 @@ from .values import Value, unchecked
 _T = TypeVar("_T")
 # Reads a value of a type from JSON; the text says where it stands, for the error.
 _Reader = Callable[[Any, str], Any]
+
+
+def parsed(data: bytes | str) -> Any:
+    """Return a value from JSON; ValueError for anything else, however deep it is nested."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def decode(kind: type[_T], data: object) -> _T:

@@ -326,11 +326,11 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "an image with a scheme",
         {T + "image": "https://gcr.io/p/tf:1"},
-        "neither a scheme nor spaces",
+        "and no scheme",
         "image='gcr.io/p/tf:1'",
     ),
-    ("an image with a space", {T + "image": "gcr.io/p/tf :1"}, "nor spaces", "image='gcr.io/p/tf:1'"),
-    ("a keeper's image", {T + "keeper_image": "docker://a/b c"}, "nor spaces", "vertex_keeper_image='a/bc'"),
+    ("an image with a space", {T + "image": "gcr.io/p/tf :1"}, "letters, digits and", "image='gcr.io/p/tf:1'"),
+    ("a keeper's image", {T + "keeper_image": "docker://a/b c"}, "letters, digits and", "vertex_keeper_image='a/bc'"),
     ("a keeper's, prebuilt", {T + "keeper_image": TF + "cpu.2-16.py310:1"}, "is retired", "vertex_keeper_image=None"),
     # Labels.
     ("a capital label", {T + "labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),

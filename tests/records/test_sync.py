@@ -15,7 +15,7 @@ import sdk
 from sdk.clock import SystemClock
 from sdk.errors import ConflictError
 from sdk.records.recorder import Recorder
-from sdk.records.sync.index import Heartbeat, SyncedRun
+from sdk.records.sync.index import Heartbeat, OutputsIndex, SyncedRun
 from sdk.records.sync.push import ContainerUploader, Pusher
 from sdk.spec.layout import RunPaths
 from sdk.status import Progress
@@ -149,10 +149,9 @@ def test_links_and_executable_files_of_two_attempts_are_merged(bucket, here) -> 
     run = SyncedRun(here, URL, SystemClock())
     run.add_outputs({"outputs/a": "b"}, ["outputs/run.sh"])
     SyncedRun(here, URL, SystemClock()).add_outputs({"outputs/c": "d"}, ["outputs/also.sh"])
-    assert run.outputs_index() == {
-        "links": {"outputs/a": "b", "outputs/c": "d"},
-        "executable": ["outputs/also.sh", "outputs/run.sh"],
-    }
+    assert run.outputs_index() == OutputsIndex(
+        links={"outputs/a": "b", "outputs/c": "d"}, executable=["outputs/also.sh", "outputs/run.sh"]
+    )
 
 
 def test_outputs_that_are_known_already_cost_one_request(bucket, podlift_gcs, here) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from ...clock import Clock
@@ -40,7 +41,7 @@ class OwnedRun(FolderRun):
                     raise StoreError(
                         f"The run {plan.run_id} has ended, but not all of its files could be uploaded to {plan.url}. Nothing "
                         f"is lost. Last line of {plan.paths.sync_log}: {last_lines(plan.paths.sync_log, 1)} "
-                        f"Next: podlift wait {plan.url} tries again."
+                        f"Next: podlift wait {shlex.quote(plan.url)} tries again."
                     )
                 starts += 1
                 uploader.start(plan)

@@ -21,6 +21,7 @@ from ...clock import Clock
 from ...errors import AlreadyExistsError, ConflictError, MissingError, PodliftError
 from ...logs import logger
 from ...spec.layout import RunPaths
+from ...spec.wire import parsed
 from ...status import Reason
 from ...storage import emulator
 from ...storage.store import Store, create
@@ -99,7 +100,7 @@ class JobRequest:
 
 def read_created(store: Store, number: int) -> CreatedJob | None:
     try:
-        data = json.loads(bytes(store.get(KEYS.created(number))))
+        data = parsed(bytes(store.get(KEYS.created(number))))
     except MissingError:
         return None
     return CreatedJob(name=str(data["name"]), unsure=bool(data.get("unsure")), place=int(data.get("place", 0)))
@@ -294,7 +295,7 @@ def place_of(job: VendorJob, otherwise: int) -> int:
 def read_notes(store: Store, number: int) -> Sequence[Mapping[str, object]]:
     """Return what went wrong before this job was created: {"time": Unix time in seconds, "text"}."""
     with suppress(MissingError):
-        notes: list[dict[str, object]] = json.loads(bytes(store.get(KEYS.created(number)))).get("notes", [])
+        notes: list[dict[str, object]] = parsed(bytes(store.get(KEYS.created(number)))).get("notes", [])
         return notes
     return ()
 

@@ -24,6 +24,7 @@ from ...records.sync.index import SYNC_RETRY
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import LONGEST_S, Keeper, Vertex
+from ...spec.wire import parsed
 from ...status import Reason
 from ...storage.gcs.files import BucketFiles
 from ...storage.store import Store, create
@@ -109,7 +110,7 @@ class Kept:
         if self._created.get(number) is None:
             self._created[number] = None
             with suppress(MissingError):
-                about = json.loads(bytes(self._store.get(create_job.KEYS.keeper(number))))
+                about = parsed(bytes(self._store.get(create_job.KEYS.keeper(number))))
                 self._created[number] = float(about["created"])
         return self._created[number]
 

@@ -7,7 +7,6 @@ clients that wait for the run let another job follow (`attending`), and those th
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ from ...runtime import secret_values
 from ...runtime.container.tail import TAIL_BYTES
 from ...spec.plan import Plan
 from ...spec.policies import LONGEST_S, Vertex
+from ...spec.wire import parsed
 from ...status import Progress, Reason, State, Status
 from ...storage import emulator, trees
 from ...storage.gcs.files import BucketFiles
@@ -344,7 +344,7 @@ class VertexRun(CopiedRun):
 
     def _cancel_request(self, key: str) -> CancelRequest:
         try:
-            grace_s = float(json.loads(bytes(self._store.get(key)))["grace_s"])
+            grace_s = float(parsed(bytes(self._store.get(key)))["grace_s"])
         except (ValueError, TypeError, LookupError):
             # One that cannot be read counts, too.
             grace_s = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def start(request: Request) -> None:
     except JobNotCreatedError as error:
         final_record.write(store, number, clock.now(), final_record.of_rejection(error))
         raise PodliftError(
-            f"The run {plan.run_id} was not started. {error} Next: podlift resume {plan.url} tries again."
+            f"The run {plan.run_id} was not started. {error} Next: podlift resume {shlex.quote(plan.url)} tries again."
         ) from error
 
 

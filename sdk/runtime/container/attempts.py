@@ -26,7 +26,7 @@ from ...records.restarts import Decision, EndedAttempt, decide
 from ...spec import cluster
 from ...spec.layout import RunPaths
 from ...spec.policies import Retry
-from ...spec.wire import decode
+from ...spec.wire import decode, parsed
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage.store import Store, create
 from .task_restarts import TaskRestart, TaskRestarts
@@ -253,7 +253,7 @@ class Attempts:
         for stat in self._store.list(prefix):
             # They never change.
             if stat.key not in self._ready:
-                self._ready[stat.key] = decode(ReadyContainer, json.loads(bytes(self._store.get(stat.key))))
+                self._ready[stat.key] = decode(ReadyContainer, parsed(bytes(self._store.get(stat.key))))
         # Those of an earlier job may have waited for this attempt, and are gone.
         return [each for key, each in self._ready.items() if key.startswith(prefix) and each.job == self._job]
 
@@ -262,7 +262,7 @@ class Attempts:
         while True:
             number = len(self._memberships) + 1
             try:
-                data = json.loads(bytes(self._store.get(_KEYS.membership(number))))
+                data = parsed(bytes(self._store.get(_KEYS.membership(number))))
                 self._memberships.append(decode(Membership, {**data, "attempt": number}))
             except MissingError:
                 return
@@ -275,7 +275,7 @@ class Attempts:
         """Return how an attempt ended, or None if it has no end yet."""
         if attempt not in self._ends:
             try:
-                data = json.loads(bytes(self._store.get(_KEYS.end(attempt))))
+                data = parsed(bytes(self._store.get(_KEYS.end(attempt))))
             except MissingError:
                 return None
             known = {"state": State(data["state"]), "reason": Reason(data["reason"])}
@@ -361,7 +361,7 @@ class Attempts:
     def training_step(self) -> int | None:
         """Return the training step in the last heartbeat of the first task's container, or None."""
         try:
-            return json.loads(bytes(self._store.get(_KEYS.heartbeat)))["progress"]["step"] or None
+            return parsed(bytes(self._store.get(_KEYS.heartbeat)))["progress"]["step"] or None
         except (MissingError, ValueError, LookupError, TypeError):
             return None
 

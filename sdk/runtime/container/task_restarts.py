@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from ...records.restarts import Decision, EndedAttempt
 from ...spec.layout import RunPaths
-from ...spec.wire import decode
+from ...spec.wire import decode, parsed
 from ...status import Reason, State
 from ...storage.store import Store, create
 
@@ -42,7 +42,7 @@ class TaskRestarts:
         for stat in self._store.list(f"{_KEYS.restarts(attempt)}/"):
             # They never change.
             if stat.key not in self._known:
-                data = json.loads(bytes(self._store.get(stat.key)))
+                data = parsed(bytes(self._store.get(stat.key)))
                 self._known[stat.key] = decode(TaskRestart, {**data, "reason": Reason(data["reason"])})
             found.append(self._known[stat.key])
         return found

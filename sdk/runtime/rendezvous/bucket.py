@@ -20,6 +20,7 @@ from ...logs import logger
 from ...records import cancels
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
+from ...spec.wire import parsed
 from ...storage.registry import open_store
 from ...storage.retry import RetryPolicy
 from ...storage.store import Store
@@ -243,7 +244,7 @@ class BucketRendezvous:
     def _read(self, store: Store) -> None:
         number = self._written + 1
         try:
-            entry = json.loads(bytes(store.get(_KEYS.rendezvous(self.payload.attempt, number))))
+            entry = parsed(bytes(store.get(_KEYS.rendezvous(self.payload.attempt, number))))
         except MissingError:
             return
         self._written = number

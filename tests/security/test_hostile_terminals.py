@@ -1,0 +1,132 @@
+"""Texts from a run that somebody else made: they are shown, and a terminal obeys none of them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import hostile
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import GOLDEN_FILES, FakeClock
+
+import sdk
+from sdk.backends.base import LogLine
+from sdk.cli import app, completion
+from sdk.cli.lines import Printer
+from sdk.registry.models import damaged
+from sdk.registry.records import VersionRecord
+from sdk.status import Registered
+from sdk.text import harmless, visible
+
+GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
+ALL = "".join(hostile.TERMINAL.values())
+
+
+def reached(text: str) -> str:
+    """What of a text a terminal would obey."""
+    return "".join(hostile.FORBIDDEN.findall(hostile.ALLOWED.sub("", text)))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that has failed, and whose every text is hostile."""
+    folder = tmp_path / "root" / "runs" / GOLDEN.name
+    shutil.copytree(GOLDEN, folder)
+    log = folder / "attempts/0001/logs/chief-0.log"
+    log.write_bytes(log.read_bytes() + f"{ALL.replace(chr(13), '')} in the log\n".encode())
+    (folder / "attempts/0001/metrics/chief-0.jsonl").write_text(
+        json.dumps({"time": 2.0, "step": 1, "epoch": 0, "metrics": {f"{ALL} loss": 0.5}}) + "\n"
+    )
+    failure: dict[str, Any] = {"task": "chief-0", "type": f"Error{ALL}", "message": f"{ALL} in it", "traceback": ALL}
+    verdict = {"task": "chief-0", "message": f"Error{ALL}: {ALL} in it", "traceback": ALL}
+    for name, data in (
+        ("0001.chief-0.000009.failed.json", failure),
+        ("0001.supervisor.000009.finding.json", {"text": f"{ALL} found"}),
+        (
+            "0000.supervisor.000003.final.json",
+            {"state": "FAILED", "reason": "user_error", "exit_code": 1, "failure": verdict},
+        ),
+    ):
+        (folder / "events" / name).write_text(json.dumps({"version": 1, "time": 1.8e9, "data": data}))
+    return folder
+
+
+@pytest.mark.parametrize("words", [["status"], ["why"], ["logs"], ["wait"], ["runs"], ["logs", "--task", "chief-0"]])
+def test_no_verb_passes_a_control_character_on(run: Path, capsys, words: list[str]) -> None:
+    verb, *options = words
+    refers = ["--root", str(run.parent.parent)] if verb == "runs" else [str(run)]
+    app.run([verb, *refers, *options])
+    shown = capsys.readouterr()
+    assert "evil.example" in shown.out + shown.err or verb == "runs"
+    assert reached(shown.out + shown.err) == ""
+
+
+def test_an_explanation_is_harmless_for_programs_that_print_it_too(run: Path) -> None:
+    assert reached(sdk.attach(run).why()) == ""
+    with pytest.raises(sdk.RunFailedError) as failed:
+        sdk.attach(run).result()
+    assert reached(str(failed.value)) == ""
+
+
+@pytest.mark.parametrize("name", hostile.TERMINAL)
+@pytest.mark.parametrize("prefixed", [True, False])
+def test_a_line_of_a_log_keeps_its_colours_and_moves_nothing(capsys, name: str, prefixed: bool) -> None:
+    printer = Printer(prefixed=prefixed, following=False, terminal=True, clock=FakeClock())
+    text = f"\x1b[1;31mred\x1b[0m\t{hostile.TERMINAL[name]} é 中 🙂\u200d"
+    printer.show(LogLine(task="chief-0", attempt=1, text=text))
+    shown = capsys.readouterr().out
+    assert reached(shown) == "" and "\x1b[1;31mred\x1b[0m\t" in shown and "é 中 🙂\u200d" in shown
+    # Escaped, not dropped: one sees what the program did.
+    assert "\\" in shown
+
+
+@given(st.text(st.characters() | st.sampled_from("\x1b[]0;m\x9b\x07\x08\r\n\tK"), max_size=60))
+def test_no_text_whatever_gets_through(text: str) -> None:
+    assert reached(harmless(text)) == reached(harmless(text, colours=True)) == ""
+    assert harmless(text).count("\n") == text.count("\n")
+    assert visible(text).isprintable()
+
+
+def test_a_row_of_a_table_is_one_line(run: Path, capsys) -> None:
+    (run.parent / "broken\nPENDING\x1b[2J-aaaaaa").mkdir()
+    app.run(["runs", "--root", str(run.parent.parent)])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and all(line.count("\t") == 5 for line in lines)
+
+
+def test_a_shell_completes_no_name_that_it_would_run(run: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODLIFT_ROOT", str(run.parent.parent))
+    for name in hostile.SHELL.values():
+        shutil.copytree(run, run.parent / f"{name.replace('/', '-')}-aaaaaa")
+    for shell in ("bash", "zsh"):
+        words = ["podlift status "] if shell == "bash" else ["status", ""]
+        completion.answer(shell, words, {"PODLIFT_ROOT": str(run.parent.parent)})
+        assert capsys.readouterr().out == f"{run.name}\nlatest\n"
+
+
+@pytest.mark.parametrize("name", hostile.SHELL)
+def test_commands_that_are_printed_quote_what_they_name(run: Path, name: str) -> None:
+    text = hostile.SHELL[name]
+    folder = run.parent.parent.with_name(text.replace("/", "-")) / "runs" / run.name
+    shutil.copytree(run, folder)
+    final = folder / "events/0000.supervisor.000003.final.json"
+    data = json.loads(final.read_bytes())
+    data["data"]["failure"]["task"] = text
+    final.write_text(json.dumps(data))
+    record = VersionRecord(
+        model=text, number=1, run=text, run_url="", state="", bundle="", program="", source=text, manifest="", files=0,
+        size_bytes=0, created=0.0, by="",
+    )  # fmt: skip
+    for said, expected in (
+        (sdk.attach(folder).why(), [str(folder), "--task", text]),
+        (str(damaged(record, [])), ["add", text, "--model", text, "--path"]),
+        (str(Registered(model=text, version=1, outcome="asks")), ["approve", text, "1"]),
+    ):
+        words = shlex.split(said.rpartition("Next: ")[2].partition(" · ")[0].replace("; or use another version.", ""))
+        at = words.index(expected[0])
+        assert words[at : at + len(expected)] == expected
