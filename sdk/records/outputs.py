@@ -13,8 +13,11 @@ import shutil
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
+from ..errors import CorruptRunError
 from ..spec.layout import RunPaths
+from ..spec.wire import decode, parsed
 from ..storage import posix
 from ..storage.checksums import sha256
 from ..storage.trees import inside, prefixes, put, put_link, readable, walk, why
@@ -26,6 +29,22 @@ _MAX_NAMED = 100
 
 FileFilter = Callable[[str, os.stat_result], bool]
 BundleFiles = Callable[[], Mapping[str, tuple[int, str]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputsIndex:
+    """What objects cannot represent of the program's files: links with their targets, and which files are executable."""
+
+    links: dict[str, str] = field(default_factory=dict)
+    executable: list[str] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, data: bytes, where: str) -> OutputsIndex:
+        """Return the index in outputs.json of a run; CorruptRunError if it is none."""
+        try:
+            return decode(cls, parsed(data))
+        except (ValueError, TypeError) as error:
+            raise CorruptRunError(f"'{where}/outputs.json' is damaged: {error}. Nothing was downloaded.") from None
 
 
 def collect(

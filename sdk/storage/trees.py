@@ -8,12 +8,12 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os.path import join  # pathlib is slower than the file operations themselves
 
-from ..errors import InputError, PodliftError
+from ..errors import CorruptRunError, InputError, PodliftError
 from ..text import and_more
 from . import posix
 
@@ -81,6 +81,43 @@ def inside(top: str, link: str) -> tuple[str | None, str]:
     if os.path.commonpath([real, place]) == real:
         return None, "a link to one of its own parent folders"
     return os.path.relpath(real, base), ""
+
+
+def links_beside(files: Collection[str], links: Mapping[str, str], where: str) -> dict[str, str]:
+    """Return the links that may be made in a folder beside these files, all named by somebody else.
+
+    Files and folders replace links of the same name. CorruptRunError names what would be outside the folder, in which each
+    path and each link has to stay.
+    """
+    above = {folder for name in (*files, *links) for folder in prefixes(os.path.dirname(name))}
+    kept = {name: text for name, text in links.items() if name not in files and name not in above}
+    wrong = [name for name in files if not _is_inside(name)]
+    wrong += [name for name, text in kept.items() if not (_is_inside(name) and _leads_inside(name, text))]
+    if wrong:
+        raise CorruptRunError(
+            f"{where} names files outside the folder of the run: {and_more([repr(name) for name in sorted(wrong)], _NAMED)}. "
+            "Nothing was downloaded. Next: ask who may write to this bucket, and remove these objects."
+        )
+    return kept
+
+
+def _is_inside(name: str) -> bool:
+    return not name.startswith("/") and "\0" not in name and {".", ".."}.isdisjoint(name.split("/"))
+
+
+def _leads_inside(name: str, text: str) -> bool:
+    """Return whether a link goes up first, no further than its top folder, and then only down."""
+    parts = text.split("/")
+    climbs = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
+    return text != "" and climbs < name.count("/") and _is_inside("/".join(parts[climbs:]))
+
+
+def make_parents(top: str, name: str) -> None:
+    """Make the folders above a file below `top`; OSError if a link leads out of it."""
+    parent, real = os.path.dirname(join(top, name)), os.path.realpath(top)
+    if os.path.commonpath([real, os.path.realpath(parent)]) != real:
+        raise OSError(f"{parent!r} is a link that leaves the folder of the run")
+    os.makedirs(parent, exist_ok=True)
 
 
 def put(source: str, target: str, *, link: bool = False) -> None:

@@ -14,8 +14,9 @@ from support import GOLDEN_FILES, until
 import sdk
 from sdk.clock import SystemClock
 from sdk.errors import ConflictError
+from sdk.records.outputs import OutputsIndex
 from sdk.records.recorder import Recorder
-from sdk.records.sync.index import Heartbeat, OutputsIndex, SyncedRun
+from sdk.records.sync.index import Heartbeat, SyncedRun
 from sdk.records.sync.push import ContainerUploader, Pusher
 from sdk.spec.layout import RunPaths
 from sdk.status import Progress

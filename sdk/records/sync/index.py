@@ -6,16 +6,16 @@ import json
 import os
 import posixpath
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
 from ...clock import Clock
-from ...errors import AlreadyExistsError, ConflictError, CorruptRunError, MissingError, StoreError
+from ...errors import AlreadyExistsError, ConflictError, MissingError, StoreError
 from ...spec.layout import RunPaths
 from ...spec.wire import decode, parsed
 from ...status import Progress
@@ -24,10 +24,10 @@ from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
 from ...storage.locking import file_lock
 from ...storage.retry import RetryPolicy
-from ...storage.trees import prefixes, put_link
-from ...text import and_more
+from ...storage.trees import links_beside, make_parents, put_link
 from .. import cancels
 from ..events import parse
+from ..outputs import OutputsIndex
 from ..recorder import position, read_file
 
 KEYS = RunPaths("")
@@ -38,7 +38,6 @@ FILES_RETRY = RetryPolicy(connect_s=5.0, read_s=60.0, total_s=600.0, first_s=60.
 PROGRAM_FOLDERS = ("outputs", "checkpoints", "logs")
 _OUTPUTS_INDEX = "outputs.json"
 _TRIES = 3
-_NAMED = 10
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
@@ -50,14 +49,6 @@ class Heartbeat:
     supervised: bool
     resumes: int
     progress: Progress | None = None  # podlift 0.1 wrote none
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputsIndex:
-    """What objects cannot represent of the program's files: links with their targets, and which files are executable."""
-
-    links: dict[str, str] = field(default_factory=dict)
-    executable: list[str] = field(default_factory=list)
 
 
 class SyncedRun:
@@ -128,13 +119,9 @@ class SyncedRun:
         return data, new
 
     def outputs_index(self) -> OutputsIndex:
-        try:
-            return decode(OutputsIndex, parsed(bytes(self.store.get(_OUTPUTS_INDEX))))
-        except MissingError:
-            return OutputsIndex()
-        except (ValueError, TypeError) as error:
-            where = f"{self.store.url}/{_OUTPUTS_INDEX}"
-            raise CorruptRunError(f"{where!r} is damaged: {error}. Nothing was downloaded.") from None
+        with suppress(MissingError):
+            return OutputsIndex.from_json(bytes(self.store.get(_OUTPUTS_INDEX)), self.store.url)
+        return OutputsIndex()
 
     def add_outputs(self, links: dict[str, str], executable: Iterable[str]) -> None:
         """Merge links and executable files into the index of outputs, which may have entries of earlier attempts."""
@@ -234,38 +221,14 @@ class SyncedRun:
         with file_lock(self._lock, wait=True):
             found = {one.name: one for top in folders for one in self.files.list(f"{top}/") if one.name[-1] != "/"}
             index = self.outputs_index()
-            # A folder replaces a link of an earlier attempt, like a file.
-            above = {above for name in (*found, *index.links) for above in prefixes(posixpath.dirname(name))}
-            links = {
-                name: text
-                for name, text in index.links.items()
-                if name.partition("/")[0] in folders and name not in found and name not in above
-            }
-            self._check_inside(found, links)
+            named = {name: text for name, text in index.links.items() if name.partition("/")[0] in folders}
+            links = links_beside(found, named, self.store.url)
             in_parallel(lambda name: self._download_file(name, found[name].generation), found)
             for name in found.keys() & set(index.executable):
                 os.chmod(f"{self.paths.url}/{name}", 0o755)  # noqa: S103
             for name, text in links.items():
-                self._make_parents(name)
+                make_parents(self.paths.url, name)
                 put_link(text, f"{self.paths.url}/{name}")
-
-    def _check_inside(self, files: Iterable[str], links: Mapping[str, str]) -> None:
-        """Raise CorruptRunError if the bucket names a file or a link that leads out of its folder of the run."""
-        wrong = [name for name in files if not _is_inside(name)]
-        wrong += [name for name, text in links.items() if not (_is_inside(name) and _leads_inside(name, text))]
-        if wrong:
-            listed = and_more([repr(name) for name in sorted(wrong)], _NAMED)
-            raise CorruptRunError(
-                f"{self.store.url} names files outside the folder of the run: {listed}. Nothing was downloaded. Next: ask who "
-                "may write to this bucket, and remove these objects."
-            )
-
-    def _make_parents(self, name: str) -> None:
-        """Make the folders above a file; OSError if a link in the copy leads out of it."""
-        parent, top = posixpath.dirname(f"{self.paths.url}/{name}"), os.path.realpath(self.paths.url)
-        if os.path.commonpath([top, os.path.realpath(parent)]) != top:
-            raise OSError(f"{parent!r} is a link that leaves the folder of the run")
-        os.makedirs(parent, exist_ok=True)
 
     def _download_file(self, name: str, generation: str) -> None:
         path = f"{self.paths.url}/{name}"
@@ -273,7 +236,7 @@ class SyncedRun:
         mark = Path(f"{self.paths.sync}/outputs/{generation}")
         if os.path.isfile(path) and mark.exists():
             return
-        self._make_parents(name)
+        make_parents(self.paths.url, name)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         self.files.download(name, path)
@@ -328,17 +291,6 @@ class SyncedRun:
                 with path.open("ab", buffering=0) as grown:
                     grown.write(data[size - start :])
                 size = start = start + len(data)
-
-
-def _is_inside(name: str) -> bool:
-    return not name.startswith("/") and "\0" not in name and {".", ".."}.isdisjoint(name.split("/"))
-
-
-def _leads_inside(name: str, text: str) -> bool:
-    """Return whether a link goes up first, no further than its top folder, and then only down."""
-    parts = text.split("/")
-    climbs = next((at for at, part in enumerate(parts) if part != ".."), len(parts))
-    return text != "" and climbs < name.count("/") and _is_inside("/".join(parts[climbs:]))
 
 
 def in_parallel(call: Callable[[_T], _R], items: Iterable[_T], threads: int = 16) -> list[_R]:
