@@ -84,7 +84,7 @@ def inside(top: str, link: str) -> tuple[str | None, str]:
 
 
 def links_beside(files: Collection[str], links: Mapping[str, str], where: str) -> dict[str, str]:
-    """Return the links that may be made in a folder beside these files, all named by somebody else.
+    """Return the links that may be made in a folder beside these files; the names are not trusted.
 
     Files and folders replace links of the same name. CorruptRunError names what would be outside the folder, in which each
     path and each link has to stay.
