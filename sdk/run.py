@@ -320,13 +320,40 @@ class Run:
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptRunError(f"A record of {self.url!r} is damaged: {error!r}. Nothing was changed.") from None
 
-    def checkpoints(self) -> list[CheckpointInfo]:
+    def checkpoints(self, best: str | None = None) -> list[CheckpointInfo]:
         """Return the checkpoints of the run, the oldest first: `[entry.step for entry in run.checkpoints()]`.
 
+        Usage: `best = run.checkpoints(best="val_accuracy")[0]; print(best.step, best.metrics)`
+
+        Args:
+            best: only those with this metric, the best one first: "val_loss", "max:val_f1"; as for `checkpoint_best`.
+
         Raises:
+            InputError: there are checkpoints, and none has the metric.
             PodliftError: the checkpoint store cannot be read.
         """
-        return catalog.entries(RunPaths(self.url))
+        found = catalog.entries(RunPaths(self.url))
+        return found if best is None else catalog.best_first(found, best)
+
+    def load_weights(self, model: Any, checkpoint: CheckpointInfo | int | Literal["last"] = "last") -> CheckpointInfo:
+        """Load the weights of a checkpoint into a Keras model, all of them or none, and return the checkpoint.
+
+        Usage: `model = build(); run.load_weights(model, run.checkpoints(best="val_loss")[0])`
+
+        Args:
+            model: the model as the program builds it, with its weights made; a list if it trains several together.
+            checkpoint: one of `run.checkpoints()`, the step of one, or "last".
+
+        Raises:
+            InputError: there is no such checkpoint, or the model has other weights. Nothing was loaded.
+            CorruptCheckpointError: the checkpoint is damaged.
+        """
+        from .runtime.weights import from_checkpoint
+
+        paths = RunPaths(self.url)
+        entry = checkpoint if isinstance(checkpoint, CheckpointInfo) else catalog.find(paths, str(checkpoint))
+        from_checkpoint.load(model, catalog.read(paths, entry.key), f"the checkpoint of step {entry.step} of {self.id}")
+        return entry
 
     def cancel(self, grace_s: float | None = None) -> None:
         """Request the cancellation of the run, without waiting for it; an ended run is not affected.

@@ -126,6 +126,7 @@ TENSORFLOW = {
     "e2e/test_offline.py",
     "e2e/tutorials",
     "preflight/test_preflight.py",
+    "runtime/test_checkpoint_weights.py",
     "runtime/test_chief_writes.py::test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty",
     "runtime/test_chief_writes.py::test_after_a_kill_and_a_restart_of_two_tasks",
     "runtime/test_chief_writes.py::test_a_backup_on_a_disk_of_the_chief_alone_fails_with_a_reason",
@@ -175,6 +176,7 @@ SMOKE: dict[str, tuple[str, ...]] = {
         "checkpoint/tf/test_randomness.py",
         "checkpoint/tf/test_snapshot.py",
     ),
+    "the weights of a checkpoint get into a model": ("runtime/test_checkpoint_weights.py",),
     "a run begins with the weights of a registered model": (
         "runtime/test_model_weights.py",
         "runtime/test_warm_start.py::test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step",
@@ -280,6 +282,7 @@ TOGETHER = {
         "checkpoint/tf/test_randomness.py",
         "checkpoint/tf/test_snapshot.py",
         "e2e/test_offline.py",
+        "runtime/test_checkpoint_weights.py",
         "runtime/test_model_weights.py",
     },
     "imports": {"repo/test_layers.py", "repo/test_seam.py"},

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from ..storage.retry import RetryPolicy
 from ..storage.store import Store
 from . import names, restore
 from .envelope import wrap
+from .policy import metric_and_mode
 
 _LISTED = 10
 _RETRY = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)
@@ -160,6 +162,24 @@ def entries(paths: RunPaths, run_id: str | None = None) -> list[CheckpointInfo]:
     return [] if store is None else list_checkpoints(store, paths.run_id if run_id is None else run_id)
 
 
+def best_first(found: Sequence[CheckpointInfo], best: str) -> list[CheckpointInfo]:
+    """Return the usable checkpoints that have a metric, the best one first; of equals, the older one."""
+    name, mode = metric_and_mode(best)
+    if mode not in ("min", "max") or not name:
+        raise InputError(f"Invalid metric. Received: {best!r}. Expected: a metric's name, or min:NAME, or max:NAME.")
+    usable = [entry for entry in found if entry.quarantined is None]
+    ranked = [entry for entry in usable if math.isfinite(entry.metrics.get(name, math.nan))]
+    if usable and not ranked:
+        known = sorted({metric for entry in usable for metric in entry.metrics})
+        hint = nearest(name, known) if known else "They have no metrics."
+        raise InputError(
+            f"None of the {len(usable)} checkpoints has this metric. Received: {best!r}. {hint} Next: a run with "
+            f"checkpoint_best={best!r} (--checkpoint-best) saves it with every epoch of fit, and ckpt.save(metrics) in a loop."
+        )
+    sign = 1 if mode == "min" else -1
+    return sorted(ranked, key=lambda entry: sign * entry.metrics[name])
+
+
 def is_empty(paths: RunPaths) -> bool:
     """Return whether a run has no checkpoints, damaged ones included."""
     store = _open(paths.store)
@@ -172,6 +192,15 @@ def _open(url: str) -> Store | None:
         # Queries fail sooner than a training, which may wait for minutes.
         return GcsStore(url.partition("://")[2], retry=_RETRY)
     return open_store(url) if os.path.isdir(url) else None
+
+
+def read(paths: RunPaths, key: str) -> restore.Checkpoint:
+    """Return a checkpoint of a run, verified and in memory."""
+    store = _open(paths.store)
+    if store is None:
+        raise InputError(f"The run {paths.run_id} has no checkpoints.")
+    _check_exists(store, key)
+    return restore.read(store, key, paths.run_id)
 
 
 def find(paths: RunPaths, step: str, run_id: str | None = None) -> CheckpointInfo:

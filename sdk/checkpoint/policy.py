@@ -16,13 +16,16 @@ _HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "bl
 
 def metric_of(policy: Checkpoints) -> tuple[str, str] | None:
     """Return the metric of `best` and its mode, "min" or "max"; the mode is guessed from the name if not given."""
-    if policy.best is None:
-        return None
-    mode, separator, name = policy.best.partition(":")
+    return None if policy.best is None else metric_and_mode(policy.best)
+
+
+def metric_and_mode(best: str) -> tuple[str, str]:
+    """Return ("val_f1", "max") for "max:val_f1"."""
+    mode, separator, name = best.partition(":")
     if separator:
         return name, mode
-    higher = any(part in policy.best.lower() for part in _HIGHER_IS_BETTER)
-    return policy.best, "max" if higher else "min"
+    higher = any(part in best.lower() for part in _HIGHER_IS_BETTER)
+    return best, "max" if higher else "min"
 
 
 def due_by_steps(policy: Checkpoints, before: int, now: int) -> bool:

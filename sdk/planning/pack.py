@@ -84,7 +84,7 @@ def _audited(
             requirements=needed,
             isolated=job.code.isolated,
             in_image=not wanted.capabilities.runs_here,
-            legacy=job.code.keras == "legacy",
+            legacy=job.code.keras == "legacy" or job.env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"),
             pythonpath="PYTHONPATH" in job.env and not job.code.isolated,
             dropped=facts.dropped,
         ),

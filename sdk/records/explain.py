@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
 from .. import tracebacks
+from ..checks import keras2
 from ..spec.layout import RunPaths
 from ..status import Reason, State, Status, continuation
 from ..text import and_more, counted, duration, harmless
@@ -218,6 +219,7 @@ class _Story:
             yield failure.message
         yield MEANINGS[reason]
         if failure is not None:
+            yield keras2.explanation(f"{failure.message}\n{failure.traceback}")
             if failure.traceback and "Traceback (most recent call last)" not in failure.traceback and failure.log:
                 yield "The last lines of its log:"
             yield tracebacks.shorten(tracebacks.fold(failure.traceback))

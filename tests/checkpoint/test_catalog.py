@@ -142,3 +142,20 @@ def test_25_a_thousand_checkpoints_are_all_seen(store: PosixStore) -> None:
     said = heard("checkpoint")
     assert restore.newest(store, quarantine=False).manifest.step == 1
     assert len(said) == 1100
+
+
+def test_the_best_ones_come_first_and_only_those_with_the_metric_that_can_be_used(store: PosixStore) -> None:
+    attempt = Attempt(store, keep_last=9)
+    for step, metrics in enumerate([{"f1": 0.5}, {"f1": 0.9}, {}, {"f1": 0.5}, {"f1": math.nan}, {"f1": 0.95}], 1):
+        last = attempt.save(step, metrics=metrics)
+    Path(store.url, last).write_bytes(b"{}")
+    found = catalog.list_checkpoints(store)
+    assert [entry.step for entry in catalog.best_first(found, "f1")] == [2, 1, 4]
+    assert [entry.step for entry in catalog.best_first(found, "min:f1")] == [1, 4, 2]
+    assert catalog.best_first([], "f1") == []
+    with pytest.raises(InputError, match=r"None of the 5 checkpoints has this metric.*Did you mean 'f1'"):
+        catalog.best_first(found, "f2")
+    with pytest.raises(InputError, match=r"They have no metrics.*--checkpoint-best"):
+        catalog.best_first(found[2:3], "f1")
+    with pytest.raises(InputError, match="Invalid metric"):
+        catalog.best_first(found, "largest:f1")

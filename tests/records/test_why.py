@@ -428,3 +428,16 @@ def test_a_run_whose_records_are_damaged_is_said_to_be(write) -> None:
     final.write_text('{"version": 1, "time": 1e300, "data": {"state": "FAILED", "reason": "killed"}}')
     with pytest.raises(sdk.CorruptRunError, match="damaged"):
         run.why()
+
+
+@pytest.mark.parametrize(
+    ("message", "explained"),
+    [("`keras.optimizers.legacy` is not supported in Keras 3.", True), ("the label is missing", False)],
+)
+def test_an_error_that_only_keras_3_raises_is_explained_with_the_setting_for_keras_2(
+    message: str, explained: bool
+) -> None:
+    failure = {"task": "worker-0", "message": f"worker-0 failed: ImportError: {message}"}
+    final = event("final", 40, state="FAILED", reason="user_error", failure=failure)
+    said = told(*ENTERED, failed("ImportError", 30, "worker-0", message=message), final)
+    assert ("--code-keras legacy" in said) is explained

@@ -24,7 +24,7 @@ from ...errors import Problems, nearest
 from ...spec.credentials import formats_in
 from ...spec.findings import Finding
 from ..entry import LocatedEntry
-from . import environment, shadowed
+from . import environment, keras2, shadowed
 from .environment import Preload
 from .import_sources import ImportProblem, ImportSources, Level, TaskEnvironment
 from .program import Import, Program, names_bound, names_used
@@ -94,6 +94,8 @@ def check(
         findings += environment.assumptions_without_chief(program, trees)
     findings += environment.set_by_program(program, trees)
     findings += environment.not_passed_on(program, all_trees, tasks.dropped)
+    if not tasks.legacy:
+        findings += keras2.rejected_by_keras_3(program, reachable)
     preload = environment.find_preload(program, reachable, legacy=tasks.legacy)
     if servers:
         names = (name for tree in reachable.values() for name in strategies.strategies_of(tree))

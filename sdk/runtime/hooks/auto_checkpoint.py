@@ -355,9 +355,9 @@ class PhaseCheckpoints:
             self._manager.wait(None)
         self._auto.drop_phase()
 
-    def save_now(self) -> None:
+    def save_now(self, metrics: Mapping[str, float]) -> None:
         """Save, and wait until that is done."""
-        self._save("manual")
+        self._save("manual", metrics)
         self._manager.wait(None)
 
     def _save(

@@ -110,15 +110,20 @@ class Loop:
             self._phase.in_step = self._data is None
         return self.steps
 
-    def save(self) -> None:
+    def save(self, metrics: Mapping[str, float] | None = None) -> None:
         """Save now, and wait until the checkpoint is complete.
+
+        Usage: `ckpt.save({"val_loss": loss})` after an evaluation, for `checkpoint_best` and `run.checkpoints(best=...)`.
+
+        Args:
+            metrics: numbers by name, kept with the checkpoint; the same in every task.
 
         Raises:
             SaveFailedError: the state could not be saved.
         """
         self.restore()
         if self._phase is not None:
-            self._phase.save_now()
+            self._phase.save_now({name: float(value) for name, value in (metrics or {}).items()})
 
     def _capture(self) -> tuple[dict[str, bytes], dict[str, object]]:
         at: dict[str, object] = {"epoch": self.epoch, "batch": self._batch}
