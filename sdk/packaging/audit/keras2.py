@@ -420,7 +420,7 @@ def _imported(tree: ast.Module) -> dict[str, str]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.setdefault(node.id, set()).add(_UNKNOWN)
         elif isinstance(node, (ast.ClassDef, *_SCOPES[:2])):
-            found.setdefault(node.name, set()).add(_UNKNOWN)  # type: ignore[attr-defined]
+            found.setdefault(node.name, set()).add(_UNKNOWN)
     single = {name: _plain(min(fulls)) for name, fulls in found.items() if len(fulls) == 1}
     return {name: full for name, full in single.items() if full.partition(".")[0] in ("tensorflow", "keras")}
 
