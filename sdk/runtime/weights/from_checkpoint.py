@@ -67,7 +67,7 @@ def _fits(saved: Mapping[str, LoadedArray], shapes: Mapping[str, Shape]) -> bool
     return found == shapes and not _left_over(saved, shapes)
 
 
-def _left_over(saved: Mapping[str, Any], here: Iterable[str]) -> list[str]:
+def _left_over(saved: Iterable[str], here: Iterable[str]) -> list[str]:
     """Return what seems to be further weights of the saved model.
 
     A smaller model would fit otherwise, with the weights of other layers. Optimizers name their slots after weights, and
