@@ -98,6 +98,15 @@ class Retries:
             self._clock.sleep(min(rest_s, _NAP_S))
         return self.left_s > _LAST_TRY_S
 
+    def until_answered(self, call: Callable[[], _T]) -> _T:
+        """Return what a call returns that may be executed twice; raise its last UnavailableError when no time is left."""
+        while True:
+            try:
+                return call()
+            except UnavailableError:
+                if not self.again():
+                    raise
+
 
 class Outage:
     """Lets a wait outlive a service that does not answer: reports after a while what is wrong, and when it is over.

@@ -108,12 +108,7 @@ class Calls:
     def _repeated(self, name: str, call: Callable[[], _T]) -> _T:
         """Call until there is an answer: for requests that may be executed twice."""
         tries = Retries.within(REPEAT_S, self._clock, FIRST_WAIT_S, longest_s=LONGEST_WAIT_S)
-        while True:
-            try:
-                return _translated(name, call)
-            except UnavailableError:
-                if not tries.again():
-                    raise
+        return tries.until_answered(lambda: _translated(name, call))
 
 
 def _translated(name: str, call: Callable[[], _T]) -> _T:

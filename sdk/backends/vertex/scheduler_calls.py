@@ -181,12 +181,7 @@ class Service:
     def _repeated(self, name: str, call: Callable[[], _T]) -> _T:
         """Call until there is an answer: for requests that may be executed twice."""
         tries = Retries.within(_REPEAT_S, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
-        while True:
-            try:
-                return _translated(name, call)
-            except UnavailableError:
-                if not tries.again():
-                    raise
+        return tries.until_answered(lambda: _translated(name, call))
 
     def _once(self, name: str, call: Callable[[], SchedulerJob]) -> Trigger:
         return _translated(name, lambda: _trigger(call()))

@@ -1,24 +1,18 @@
-"""Pipeline jobs with one task, which runs a container: as on Vertex AI, that is a custom job.
-
-A pipeline job has no state of its own. It shows the state of its custom job, also after that job was deleted.
-"""
+"""Pipeline jobs with one task, which runs a container: as on Vertex AI, that is a custom job."""
 
 from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .. import data_folder
-from . import bodies, lifecycle, listing, pipeline_specs
+from . import bodies, pipeline_specs
 from .environment import project_number
-from .errors import VertexApiError, invalid, not_found
+from .errors import VertexApiError, invalid
 from .jobs import CustomJobs
-from .pipelines import CreateJob, pipeline_state
+from .pipeline_table import CreateJob, DeleteJob, PipelineRow, PipelineTable, pipeline_state
 from .timing import EmulatorClock, format_time
 
 _FIELD = "pipeline_job"
@@ -29,16 +23,6 @@ _MACHINE = "e2-standard-4"
 _BILLING = "vertex-ai-pipelines-run-billing-id"
 _SHARED = ("startTime", "endTime", "updateTime")
 _FAILED_PRECONDITION = 9
-_VERSION = 1
-_SCHEMA = """
-CREATE TABLE pipeline_jobs (
-    number INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, id TEXT NOT NULL, job INTEGER NOT NULL,
-    resource TEXT NOT NULL, task TEXT NOT NULL, ended TEXT, UNIQUE (project, region, id)
-);
-CREATE INDEX of_custom_job ON pipeline_jobs (job);
-"""
-# Deletes a custom job by its project, region and id; returns the operation.
-DeleteJob = Callable[[str, str, str], dict[str, Any]]
 # The headers of a request that the emulator's own schedules send, for the fields of `Scheduled`.
 SCHEDULED = ("x-podlift-schedule", "x-podlift-schedule-time")
 
@@ -53,35 +37,21 @@ class Scheduled(NamedTuple):
 _UNSCHEDULED = Scheduled()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PipelineJobRow:
-    number: int
-    project: str
-    region: str
-    id: str
-    job: int
-    resource: dict[str, Any]
-    task: str
-    ended: dict[str, Any] | None  # The resource of the custom job, once that was deleted
-
-
-class PipelineJobs:
-    """The pipeline jobs of one data folder, with the calls of the API. Safe to use from any thread."""
+class PipelineJobs(PipelineTable):
+    KIND, COLLECTION, TABLE = "PipelineJob", "pipelineJobs", "pipeline_jobs"
+    SCHEMA = """
+CREATE TABLE pipeline_jobs (
+    id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job INTEGER NOT NULL, pipeline TEXT NOT NULL,
+    deleted TEXT, name TEXT NOT NULL, UNIQUE (project, region, name)
+);
+CREATE INDEX of_custom_job ON pipeline_jobs (job);
+"""
 
     def __init__(
         self, path: Path, jobs: CustomJobs, create_job: CreateJob, delete_job: DeleteJob, clock: EmulatorClock
     ) -> None:
-        self._jobs, self._create_job, self._delete_job, self._clock = jobs, create_job, delete_job, clock
-        self._lock = threading.RLock()
-        self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
-
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
-
-    def clear(self) -> None:
-        with self._lock:
-            self._db.execute("DELETE FROM pipeline_jobs")
+        super().__init__(path, jobs, create_job, delete_job)
+        self._clock = clock
 
     def create(
         self, project: str, region: str, given: dict[str, Any], wanted: str = "", scheduled: Scheduled = _UNSCHEDULED
@@ -109,104 +79,34 @@ class PipelineJobs:
                 "pipeline_root": given["runtimeConfig"]["gcsOutputDirectory"],
             }
             job = self._create_job(project, region, _custom_job(given, task, variables), f"{_FIELD}.pipeline_spec")
-            job_id = int(job["name"].rpartition("/")[2])
-            resource = {"name": name, **given, "createTime": created}
+            details = {"taskId": str(number + 1), "taskName": task.name, "createTime": created}
+            resource = {"name": name, **given, "createTime": created, "jobDetail": {"taskDetails": [details]}}
             resource |= {"scheduleName": scheduled.name} if scheduled.name else {}
-            values = (number, project_number(project), region, pipeline_id, job_id, json.dumps(resource), task.name)
-            self._db.execute("INSERT INTO pipeline_jobs VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", values)
+            job_id = int(job["name"].rpartition("/")[2])
+            values = (number, project_number(project), region, job_id, json.dumps(resource), pipeline_id)
+            self._db.execute("INSERT INTO pipeline_jobs VALUES (?, ?, ?, ?, ?, NULL, ?)", values)
         return self.get(project, region, pipeline_id)
 
-    def get(self, project: str, region: str, pipeline: str) -> dict[str, Any]:
-        return self._resource(self._row(project, region, pipeline))
+    def _named(self, pipeline: str) -> Sequence[PipelineRow]:
+        return self._rows("name = ?", pipeline)
 
-    def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
-        def newest(before: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
-            where = "project = ? AND region = ? AND number < ? ORDER BY number DESC"
-            values = (project_number(project), region, 2**63 - 1 if before is None else before)
-            for row in self._rows(where, values):
-                resource = self._resource(row)
-                # As the API documents it.
-                yield row.number, {name: value for name, value in resource.items() if name != "jobDetail"}
+    def _listed(self, resource: dict[str, Any]) -> dict[str, Any]:
+        # As the API documents it.
+        return {name: value for name, value in resource.items() if name != "jobDetail"}
 
-        shown, token = listing.read_page(newest, query, "PipelineJob")
-        answer: dict[str, Any] = {"pipelineJobs": shown} if shown else {}
-        return {**answer, "nextPageToken": token} if token else answer
-
-    def cancel(self, project: str, region: str, pipeline: str) -> None:
-        row = self._row(project, region, pipeline)
-        if row.ended is None:
-            self._jobs.cancel(project, region, str(row.job))
-
-    def delete(self, project: str, region: str, pipeline: str) -> dict[str, Any]:
-        """Delete a pipeline job that has ended, and return the operation. Its custom job stays."""
-        with self._lock:
-            row = self._row(project, region, pipeline)
-            state = self._job(row)["state"]
-            if state not in lifecycle.TERMINAL:
-                text = f"The PipelineJob is in state {pipeline_state(state)}; only one that has ended can be deleted."
-                raise VertexApiError(400, f"{text} Cancel it first.", status="FAILED_PRECONDITION")
-            operation = self._jobs.new_operation(project, region)
-            self._db.execute("DELETE FROM pipeline_jobs WHERE number = ?", (row.number,))
-            return operation
-
-    def delete_job(self, project: str, region: str, job: str) -> dict[str, Any]:
-        """Delete a custom job, whose pipeline job, if it has one, continues to show its end; return the operation."""
-        with self._lock:
-            last = self._jobs.get(project, region, job)
-            if last["state"] in lifecycle.TERMINAL:
-                self._db.execute("UPDATE pipeline_jobs SET ended = ? WHERE job = ?", (json.dumps(last), int(job)))
-            return self._delete_job(project, region, job)
-
-    def display_name(self, pipeline: str) -> str:
-        """Return the display name of a pipeline job, "" for an unknown one: faults are matched against it."""
-        rows = self._rows("id = ?", (pipeline,))
-        return str(rows[0].resource.get("displayName", "")) if rows else ""
-
-    def _rows(self, where: str, values: tuple[Any, ...]) -> Sequence[_PipelineJobRow]:
-        with self._lock:
-            found = self._db.execute(f"SELECT * FROM pipeline_jobs WHERE {where}", values).fetchall()  # noqa: S608
-        return [
-            _PipelineJobRow(
-                number=number,
-                project=project,
-                region=region,
-                id=pipeline,
-                job=job,
-                resource=json.loads(resource),
-                task=task,
-                ended=None if ended is None else json.loads(ended),
-            )
-            for number, project, region, pipeline, job, resource, task, ended in found
-        ]
-
-    def _find(self, project: str, region: str, pipeline: str) -> _PipelineJobRow | None:
-        rows = self._rows("project = ? AND region = ? AND id = ?", (project_number(project), region, pipeline))
-        return rows[0] if rows else None
-
-    def _row(self, project: str, region: str, pipeline: str) -> _PipelineJobRow:
-        row = self._find(project, region, pipeline)
-        if row is None:
-            raise not_found(f'PipelineJob "projects/{project}/locations/{region}/pipelineJobs/{pipeline[:100]}"')
-        return row
-
-    def _job(self, row: _PipelineJobRow) -> dict[str, Any]:
-        return row.ended or self._jobs.get(row.project, row.region, str(row.job))
-
-    def _resource(self, row: _PipelineJobRow) -> dict[str, Any]:
-        job = self._job(row)
+    def _resource(self, row: PipelineRow) -> dict[str, Any]:
+        job, (details,) = self._job(row), row.pipeline["jobDetail"]["taskDetails"]
         state, times = pipeline_state(job["state"]), {name: job[name] for name in _SHARED if name in job}
         task: dict[str, Any] = {
-            "taskId": str(row.number + 1),
-            "taskName": row.task,
+            **details,
             "state": state.removeprefix("PIPELINE_STATE_").replace("QUEUED", "PENDING"),
-            "createTime": row.resource["createTime"],
             "executorDetail": {"containerDetail": {"mainJob": job["name"]}},
             **{name: times[name] for name in ("startTime", "endTime") if name in times},
             **({"error": job["error"]} if "error" in job else {}),
         }
-        text = f"The DAG failed because some tasks have failed. The failed tasks are: [{row.task}]."
+        text = f"The DAG failed because some tasks have failed. The failed tasks are: [{details['taskName']}]."
         failed = {"error": {"code": _FAILED_PRECONDITION, "message": text}} if state.endswith("_FAILED") else {}
-        return {**row.resource, "state": state, **times, "jobDetail": {"taskDetails": [task]}, **failed}
+        return {**row.pipeline, "state": state, **times, "jobDetail": {"taskDetails": [task]}, **failed}
 
 
 def checked(given: Mapping[str, Any]) -> pipeline_specs.ContainerTask:

@@ -1,36 +1,30 @@
-"""Training pipelines, which the training job classes of Google's SDK create: each runs one custom job.
-
-A pipeline has no state of its own. It shows the state of its custom job, also after that job was deleted.
-"""
+"""Training pipelines, which the training job classes of Google's SDK create."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import data_folder
 from ..messages import Problems, read_message
-from . import bodies, lifecycle, listing
+from . import bodies
 from .environment import project_number
-from .errors import VertexApiError, invalid, not_found
+from .errors import invalid
 from .jobs import CustomJobs, is_number
-
-# What creates a custom job from its project, region, body, and the field that its specification is in; returns its resource.
-CreateJob = Callable[[str, str, dict[str, Any], str], dict[str, Any]]
+from .pipeline_table import CreateJob, PipelineRow, PipelineTable, pipeline_state
 
 _DEFINITIONS = "gs://google-cloud-aiplatform/schema/trainingjob/definition/"
 CUSTOM_TASK = f"{_DEFINITIONS}custom_task_1.0.0.yaml"
 _FIELD = "training_pipeline"
 _INPUTS = f"{_FIELD}.training_task_inputs"
 _SUFFIX = "-custom-job"
-_STATES = {"JOB_STATE_EXPIRED": "PIPELINE_STATE_FAILED"}
 _SHARED = ("createTime", "startTime", "endTime", "updateTime", "error")
-_VERSION = 1
-_SCHEMA = """
+
+
+class TrainingPipelines(PipelineTable):
+    KIND, COLLECTION, TABLE = "TrainingPipeline", "trainingPipelines", "pipelines"
+    SCHEMA = """
 CREATE TABLE pipelines (
     id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job INTEGER NOT NULL, pipeline TEXT NOT NULL,
     deleted TEXT
@@ -39,32 +33,8 @@ CREATE INDEX of_place ON pipelines (project, region, id);
 CREATE INDEX of_job ON pipelines (job);
 """
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    id: int
-    project: str
-    region: str
-    job: int
-    pipeline: dict[str, Any]
-    deleted: dict[str, Any] | None  # The resource of the custom job, once that was deleted
-
-
-class TrainingPipelines:
-    """The pipelines of one data folder, with the calls of the API. Safe to use from any thread."""
-
     def __init__(self, path: Path, jobs: CustomJobs, create_job: CreateJob) -> None:
-        self._jobs, self._create_job = jobs, create_job
-        self._lock = threading.RLock()
-        self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
-
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
-
-    def clear(self) -> None:
-        with self._lock:
-            self._db.execute("DELETE FROM pipelines")
+        super().__init__(path, jobs, create_job, jobs.delete)
 
     def create(self, project: str, region: str, pipeline: dict[str, Any]) -> dict[str, Any]:
         job = custom_job(pipeline, region)
@@ -80,88 +50,10 @@ class TrainingPipelines:
             self._jobs.log(job_id, text, "WARNING")
         return self.get(project, region, str(pipeline_id))
 
-    def get(self, project: str, region: str, pipeline: str) -> dict[str, Any]:
-        return self._resource(self._row(project, region, pipeline))
+    def _named(self, pipeline: str) -> Sequence[PipelineRow]:
+        return self._rows("id = ?", int(pipeline)) if is_number(pipeline) else []
 
-    def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
-        def newest(before: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
-            where = "project = ? AND region = ? AND id < ? ORDER BY id DESC"
-            values = (project_number(project), region, 2**63 - 1 if before is None else before)
-            for row in self._rows(where, values):
-                try:
-                    resource = self._resource(row)
-                except VertexApiError:
-                    continue  # its job is gone: a reset was killed when it had removed only the jobs
-                yield row.id, resource
-
-        shown, token = listing.read_page(newest, query, "TrainingPipeline")
-        answer: dict[str, Any] = {"trainingPipelines": shown} if shown else {}
-        return {**answer, "nextPageToken": token} if token else answer
-
-    def cancel(self, project: str, region: str, pipeline: str) -> None:
-        row = self._row(project, region, pipeline)
-        if row.deleted is None:
-            self._jobs.cancel(project, region, str(row.job))
-
-    def delete(self, project: str, region: str, pipeline: str) -> dict[str, Any]:
-        """Delete a pipeline that has ended, and return the operation. Its custom job stays."""
-        with self._lock:
-            row = self._row(project, region, pipeline)
-            state = self._job(row)["state"]
-            if state not in lifecycle.TERMINAL:
-                text = (
-                    f"The TrainingPipeline is in state {pipeline_state(state)}; only one that has ended can be deleted. "
-                    "Cancel it first."
-                )
-                raise VertexApiError(400, text, status="FAILED_PRECONDITION")
-            operation = self._jobs.new_operation(project, region)
-            self._db.execute("DELETE FROM pipelines WHERE id = ?", (row.id,))
-            return operation
-
-    def delete_job(self, project: str, region: str, job: str) -> dict[str, Any]:
-        """Delete a custom job, whose pipeline, if it has one, continues to show its end; return the operation."""
-        with self._lock:
-            last = self._jobs.get(project, region, job)
-            if last["state"] in lifecycle.TERMINAL:
-                # First: a kill between the two must not leave a pipeline without the end of its job.
-                self._db.execute("UPDATE pipelines SET deleted = ? WHERE job = ?", (json.dumps(last), int(job)))
-            return self._jobs.delete(project, region, job)
-
-    def display_name(self, pipeline: str) -> str:
-        """Return the display name of a pipeline, "" for an unknown one: faults are matched against it."""
-        row = self._find(pipeline)
-        return "" if row is None else str(row.pipeline["displayName"])
-
-    def _rows(self, where: str, values: tuple[Any, ...]) -> Sequence[_Row]:
-        with self._lock:
-            found = self._db.execute(f"SELECT * FROM pipelines WHERE {where}", values).fetchall()  # noqa: S608
-        return [
-            _Row(
-                id=number,
-                project=project,
-                region=region,
-                job=job,
-                pipeline=json.loads(pipeline),
-                deleted=None if deleted is None else json.loads(deleted),
-            )
-            for number, project, region, job, pipeline, deleted in found
-        ]
-
-    def _find(self, pipeline: str) -> _Row | None:
-        rows = self._rows("id = ?", (int(pipeline),)) if is_number(pipeline) else []
-        return rows[0] if rows else None
-
-    def _row(self, project: str, region: str, pipeline: str) -> _Row:
-        row = self._find(pipeline)
-        if row is None or (row.project, row.region) != (project_number(project), region):
-            place = f"projects/{project}/locations/{region}"
-            raise not_found(f'TrainingPipeline "{place}/trainingPipelines/{pipeline[:100]}"')
-        return row
-
-    def _job(self, row: _Row) -> dict[str, Any]:
-        return row.deleted or self._jobs.get(row.project, row.region, str(row.job))
-
-    def _resource(self, row: _Row) -> dict[str, Any]:
+    def _resource(self, row: PipelineRow) -> dict[str, Any]:
         job = self._job(row)
         return {
             "name": f"projects/{row.project}/locations/{row.region}/trainingPipelines/{row.id}",
@@ -227,8 +119,3 @@ def _with_integers(value: Any) -> Any:
 
 def _renamed(text: str) -> str:
     return text.replace("custom_job.job_spec", _INPUTS).replace("custom_job.", f"{_FIELD}.")
-
-
-def pipeline_state(state: str) -> str:
-    """Return the state of a pipeline whose custom job has this one."""
-    return _STATES.get(state, state.replace("JOB_", "PIPELINE_", 1))
