@@ -69,6 +69,7 @@ PROCESS = {
     "planning/test_keywords.py::test_a_type_checker_finds_wrong_names_and_types_in_a_users_program",
     "process",
     "records/test_outputs.py",
+    "security/test_hostile_output.py::test_nothing_that_is_kept_of_a_run_holds_the_secret",
     "records/test_why.py::test_a_failed_import_and_a_wrong_entry_are_told_from_an_error_of_the_program",
     "records/test_why.py::test_a_run_is_explained_live_and_after_its_supervisor_was_killed_from_anywhere",
     "records/test_why.py::test_a_run_whose_records_are_damaged_is_said_to_be",

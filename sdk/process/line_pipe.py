@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 # A line that is longer is cut.
@@ -16,10 +16,13 @@ _READ_BYTES = 64 << 10
 
 
 class LinePipe:
-    """The pipe at `path`. Each call of `take` gets complete lines; the last one need not be complete."""
+    """The pipe at `path`. Each call of `take` gets complete lines; the last one need not be complete.
 
-    def __init__(self, path: str, take: Callable[[bytes], None]) -> None:
-        self.path, self._take = path, take
+    A line that is too long is cut, but never inside one of the words `whole`.
+    """
+
+    def __init__(self, path: str, take: Callable[[bytes], None], whole: Sequence[bytes] = ()) -> None:
+        self.path, self._take, self._whole = path, take, whole
         self.count = 0  # of bytes so far
         # That of an earlier process of this attempt.
         with suppress(FileNotFoundError):
@@ -55,7 +58,7 @@ class LinePipe:
         while data := os.read(self._source, _READ_BYTES):
             line += data
             self.count += len(data)
-            if end := end_of_lines(line):
+            if end := end_of_lines(line, self._whole):
                 self._take(line[:end])
                 line = line[end:]
         if line:
@@ -63,7 +66,15 @@ class LinePipe:
         os.close(self._source)
 
 
-def end_of_lines(data: bytes) -> int:
-    """Return the length of all complete lines."""
+def end_of_lines(data: bytes, whole: Sequence[bytes] = ()) -> int:
+    """Return the length of all complete lines; of a line that is too long, of as much as ends inside no word of `whole`."""
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-    return end if end or len(data) <= LINE_BYTES else len(data)
+    if end or len(data) <= LINE_BYTES:
+        return end
+    # A word may have begun, too, whose rest is not there yet.
+    end = len(data) + 1 - max(map(len, whole), default=1)
+    while cut := [
+        at for word in whole if (at := data.find(word, max(0, end + 1 - len(word)), end - 1 + len(word))) >= 0
+    ]:
+        end = min(cut)
+    return end

@@ -81,7 +81,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     if failure is not None:
         _fail(failure, _describe(failure, secrets), checkpoint, recorder, payload.limits.grace_s)
     elif code == 0:
-        _record_value(recorder, returned)
+        _record_value(recorder, returned, secrets)
         if task == payload.tasks[0] and (unused := checkpoint.warm_start.unused):
             _report_finding(recorder, unused)
         recorder.record("done")
@@ -247,13 +247,13 @@ def call(payload: Payload, work: Path) -> Any:
     return None
 
 
-def _record_value(recorder: Recorder, returned: Any) -> None:
+def _record_value(recorder: Recorder, returned: Any, secrets: Sequence[str]) -> None:
     if returned is None:
         return
     found, refused = return_value.encode(returned)
-    recorder.record("result", value=found)
+    recorder.record("result", value=secret_values.without(found, secrets))
     if refused:
-        _report_finding(recorder, return_value.note(refused))
+        _report_finding(recorder, _stored(return_value.note(refused), secrets))
 
 
 def _report_finding(recorder: Recorder, text: str) -> None:

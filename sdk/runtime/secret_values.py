@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, quote_plus
 
 from ..storage import emulator
 
@@ -13,10 +17,35 @@ _CHARACTERS = 6
 
 
 def words(environ: Mapping[str, str], copied: Collection[str]) -> list[str]:
-    """Return the values and each of their lines, the longest first, since one may contain another."""
+    """Return the values and each of their lines, in each form, the longest first, since one may contain another."""
     values = [environ[name] for name in copied if name in environ] + emulator.tokens(environ)
-    found = {word for value in values for word in (value, *value.splitlines()) if len(word) >= _CHARACTERS}
-    return sorted(found, key=lambda word: (-len(word), word))
+    plain = {word for value in values for word in (value, *value.splitlines()) if len(word) >= _CHARACTERS}
+    return sorted({form for word in plain for form in _forms(word)}, key=lambda word: (-len(word), word))
+
+
+def _forms(word: str) -> Iterator[str]:
+    """Yield how programs write a value: as it is, quoted as in Python, JSON and URLs, and in base64."""
+    yield word
+    yield repr(word)[1:-1]
+    yield json.dumps(word)[1:-1]
+    yield json.dumps(word, ensure_ascii=False)[1:-1]
+    data = os.fsencode(word)
+    yield from (quote(data), quote(data, safe=""), quote_plus(data))
+    # Other bytes may precede it, as the user's name does in a header: these characters depend on it alone.
+    for before, first in enumerate((0, 2, 3)):
+        for encode in (b64encode, urlsafe_b64encode):
+            yield encode(bytes(before) + data).decode()[first : (before + len(data)) * 4 // 3]
+
+
+def without(value: Any, secrets: Sequence[str]) -> Any:
+    """Return a value of JSON without these words in its texts."""
+    if isinstance(value, str):
+        return hidden(value, secrets)
+    if isinstance(value, list):
+        return [without(item, secrets) for item in value]
+    if isinstance(value, dict):
+        return {hidden(name, secrets): without(item, secrets) for name, item in value.items()}
+    return value
 
 
 def hidden(text: str, secrets: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ class HiddenLogs:
         for task, log in self._logs.items():
             file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             self._files.append(file)
-            self._pipes[task] = LinePipe(self.target(task), partial(self._write, file))
+            self._pipes[task] = LinePipe(self.target(task), partial(self._write, file), self._secrets)
             self._pipes[task].start()
 
     def close(self) -> None:

@@ -38,7 +38,8 @@ _STALLED_S = 5.0
 class TailBuffer:
     """The output that is not uploaded yet, of which only the last `TAIL_BYTES` are kept."""
 
-    def __init__(self, begin: int = 0) -> None:
+    def __init__(self, begin: int = 0, whole: Sequence[bytes] = ()) -> None:
+        self._whole = whole
         self._lock = threading.Lock()
         self._chunks: deque[bytes] = deque()
         self._begin = self._end = begin  # positions of the kept bytes in the whole output
@@ -60,7 +61,7 @@ class TailBuffer:
                 # The first line is incomplete. A piece of a line is still better than nothing.
                 cut = data.find(b"\n") + 1
                 data, begin, dropped = data[cut:], begin + cut, dropped + cut
-            end = len(data) if last else end_of_lines(data)
+            end = len(data) if last else end_of_lines(data, self._whole)
             if not end:
                 return begin, b"", 0
             self._chunks = deque([data[end:]] if data[end:] else [])
@@ -73,9 +74,9 @@ class TailUploader:
 
     def __init__(self, store: Store, key: str, clock: Clock, hidden: Sequence[str], *, continued: bool = False) -> None:
         # Another container may have uploaded output of the same task and attempt.
-        self.buffer = TailBuffer(end_of_parts(store, key) if continued else 0)
-        self._store, self._key, self._clock = store, key, clock
         self._hidden = secret_values.encoded(hidden)
+        self.buffer = TailBuffer(end_of_parts(store, key) if continued else 0, self._hidden)
+        self._store, self._key, self._clock = store, key, clock
         self._parts: deque[tuple[str, int]] = deque()
         # Not uploaded yet, because the bucket could not be reached.
         self._waiting: deque[tuple[str, bytes]] = deque()
@@ -106,10 +107,8 @@ class TailUploader:
             begin, data, dropped = self.buffer.take(last=last)
             note = f"podlift: {size(dropped)} of output before this line are not kept\n" if dropped else ""
             self._due = self._clock.monotonic() + max(_PERIOD_S, len(data) / _BYTES_PER_S)
-            for piece in _pieces(data, _PART_BYTES):
-                self._waiting.append(
-                    (RunPaths.part(self._key, begin), note.encode() + secret_values.hidden_bytes(piece, self._hidden))
-                )
+            for piece in _pieces(secret_values.hidden_bytes(data, self._hidden), _PART_BYTES):
+                self._waiting.append((RunPaths.part(self._key, begin), note.encode() + piece))
                 begin, note = begin + len(piece), ""
             while sum(len(data) for _, data in self._waiting) > TAIL_BYTES + _PART_BYTES:
                 self._waiting.popleft()
@@ -156,7 +155,7 @@ class CopiedOutput:
         self._written = 0
         self._readers = {1: True, 2: True}
         self._pipes = [
-            LinePipe(os.path.join(folder, name), partial(self._emit, target))
+            LinePipe(os.path.join(folder, name), partial(self._emit, target), self._secrets)
             for target, name in ((1, "stdout"), (2, "stderr"))
         ]
 
