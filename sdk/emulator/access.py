@@ -62,7 +62,9 @@ class AccessMiddleware:
 
 def _rejection_reason(scope: Scope) -> str | None:
     host = _header(scope, b"host")
-    if host.rpartition(":")[0] not in _LOOPBACK_HOSTS and host not in (*_LOOPBACK_HOSTS, *GOOGLE_HOSTS):
+    name, colon, port = host.partition(":")
+    ours = name in _LOOPBACK_HOSTS and port.isdecimal() if colon else name in (*_LOOPBACK_HOSTS, *GOOGLE_HOSTS)
+    if not ours:
         return f"This emulator is called 127.0.0.1 or localhost. Received: Host: {host[:100]!r}."
     if _header(scope, b"origin") or _header(scope, b"sec-fetch-site") not in ("", "none", "same-origin"):
         return "This emulator does not talk to web pages."

@@ -13,7 +13,8 @@ from ..storage.checksums import crc32c
 from .vertex.errors import VertexApiError
 
 _VERSION = re.compile(
-    r"/v1/projects/(?P<project>[\w.:-]+)/secrets/(?P<secret>[\w-]+)/versions/(?P<version>latest|\d+)(?P<access>:access)?"
+    r"/v1/projects/(?P<project>[a-z0-9][a-z0-9.:-]*)/secrets/(?P<secret>[A-Za-z0-9_-]+)"
+    r"/versions/(?P<version>latest|[0-9]{1,9})(?P<access>:access)?"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sdk.errors import CheckpointMismatchError, CorruptObjectError, InputError  
 from sdk.registry.models import Model  # noqa: E402
 from sdk.runtime.hooks.warm_start import WarmStart  # noqa: E402
 from sdk.runtime.weights import by_name, model_files, structure  # noqa: E402
+from sdk.runtime.weights.matching import check  # noqa: E402
 from sdk.spec.payload import InitialWeights  # noqa: E402
 
 tf, keras3, legacy = Later("tensorflow"), Later("keras"), Later("tf_keras")
@@ -259,3 +261,77 @@ def test_the_tasks_of_a_machine_fetch_the_files_once_and_verify_them(root: Path,
     assert tasks[2].load(after)
     for one, other in zip(before.get_weights(), after.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("model.weights.h5", "external storage"),
+        ("model.h5", "a link"),
+        full_only("model.weights.h5", "a link"),
+        full_only("model.weights.h5", "a virtual dataset"),
+        full_only("model.h5", "external storage"),
+        full_only("model.h5", "a virtual dataset"),
+        full_only("model.keras", "external storage"),
+    ],
+)
+def test_weights_that_lie_in_another_file_of_the_machine_are_not_read(name: str, kind: str, tmp_path: Path) -> None:
+    """HDF5 follows them: a model of somebody else would carry off any file that the task may read."""
+    import h5py
+
+    private = tmp_path / "private"
+    private.write_bytes(b"p" * 4096)
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["values"] = np.ones((8, 4), "f4")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    keras = legacy if name == "model.h5" else keras3
+    file = saved(made(sequential, keras), name, folder)
+    place = Path(file.path)
+    if name == "model.keras":
+        with zipfile.ZipFile(place) as archive:
+            members = {each: archive.read(each) for each in archive.namelist()}
+        place = tmp_path / "inner.h5"
+        place.write_bytes(members["model.weights.h5"])
+    with h5py.File(place, "r+") as opened:
+        arrays = list[str]()
+        opened.visititems(lambda path, item: arrays.append(path) if hasattr(item, "shape") else None)
+        wanted = next(each for each in arrays if opened[each].shape == (8, 4) and "optimizer" not in each)
+        del opened[wanted]
+        if kind == "external storage":
+            opened.create_dataset(wanted, (8, 4), "f4", external=[(str(private), 0, 128)])
+        elif kind == "a link":
+            opened[wanted] = h5py.ExternalLink(str(tmp_path / "other.h5"), "values")
+        else:
+            layout = h5py.VirtualLayout((8, 4), "f4")
+            layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "values", (8, 4))
+            opened.create_virtual_dataset(wanted, layout)
+    if name == "model.keras":
+        with zipfile.ZipFile(file.path, "w") as archive:
+            for each, data in {**members, "model.weights.h5": place.read_bytes()}.items():
+                archive.writestr(each, data)
+    model = sequential(keras)
+    before = model.get_weights()
+    # A link is no array of this file: Keras 3 misses one.
+    with pytest.raises(InputError, match=r"names another file for its values|only in this program"):
+        load(model, file)
+    for one, other in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_code_in_a_saved_model_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Lambda layer is bytecode in the file. A warm start reads weights alone, into the program's own layers."""
+    monkeypatch.chdir(tmp_path)
+    evil = keras3.Sequential(
+        [keras3.Input((8,)), keras3.layers.Dense(4), keras3.layers.Lambda(lambda x: (open("owned", "w").close(), x)[1])]
+    )
+    evil.save(tmp_path / "model.keras")
+    Path("owned").unlink()
+    file, _ = model_files.find(str(tmp_path), "the folder")
+    mine = keras3.Sequential([keras3.Input((8,)), keras3.layers.Dense(4)])
+    assert load(mine, file) == 2 and not Path("owned").exists()
+
+
+def test_a_name_of_a_file_is_no_format() -> None:
+    with pytest.raises(CheckpointMismatchError, match=r"{0.__class__} does not fit .1 difference"):
+        check({"a": (1,)}, {}, "{0.__class__} does not fit ({}).")

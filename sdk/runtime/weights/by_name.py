@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import InputError
 from .matching import Shape, canonical, check
-from .model_files import ModelFile
+from .model_files import ModelFile, check_own
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # What else is saved, by the first part of its key. Keras lists the variables of an exported model twice.
@@ -80,6 +80,8 @@ def _h5(file: ModelFile) -> Iterator[list[_Saved]]:
         groups = [top[_text(name)] for name in top.attrs["layer_names"]]
         groups += [top["top_level_model_weights"]] if "top_level_model_weights" in top else []
         named = [(_text(name), group[_text(name)]) for group in groups for name in group.attrs["weight_names"]]
+        for name, data in named:
+            check_own(data, opened, name)
         yield [_Saved(name, tuple(data.shape), partial(data.__getitem__, ())) for name, data in named]
 
 

@@ -32,7 +32,7 @@ def check(saved: Mapping[str, Shape], here: Mapping[str, Shape], headline: str, 
     listed += [f"{name} {_words(saved[name])}: only in the saved model.{_near(name, missing)}" for name in extra]
     if not listed:
         return
-    problems = [headline.format(counted(len(listed), "difference")), *listed[:_LISTED]]
+    problems = [headline.replace("{}", counted(len(listed), "difference")), *listed[:_LISTED]]
     if len(listed) > _LISTED:
         problems.append(f"and {len(listed) - _LISTED} more")
     raise CheckpointMismatchError(problems, missing=missing, extra=extra, different=different)

@@ -6,7 +6,7 @@ import os
 import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ...errors import InputError, nearest
 from ...storage import trees
@@ -59,6 +59,15 @@ def find(folder: str, what: str, wanted: str | None = None) -> tuple[ModelFile, 
             f"the program before its first fit: sdk.context().warm_start(model, file={fitting[0].name!r})."
         )
     return fitting[0], [name for name in names if name != fitting[0].name]
+
+
+def check_own(array: Any, opened: Any, name: str) -> None:
+    """Raise InputError unless the file `opened` holds the values of its array: HDF5 reads them from any file that it names."""
+    if array.external or array.is_virtual or array.file.filename != opened.filename:
+        raise InputError(
+            f"The model's {name!r} names another file for its values, which is not read: it could be any file of this machine. "
+            "Next: do not trust this model, or save it again as one file."
+        )
 
 
 def _candidates(folder: str, paths: Sequence[str]) -> list[ModelFile]:

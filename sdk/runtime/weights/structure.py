@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 from .matching import Shape, check, split
-from .model_files import ModelFile
+from .model_files import ModelFile, check_own
 
 
 class _Array(Protocol):
@@ -75,6 +75,7 @@ def _stored(h5_file: Any) -> tuple[dict[str, Shape], dict[str, str]]:
         if _NO_WEIGHTS & {*parts}:
             return
         if hasattr(item, "shape"):
+            check_own(item, h5_file, name)
             shapes[name] = tuple(item.shape)
         elif parts[-1] == "vars" and "name" in item.attrs:
             names[name.rpartition("/")[0]] = str(item.attrs["name"])
