@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a supervisor imports this package, too
     from .deliveries import Deliveries
     from .fidelity import Behaviour
     from .prices import PriceService
+    from .setup import SetupService
     from .triggers import TriggerService
 
 _TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBackend"}
@@ -34,6 +35,9 @@ _FIDELITY = {"vertex": ".vertex.fidelity:of_plan"}
 _MIRRORS = {"vertex": ".vertex.model_registry:VertexModels"}
 # What reads the list prices of the machines that a backend rents.
 _PRICES = {"vertex": ".vertex.price_refresh:VertexPrices"}
+# What looks at the account of a backend's service before a first run, and the settings that it proposes.
+_SETUPS = {"vertex": ".vertex.doctor:VertexSetup"}
+_PROPOSED = {"vertex": ("project", "regions", "bucket", "service_account", "image")}
 _registered: dict[str, Callable[[], Backend]] = {}
 _registered_triggers: dict[str, Callable[[], TriggerService]] = {}
 
@@ -113,6 +117,19 @@ def mirror_service(name: str) -> tuple[MirrorService, str]:
 def price_services() -> dict[str, PriceService]:
     """Return what reads prices, by the name of its backend."""
     return {name: _imported(path)() for name, path in _PRICES.items()}
+
+
+def proposed_fields() -> dict[str, tuple[str, ...]]:
+    """Return the fields that are proposed for each backend with a service that has to be set up."""
+    return dict(_PROPOSED)
+
+
+def setup_service(name: str) -> SetupService:
+    """Return what looks at the setup of a backend's service; InputError if it has none."""
+    if check_name(name) not in _SETUPS:
+        raise InputError(f"The backend {name} needs no setup. Received: {name!r}. Known: {', '.join(_SETUPS)}.")
+    found: SetupService = _imported(_SETUPS[name])()
+    return found
 
 
 def _imported(path: str) -> Any:

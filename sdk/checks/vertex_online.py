@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..hardware import pricing, transfer
@@ -79,7 +79,7 @@ def _create(name: str, region: str, emulator: str) -> str:
 
 def _place(name: str, about: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
     place, regions = str(about.get("location", "")).lower(), list(target.place_regions)
-    wrong = _unfit(name, about, regions[0], emulator)
+    wrong = unfit(name, about, regions[0], emulator)
     elsewhere = [region for region in regions if region != place]
     if wrong:
         yield error(wrong)
@@ -90,7 +90,7 @@ def _place(name: str, about: Answer, target: Vertex, emulator: str) -> Iterator[
         yield from (_from_afar(name, place, region, target, emulator) for region in elsewhere)
 
 
-def _unfit(name: str, about: Answer, region: str, emulator: str) -> str:
+def unfit(name: str, about: Answer, region: str, emulator: str) -> str:
     """Return why training cannot use a bucket of this kind, "" if it can."""
     place, kind = str(about.get("location", "")).upper(), about.get("locationType")
     create = f"Next: {_create('NAME', region, emulator)}"
@@ -143,7 +143,7 @@ def staging(known: Answer, target: Vertex, *, emulator: str) -> Iterator[Finding
         elif not answer["exists"]:
             missing = f"There is no bucket gs://{name}" if answer["status"] == 404 else str(answer["error"]).rstrip(".")
             yield error(f"The staging bucket of {region}: {missing}. Next: {_create(name, region, emulator)}", without)
-        elif wrong := _unfit(name, about, region, emulator):
+        elif wrong := unfit(name, about, region, emulator):
             yield error(f"The staging bucket of {region}: {wrong}", without)
         elif about and place != region:
             yield error(
@@ -162,9 +162,32 @@ def _image(known: Answer, name: str) -> Finding:
     return error(f"There is no image {name!r} ({reason}). Next: push it, or list the images: {listed}")
 
 
-def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[Finding]:
-    """A quota that is lower than the job needs, in each region that it may run in."""
-    unknown: dict[str, list[str]] = {}
+@dataclass(frozen=True, kw_only=True)
+class QuotaLimit:
+    """The limit of a quota in regions: None if it is not listed, -1 for none, or why it is not known."""
+
+    needed: pricing.Quota
+    where: str
+    limit: int | None
+    error: str = ""
+
+    @property
+    def too_low(self) -> bool:
+        return self.limit is not None and 0 <= self.limit < (self.needed.amount or 0)
+
+    @property
+    def text(self) -> str:
+        """What is known of it, as a sentence without its full stop."""
+        of, amount = self.needed, self.needed.amount
+        if self.limit is None:
+            return f"No limit of {of.metric} is known for {self.where}; {amount} are needed"
+        if self.too_low:
+            return f"The quota {of.metric} is {self.limit} in {self.where}, but {amount} are needed ({of.what})"
+        return f"The quota {of.metric} is {'unlimited' if self.limit < 0 else self.limit} in {self.where}; {amount} are needed"
+
+
+def limits(known: Answer, job: Job, target: Vertex) -> Iterator[QuotaLimit]:
+    """Yield the limit of each quota that a job counts against, with the regions in which it is the same."""
     places = target.places_for(job.resources)
     rentals = [(place, target.rental(job.resources, job.limits, place)) for place in places]
     asked = [(needed, place.region) for place, rented in rentals for needed in pricing.quotas(rented)]
@@ -172,32 +195,35 @@ def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[
         of_metric = known.get(needed.metric or "")
         if of_metric is None or needed.amount is None:
             continue
-        if of_metric["exists"] is None:
-            unknown.setdefault(of_metric["error"], []).append(str(needed.metric))
-            continue
         by_limit: dict[int | None, list[str]] = {}
         for region in dict.fromkeys(region for each, region in asked if each == needed):
-            by_limit.setdefault(of_metric["limits"].get(region), []).append(region)
+            by_limit.setdefault(of_metric.get("limits", {}).get(region), []).append(region)
         for limit, regions in by_limit.items():
-            yield _quota(needed, limit, ", ".join(regions), str(target.project), emulator)
-    listed = "" if emulator else f". Next: {_command(str(target.project))}"
-    for message, metrics in unknown.items():
-        yield note(f"Quotas were not checked: {message.rstrip('.')} ({', '.join(metrics)}){listed}")
+            error = "" if of_metric["exists"] else of_metric["error"].rstrip(".")
+            yield QuotaLimit(needed=needed, where=", ".join(regions), limit=limit, error=error)
 
 
-def _quota(needed: pricing.Quota, limit: int | None, where: str, project: str, emulator: str) -> Finding:
-    if limit is None:
-        message = f"No limit of {needed.metric} is known for {where}; {needed.amount} are needed"
-        return note(message if emulator else f"{message}. Next: {_command(project)}")
-    if 0 <= limit < (needed.amount or 0):
-        message = f"The quota {needed.metric} is {limit} in {where}, but {needed.amount} are needed ({needed.what})"
-        if emulator:
-            return warning(f"{message}: the {emulator_at(emulator)} would reject the job, by its fault of kind 'quota'")
-        page = f"https://console.cloud.google.com/iam-admin/quotas?project={project}"
-        next_step = f"request more at {page}, or choose another region"
-        return warning(f"{message}: Vertex AI would reject the job. Next: {next_step}")
-    amount = "unlimited" if limit < 0 else f"{limit}"
-    return note(f"The quota {needed.metric} is {amount} in {where}; {needed.amount} are needed")
+def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[Finding]:
+    """A quota that is lower than the job needs, in each region that it may run in."""
+    found, listed = list(limits(known, job, target)), "" if emulator else f". Next: {_command(str(target.project))}"
+    for each in found:
+        if each.error:
+            continue
+        if each.too_low and emulator:
+            text = f"{each.text}: the {emulator_at(emulator)} would reject the job, by its fault of kind 'quota'"
+            yield warning(text)
+        elif each.too_low:
+            next_step = f"request more at {quota_page(str(target.project))}, or choose another region"
+            yield warning(f"{each.text}: Vertex AI would reject the job. Next: {next_step}")
+        else:
+            yield note(f"{each.text}{listed if each.limit is None else ''}")
+    for reason in dict.fromkeys(each.error for each in found if each.error):
+        metrics = ", ".join(str(each.needed.metric) for each in found if each.error == reason)
+        yield note(f"Quotas were not checked: {reason} ({metrics}){listed}")
+
+
+def quota_page(project: str) -> str:
+    return f"https://console.cloud.google.com/iam-admin/quotas?project={project}"
 
 
 def _command(project: str) -> str:

@@ -16,7 +16,10 @@ from .output import answer, as_json, say
 from .parameters import Buckets, Capacity, Data, Faults, Frozen, Json, Port, RetiredImages
 
 # The path of each service at the emulator.
-_GCLOUD = {"AIPLATFORM": "", "CLOUDSCHEDULER": "", "LOGGING": "", "STORAGE": "storage/v1/"}
+_SERVICES = (
+    "AIPLATFORM", "ARTIFACTREGISTRY", "CLOUDBUILD", "CLOUDRESOURCEMANAGER", "CLOUDSCHEDULER", "IAM", "LOGGING", "SERVICEUSAGE",
+)  # fmt: skip
+_GCLOUD = {**dict.fromkeys(_SERVICES, ""), "STORAGE": "storage/v1/"}
 
 
 def emulator(
@@ -94,7 +97,7 @@ def _hints(data: Path) -> list[str]:
         "# This is all that podlift and its tasks need. Anyone with this URL can run commands as you. For other clients:",
         "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR   # google-cloud-storage, gcsfs",
         "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false   # else gcsfs asks Google first, for a minute each time",
-        "# gcloud storage, gcloud ai custom-jobs, gcloud scheduler:",
+        "# gcloud storage, gcloud ai custom-jobs, gcloud scheduler, and the commands that podlift doctor prints:",
         f"export CLOUDSDK_AUTH_ACCESS_TOKEN_FILE={shlex.quote(str(token))}",
         *(f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}=$PODLIFT_EMULATOR/{path}" for name, path in _GCLOUD.items()),
         "# google-cloud-aiplatform, with AnonymousCredentials of google.auth.credentials:",

@@ -6,7 +6,7 @@ import functools
 import inspect
 import os
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -114,12 +114,36 @@ def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]
         shared = {"words": words, **target, "env": Env, "secrets": Secrets, "inputs": Inputs}
         before = [_keyword(name, annotation, None) for name, annotation in shared.items()]
         settings = [_parameter(setting) for name, setting in table.SETTINGS.items() if name not in _OWN_FORM]
-        about = "Show this message with every option, and exit."
-        everything = typer.Option(False, "--help-all", is_eager=True, callback=show_all, help=about)
         old = [_hidden(name, switch=table.SETTINGS[new].type is bool) for name, new in RENAMED.items()]
-        return _signed(wrapped, [*before, *own, _keyword("help_all", bool, everything), *settings, *old])
+        return _signed(wrapped, [*before, *own, _keyword("help_all", bool, _everything()), *settings, *old])
 
     return decorate
+
+
+def with_some(names: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add an option for each of these settings: the verb gets what they say as its keyword `given`."""
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(verb)
+        def wrapped(**values: Any) -> None:
+            values.pop("help_all")
+            problems = Problems()
+            texts = {name: text for name in names if (text := values.pop(name)) is not None and text != []}
+            given = read(texts, problems)
+            problems.raise_if_any()
+            verb(given=given, **values)
+
+        parameters = inspect.signature(verb, eval_str=True).parameters.values()
+        own = [parameter for parameter in parameters if parameter.name != "given"]
+        everything = _keyword("help_all", bool, _everything())
+        return _signed(wrapped, [*own, everything, *(_parameter(table.SETTINGS[name]) for name in names)])
+
+    return decorate
+
+
+def _everything() -> Any:
+    about = "Show this message with every option, and exit."
+    return typer.Option(False, "--help-all", is_eager=True, callback=show_all, help=about)
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -24,6 +24,11 @@ WordsOrPlan = Annotated[
     list[str] | None, argument(_ENTRY, f"{_PROGRAM}, package.module:function or a plan.json; then its arguments.")
 ]
 Backend = Annotated[str | None, option("--backend", "NAME", "Where the run executes: local or vertex.")]
+InitBackend = Annotated[str, argument("BACKEND", "The backend to set up: vertex.")]
+InitDryRun = Annotated[bool, typer.Option("--dry-run", help="Print the file, and write nothing.")]
+CheckedBackend = Annotated[
+    str | None, option("--backend", "NAME", "Check the account at its service instead, such as vertex.")
+]
 Root = Annotated[str | None, option("--root", "URL", "Folder or gs://BUCKET/PREFIX for runs. Default: ~/.podlift.")]
 Name = Annotated[str | None, option("--name", "NAME", "Label of the run; its id adds six characters.")]
 Online = Annotated[

@@ -13,7 +13,7 @@ GROUPS = {
     },
     "Results": {"get": "results", "checkpoints": "results"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
-    "This machine": {"config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
+    "This machine": {"init": "init", "config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
     "Schedules and models": {"schedule": "schedule", "models": "models"},
 }  # fmt: skip
 MODULES = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
@@ -40,6 +40,7 @@ _INSTEAD = {
     "prune": "delete rm remove clean cleanup gc purge",
     "accelerators": "gpus tpus hardware machines prices devices",
     "config": "settings set options env",
+    "init": "setup configure bootstrap",
     "doctor": "check health diagnose",
     "emulator": "emulate serve",
     "diff": "compare",

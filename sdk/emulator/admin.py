@@ -14,6 +14,7 @@ from .connections import Journal
 from .faults import FaultRules, parse_faults
 from .gcs.app import StorageApp
 from .gcs.errors import StorageApiError
+from .project.state import ProjectState
 from .scheduler.app import SchedulerApp
 from .vertex.app import VertexApp
 from .vertex.errors import invalid, not_found
@@ -21,7 +22,7 @@ from .vertex.errors import invalid, not_found
 MAX_BYTES = 1 << 20
 _KNOWN = (
     "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, GET /_clock, POST /_clock, GET /_attempts,"
-    " POST /_reset"
+    " POST /_reset, GET /_project, POST /_project"
 )
 _KNOWN_OF_VERTEX = (
     "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/ID:preempt, :kill, :oom, :internal, :expire"
@@ -32,9 +33,16 @@ _EVENTS = ("preempt", "kill", "oom", "internal", "expire")
 
 class Admin:
     def __init__(
-        self, storage: StorageApp, vertex: VertexApp, scheduler: SchedulerApp, faults: FaultRules, journal: Journal
+        self,
+        storage: StorageApp,
+        vertex: VertexApp,
+        scheduler: SchedulerApp,
+        project: ProjectState,
+        faults: FaultRules,
+        journal: Journal,
     ) -> None:
         self._storage, self._vertex, self._faults, self._journal = storage, vertex, faults, journal
+        self._project = project
         self._dispatcher = scheduler.dispatcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,6 +55,8 @@ class Admin:
             return await self._move_clock(request, body)
         if request.url.path.startswith("/_vertex/"):
             return self._administer_jobs(request, body)
+        if request.url.path == "/_project" and request.method in ("GET", "POST"):
+            return self._set_up(request, body)
         endpoint = f"{request.method} {request.url.path}"
         if endpoint == "POST /_faults":
             try:
@@ -60,6 +70,7 @@ class Admin:
             await asyncio.to_thread(self._dispatcher.clear)
             await self._vertex.clear()
             self._storage.clear()
+            self._project.clear()
             self._journal.clear()
         elif endpoint == "DELETE /_requests":
             self._journal.clear()
@@ -70,6 +81,14 @@ class Admin:
         elif endpoint != "GET /_faults":
             return JSONResponse({"problems": [f"Unknown: {endpoint}. Known: {_KNOWN}."]}, 404)
         return JSONResponse({"faults": self._faults.to_json()})
+
+    def _set_up(self, request: Request, body: bytes) -> Response:
+        if request.method == "POST":
+            try:
+                self._project.set_up(messages.read_object(body))
+            except InputError as error:
+                return JSONResponse({"problems": list(error.problems)}, 400)
+        return JSONResponse(self._project.to_json())
 
     def _administer_jobs(self, request: Request, body: bytes) -> Response:
         path, given = request.url.path.removeprefix("/_vertex/"), messages.read_object(body)

@@ -74,6 +74,10 @@ _VERTEX_OPERATIONS = words(
     " pipelineJobs.create pipelineJobs.get pipelineJobs.list pipelineJobs.cancel pipelineJobs.delete schedules.create"
     " schedules.get schedules.list schedules.patch schedules.pause schedules.resume schedules.delete"
     " entries.list metadata.get quotas.get projects.testIamPermissions serviceAccounts.testIamPermissions"
+    " projects.get projects.list projects.getIamPolicy projects.setIamPolicy userinfo.get apis.get apis.enable"
+    " serviceAccounts.get serviceAccounts.list serviceAccounts.create serviceAccounts.getIamPolicy"
+    " serviceAccounts.setIamPolicy repositories.get repositories.create repositories.getIamPolicy"
+    " repositories.setIamPolicy repositories.testIamPermissions dockerImages.list builds.list builds.account"
     " serviceAccounts.actAs iam.troubleshoot services.list skus.list machineTypes.list acceleratorTypes.list"
     " tpuLocations.list tpus.list"
 )
@@ -90,7 +94,13 @@ _PERMISSIONS = {
     "models.mergeVersionAliases": "aiplatform.models.update",
     "models.deleteVersion": "aiplatform.models.delete",
     "quotas.get": "serviceusage.quotas.get",
-    "serviceAccounts.actAs": "iam.serviceAccounts.actAs",
+    **{f"serviceAccounts.{each}": f"iam.serviceAccounts.{each}" for each in ("actAs", "get", "list", "create")},
+    "projects.get": "resourcemanager.projects.get",
+    "apis.get": "serviceusage.services.get",
+    "apis.enable": "serviceusage.services.enable",
+    **{f"repositories.{each}": f"artifactregistry.repositories.{each}" for each in ("get", "create")},
+    "dockerImages.list": "artifactregistry.dockerimages.list",
+    "builds.list": "cloudbuild.builds.list",
     "services.list": "billing.services.list",
     "skus.list": "billing.skus.list",
     "machineTypes.list": "compute.machineTypes.list",

@@ -27,6 +27,8 @@ from .gcs.app import StorageApp
 from .gcs.bodies import check_bucket, check_bucket_fields
 from .gcs.errors import StorageApiError
 from .gcs.state import StorageState
+from .project.app import ProjectApp
+from .project.state import ProjectState
 from .scheduler.app import SchedulerApp
 from .secrets import SecretsApp
 from .vertex.app import VertexApp
@@ -71,14 +73,16 @@ class EmulatorApp:
         faults = FaultRules(clock.now)
         faults.replace(options.get("faults", ()))
         timings, capacity = options.get("timings") or JobTimings(), options.get("capacity", 64)
-        self._storage = StorageApp(state, faults, journal)
+        project = ProjectState(home / "project.json")
+        self._project = ProjectApp(project, faults, journal)
+        self._storage = StorageApp(state, project, faults, journal)
         retired = options.get("allow_retired_images", False)
         self._vertex = VertexApp(folder, state, clock, timings, capacity, faults, journal, allow_retired_images=retired)
         move, operation = self._vertex.scheduler.advance, self._vertex.jobs.new_operation
         self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url, operation)
         self._secrets = SecretsApp(home / "secrets")
         self._billing = BillingApp(faults, journal)
-        self._admin = Admin(self._storage, self._vertex, self._scheduler, faults, journal)
+        self._admin = Admin(self._storage, self._vertex, self._scheduler, project, faults, journal)
         launcher: OpenLauncher = options.get("launcher") or partial(ProcessLauncher, folder)
         self._open_launcher: Callable[[], ReplicaLauncher] = lambda: launcher(state, asyncio.get_running_loop(), url)
 
@@ -91,6 +95,8 @@ class EmulatorApp:
             await self._scheduler(scope, receive, send)
         elif self._billing.serves(scope["path"]):
             await self._billing(scope, receive, send)
+        elif self._project.serves(scope["path"]):
+            await self._project(scope, receive, send)
         elif self._secrets.serves(scope["path"]):
             await self._secrets(scope, receive, send)
         elif self._vertex.serves(scope["path"], Headers(scope=scope)):

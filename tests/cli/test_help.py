@@ -39,7 +39,9 @@ def words(text: str) -> str:
     "verb", [*MODULES, *(f"{group} {name}" for group, names in IN_GROUP.items() for name in names)]
 )
 def test_every_sentence_of_a_help_page_is_there_as_a_whole(here, verbs: dict[str, Any], verb: str) -> None:
-    shown = here(*verb.split(), "--help-all" if verb in (*WITH_SETTINGS, "schedule create") else "--help")
+    shown = here(
+        *verb.split(), "--help-all" if verb in (*WITH_SETTINGS, "schedule create", "init", "doctor") else "--help"
+    )
     assert shown.code == 0
     assert max(map(len, shown.stdout.splitlines())) <= 80
     assert "..." not in shown.stdout.replace("]...", "")

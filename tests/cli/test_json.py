@@ -13,13 +13,13 @@ import pytest
 from support import GOLDEN_FILES, REPO
 
 import sdk
+from sdk.checks.check import Check
 from sdk.cli import emulator
 from sdk.cli.verbs import IN_GROUP
 from sdk.drill.report import DrillReport as Drill
 from sdk.planning.preflight_findings import PreflightReport as Preflight
 from sdk.runtime.reporting import ProgressWriter
 from sdk.spec.layout import RunPaths
-from sdk.upkeep.doctor.check import Check
 
 GOLDEN = GOLDEN_FILES
 WITH_SETTINGS = ("submit", "plan", "preflight", "drill", "schedule create")

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import pytest
 from support import LIMIT_S, REPO
 
+from sdk.checks.check import Check
 from sdk.storage.file_systems import Mount, holding, inside, parse
 from sdk.upkeep.doctor import interpreter, machine, root
-from sdk.upkeep.doctor.check import Check
 
 
 class Shown(NamedTuple):
@@ -144,7 +144,9 @@ def test_json_is_one_object_with_the_same_findings(bare: Path) -> None:
     shown = doctor("--json", python=bare.parents[2] / "bin" / "python", PODLIFT_ROOT="gs://bucket")
     found = json.loads(shown.stdout)
     assert (shown.code, found["exit_code"], set(found)) == (3, 3, {"version", "checks", "failed", "exit_code"})
-    assert {frozenset(check) for check in found["checks"]} == {frozenset({"name", "ok", "level", "said", "fix"})}
+    assert {frozenset(check) for check in found["checks"]} == {
+        frozenset({"name", "ok", "level", "said", "fix", "command"})
+    }
     failed = [check["name"] for check in found["checks"] if not check["ok"] and check["level"] == "error"]
     assert (failed, found["failed"]) == (["root", "tensorflow"], 2)
     assert all(bool(check["fix"]) != check["ok"] for check in found["checks"])

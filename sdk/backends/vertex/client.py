@@ -71,9 +71,24 @@ class OutcomeUnknownError(UnavailableError):
         self.wait_s = wait_s
 
 
-def session(url: str) -> Any:
-    """Return this process's session of requests for services of Google, or for an emulator, which has no credentials."""
-    return _session(url.startswith("https:") and not emulator.address())
+def session(url: str, project: str = "") -> Any:
+    """Return this process's session of requests for services of Google, or for an emulator, which has no credentials.
+
+    `project` is that to which the requests of a user without a quota project are charged: gcloud's own has few services.
+    """
+    authorized = url.startswith("https:") and not emulator.address()
+    found = _session(authorized)
+    given: Any = getattr(found, "credentials", None)
+    named = project and hasattr(given, "refresh_token") and hasattr(given, "with_quota_project")
+    return _charged(project) if named and not given.quota_project_id else found
+
+
+@lru_cache(maxsize=2)
+def _charged(project: str) -> Any:
+    from google.auth.transport.requests import AuthorizedSession
+
+    charged = _session(True).credentials.with_quota_project(project)
+    return AuthorizedSession(charged)  # type: ignore[no-untyped-call,unused-ignore]
 
 
 @lru_cache(maxsize=2)
@@ -95,6 +110,7 @@ def _session(authorized: bool) -> Any:
 
 # Two processes that share a connection would read each other's responses.
 os.register_at_fork(after_in_child=_session.cache_clear)
+os.register_at_fork(after_in_child=_charged.cache_clear)
 
 
 def credentials() -> Any:

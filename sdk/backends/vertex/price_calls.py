@@ -119,14 +119,7 @@ class PriceCalls:
 
     @cached_property
     def _authorized(self) -> Any:
-        session = client.session(self._emulator or BILLING)
-        given: Any = getattr(session, "credentials", None)
-        # Google bills requests of a user to the project of gcloud itself, where these services are disabled.
-        if hasattr(given, "refresh_token") and hasattr(given, "with_quota_project") and not given.quota_project_id:
-            from google.auth.transport.requests import AuthorizedSession
-
-            return AuthorizedSession(given.with_quota_project(self._project))  # type: ignore[no-untyped-call,unused-ignore]
-        return session
+        return client.session(self._emulator or BILLING, self._project)
 
     def _read(self, host: str, response: Any) -> Page:
         try:

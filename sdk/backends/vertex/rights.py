@@ -1,43 +1,66 @@
-"""Whether a keeper may do what it is for, by the answers of Google's own services.
+"""Who has the rights that podlift needs, and the commands that grant them, by the answers of Google's own services.
 
 Only an account itself can test its permissions (testIamPermissions): the keeper does so when it starts. Anyone else has to ask
 the Policy Troubleshooter about it, which knows only what the one who asks may read.
 
 Sources: REST references of Cloud Resource Manager v1 (projects.testIamPermissions), IAM v1
-(serviceAccounts.testIamPermissions), Cloud Storage v1 (buckets.testIamPermissions) and Policy Troubleshooter v1
-(iam.troubleshoot).
+(serviceAccounts.testIamPermissions), Cloud Storage v1 (buckets.testIamPermissions), Artifact Registry v1
+(repositories.testIamPermissions) and Policy Troubleshooter v1 (iam.troubleshoot); the list of predefined roles.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from ...spec.policies import Keeper
-from ...storage import emulator
-from . import client
+from . import reads
+from .reads import ServiceReply, read
 
 JOBS = tuple(f"aiplatform.customJobs.{verb}" for verb in ("create", "get", "list", "cancel"))
 # The least of roles/storage.objectAdmin that podlift uses.
 OBJECTS = tuple(f"storage.objects.{verb}" for verb in ("create", "get", "list", "delete"))
 ACT_AS = "iam.serviceAccounts.actAs"
-_TROUBLESHOOTER = "https://policytroubleshooter.googleapis.com"
-_TIMEOUT_S = (3.0, 8.0)
+LOGS = "logging.logEntries.list"
+BUILD = "cloudbuild.builds.create"
+PULL, PUSH = (f"artifactregistry.repositories.{verb}Artifacts" for verb in ("download", "upload"))
+# The narrowest predefined role that has a permission.
+_ROLES = {
+    **dict.fromkeys(JOBS, "roles/aiplatform.user"),
+    **dict.fromkeys(OBJECTS, "roles/storage.objectAdmin"),
+    ACT_AS: "roles/iam.serviceAccountUser",
+    LOGS: "roles/logging.viewer",
+    BUILD: "roles/cloudbuild.builds.editor",
+    PULL: "roles/artifactregistry.reader",
+    PUSH: "roles/artifactregistry.writer",
+}
 _WORKERS = 8
 _ACCESS = {"GRANTED": True, "NOT_GRANTED": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """A resource, and the permissions that the keeper needs on it."""
+    """A resource, and the permissions that an account needs on it."""
 
     words: str  # such as "in the project mine"
     name: str  # for the Policy Troubleshooter
     host: str  # which answers for it
     path: str  # of testIamPermissions
     permissions: tuple[str, ...]
+    grant: tuple[str, ...]  # the words of the gcloud command that changes its policy
+    granting: str  # the permission for that
+
+    @property
+    def role(self) -> str:
+        return _ROLES[self.permissions[0]]
+
+    def command(self, member: str) -> str:
+        """Return the command that grants a member the role on this resource, and on nothing else."""
+        # The shell replaces a part of a member that is not known.
+        return f"{gcloud(*self.grant)} --member={member} --role={self.role}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,85 +72,123 @@ class Checked:
     why: str = ""  # why something is unknown
 
 
+@dataclass(frozen=True, kw_only=True)
+class Granted:
+    """Whether permissions are granted, None where that is not known, and why not."""
+
+    granted: Mapping[str, bool | None]
+    why: str = ""
+
+    def those(self, answer: bool | None) -> list[str]:
+        return [permission for permission, granted in self.granted.items() if granted is answer]
+
+
+def gcloud(*words: str) -> str:
+    """Return a command for a shell, whatever its words are."""
+    return shlex.join(["gcloud", *words])
+
+
+def in_project(project: str, *permissions: str) -> Resource:
+    return Resource(
+        words=f"in the project {project}",
+        name=f"//cloudresourcemanager.googleapis.com/projects/{project}",
+        host=reads.PROJECTS,
+        path=f"/v1/projects/{quote(project)}:testIamPermissions",
+        permissions=permissions,
+        # Without a condition: gcloud would ask about it where the policy has others.
+        grant=("projects", "add-iam-policy-binding", project, "--condition=None"),
+        granting="resourcemanager.projects.setIamPolicy",
+    )
+
+
+def on_account(account: str) -> Resource:
+    return Resource(
+        words=f"on {account}",
+        name=f"//iam.googleapis.com/projects/-/serviceAccounts/{account}",
+        host=reads.ACCOUNTS,
+        path=f"/v1/projects/-/serviceAccounts/{quote(account)}:testIamPermissions",
+        permissions=(ACT_AS,),
+        grant=("iam", "service-accounts", "add-iam-policy-binding", account),
+        granting="iam.serviceAccounts.setIamPolicy",
+    )
+
+
+def on_bucket(bucket: str) -> Resource:
+    return Resource(
+        words=f"on gs://{bucket}",
+        name=f"//storage.googleapis.com/projects/_/buckets/{bucket}",
+        host=reads.STORAGE,
+        path=f"/storage/v1/b/{quote(bucket)}/iam/testPermissions",
+        permissions=OBJECTS,
+        grant=("storage", "buckets", "add-iam-policy-binding", f"gs://{bucket}"),
+        granting="storage.buckets.setIamPolicy",
+    )
+
+
+def on_repository(project: str, location: str, name: str, permission: str) -> Resource:
+    path = f"projects/{project}/locations/{location}/repositories/{name}"
+    return Resource(
+        words=f"on the repository {name} in {location}",
+        name=f"//artifactregistry.googleapis.com/{path}",
+        host=reads.REPOSITORIES,
+        path=f"/v1/{path}:testIamPermissions",
+        permissions=(permission,),
+        grant=(
+            *("artifacts", "repositories", "add-iam-policy-binding", name),
+            *(f"--location={location}", f"--project={project}"),
+        ),
+        granting="artifactregistry.repositories.setIamPolicy",
+    )
+
+
 def resources(keeper: Keeper, project: str, bucket: str) -> list[Resource]:
     accounts = dict.fromkeys(each for each in (keeper.program_account, keeper.account) if each)
-    return [
-        Resource(
-            words=f"in the project {project}",
-            name=f"//cloudresourcemanager.googleapis.com/projects/{project}",
-            host="https://cloudresourcemanager.googleapis.com",
-            path=f"/v1/projects/{quote(project)}:testIamPermissions",
-            permissions=JOBS,
-        ),
-        *(
-            Resource(
-                words=f"on {account}",
-                name=f"//iam.googleapis.com/projects/-/serviceAccounts/{account}",
-                host="https://iam.googleapis.com",
-                path=f"/v1/projects/-/serviceAccounts/{quote(account)}:testIamPermissions",
-                permissions=(ACT_AS,),
-            )
-            for account in accounts
-        ),
-        Resource(
-            words=f"on gs://{bucket}",
-            name=f"//storage.googleapis.com/projects/_/buckets/{bucket}",
-            host="https://storage.googleapis.com",
-            path=f"/storage/v1/b/{quote(bucket)}/iam/testPermissions?"
-            + urlencode([("permissions", each) for each in OBJECTS]),
-            permissions=OBJECTS,
-        ),
-    ]
+    return [in_project(project, *JOBS), *map(on_account, accounts), on_bucket(bucket)]
+
+
+def mine(resource: Resource, *permissions: str) -> Granted:
+    """Return what this process itself may do, by default the permissions of the resource."""
+    asked = permissions or resource.permissions
+    if resource.host == reads.STORAGE:
+        answer = read(resource.host, f"{resource.path}?{urlencode([('permissions', each) for each in asked])}")
+    else:
+        answer = read(resource.host, resource.path, {"permissions": list(asked)})
+    # What is granted is listed, and the list is left out if nothing is.
+    names = answer.found.get("permissions", [])
+    granted = {each: None if answer.error else isinstance(names, list) and each in names for each in asked}
+    return Granted(granted=granted, why=answer.error)
+
+
+def of_member(account: str, resource: Resource) -> Granted:
+    """Return what another account may do."""
+
+    def ask(permission: str) -> ServiceReply:
+        about = {"principal": account, "fullResourceName": resource.name, "permission": permission}
+        return read(reads.TROUBLESHOOTER, "/v1/iam:troubleshoot", {"accessTuple": about})
+
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        answers = dict(zip(resource.permissions, pool.map(ask, resource.permissions), strict=True))
+    granted = {each: _ACCESS.get(str(answer.found.get("access"))) for each, answer in answers.items()}
+    errors = [answer.error for answer in answers.values() if answer.error]
+    why = errors[0] if errors else "these credentials may not read who has it"
+    return Granted(granted=granted, why=why if None in granted.values() else "")
 
 
 def own(wanted: Sequence[Resource]) -> Checked:
     """Return what this process itself may not do."""
-
-    def granted(resource: Resource) -> Iterator[bool | None]:
-        storage = "?" in resource.path
-        answer = _ask(resource.host, resource.path, None if storage else {"permissions": list(resource.permissions)})
-        names = answer.get("permissions", [])
-        for permission in resource.permissions:
-            # What is granted is listed, and the list is left out if nothing is.
-            yield None if "error" in answer else isinstance(names, list) and permission in names
-
-    return _checked(wanted, [list(granted(each)) for each in wanted], "it cannot be tested")
+    return _checked(wanted, [mine(each) for each in wanted], "it cannot be tested")
 
 
 def of_account(account: str, wanted: Sequence[Resource]) -> Checked:
     """Return what another account may not do."""
-    reasons: list[str] = []
-
-    def granted(asked: tuple[str, str]) -> bool | None:
-        name, permission = asked
-        about = {"principal": account, "fullResourceName": name, "permission": permission}
-        answer = _ask(_TROUBLESHOOTER, "/v1/iam:troubleshoot", {"accessTuple": about})
-        reasons.extend([str(answer["error"])] if "error" in answer else [])
-        return _ACCESS.get(str(answer.get("access")))
-
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        answers = [list(pool.map(granted, ((each.name, one) for one in each.permissions))) for each in wanted]
-    return _checked(wanted, answers, reasons[0] if reasons else "these credentials may not read who has it")
+    return _checked(wanted, [of_member(account, each) for each in wanted])
 
 
-def _checked(wanted: Sequence[Resource], answers: Sequence[Sequence[bool | None]], why: str) -> Checked:
-    found: dict[bool | None, list[str]] = {True: [], False: [], None: []}
-    for resource, granted in zip(wanted, answers, strict=True):
-        for permission, answer in zip(resource.permissions, granted, strict=True):
-            found[answer].append(f"{permission} {resource.words}")
-    return Checked(missing=tuple(found[False]), unknown=tuple(found[None]), why=why if found[None] else "")
+def _checked(wanted: Sequence[Resource], answers: Sequence[Granted], why: str = "") -> Checked:
+    def those(answer: bool | None) -> Iterator[str]:
+        for resource, found in zip(wanted, answers, strict=True):
+            yield from (f"{permission} {resource.words}" for permission in found.those(answer))
 
-
-def _ask(host: str, path: str, body: Mapping[str, object] | None) -> Mapping[str, object]:
-    """Return the response, or {"error": why there is none}."""
-    url = (emulator.checked_address() or host) + path
-    try:
-        more: dict[str, object] = {"json": body} if body is not None else {}
-        response = client.session(url).request("GET" if body is None else "POST", url, timeout=_TIMEOUT_S, **more)
-        found = response.json()
-    except Exception as error:  # of any library for credentials: nothing is known then
-        return {"error": emulator.mask_token(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")}
-    if response.status_code != 200 or not isinstance(found, dict):
-        text = found.get("error", {}).get("message", "") if isinstance(found, dict) else ""
-        return {"error": f"{response.status_code}: {text or response.reason}"}
-    return found
+    unknown = tuple(those(None))
+    reasons = [each.why for each in answers if each.why]
+    return Checked(missing=tuple(those(False)), unknown=unknown, why=(why or reasons[0]) if unknown else "")

@@ -19,6 +19,7 @@ from .. import access
 from ..connections import Connections, Journal
 from ..errors import DroppedError, with_error_response
 from ..faults import FaultRules
+from ..project.state import ProjectState
 from . import buckets, downloads, objects, routes, uploads, xml
 from .call import Call, Handler, throttle
 from .downloads import MediaResponse
@@ -31,8 +32,8 @@ _MAX_REQUESTS = 1000
 
 
 class StorageApp:
-    def __init__(self, state: StorageState, faults: FaultRules, journal: Journal) -> None:
-        self._state, self._faults, self._journal = state, faults, journal
+    def __init__(self, state: StorageState, project: ProjectState, faults: FaultRules, journal: Journal) -> None:
+        self._state, self._project, self._faults, self._journal = state, project, faults, journal
         self._uploads = ResumableUploads()
         self._handlers = _handlers(self._uploads)
 
@@ -40,6 +41,7 @@ class StorageApp:
         request, connections = Request(scope, receive), self._journal.connections
         call = Call(
             state=self._state,
+            project=self._project,
             faults=self._faults,
             method=request.method,
             raw_path=scope["raw_path"],
@@ -94,6 +96,7 @@ class StorageApp:
         path = path.removeprefix(urlsplit(batch.base_url).path.encode())
         call = Call(
             state=batch.state,
+            project=batch.project,
             faults=FaultRules(),
             method=method,
             raw_path=path,
@@ -128,6 +131,8 @@ def _handlers(resumable: ResumableUploads) -> dict[str, Handler]:
         "buckets.delete": buckets.delete,
         "buckets.layout": buckets.layout,
         "buckets.permissions": buckets.permissions,
+        "buckets.policy": buckets.policy,
+        "buckets.set_policy": buckets.set_policy,
         "buckets.managed_folders": buckets.managed_folders,
         "buckets.folders": buckets.folders,
         "objects.list": objects.list_objects,

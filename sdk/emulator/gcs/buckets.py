@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from ..project.state import CALLER
 from . import conditions
 from .bodies import check_bucket, check_bucket_fields
 from .call import Call
@@ -77,9 +78,27 @@ async def folders(call: Call) -> Response:
 
 
 async def permissions(call: Call) -> Response:
-    await _bucket(call)
-    requested = [each for each in call.query_lists.get("permissions", []) if not call.faults.denies(each)]
-    return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": requested})
+    resource = _of_policy(await _bucket(call))
+    asked = [each for each in call.query_lists.get("permissions", []) if not call.faults.denies(each)]
+    granted = [each for each in asked if call.project.grants(CALLER, resource, each)]
+    return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": granted})
+
+
+async def policy(call: Call) -> Response:
+    found = call.project.policy(_of_policy(await _bucket(call)))
+    return JSONResponse({"kind": "storage#policy", **found})
+
+
+async def set_policy(call: Call) -> Response:
+    given = await call.read_json()
+    changed = call.project.set_policy(_of_policy(await _bucket(call)), given)
+    if changed is None:
+        raise StorageApiError(412, "The policy was changed since it was read.")
+    return JSONResponse({"kind": "storage#policy", **changed})
+
+
+def _of_policy(bucket: Bucket) -> str:
+    return f"//storage.googleapis.com/projects/_/buckets/{bucket.name}"
 
 
 async def _bucket(call: Call, *, reading: bool = False) -> Bucket:

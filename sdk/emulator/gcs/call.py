@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from ..connections import fall_silent
 from ..errors import DroppedError, read_body
 from ..faults import Fault, FaultRules
+from ..project.state import ProjectState
 from .errors import StorageApiError, invalid
 from .records import Object, object_resource
 from .routes import StorageRoute
@@ -33,6 +34,7 @@ class Call:
     """
 
     state: StorageState
+    project: ProjectState
     faults: FaultRules
     method: str
     raw_path: bytes

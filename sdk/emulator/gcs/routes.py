@@ -42,6 +42,8 @@ _ROUTES = (
     ("buckets.delete", "DELETE", "{bucket}", _META),
     ("buckets.layout", "GET", "{bucket}/storageLayout", words("prefix")),
     ("buckets.permissions", "GET", "{bucket}/iam/testPermissions", words("permissions")),
+    ("buckets.policy", "GET", "{bucket}/iam", words("optionsRequestedPolicyVersion")),
+    ("buckets.set_policy", "PUT", "{bucket}/iam", words("")),
     ("buckets.managed_folders", "GET", "{bucket}/managedFolders", _FOLDERS),
     ("buckets.managed_folders", "GET", "{bucket}/managedFolders/{object}", _FOLDERS),
     ("buckets.folders", "GET", "{bucket}/folders", _FOLDERS | words("delimiter startOffset endOffset")),

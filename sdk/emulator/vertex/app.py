@@ -47,9 +47,6 @@ _SERVICE = r"/v1beta1/projects/(?P<project>[^/:]+)/services/aiplatform\.googleap
 _ROUTES = (
     ("POST", "/v2/entries:list", "entries.list"),
     ("GET", f"{_SERVICE}/consumerQuotaMetrics/(?P<id>.+)", "quotas.get"),
-    ("POST", r"/v1/projects/(?P<id>[^/:]+):testIamPermissions", "projects.testIamPermissions"),
-    ("POST", r"/v1/projects/-/serviceAccounts/(?P<id>[^/:]+):testIamPermissions", "serviceAccounts.testIamPermissions"),
-    ("POST", r"/v1/iam:troubleshoot", "iam.troubleshoot"),
     ("GET", f"{_PLACE}/customJobs/?", "customJobs.list"),
     ("POST", f"{_PLACE}/customJobs/?", "customJobs.create"),
     ("GET", f"{_PLACE}/customJobs/(?P<id>[^/]+)", "customJobs.get"),
@@ -261,13 +258,6 @@ class VertexApp:
         elif route.operation == "quotas.get":
             exceeded = self._faults.contain("quota")
             answer = machines.quota_response(route.project, route.id, exceeded=exceeded)
-        elif route.operation.endswith("testIamPermissions"):
-            asked = messages.read_object(body).get("permissions", [])
-            answer = {"permissions": [each for each in asked if not self._faults.denies(str(each))]}
-        elif route.operation == "iam.troubleshoot":
-            asked = messages.read_object(body).get("accessTuple", {})
-            denied = self._faults.denies(str(asked.get("permission", "")))
-            answer = {"access": "NOT_GRANTED" if denied else "GRANTED"}
         else:
             # A long list takes a while: in another thread it does not block the other requests.
             answer = await asyncio.to_thread(self._entries.listed, messages.read_object(body))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from ...checks.check import Check, Level, bad, fine
 from ...errors import Problems
 from ...planning.settings import table
 from ...spec.policies import BACKENDS
 from . import interpreter, machine
 from . import root as roots
-from .check import Check, Level, bad, fine
 
 __all__ = ["Check", "Level", "examine"]
 

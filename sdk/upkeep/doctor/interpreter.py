@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from ...checks import TENSORFLOW_RANGE
+from ...checks.check import Check, Level, bad, fine
 from ...process import task_environment
-from .check import Check, Level, bad, fine
 
 PYTHON_RANGE = ((3, 10), (3, 13))
 # TensorFlow has wheels for these; elsewhere it must be built.

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from ...checks.check import Check, Level, bad, fine
 from ...process import namespaces
 from ...process.ports import PortReservation
 from ...text import size
-from .check import Check, Level, bad, fine
 
 _GB = 1e9
 # TensorFlow, Keras and a small model need 0.6 GB in each task.

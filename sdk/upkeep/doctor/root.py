@@ -9,11 +9,11 @@ import uuid
 from pathlib import Path
 
 from ...checks import buckets
+from ...checks.check import Check, bad, fine
 from ...errors import StoreError
 from ...storage import emulator, file_systems, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles
 from ...text import emulator_at
-from .check import Check, bad, fine
 
 _ELSEWHERE = "use another root (--root or PODLIFT_ROOT)"
 _REMOTE = {

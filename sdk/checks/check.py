@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# An error keeps podlift from working, a warning may cause surprises, a note costs one feature.
-Level = Literal["error", "warning", "note"]
+# An error keeps podlift from working, a warning may cause surprises, a note costs one feature; unknown could not be read.
+Level = Literal["error", "warning", "note", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Check:
     level: Level  # how severe it is if it is not ok
     said: str  # what was found
     fix: str = ""  # what to do about it
+    command: str = ""  # the one that does it, with which `fix` ends
 
 
 def fine(name: str, said: str) -> Check:
@@ -26,3 +27,12 @@ def fine(name: str, said: str) -> Check:
 
 def bad(name: str, level: Level, said: str, fix: str) -> Check:
     return Check(name, False, level, said, fix)
+
+
+def mended_by(name: str, level: Level, said: str, command: str, before: str = "") -> Check:
+    """Return a failure that one command mends; `before` says what else is needed."""
+    return Check(name, False, level, said, f"{before} {command}".strip(), command)
+
+
+def unknown(name: str, said: str, fix: str = "") -> Check:
+    return Check(name, False, "unknown", said, fix)

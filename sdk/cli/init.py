@@ -1,0 +1,135 @@
+"""The verb that writes the project's file for a backend, from what the account at its service has: init."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from .. import backends
+from ..backends.setup import Proposed
+from ..checks.check import Check, fine, mended_by, unknown
+from ..errors import InputError, Problems
+from ..packaging.project import parse_toml
+from ..planning.settings import table
+from ..planning.settings.merge import UNNAMED, Destination, gather
+from ..spec.setting_names import setting_name
+from ..status import EXIT_DONE
+from ..text import counted, joined
+from .check_lines import lines
+from .options import with_some
+from .output import answer, as_json, say
+from .parameters import InitBackend, InitDryRun, Json
+
+_FILE = "podlift.toml"
+_NOT_FOUND = "# not found: "
+_PROPOSED = [
+    setting_name(f"{backend}.{field}") for backend, fields in backends.proposed_fields().items() for field in fields
+]
+
+
+@with_some(_PROPOSED)
+def init(
+    given: dict[str, object], backend: InitBackend, dry_run: InitDryRun = False, json_output: Json = False
+) -> None:
+    """Write podlift.toml for a backend: `podlift init vertex`, with what your account has.
+
+    Values come from options, variables, the file itself, the configuration of the service's tools, and requests that only
+    read. What the file has already stays as it is.
+    """
+    service, problems = backends.setup_service(backend), Problems()
+    settings = gather(UNNAMED, given, Destination(backend=backend), os.environ, problems)
+    problems.found = settings.sourced(problems.found)
+    problems.raise_if_any()
+    known = {
+        name: Proposed(value=_value(value), source=settings.origins.get(name, ""))
+        for name, value in settings.values.items()
+        if name in table.SETTINGS and table.SETTINGS[name].group == backend
+    }
+    found = service.proposed({table.SETTINGS[name].field: each for name, each in known.items()}, os.environ)
+    path = Path.cwd() / _FILE
+    if settings.file not in ("", str(path)) and not dry_run:
+        raise InputError(
+            f"Settings stand in {settings.file} already. Nothing was written. Next: podlift init {backend} --dry-run prints "
+            "what to add there."
+        )
+    text, added = _text(path, backend, found)
+    if not dry_run and added:
+        _write(path, text)
+    missing = [field for field, each in found.items() if each.value is None]
+    if json_output:
+        rows = [{"name": setting_name(f"{backend}.{field}"), **asdict(each)} for field, each in found.items()]
+        as_json({"file": str(path), "added": added if not dry_run else [], "settings": rows, "text": text})
+    elif dry_run:
+        answer(text.rstrip("\n"))
+    else:
+        for field, each in found.items():
+            answer("\n".join(lines(_check(field, each))))
+    _summarize([] if dry_run else added, missing, backend)
+    raise typer.Exit(EXIT_DONE)
+
+
+def _value(value: object) -> str | tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _text(path: Path, backend: str, found: Mapping[str, Proposed]) -> tuple[str, list[str]]:
+    """Return the text of the file with what was found, and which keys are new in it."""
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    there = parse_toml(old.encode(), str(path))
+    group = there.get(backend, {})
+    if not isinstance(group, dict):
+        raise InputError(f"{path}: {backend} is not a table. Nothing was written. Received: {group!r}.")
+    new = {field: each for field, each in found.items() if field not in group}
+    added = [field for field, each in new.items() if each.value is not None]
+    kept = [line for line in old.splitlines() if not line.startswith(_NOT_FOUND)]
+    if "backend" not in there:
+        kept = [f"backend = {_toml(backend)}", *(["", *kept] if kept else [])]
+        added = ["backend", *added]
+    entries = [
+        f"{field} = {_toml(each.value)}" if each.value is not None else f"{_NOT_FOUND}{field} ({each.source})"
+        for field, each in new.items()
+    ]
+    header = next(
+        (at for at, line in enumerate(kept) if re.fullmatch(rf"\[ *{backend} *\] *(#.*)?", line.strip())), None
+    )
+    if header is None:
+        kept = [*kept, "", f"[{backend}]"]
+        header = len(kept) - 1
+    text = "\n".join([*kept[: header + 1], *entries, *kept[header + 1 :]]) + "\n"
+    # An inline table, for example, cannot be continued below a header.
+    parse_toml(text.encode(), str(path))
+    return text, added
+
+
+def _toml(value: str | tuple[str, ...] | None) -> str:
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def _check(field: str, found: Proposed) -> Check:
+    if found.value is not None:
+        value = ", ".join(found.value) if isinstance(found.value, tuple) else found.value
+        return fine(field, f"{value} ({found.source})")
+    if found.command:
+        return mended_by(field, "error", f"not found: {found.source}", found.command)
+    return unknown(field, found.source)
+
+
+def _summarize(added: list[str], missing: list[str], backend: str) -> None:
+    say(f"{_FILE}: {joined(added, 'and')} written." if added else f"{_FILE}: nothing written.")
+    if missing:
+        many = f"{counted(len(missing), 'setting')} not found ({', '.join(missing)})"
+        say(f"{many}. Next: run what is printed there, then podlift init {backend} again.")
+    else:
+        say(f"Next: podlift doctor --backend {backend}")

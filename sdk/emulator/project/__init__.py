@@ -1,0 +1,1 @@
+"""A project of Google Cloud: its APIs, policies of access, service accounts and image repositories."""

@@ -1,0 +1,232 @@
+"""Service Usage, Resource Manager, IAM, Artifact Registry and Cloud Build, as far as a project is checked and set up.
+
+Made after the REST references and what gcloud 528 sends; nothing of it was recorded from the real services.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from .. import messages
+from ..answers import HARMLESS, answer_with_faults, check_parameters, serve
+from ..connections import Journal
+from ..errors import read_body, words
+from ..faults import About, FaultRules
+from ..vertex.environment import project_number
+from ..vertex.errors import VertexApiError
+from .state import CALLER, PROJECT, ProjectState
+
+_MAX_BYTES = 1 << 20
+_PROJECT = r"/v1/projects/(?P<project>[^/:]+)"
+_PLACE = rf"{_PROJECT}/locations/(?P<place>[a-z0-9-]+)"
+_REPOSITORY = rf"{_PLACE}/repositories/(?P<id>[a-z0-9-]+)"
+_ACCOUNT = rf"{_PROJECT}/serviceAccounts/(?P<id>[^/:]+)"
+_POLICY = r":(?P<verb>getIamPolicy|setIamPolicy|testIamPermissions)"
+# Method, decoded path, operation; "policy" stands for the verb of the path.
+_ROUTES = (
+    ("GET", "/v1/userinfo", "userinfo.get"),
+    ("GET", "/v1/projects", "projects.list"),
+    ("GET", _PROJECT, "projects.get"),
+    ("POST", _PROJECT + _POLICY, "projects.policy"),
+    ("GET", rf"{_PROJECT}/services:batchGet", "apis.get"),
+    ("POST", rf"{_PROJECT}/services:batchEnable", "apis.enable"),
+    ("POST", rf"{_PROJECT}/services/(?P<id>[a-z0-9.-]+):enable", "apis.enable"),
+    ("GET", rf"{_PROJECT}/serviceAccounts", "serviceAccounts.list"),
+    ("POST", rf"{_PROJECT}/serviceAccounts", "serviceAccounts.create"),
+    ("GET", _ACCOUNT, "serviceAccounts.get"),
+    ("POST", _ACCOUNT + _POLICY, "serviceAccounts.policy"),
+    ("POST", rf"{_PLACE}/repositories", "repositories.create"),
+    ("GET", _REPOSITORY, "repositories.get"),
+    ("GET", rf"{_REPOSITORY}/dockerImages", "dockerImages.list"),
+    ("GET", rf"{_REPOSITORY}:(?P<verb>getIamPolicy)", "repositories.policy"),
+    ("POST", rf"{_REPOSITORY}:(?P<verb>setIamPolicy|testIamPermissions)", "repositories.policy"),
+    ("GET", rf"{_PLACE}/builds", "builds.list"),
+    ("GET", rf"{_PLACE}/defaultServiceAccount", "builds.account"),
+    ("POST", "/v1/iam:troubleshoot", "iam.troubleshoot"),
+)
+_PARAMETERS = HARMLESS | words("options.requestedPolicyVersion pageSize pageToken orderBy filter names repositoryId")
+
+
+class _ProjectCall(NamedTuple):
+    operation: str
+    named: Mapping[str, str]  # the parts of the path
+    query: Mapping[str, list[str]]
+    body: Mapping[str, Any]
+
+    @property
+    def project(self) -> str:
+        return self.named.get("project") or PROJECT
+
+    @property
+    def resource(self) -> str:
+        """The full name of what the request is about."""
+        kind = self.operation.partition(".")[0]
+        if kind == "serviceAccounts":
+            return account_name(self.named["id"])
+        if kind == "projects":
+            return f"//cloudresourcemanager.googleapis.com/projects/{self.project}"
+        return repository_name(self.project, self.named["place"], self.named["id"])
+
+
+def account_name(email: str) -> str:
+    return f"//iam.googleapis.com/projects/-/serviceAccounts/{email}"
+
+
+def repository_name(project: str, place: str, name: str) -> str:
+    return f"//artifactregistry.googleapis.com/projects/{project}/locations/{place}/repositories/{name}"
+
+
+class ProjectApp:
+    def __init__(self, state: ProjectState, faults: FaultRules, journal: Journal) -> None:
+        self._state, self._faults, self._journal = state, faults, journal
+        self._handlers: Mapping[str, Callable[[_ProjectCall], dict[str, Any]]] = {
+            "userinfo.get": lambda call: {"email": CALLER, "email_verified": True},
+            "projects.list": lambda call: {"projects": [_project(PROJECT)]},
+            "projects.get": lambda call: _project(call.project),
+            "apis.get": self._services,
+            "apis.enable": self._enable,
+            "serviceAccounts.list": self._accounts,
+            "serviceAccounts.create": self._create_account,
+            "serviceAccounts.get": lambda call: _account(call.named["id"]),
+            "repositories.create": self._create_repository,
+            "repositories.get": lambda call: _repository(call.resource),
+            "dockerImages.list": self._images,
+            "builds.list": lambda call: {},
+            "builds.account": self._builder,
+            "iam.troubleshoot": self._troubleshoot,
+            "getIamPolicy": lambda call: self._state.policy(call.resource),
+            "setIamPolicy": self._set_policy,
+            "testIamPermissions": self._test,
+        }
+
+    @staticmethod
+    def serves(path: str) -> bool:
+        return any(re.fullmatch(pattern, path) for _, pattern, _ in _ROUTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await serve(scope, receive, send, self._journal, self._answer)
+
+    async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
+        path = unquote(request.scope["raw_path"].decode("latin-1"))
+        query = parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        matches = ((re.fullmatch(pattern, path), name) for verb, pattern, name in _ROUTES if verb == request.method)
+        match, operation = next(((match, name) for match, name in matches if match), (None, ""))
+        if match is None:
+            text = f"podlift's emulator does not serve {request.method} {path[:200]}."
+            raise VertexApiError(405, text, status="UNIMPLEMENTED")
+        check_parameters({name: texts[-1] for name, texts in query.items()}, _PARAMETERS)
+        body = await read_body(request.stream(), _MAX_BYTES, VertexApiError)
+        call = _ProjectCall(operation, match.groupdict(), query, messages.read_object(body) if body else {})
+        verb = call.named.get("verb", "")
+        entry["operation"] = operation.replace("policy", verb)
+        entry["object"] = call.named.get("id", "")
+        fired = self._faults.for_request(entry["operation"], About(entry["object"]))
+
+        async def perform() -> Response:
+            if (
+                operation.partition(".")[0] in ("serviceAccounts", "repositories", "dockerImages")
+                and "id" in call.named
+            ):
+                self._check_exists(call)
+            return JSONResponse(self._handlers[verb or operation](call))
+
+        return await answer_with_faults(request, entry, fired, self._faults, self._journal, perform)
+
+    def _check_exists(self, call: _ProjectCall) -> None:
+        if not self._state.exists(call.resource):
+            raise VertexApiError(404, f"{call.resource.partition('.com/')[2]} was not found.")
+
+    def _services(self, call: _ProjectCall) -> dict[str, Any]:
+        names = [each.rpartition("/")[2] for each in call.query.get("names", ())]
+        number = project_number(call.project)
+        services = [
+            {
+                "name": f"projects/{number}/services/{each}",
+                "config": {"name": each},
+                "state": "ENABLED" if self._state.enabled(each) else "DISABLED",
+                "parent": f"projects/{number}",
+            }
+            for each in names
+        ]
+        return {"services": services}
+
+    def _enable(self, call: _ProjectCall) -> dict[str, Any]:
+        one = call.named.get("id")
+        self._state.enable([one] if one else call.body.get("serviceIds", ()))
+        return _done("google.api.serviceusage.v1.EnableServiceResponse")
+
+    def _accounts(self, call: _ProjectCall) -> dict[str, Any]:
+        emails = [f"trainer@{call.project}.iam.gserviceaccount.com"]
+        emails += [each.rpartition("/")[2] for each in self._state.created(account_name(""))]
+        there = [each for each in dict.fromkeys(emails) if self._state.exists(account_name(each))]
+        return {"accounts": [_account(each) for each in there]}
+
+    def _create_account(self, call: _ProjectCall) -> dict[str, Any]:
+        email = f"{call.body.get('accountId', '')}@{call.project}.iam.gserviceaccount.com"
+        if not self._state.create(account_name(email)):
+            raise VertexApiError(409, f"Service account {email.partition('@')[0]} already exists within project.")
+        return _account(email)
+
+    def _create_repository(self, call: _ProjectCall) -> dict[str, Any]:
+        name = repository_name(call.project, call.named["place"], call.query.get("repositoryId", [""])[-1])
+        if not self._state.create(name):
+            raise VertexApiError(409, "the repository already exists")
+        return _done("google.devtools.artifactregistry.v1.Repository", **_repository(name))
+
+    def _images(self, call: _ProjectCall) -> dict[str, Any]:
+        """Return one image: the emulator runs the Python of this machine, whatever the image is."""
+        digest = hashlib.sha256(b"podlift").hexdigest()
+        place, name = call.named["place"], call.named["id"]
+        uri = f"{place}-docker.pkg.dev/{call.project}/{name}/cpu@sha256:{digest}"
+        resource = f"projects/{call.project}/locations/{place}/repositories/{name}/dockerImages/cpu@sha256:{digest}"
+        return {"dockerImages": [{"name": resource, "uri": uri, "uploadTime": "2026-11-23T00:00:00Z"}]}
+
+    def _builder(self, call: _ProjectCall) -> dict[str, Any]:
+        number = project_number(call.project)
+        place = f"projects/{call.project}/locations/{call.named['place']}"
+        email = f"projects/{call.project}/serviceAccounts/{number}-compute@developer.gserviceaccount.com"
+        return {"name": f"{place}/defaultServiceAccount", "serviceAccountEmail": email}
+
+    def _set_policy(self, call: _ProjectCall) -> dict[str, Any]:
+        changed = self._state.set_policy(call.resource, call.body.get("policy", {}))
+        if changed is None:
+            text = "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff."
+            raise VertexApiError(409, text, status="ABORTED")
+        return changed
+
+    def _test(self, call: _ProjectCall) -> dict[str, Any]:
+        asked = [str(each) for each in call.body.get("permissions", ())]
+        return {"permissions": [each for each in asked if self._granted(CALLER, call.resource, each)]}
+
+    def _troubleshoot(self, call: _ProjectCall) -> dict[str, Any]:
+        asked = call.body.get("accessTuple", {})
+        names = (str(asked.get(name, "")) for name in ("principal", "fullResourceName", "permission"))
+        return {"access": "GRANTED" if self._granted(*names) else "NOT_GRANTED"}
+
+    def _granted(self, member: str, resource: str, permission: str) -> bool:
+        return not self._faults.denies(permission) and self._state.grants(member, resource, permission)
+
+
+def _project(name: str) -> dict[str, Any]:
+    return {"projectNumber": project_number(name), "projectId": name, "lifecycleState": "ACTIVE", "name": name}
+
+
+def _account(email: str) -> dict[str, Any]:
+    project = email.partition("@")[2].partition(".")[0]
+    return {"name": f"projects/{project}/serviceAccounts/{email}", "projectId": project, "email": email}
+
+
+def _repository(name: str) -> dict[str, Any]:
+    return {"name": name.partition(".com/")[2], "format": "DOCKER", "mode": "STANDARD_REPOSITORY"}
+
+
+def _done(kind: str, **response: Any) -> dict[str, Any]:
+    return {"name": "operations/done", "done": True, "response": {"@type": f"type.googleapis.com/{kind}", **response}}

@@ -1,0 +1,133 @@
+"""What the emulated project has. Everything is enabled, exists and is granted, except what `POST /_project` takes away."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError, nearest
+
+# Who sends the requests, and the project that a client finds.
+CALLER = "you@example.com"
+PROJECT = "podlift"
+_FIELDS = {"disabled": str, "absent": str, "withheld": dict}
+_WITHHELD = {"member", "resource", "role", "permissions"}
+
+Policy = dict[str, Any]
+
+
+class ProjectState:
+    """Safe to use from any thread. Resources have the full names that the Policy Troubleshooter takes.
+
+    "disabled" are APIs, "absent" service accounts and repositories. What is "withheld", a member has only once it has the
+    role on the resource.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._lock = file, threading.RLock()
+        self._known: dict[str, Any] = {}
+        self._forget()
+        if file.exists():
+            self._known |= json.loads(file.read_text())
+
+    def clear(self) -> None:
+        with self._lock:
+            self._forget()
+            self._file.unlink(missing_ok=True)
+
+    def _forget(self) -> None:
+        self._known = {"disabled": [], "absent": [], "withheld": [], "created": [], "policies": {}, "changes": 0}
+
+    def set_up(self, given: object) -> None:
+        """Replace what is missing; InputError if `given` is not valid."""
+        problems = list(_mistakes(given))
+        if problems or not isinstance(given, dict):
+            raise InputError(problems or [f"Expected an object. Received: {str(given)[:100]!r}."])
+        with self._lock:
+            self._forget()
+            self._known |= given
+            self._save()
+
+    def to_json(self) -> dict[str, Any]:
+        with self._lock:
+            return {name: self._known[name] for name in (*_FIELDS, "policies")}
+
+    def enabled(self, service: str) -> bool:
+        return service not in self._known["disabled"]
+
+    def enable(self, services: Iterable[str]) -> None:
+        with self._lock:
+            named = set(services)
+            self._known["disabled"] = [each for each in self._known["disabled"] if each not in named]
+            self._save()
+
+    def exists(self, resource: str) -> bool:
+        return resource not in self._known["absent"]
+
+    def create(self, resource: str) -> bool:
+        """Create a resource; False if it exists already."""
+        with self._lock:
+            new = resource in self._known["absent"] or resource not in self._known["created"]
+            self._known["absent"] = [each for each in self._known["absent"] if each != resource]
+            self._known["created"] = [*self._known["created"], *([resource] if new else [])]
+            self._save()
+        return new
+
+    def created(self, prefix: str) -> list[str]:
+        return [each for each in self._known["created"] if each.startswith(prefix)]
+
+    def policy(self, resource: str) -> Policy:
+        found: Policy = self._known["policies"].get(resource, {"bindings": [], "etag": _etag(0)})
+        return {"version": 1, **found}
+
+    def set_policy(self, resource: str, policy: Mapping[str, Any]) -> Policy | None:
+        """Replace a policy; None if another client has changed it since it was read."""
+        with self._lock:
+            if policy.get("etag", self.policy(resource)["etag"]) != self.policy(resource)["etag"]:
+                return None
+            self._known["changes"] += 1
+            made = {"bindings": list(policy.get("bindings", ())), "etag": _etag(self._known["changes"])}
+            self._known["policies"][resource] = made
+            self._save()
+        return self.policy(resource)
+
+    def grants(self, member: str, resource: str, permission: str) -> bool:
+        """Return whether a member, given by its email address, has a permission."""
+        return not any(
+            permission in each["permissions"]
+            and each["resource"] == resource
+            and each["member"].partition(":")[2] == member
+            and not self._bound(each)
+            for each in self._known["withheld"]
+        )
+
+    def _bound(self, withheld: Mapping[str, Any]) -> bool:
+        bindings = self.policy(withheld["resource"])["bindings"]
+        return any(
+            each.get("role") == withheld["role"] and withheld["member"] in each.get("members", ()) for each in bindings
+        )
+
+    def _save(self) -> None:
+        part = self._file.with_name(f"{self._file.name}.part")
+        part.touch(mode=0o600)
+        part.write_text(json.dumps(self._known))
+        part.replace(self._file)
+
+
+def _mistakes(given: object) -> Iterable[str]:
+    for name, entries in given.items() if isinstance(given, dict) else ():
+        kind = _FIELDS.get(name)
+        if kind is None:
+            yield f"Unknown field {name[:100]!r}. {nearest(name, list(_FIELDS))}"
+        elif not isinstance(entries, list) or not all(isinstance(each, kind) for each in entries):
+            yield f"{name} is a list of {'texts' if kind is str else 'objects'}. Received: {str(entries)[:100]!r}."
+        elif kind is dict and any(set(each) != _WITHHELD for each in entries):
+            yield f"Each of {name} has the fields {', '.join(sorted(_WITHHELD))}."
+
+
+def _etag(number: int) -> str:
+    return base64.b64encode(f"policy {number}".encode()).decode()

@@ -1,0 +1,266 @@
+"""`podlift doctor --backend vertex` against an emulated project in which one thing at a time is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sdk.backends.vertex import rights
+from sdk.cli.app import run as command
+from sdk.emulator.project.app import account_name, repository_name
+from sdk.emulator.project.state import CALLER
+from sdk.emulator.vertex.environment import project_number
+from sdk.testing.vertex import Cloud
+
+ME, PROJECT, PLACE = f"user:{CALLER}", "podlift", "us-central1"
+TRAINER = f"trainer@{PROJECT}.iam.gserviceaccount.com"
+NUMBER = project_number(PROJECT)
+AGENT = f"serviceAccount:service-{NUMBER}@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
+BUILDER = f"serviceAccount:{NUMBER}-compute@developer.gserviceaccount.com"
+IN_PROJECT = f"//cloudresourcemanager.googleapis.com/projects/{PROJECT}"
+BUCKET = "//storage.googleapis.com/projects/_/buckets/podlift-runs"
+REPOSITORY = repository_name(PROJECT, PLACE, "podlift")
+NEVER_KNOWN = {"cmek", "network", "vpc-sc", "org-policy"}
+Doctor = Callable[..., dict[str, Any]]
+
+
+def withheld(member: str, resource: str, role: str, *permissions: str) -> dict[str, Any]:
+    return {"withheld": [{"member": member, "resource": resource, "role": role, "permissions": list(permissions)}]}
+
+
+def off(*apis: str) -> dict[str, Any]:
+    return {"disabled": [f"{each}.googleapis.com" for each in apis]}
+
+
+# What is taken away, the check that fails, and its command without its beginning "gcloud ".
+MENDED = {
+    "an API is disabled": (off("aiplatform"), "apis", f"services enable aiplatform.googleapis.com --project={PROJECT}"),
+    "the caller may not create jobs": (
+        withheld(ME, IN_PROJECT, "roles/aiplatform.user", *rights.JOBS),
+        "jobs",
+        f"projects add-iam-policy-binding {PROJECT} --condition=None --member={ME} --role=roles/aiplatform.user",
+    ),
+    "the caller may not read logs": (
+        withheld(ME, IN_PROJECT, "roles/logging.viewer", rights.LOGS),
+        "logs",
+        f"projects add-iam-policy-binding {PROJECT} --condition=None --member={ME} --role=roles/logging.viewer",
+    ),
+    "the caller may not write objects": (
+        withheld(ME, BUCKET, "roles/storage.objectAdmin", "storage.objects.create"),
+        "objects",
+        f"storage buckets add-iam-policy-binding gs://podlift-runs --member={ME} --role=roles/storage.objectAdmin",
+    ),
+    "there is no service account": (
+        {"absent": [account_name(TRAINER)]},
+        "account",
+        f"iam service-accounts create trainer --project={PROJECT}",
+    ),
+    "the caller may not act as the account": (
+        withheld(ME, account_name(TRAINER), "roles/iam.serviceAccountUser", rights.ACT_AS),
+        "actas",
+        f"iam service-accounts add-iam-policy-binding {TRAINER} --member={ME} --role=roles/iam.serviceAccountUser",
+    ),
+    "the account may not use the bucket": (
+        withheld(f"serviceAccount:{TRAINER}", BUCKET, "roles/storage.objectAdmin", *rights.OBJECTS),
+        "storage",
+        f"storage buckets add-iam-policy-binding gs://podlift-runs --member=serviceAccount:{TRAINER} "
+        "--role=roles/storage.objectAdmin",
+    ),
+    "the agent may not pull images": (
+        withheld(AGENT, REPOSITORY, "roles/artifactregistry.reader", rights.PULL),
+        "pull",
+        f"artifacts repositories add-iam-policy-binding podlift --location={PLACE} --project={PROJECT} --member={AGENT} "
+        "--role=roles/artifactregistry.reader",
+    ),
+    "Cloud Build is disabled": (
+        off("cloudbuild"),
+        "build-apis",
+        f"services enable cloudbuild.googleapis.com --project={PROJECT}",
+    ),
+    "there is no repository": (
+        {"absent": [REPOSITORY]},
+        "build-repo",
+        f"artifacts repositories create podlift --repository-format=docker --location={PLACE} --project={PROJECT}",
+    ),
+    "the account of builds may not push": (
+        withheld(BUILDER, REPOSITORY, "roles/artifactregistry.writer", rights.PUSH),
+        "build-account",
+        f"artifacts repositories add-iam-policy-binding podlift --location={PLACE} --project={PROJECT} --member={BUILDER} "
+        "--role=roles/artifactregistry.writer",
+    ),
+}
+
+
+def change_bucket(cloud: Cloud, **fields: Any) -> None:
+    cloud.ask("PATCH", f"/storage/v1/b/{cloud.bucket}", fields)
+
+
+@pytest.fixture
+def doctor(podlift_vertex: Cloud, project: Path, capsys: pytest.CaptureFixture[str]) -> Doctor:
+    """Check an emulated project that has all that is needed; `doctor("--accelerator", "l4")` returns its JSON."""
+    change_bucket(podlift_vertex, softDeletePolicy={"retentionDurationSeconds": "0"})
+    (project / "podlift.toml").write_text(
+        f'backend = "vertex"\n[vertex]\nproject = "{PROJECT}"\nbucket = "podlift-runs"\n'
+        f'service_account = "{TRAINER}"\nimage = "{PLACE}-docker.pkg.dev/{PROJECT}/podlift/cpu:1"\n'
+    )
+
+    def run(*words: str, code: int = 0) -> dict[str, Any]:
+        capsys.readouterr()
+        assert command(["doctor", "--backend", "vertex", "--json", *words]) == code
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    return run
+
+
+def wrong(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what is not fine, by its name, without what is never known."""
+    usual = {*NEVER_KNOWN, "image"}
+    return {each["name"]: each for each in found["checks"] if not each["ok"] and each["name"] not in usual}
+
+
+def test_a_project_that_has_everything_passes_and_only_what_nobody_can_read_is_not_known(doctor: Doctor) -> None:
+    found = doctor()
+    assert wrong(found) == {} and found["failed"] == 0
+    unknown = {each["name"] for each in found["checks"] if each["level"] == "unknown"}
+    assert unknown == {*NEVER_KNOWN, "image"}
+
+
+@pytest.mark.parametrize("case", MENDED)
+def test_what_is_missing_is_one_line_with_the_command_that_mends_it(
+    case: str, doctor: Doctor, podlift_vertex: Cloud
+) -> None:
+    setup, name, mends = MENDED[case]
+    podlift_vertex.ask("POST", "/_project", setup)
+    # An image exists, so builds are not needed.
+    found = doctor(code=0 if name.startswith("build") else 3)
+    assert list(wrong(found)) == [name]
+    check = wrong(found)[name]
+    assert check["command"] == check["fix"] == f"gcloud {mends}"
+    assert check["level"] == ("warning" if name.startswith("build") else "error")
+
+
+def test_a_bucket_that_is_not_there_is_made_where_the_job_runs(doctor: Doctor) -> None:
+    check = wrong(doctor("--vertex-bucket", "missing", code=3))["bucket"]
+    assert check["said"] == "there is no gs://missing"
+    assert check["command"].startswith(
+        f"gcloud storage buckets create gs://missing --project={PROJECT} --location={PLACE}"
+    )
+
+
+def test_a_bucket_elsewhere_stays_there_and_another_one_is_named(doctor: Doctor, podlift_vertex: Cloud) -> None:
+    podlift_vertex.ask("POST", "/storage/v1/b?project=podlift", {"name": "many", "location": "US"})
+    check = wrong(doctor("--vertex-bucket", "many", code=3))["bucket"]
+    assert check["said"].startswith("gs://many is a multi-region bucket (US)")
+    assert check["fix"].startswith(
+        "Make another, and set vertex_bucket = 'many-us-central1': gcloud storage buckets create"
+    )
+    check = wrong(doctor("--vertex-regions", "europe-west4", code=3))["bucket"]
+    assert check["said"] == "gs://podlift-runs is in us-central1, but the job is in europe-west4"
+
+
+def test_what_a_bucket_keeps_and_nobody_needs_is_a_warning(doctor: Doctor, podlift_vertex: Cloud) -> None:
+    change_bucket(podlift_vertex, softDeletePolicy={"retentionDurationSeconds": "604800"})
+    check = wrong(doctor())["soft-delete"]
+    assert check["command"] == "gcloud storage buckets update gs://podlift-runs --clear-soft-delete"
+
+
+def test_a_quota_that_is_too_low_is_a_request_with_metric_region_and_number(
+    doctor: Doctor, podlift_vertex: Cloud
+) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "quota"})
+    found = [each for each in doctor("--accelerator", "l4:2", code=3)["checks"] if each["name"] == "quota"]
+    fixes = [each["fix"] for each in found if not each["ok"]]
+    metric = "aiplatform.googleapis.com/custom_model_training_nvidia_l4_gpus"
+    assert any(f"request 2 of {metric} in us-central1, and wait for the approval: https://" in fix for fix in fixes)
+
+
+def test_credentials_that_are_not_accepted_are_the_only_failure(doctor: Doctor, podlift_vertex: Cloud) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "projects.get", "status": 401})
+    found = doctor(code=3)
+    (failed,) = [each for each in found["checks"] if each["level"] == "error"]
+    assert (failed["name"], failed["command"]) == ("credentials", "gcloud auth application-default login")
+    assert "not asked: there are no credentials" in {each["said"] for each in found["checks"]}
+    assert podlift_vertex.requests().operations.keys() & {"quotas.get", "apis.get"} == set()
+
+
+def test_without_an_image_builds_are_needed_and_their_command_is_named(doctor: Doctor, podlift_vertex: Cloud) -> None:
+    Path("podlift.toml").write_text(f'[vertex]\nproject = "{PROJECT}"\nbucket = "podlift-runs"\n')
+    podlift_vertex.ask("POST", "/_project", off("cloudbuild", "artifactregistry"))
+    found = wrong(doctor(code=3))
+    assert found["build-apis"]["level"] == "error"
+    (image,) = [each for each in doctor(code=3)["checks"] if each["name"] == "image"]
+    assert image["command"] == "podlift image --submit"
+
+
+# What is denied, and the checks that it takes away.
+READS = {
+    "projects.get": ["project"],
+    "apis.get": ["apis", "build-apis"],
+    "projects.testIamPermissions": ["jobs", "logs", "build"],
+    "serviceAccounts.get": ["account"],
+    "serviceAccounts.testIamPermissions": ["actas"],
+    "iam.troubleshoot": ["storage"],
+    "repositories.get": ["build-repo"],
+    "builds.list": ["build-region"],
+    "builds.account": ["build-account"],
+    "quotas.get": ["quota"],
+}
+
+
+def test_what_the_caller_may_not_read_is_not_known_and_never_missing(doctor: Doctor, podlift_vertex: Cloud) -> None:
+    denied = [{"api": "vertex", "kind": "deny", "operation": each} for each in READS]
+    podlift_vertex.faults(*denied, {"kind": "deny", "operation": "buckets.get"})
+    found = wrong(doctor())
+    assert {each["level"] for each in found.values()} == {"unknown"}
+    names = {name for each in READS.values() for name in each}
+    assert found.keys() == names | {"bucket", "pull"}
+    assert [name for name in {*names, "bucket"} if "403" not in found[name]["said"]] == []
+
+
+def test_a_caller_who_may_not_grant_a_role_gets_the_request_for_one_who_may(
+    doctor: Doctor, podlift_vertex: Cloud
+) -> None:
+    lacks = withheld(ME, account_name(TRAINER), "roles/iam.serviceAccountUser", rights.ACT_AS)
+    owner = withheld(ME, account_name(TRAINER), "roles/owner", "iam.serviceAccounts.setIamPolicy")
+    podlift_vertex.ask("POST", "/_project", {"withheld": lacks["withheld"] + owner["withheld"]})
+    check = wrong(doctor(code=3))["actas"]
+    asked = f"You lack iam.serviceAccounts.setIamPolicy on {TRAINER}. Ask someone who has it to run: gcloud iam "
+    assert check["fix"].startswith(asked) and check["fix"].endswith(check["command"])
+
+
+def test_the_checks_only_read(doctor: Doctor, podlift_vertex: Cloud) -> None:
+    podlift_vertex.ask("POST", "/_project", off("aiplatform", "cloudbuild"))
+    before = podlift_vertex.ask("GET", "/_project")
+    podlift_vertex.forget_requests()
+    doctor(code=3)
+    asked = {each["operation"] for each in podlift_vertex.requests().recent if each["method"] != "GET"}
+    tests = {f"{each}.testIamPermissions" for each in ("projects", "serviceAccounts", "repositories")}
+    assert asked <= {*tests, "iam.troubleshoot"}
+    assert podlift_vertex.ask("GET", "/_project") == before
+
+
+def test_lines_have_80_columns_and_commands_can_be_copied(
+    doctor: Doctor, podlift_vertex: Cloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup, _, mends = MENDED["the agent may not pull images"]
+    podlift_vertex.ask("POST", "/_project", setup)
+    assert command(["doctor", "--backend", "vertex"]) == 3
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    # A word that is longer than a line is not broken.
+    assert [line for line in lines if len(line) > 80 and len(line.rstrip("\\ ").split()) > 1] == []
+    joined = shown.out.replace("\\\n", " ")
+    assert f"gcloud {mends}" in [" ".join(line.partition("Next: ")[2].split()) for line in joined.splitlines()]
+    assert "1 failed, no warnings, 5 not known." in shown.err
+
+
+def test_options_of_a_service_without_a_backend_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["doctor", "--accelerator", "l4"]) == 2
+    assert "--accelerator: only together with --backend" in capsys.readouterr().err
+    assert command(["doctor", "--backend", "local"]) == 2
+    assert "The backend local needs no setup" in capsys.readouterr().err

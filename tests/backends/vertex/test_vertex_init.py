@@ -1,0 +1,122 @@
+"""`podlift init vertex`: the project's file, from what an emulated account has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sdk.backends.vertex import proposal
+from sdk.cli.app import run as command
+from sdk.emulator.project.app import account_name
+from sdk.testing.vertex import Cloud
+
+TRAINER = "trainer@podlift.iam.gserviceaccount.com"
+Told = Callable[..., str]
+
+
+@pytest.fixture
+def told(project: Path, podlift_vertex: Cloud, capsys: pytest.CaptureFixture[str]) -> Told:
+    def run(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert command(list(words)) == code
+        shown = capsys.readouterr()
+        return shown.out + shown.err
+
+    return run
+
+
+def rows(text: str) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in json.loads(text.splitlines()[0])["settings"]}
+
+
+def test_an_empty_folder_gets_a_file_with_which_a_submit_plans(told: Told, project: Path) -> None:
+    assert "podlift.toml: backend, project, regions, bucket, service_account and image written." in told(
+        "init", "vertex"
+    )
+    text = (project / "podlift.toml").read_text()
+    assert text.startswith(
+        'backend = "vertex"\n\n[vertex]\nproject = "podlift"\nregions = ["us-central1"]\nbucket = "podlift-runs"\n'
+        f'service_account = "{TRAINER}"\nimage = "us-central1-docker.pkg.dev/podlift/podlift/cpu@sha256:'
+    )
+    (project / "train.py").write_text("print(1)\n")
+    shown = told("plan", "train.py")
+    assert "project      podlift" in shown and "warning" not in shown
+
+
+def test_what_was_not_found_is_said_with_the_command_that_makes_it(
+    told: Told, project: Path, podlift_vertex: Cloud
+) -> None:
+    podlift_vertex.ask("POST", "/_project", {"absent": [account_name(TRAINER)]})
+    found = rows(told("init", "vertex", "--vertex-regions", "europe-west4", "--dry-run", "--json"))
+    assert found["vertex_bucket"]["value"] is None
+    assert found["vertex_bucket"]["command"].startswith(
+        "gcloud storage buckets create gs://podlift-podlift --project=podlift --location=europe-west4 "
+    )
+    assert found["vertex_service_account"]["command"] == "gcloud iam service-accounts create podlift --project=podlift"
+    assert list(project.iterdir()) == []
+    shown = told("init", "vertex", "--vertex-regions", "europe-west4")
+    assert "2 settings not found (bucket, service_account)." in shown
+    text = (project / "podlift.toml").read_text()
+    assert "# not found: bucket (podlift has none in europe-west4)\n" in text
+    # It was made in the meantime: only what is new is written.
+    podlift_vertex.ask("POST", "/storage/v1/b?project=podlift", {"name": "eu-runs", "location": "europe-west4"})
+    assert "podlift.toml: bucket written." in told("init", "vertex")
+    again = (project / "podlift.toml").read_text()
+    assert (
+        'bucket = "eu-runs"\n' in again and "not found: bucket" not in again and 'regions = ["europe-west4"]' in again
+    )
+
+
+def test_a_file_keeps_every_line_that_it_has(told: Told, project: Path) -> None:
+    mine = '# mine\nworkers = 2\n\n[vertex]  # the cloud\nbucket = "other/prefix" # do not touch\n\n[limit]\ngrace = "10s"\n'
+    (project / "podlift.toml").write_text(mine)
+    told("init", "vertex")
+    text = (project / "podlift.toml").read_text()
+    assert [line for line in mine.splitlines() if line not in text.splitlines()] == []
+    assert text.startswith('backend = "vertex"\n\n# mine\n') and 'project = "podlift"\n' in text
+    assert "podlift.toml: nothing written." in told("init", "vertex")
+    assert (project / "podlift.toml").read_text() == text
+
+
+def test_settings_that_stand_elsewhere_are_left_alone(told: Told, project: Path) -> None:
+    (project / "pyproject.toml").write_text('[tool.podlift]\nbackend = "vertex"\n')
+    assert "pyproject.toml already. Nothing was written." in told("init", "vertex", code=2)
+    assert not (project / "podlift.toml").exists()
+    assert 'bucket = "podlift-runs"' in told("init", "vertex", "--dry-run")
+
+
+def test_a_file_that_cannot_be_continued_stays_as_it_is(told: Told, project: Path) -> None:
+    (project / "podlift.toml").write_text('vertex = { project = "mine" }\n')
+    assert "is not TOML" in told("init", "vertex", code=2)
+    assert (project / "podlift.toml").read_text() == 'vertex = { project = "mine" }\n'
+
+
+def test_of_several_buckets_the_one_of_podlift_is_taken_and_else_none(told: Told, podlift_vertex: Cloud) -> None:
+    for name in ("data", "logs"):
+        podlift_vertex.ask("POST", "/storage/v1/b?project=podlift", {"name": name, "location": "us-central1"})
+    assert rows(told("init", "vertex", "--dry-run", "--json"))["vertex_bucket"]["value"] == "podlift-runs"
+    places = [{"name": each, "location": "US-CENTRAL1", "locationType": "region"} for each in ("data", "logs")]
+    several = proposal._bucket("podlift", "us-central1", proposal.ServiceReply(status=200, found={"items": places}))
+    assert several.source == "several in us-central1: data, logs" and several.command.endswith("--vertex-bucket BUCKET")
+
+
+def test_gclouds_configuration_names_project_and_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
+    (tmp_path / "configurations").mkdir()
+    (tmp_path / "active_config").write_text("work")
+    (tmp_path / "configurations" / "config_work").write_text(
+        "[core]\nproject = mine\naccount = me@example.com\n[compute]\nregion = europe-west4\n"
+    )
+    config = proposal._gcloud({"CLOUDSDK_CONFIG": str(tmp_path)})
+    assert proposal._project(config, {}).value == "mine"
+    assert proposal._project(config, {"GOOGLE_CLOUD_PROJECT": "other"}).value == "other"
+    listed = proposal.ServiceReply(status=200)
+    assert proposal._region(config, {}, None, listed).value == ("europe-west4",)
+    assert proposal._region({}, {"CLOUDSDK_COMPUTE_REGION": "us-east1"}, None, listed).value == ("us-east1",)
+    assert proposal._region({}, {}, None, listed) == proposal.Proposed(
+        value=("us-central1",), source="podlift's default"
+    )
