@@ -232,6 +232,7 @@ SURPLUS: dict[str, tuple[str, ...]] = {
         "runtime/container/test_training.py::test_a_killed_gang_is_forked_from_the_spare_processes_and_ends_with_the_same_weights",
         "backends/vertex/test_vertex_restarts.py::test_a_machine_that_is_replaced_joins_the_containers_that_stay[workerpool0-0]",
         "runtime/container/test_restarts.py::test_an_attempt_in_which_a_container_is_replaced_ends_once_and_the_others_stay",
+        "runtime/container/test_lost_worker.py::test_a_killed_worker_is_restarted_in_its_container_and_the_attempt_goes_on",
     ),
     "a run on the emulator that hangs ends as hung, with all stacks": (
         "runtime/container/test_restarts.py::test_a_gang_that_hangs_is_reported_with_all_stacks_and_the_slow_task_and_restarted_in_place",
@@ -245,6 +246,34 @@ SURPLUS: dict[str, tuple[str, ...]] = {
     ),
     "a forced run of the trigger is a delivery of a slot, from the keeper to the end of the run; slots are tested one by one": (
         "backends/vertex/test_vertex_schedules.py::test_four_weeks_of_a_weekly_schedule",
+        "backends/vertex/test_vertex_schedules.py::test_a_schedule_that_fails_is_paused_by_its_keeper",
+        "backends/vertex/test_vertex_schedules.py::test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same",
+        "backends/vertex/test_via_vertex.py::test_two_triggers_of_one_slot_start_one_run_and_create_again_leaves_one_trigger",
+    ),
+    "a keeper of a schedule needs the same, and one without a right says so": (
+        "backends/vertex/test_vertex_keeper.py::test_the_keeper_needs_the_standard_library_and_the_runtime_archive_only",
+        "backends/vertex/test_vertex_rights.py::test_a_keeper_whose_request_is_refused_says_so_too",
+    ),
+    "a job that expired, one that ran out of memory, and a lost answer whose list fails are in the default run": (
+        "backends/vertex/test_vertex_service_faults.py::test_a_running_job_that_the_service_ends_is_explained[internal-internal-had an internal error.]",
+        "backends/vertex/test_vertex_service_faults.py::test_a_running_job_that_the_service_ends_is_explained[expire-stockout-The job expired]",
+        "backends/vertex/test_vertex_service_faults.py::test_a_lost_answer_and_a_list_that_cannot_be_read_leave_open_whether_there_is_a_job_and_it_is_found_later[deny]",
+    ),
+    "containers promote and mirror a model in their last phase; the last phase is repeated alone in local mode": (
+        "backends/vertex/test_vertex_last_phase.py::test_in_containers_a_model_is_promoted_and_a_lost_container_repeats_the_last_phase_alone",
+        "registry/test_mirror.py::test_a_run_in_a_bucket_is_registered_and_what_its_last_phase_promotes_is_mirrored[local]",
+    ),
+    "a drill of this machine; replaced machines and lost regions one by one": (
+        "backends/vertex/test_vertex_drill.py::test_each_kill_takes_away_what_it_names_and_the_run_goes_on",
+    ),
+    "promotions in a folder try again until each has won; one of 24 in a bucket wins": (
+        "registry/test_registry.py::test_24_promotions_at_once_that_try_again_all_win_in_turn[bucket]",
+    ),
+    "an isolated task sees its requirements, podlift and nothing else": (
+        "process/test_venv.py::test_an_environment_holds_its_requirements_in_their_versions_and_nothing_else_of_ours",
+    ),
+    "every difference between a model and a file of another format is named": (
+        "runtime/test_model_weights.py::test_every_difference_is_named_in_one_error_and_nothing_is_loaded[keras-export]",
     ),
     "a lost job of a machine whose clock is ahead": (
         "backends/vertex/test_vertex_clocks.py::test_a_lost_job_is_booked_from_its_first_attempt_until_it_is_missed[behind]",

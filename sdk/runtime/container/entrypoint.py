@@ -7,6 +7,7 @@ Nothing is unpacked or imported unless its sha256 is the planned one.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -66,13 +67,13 @@ def main(fetch: Fetch, key: str, digest: str, *variables: str) -> int:
         if "main" in spec:
             # A program of podlift's own, which needs neither TensorFlow nor the bundle.
             set_path(runtime, "")
-            return int(importlib.import_module(spec["main"]).main(spec, home=str(home)))
+            return int(loaded(spec["main"]).main(spec, home=str(home)))
         bundle = fetched(fetch, spec["bundle"], home / "bundle.tar")
         installed = install(spec["requirements"], home)
         set_path(runtime, installed)
         check_tensorflow(spec)
         installed = with_checksums(runtime, spec["requirements"], home, installed)
-        agent = importlib.import_module("sdk.runtime.container.agent")
+        agent = loaded("sdk.runtime.container.agent")
         # The program must not import from this folder before its own.
         sys.path.remove(str(runtime / "podlift"))
         return int(agent.main(spec, bundle=str(bundle), home=str(home), installed=installed))
@@ -81,6 +82,15 @@ def main(fetch: Fetch, key: str, digest: str, *variables: str) -> int:
         return error.code
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def loaded(name: str) -> Any:
+    # Imports leave little garbage, and looking for it takes a tenth of their time.
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        gc.enable()
 
 
 def say(text: str, stream: TextIO | None = None) -> None:

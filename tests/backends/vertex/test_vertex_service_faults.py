@@ -246,8 +246,14 @@ OUTAGES = {
 }
 
 
-# The other service fails in the same way in another case.
-LIKE_ANOTHER = {"the service has failed", "the bucket cuts connections", "the bucket is silent"}
+# The other service fails in the same way in another case; a request to slow down is a failure with a time.
+LIKE_ANOTHER = {
+    "the service has failed",
+    "the service asks to slow down",
+    "the bucket cuts connections",
+    "the bucket is silent",
+    "nothing answers",
+}
 
 
 @pytest.mark.parametrize(
