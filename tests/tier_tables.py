@@ -254,11 +254,6 @@ SURPLUS: dict[str, tuple[str, ...]] = {
         "backends/vertex/test_vertex_keeper.py::test_the_keeper_needs_the_standard_library_and_the_runtime_archive_only",
         "backends/vertex/test_vertex_rights.py::test_a_keeper_whose_request_is_refused_says_so_too",
     ),
-    "a job that expired, one that ran out of memory, and a lost answer whose list fails are in the default run": (
-        "backends/vertex/test_vertex_service_faults.py::test_a_running_job_that_the_service_ends_is_explained[internal-internal-had an internal error.]",
-        "backends/vertex/test_vertex_service_faults.py::test_a_running_job_that_the_service_ends_is_explained[expire-stockout-The job expired]",
-        "backends/vertex/test_vertex_service_faults.py::test_a_lost_answer_and_a_list_that_cannot_be_read_leave_open_whether_there_is_a_job_and_it_is_found_later[deny]",
-    ),
     "containers promote and mirror a model in their last phase; the last phase is repeated alone in local mode": (
         "backends/vertex/test_vertex_last_phase.py::test_in_containers_a_model_is_promoted_and_a_lost_container_repeats_the_last_phase_alone",
         "registry/test_mirror.py::test_a_run_in_a_bucket_is_registered_and_what_its_last_phase_promotes_is_mirrored[local]",
