@@ -28,9 +28,10 @@ from .storage.registry import open_store
 class Registry:
     """The registered models of one or more roots: `sdk.models()`."""
 
-    def __init__(self, roots: Sequence[str], clock: Clock | None = None) -> None:
+    def __init__(self, roots: Sequence[str], clock: Clock | None = None, *, given: str | None = None) -> None:
         self._roots = [*roots]
         self._clock = clock
+        self._given = given  # the root that the caller has named
 
     def __repr__(self) -> str:
         return f"Registry({self._roots!r})"
@@ -62,9 +63,9 @@ class Registry:
             model: name of the model; by default that of the run's job (`model`), else the name of the run.
             path: a file or folder in its outputs, such as "work/model.keras"; by default what was written to `ctx.dirs.model`.
             ask: why the version needs an approval; "" if it needs none.
-            root: as for `attach`.
+            root: as for `attach`; by default the one that was given to `models`.
         """
-        found = attach(run, root=root)
+        found = attach(run, root=self._given if root is None else root)
         name = ids.check_name(found.plan.model or ids.name_of(found.id) if model is None else model)
         with candidate(found, path) as made:
             return Model(found.plan.root, name, self._clock).add(made, ask=ask)
@@ -131,7 +132,10 @@ def models(root: str | Path | None = None) -> Registry:
     Args:
         root: as for `plan`; by default those of all configured backends.
     """
-    return Registry([resolve_root(root, os.environ)] if root is not None else configured_roots(os.environ)[0])
+    if root is None:
+        return Registry(configured_roots(os.environ)[0])
+    given = resolve_root(root, os.environ)
+    return Registry([given], given=given)
 
 
 @contextmanager
@@ -142,7 +146,14 @@ def candidate(run: Run, path: str) -> Iterator[lineage.Candidate]:
         run.download(f"{folder}/outputs")
         collected = run.collected()
         skipped = None if collected is None else [(path, reason) for path, reason in collected["skipped"]]
-        found = lineage.Outputs(folder=f"{folder}/outputs", skipped=skipped)
+        status = run.status()
+        found = lineage.Outputs(folder=f"{folder}/outputs", skipped=skipped, saved_step=status.saved_step)
         yield lineage.candidate(
-            run.plan, found, source, run_url=run.url, state=run.status().state.value, metrics=run.last_metrics()
+            run.plan,
+            found,
+            source,
+            run_url=run.url,
+            state=status.state.value,
+            metrics=run.last_metrics(),
+            findings=status.findings,
         )

@@ -98,7 +98,8 @@ def _started(plan: Plan, attempt: int, tries: int) -> _Evaluation:
     own = {name: value for name, value in plan.job.env.items() if isinstance(value, str)}
     process = subprocess.Popen(
         [python, str(Path(task_main.__file__)), file, plan.tasks[0], "last_phase", last_phase.KEEPER, plan.root],
-        env={**os.environ, **own, "PODLIFT_PARENT": str(os.getpid())},
+        # A keeper computes on its CPU, also where a training has the GPU.
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", **own, "PODLIFT_PARENT": str(os.getpid())},
         cwd=paths.url,
         stdin=subprocess.DEVNULL,
     )

@@ -50,7 +50,7 @@ def list_models(root: p.Root = None, json_output: p.Json = False) -> None:
         )
         for each in found
     ]
-    table(("model", "champion", "latest", "versions", "await approval", "root"), rows, whole=("model",))
+    table(("model", "champion", "latest", "versions", "await approval", "root"), rows, whole=("model",), under=True)
     if not found:
         say("There are no models. Next: podlift models add RUN")
 
@@ -87,6 +87,7 @@ def _facts(model: Model, version: ModelVersion) -> dict[str, object]:
         "metrics": dict(record.metrics),
         "data": {name: asdict(each) for name, each in record.data.items()},
         "parent": record.parent,
+        "warm_start": asdict(record.warm_start) if record.warm_start else None,
         "ask": record.ask,
         "created": record.created,
         "by": record.by,
@@ -138,7 +139,7 @@ def _show_model(model: Model, versions: list[ModelVersion]) -> None:
         )
         for each, state in zip(versions, states, strict=True)
     ]
-    table(("version", "state", "gate", "run", "registered", "size", "metrics"), rows, whole=("run",))
+    table(("version", "state", "gate", "run", "registered", "size", "metrics"), rows, whole=("run",), under=True)
     for move in record.moves:
         say(_line(move))
     say_mirror(model)
@@ -161,6 +162,7 @@ def _show_version(model: Model, version: ModelVersion) -> None:
         lines.append(("data", f"{name}, when registered: {each.location} {each.digest or each.problem}"))
     lines += [("metrics", numbers(record.metrics) or "-")]
     lines += [("parent", f"version {record.parent}" if record.parent else "none")]
+    lines += [("warm start", str(record.warm_start))] if record.warm_start else []
     lines += [("created", f"{shown_time(record.created)} by {record.by}"), ("manifest", record.manifest)]
     lines += [("file", f"{each.path}  {size(each.size_bytes)}") for each in version.files()]
     answer("\n".join(f"{label:<10} {text}" for label, text in lines))
@@ -179,7 +181,7 @@ def add(
 
     Its files are copied. Nothing is promoted.
     """
-    made = registered.models(root).add(ref, model=model, path=path, ask=ask, root=root)
+    made = registered.models(root).add(ref, model=model, path=path, ask=ask)
     verb = "approve" if made.record.ask else "promote"
     _say_version(made, "registered", f"podlift models {verb} {made.record.model} {made.number}", json_output)
 
@@ -296,12 +298,18 @@ def _differences(found: VersionDiff) -> list[str]:
     for what, differs in parts.items():
         names = f": {', '.join(found.data)}" if what == "data" and differs else ""
         lines.append(f"{what:<20} {'different' if differs else 'same'}{names}")
+    if found.warm_start[0] != found.warm_start[1]:
+        lines.append(f"{'warm start':<20} {_began(found.warm_start[0]):>14} {_began(found.warm_start[1]):>14}")
     marks = {"+": found.added, "-": found.removed, "~": found.changed}
     lines += [f"{mark} {path}" for mark, paths in marks.items() for path in paths]
     return lines if any(marks.values()) else [*lines, f"{'files':<20} same"]
 
 
 models.command("mirror", cls=VerbHelp)(mirror)
+
+
+def _began(number: int) -> str:
+    return f"version {number}" if number else "none"
 
 
 def _number(value: float | None) -> str:

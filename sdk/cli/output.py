@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import select
 import shutil
 import stat
 import sys
+import textwrap
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -26,6 +28,8 @@ EXIT_DETACHED = 130
 EXIT_READER_LEFT = 141
 # The version of every object that --json prints. Within a version, keys are only added.
 JSON_VERSION = 1
+# Of tables: spaces between columns, what a last column needs in order to wrap, and the indent of a line below a row.
+_BETWEEN, _LEAST, _INDENT = 2, 30, 4
 
 
 def prepare_streams() -> None:
@@ -91,11 +95,24 @@ def on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Collection[str] = ()) -> None:
-    """Print a table on a terminal, lines with tabs elsewhere; the columns `whole` are never wrapped."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Collection[str] = (), under: bool = False
+) -> None:
+    """Print a table on a terminal, lines with tabs elsewhere; the columns `whole` are never wrapped.
+
+    With `under`, columns for which the terminal is too narrow are below their row.
+    """
+    rows = [[*map(visible, row)] for row in rows]
     if not on_terminal():
         for row in rows:
-            answer("\t".join(map(visible, row)))
+            answer("\t".join(row))
+        return
+    columns = shutil.get_terminal_size().columns
+    widths = [max(map(len, cells)) + _BETWEEN for cells in zip(header, *rows, strict=True)]
+    # The last column may wrap if it gets enough of the line.
+    if under and sum(widths[:-1]) + min(widths[-1] - _BETWEEN, _LEAST) > columns:
+        beside = sum(end - _BETWEEN <= columns for end in itertools.accumulate(widths))
+        _print_under([header, *rows], widths[:beside], columns)
         return
     from rich.console import Console
     from rich.table import Table
@@ -106,8 +123,16 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Collec
         shown.add_column(name, no_wrap=name in whole)
     for row in rows:
         # Not markup: a name may contain brackets.
-        shown.add_row(*(Text(visible(each)) for each in row))
+        shown.add_row(*map(Text, row))
     Console().print(shown)
+
+
+def _print_under(lines: Sequence[Sequence[str]], widths: Sequence[int], columns: int) -> None:
+    """Print as many columns as have widths, and the others of each line below it."""
+    for line in lines:
+        answer("".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)).rstrip())
+        for part in textwrap.wrap((" " * _BETWEEN).join(line[len(widths) :]), columns - _INDENT):
+            answer(f"{'':<{_INDENT}}{part}")
 
 
 def as_json(value: Any) -> None:

@@ -170,7 +170,7 @@ def list_schedules(root: p.Root = None, json_output: p.Json = False) -> None:
         return
     rows = [schedule_text.row(each) for each in found]
     header = ("schedule", "cron", "time zone", "state", "trigger", "next", "last")
-    table(header, rows, whole=("schedule", "cron"))
+    table(header, rows, whole=("schedule", "cron"), under=True)
     schedule_text.say_problems(found)
     if not found:
         step = handle.elsewhere(listing.roots) or "Next: podlift schedule create NAME ENTRY --cron CRON"
@@ -219,7 +219,7 @@ def history(name: p.ScheduleName, limit: p.Limit = 20, root: p.Root = None, json
         as_json([schedule_text.line(each) for each in found])
         return
     rows = [schedule_text.row_of_slot(each) for each in found]
-    table(("slot", "state", "took", "run", "cause", "reason"), rows, whole=("slot", "run"))
+    table(("slot", "state", "took", "run", "cause", "reason"), rows, whole=("slot", "run"), under=True)
 
 
 @schedule.command(cls=VerbHelp)

@@ -59,6 +59,8 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
         say(
             f"{run.id} is done after {duration(status.timings.get('finished', 0.0))}. Its directory is {run.url}{where}"
         )
+        if status.registered is not None:
+            say(f"Its model: {status.registered}")
         say(f"Next: podlift status {ref} · podlift logs {ref} · podlift runs")
     else:
         try:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..registry import files
 from ..registry.models import Model, damaged
+from ..runtime.weights import model_files
 from ..spec.layout import RootPaths
 from ..spec.payload import InitialWeights
 from ..spec.plan import Plan
@@ -24,6 +25,7 @@ def starting(plan: Plan, others: Sequence[str] = ()) -> Plan:
 
     Raises:
         CorruptObjectError: the version is damaged.
+        InputError: it has no weights that can be read.
         StoreError: the models of the root cannot be read.
     """
     choice, root = plan.job.warm_start, plan.root
@@ -44,9 +46,9 @@ def starting(plan: Plan, others: Sequence[str] = ()) -> Plan:
     found = files.absent(model.store, version.record.manifest) if in_bucket(root) else version.damage()
     if found:
         raise damaged(version.record, found)
-    return plan.starting_from(
-        InitialWeights(choice=choice, model=model.name, version=number, manifest=version.record.manifest)
-    )
+    chosen = InitialWeights(choice=choice, model=model.name, version=number, manifest=version.record.manifest)
+    model_files.check([each.path for each in version.files()], f"warm_start: {chosen}")
+    return plan.starting_from(chosen)
 
 
 def problems(plan: Plan) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import InputError, StoreError
+from ..spec.payload import InitialWeights
 from ..spec.plan import Plan
 from ..storage import fingerprints, trees
 from ..text import and_more
@@ -32,6 +33,7 @@ class Candidate:
     source: str
     metrics: dict[str, float | None]
     data: dict[str, VersionData]
+    warm_start: InitialWeights | None = None
 
     def record(
         self, *, model: str, number: int, stored: ModelFiles, parent: int, ask: str, created: float
@@ -52,6 +54,7 @@ class Candidate:
             metrics=self.metrics,
             data=self.data,
             parent=parent,
+            warm_start=self.warm_start,
             ask=ask,
             created=created,
             by=account(),
@@ -64,6 +67,7 @@ class Outputs:
 
     folder: str
     skipped: Sequence[tuple[str, str]] | None
+    saved_step: int | None = None  # of the last checkpoint, None without one
 
 
 def checked_source(path: str) -> str:
@@ -75,11 +79,18 @@ def checked_source(path: str) -> str:
 
 
 def candidate(
-    plan: Plan, outputs: Outputs, source: str, *, run_url: str, state: str, metrics: dict[str, float | None]
+    plan: Plan,
+    outputs: Outputs,
+    source: str,
+    *,
+    run_url: str,
+    state: str,
+    metrics: dict[str, float | None],
+    findings: Sequence[str],
 ) -> Candidate:
-    """Return what a run offers as a model; InputError unless its outputs contain all of it."""
+    """Return what a run offers as a model; InputError unless its outputs contain all of it. `findings` are its notes."""
     _check(plan.run_id, outputs, source)
-    code = plan.code
+    code, initial = plan.code, plan.initial
     return Candidate(
         folder=f"{outputs.folder}/{source}",
         run=plan.run_id,
@@ -91,6 +102,7 @@ def candidate(
         source=source,
         metrics=metrics,
         data={name: data_of(location) for name, location in plan.inputs.items()},
+        warm_start=None if initial is None or initial.unused in findings else initial,
     )
 
 
@@ -118,10 +130,14 @@ def _check(run_id: str, outputs: Outputs, source: str) -> None:
     if not below:
         where = "ctx.dirs.model" if source == "model" else repr(source)
         has = f"It has {and_more(offered, _NAMED)}." if offered else "It has no outputs."
+        following = ""
+        if outputs.saved_step is not None:
+            has += f" Its last checkpoint, at step {outputs.saved_step}, is the state of its training, and no model."
+            following = f", and submit it with --checkpoint-resume-from {run_id}, which continues from that state"
         example = next((each for each in offered if each.startswith("work/")), "work/model.keras")
         raise InputError(
             f"The run {run_id} has no model: its program wrote no file to {where}. {has} Next: podlift models add {run_id} "
-            f"--path {shlex.quote(example)}, or let the program save its model in ctx.dirs.model."
+            f"--path {shlex.quote(example)}, or let the program save its model in ctx.dirs.model{following}."
         )
 
 

@@ -13,6 +13,7 @@ from ..clock import Clock, SystemClock
 from ..errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
 from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
+from ..status import State
 from ..storage.registry import open_store
 from ..storage.store import Store, create
 from . import evidence, files, lineage, mirroring, removal
@@ -123,6 +124,7 @@ class VersionDiff:
     args: bool
     data: tuple[str, ...]  # inputs that differ
     runs: tuple[str, str]
+    warm_start: tuple[int, int] = (0, 0)  # the version whose weights each began with, 0 for none
 
 
 class Model:
@@ -280,6 +282,7 @@ class Model:
             args=(a.program, a.args) != (b.program, b.args),
             data=tuple(name for name in sorted({*a.data, *b.data}) if a.data.get(name) != b.data.get(name)),
             runs=(a.run, b.run),
+            warm_start=(a.began_with, b.began_with),
         )
 
     def add(self, made: lineage.Candidate, *, ask: str = "") -> ModelVersion:
@@ -303,8 +306,9 @@ class Model:
                 return ModelVersion(self, record)
 
     def of_run(self, run_id: str, source: str) -> ModelVersion | None:
-        """Return the newest version of what a run has at this place of its outputs, None if there is none."""
-        found = [each for each in self.versions() if (each.record.run, each.record.source) == (run_id, source)]
+        """Return the newest version of what a run had at this place of its outputs when it succeeded, None if there is none."""
+        about = (run_id, source, State.SUCCEEDED.value)
+        found = [each for each in self.versions() if (each.record.run, each.record.source, each.record.state) == about]
         return found[-1] if found else None
 
     def record(self) -> tuple[ChampionRecord, str | None]:

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeVar
 
 from ..errors import CorruptObjectError
+from ..spec.payload import InitialWeights
 from ..spec.wire import decode, parsed
 
 FORMAT = 1
@@ -55,10 +56,16 @@ class VersionRecord:
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     data: Mapping[str, VersionData] = field(default_factory=dict)
     parent: int = 0  # the champion when it was registered, 0 for none
+    warm_start: InitialWeights | None = None  # the weights that its training began with; None if it asked for none
     ask: str = ""  # why it needs an approval, "" if it needs none
     created: float
     by: str
     version: int = FORMAT
+
+    @property
+    def began_with(self) -> int:
+        """The version whose weights its training began with, 0 for none."""
+        return self.warm_start.version if self.warm_start else 0
 
 
 @dataclass(frozen=True, kw_only=True)

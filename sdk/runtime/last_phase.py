@@ -90,9 +90,10 @@ def _version(payload: Payload, folder: str, root: str) -> ModelVersion:
         paths, skipped = _copy(payload, folder), []
     plan = read_plan(paths, root)
     found = lineage.Outputs(folder=paths.outputs, skipped=skipped)
-    metrics = _last_metrics(paths, payload)
+    state, metrics = State.SUCCEEDED.value, _last_metrics(paths, payload)
+    notes = [str(event.data.get("text")) for event in read_events(paths, ("finding",))]
     return model.add(
-        lineage.candidate(plan, found, _MODEL, run_url=plan.url, state=State.SUCCEEDED.value, metrics=metrics)
+        lineage.candidate(plan, found, _MODEL, run_url=plan.url, state=state, metrics=metrics, findings=notes)
     )
 
 

@@ -66,6 +66,14 @@ class InitialWeights:
         what = "the champion" if self.choice == "champion" else "the newest version"
         return f"version {self.version} of {self.model!r}, {what}"
 
+    @property
+    def unused(self) -> str:
+        """The note on a run whose program never loaded them."""
+        return (
+            f"warm_start: the weights of {self} were never loaded, because the program called no fit. Next: "
+            "sdk.context().warm_start(model) before its training loop."
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Payload:

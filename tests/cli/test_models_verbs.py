@@ -12,6 +12,7 @@ import pytest
 from support import LIMIT_S
 
 import sdk
+from sdk.cli import output
 from sdk.upkeep import prune
 
 TRAIN = """
@@ -79,6 +80,31 @@ def test_models_are_registered_promoted_compared_rolled_back_and_loaded(runs: li
     assert runs[0].url in one.stdout and "1 version of 1 verified" in one.stderr
     (listed,) = the_json(here("models", "list", "--json"))
     assert (listed["champion"], listed["latest"], listed["awaiting"]) == (1, 2, 0)
+
+
+def test_a_registry_of_a_root_finds_the_runs_of_that_root(
+    runs: list[sdk.Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path / "elsewhere"))
+    registry = sdk.models(tmp_path / "root")
+    assert registry.add(runs[0].id).model.root == str(tmp_path / "root")
+    assert registry["digits"].numbers() == [1]
+    with pytest.raises(sdk.RunNotFoundError):
+        sdk.models().add(runs[0].id)
+
+
+def test_on_a_narrow_terminal_no_column_is_cut(
+    runs: list[sdk.Run], here: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here("models", "add", runs[0].id, "--ask", "in the band")
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    head, more, row, rest = here("models", "show", "digits").stdout.splitlines()
+    assert head.split() == ["version", "state", "gate", "run"] and more.split() == ["registered", "size", "metrics"]
+    assert row.split() == ["1", "awaits", "approval", "-", runs[0].id]
+    assert rest.startswith("    2") and rest.endswith("accuracy: 0.5000")
+    monkeypatch.setenv("COLUMNS", "120")
+    assert len(here("models", "show", "digits").stdout.splitlines()) == 2
 
 
 def test_prune_keeps_versions_their_runs_and_their_code_and_a_version_outlives_its_run(

@@ -100,6 +100,24 @@ def test_a_damaged_version_is_an_error_before_anything_is_written(root: Path) ->
     assert not (root / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("labels.txt", r"^warm_start: version 1 of 'digits', the champion has no weights .* It has labels.txt.$"),
+        (
+            "store/commits/e000001/000000000480-000001.json",
+            "These are checkpoints of podlift, the state of a training.*checkpoint_resume_from",
+        ),
+    ],
+)
+def test_a_version_without_weights_that_can_be_read_is_refused_with_the_next_step(
+    root: Path, path: str, said: str
+) -> None:
+    register(root, "digits", {path: b"{}"})
+    with pytest.raises(InputError, match=said):
+        planned(root)
+
+
 def test_a_plan_for_a_root_without_its_model_is_refused_with_the_next_step(root: Path, tmp_path: Path) -> None:
     register(root, "digits", {"model.keras": b"one"})
     plan = planned(root)

@@ -11,6 +11,7 @@ from support import FakeClock
 from sdk.registry.lineage import Candidate
 from sdk.registry.models import Model, ModelVersion
 from sdk.registry.records import VersionData
+from sdk.spec.payload import InitialWeights
 from sdk.storage import posix
 from sdk.testing.gcs import GcsServer
 
@@ -41,7 +42,9 @@ def model(root: str) -> Model:
 def add(model: Model, tmp_path: Path) -> Callable[..., ModelVersion]:
     """Register a version whose weights are `text`; without one, those of its number."""
 
-    def register(text: str = "", *, ask: str = "", number: int = 0) -> ModelVersion:
+    def register(
+        text: str = "", *, ask: str = "", number: int = 0, warm_start: InitialWeights | None = None
+    ) -> ModelVersion:
         number = number or len(model.numbers()) + 1
         folder = tmp_path / "made" / str(number)
         (folder / "variables").mkdir(parents=True, exist_ok=True)
@@ -58,6 +61,7 @@ def add(model: Model, tmp_path: Path) -> Callable[..., ModelVersion]:
             source="model",
             metrics={"accuracy": number / 100},
             data={"rows": VersionData(location="/data", digest=f"{number // 2}")},
+            warm_start=warm_start,
         )
         return model.add(made, ask=ask)
 

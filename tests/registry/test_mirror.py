@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, REPO, Later
+from support import LIMIT_S, REPO, Later, full_only, until
 
 import sdk
 from sdk.cli import app
@@ -199,17 +199,19 @@ context.report({"accuracy": 0.5}, step=1)
 """
 
 
-@pytest.mark.parametrize("backend", ["local", "vertex"])
+@pytest.mark.parametrize("backend", ["local", "vertex", full_only("keeper")])
 def test_a_run_in_a_bucket_is_registered_and_what_its_last_phase_promotes_is_mirrored(
     cloud, model, there, tmp_path, backend
 ) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "quality.py").write_text("def measure(folder, data):\n    return {'accuracy': 0.5}\n")
     cloud.client().bucket(cloud.bucket).blob("rows.csv").upload_from_string(b"1\n")
+    kept = {"keeper": True, "keeper_service_account": "k@acme.iam.gserviceaccount.com", "provisioning": "spot"}
+    target = cloud.backend(bucket=model.root, **(kept if backend == "keeper" else {}))
     sdk.models().mirror("digits", "vertex", image=IMAGE)
     run = sdk.submit(
         "train.py",
-        backend=cloud.backend(bucket=model.root) if backend == "vertex" else "local",
+        backend="local" if backend == "local" else target,
         root=model.root,
         name="trained",
         inputs={"rows": f"gs://{cloud.bucket}/rows.csv"},
@@ -217,8 +219,10 @@ def test_a_run_in_a_bucket_is_registered_and_what_its_last_phase_promotes_is_mir
         gate_evaluate="quality:measure",
         gate_data="rows",
         gate_metric="accuracy",
+        gate_where="keeper" if backend == "keeper" else "job",
     )
     run.result(LIMIT_S)
+    until(lambda: holder(there()) == ["4"], lambda: f"{mirroring.read(model)[0]} {run.why()}")
     assert (model.champion().number, holder(there())) == (4, ["4"]), mirroring.read(model)[0]
     assert there()["4"].labels["podlift-run"] == run.id
     version = sdk.models().add(run.url, model="digits")

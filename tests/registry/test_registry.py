@@ -18,7 +18,9 @@ import sdk
 from sdk.errors import ConflictError, CorruptObjectError, InputError, StoreError
 from sdk.registry import files
 from sdk.registry.models import Model
+from sdk.registry.records import version_key
 from sdk.spec.layout import RootPaths
+from sdk.spec.payload import InitialWeights
 from sdk.storage.registry import open_store
 
 
@@ -258,6 +260,22 @@ def test_the_versions_differ_in_what_the_difference_says(model: Model, add) -> N
     assert (found.code, found.args, found.data) == (True, False, ("rows",))
     assert model.diff(1, 3).changed == ()
     assert model.diff(2, 3).data == ()
+
+
+def test_the_weights_that_a_training_began_with_are_in_its_lineage_and_older_records_are_read(
+    model: Model, add
+) -> None:
+    first = add()
+    key, store = version_key("digits", 1), model.store
+    older = json.loads(bytes(store.get(key)))
+    assert older.pop("warm_start") is None
+    store.delete(key)
+    store.put_new(key, [json.dumps(older).encode()])
+    assert model.version(1).record == first.record
+    began = InitialWeights(choice="champion", model="digits", version=1, manifest=first.record.manifest)
+    add(warm_start=began)
+    assert model.version(2).record.warm_start == began
+    assert model.diff(1, 2).warm_start == (0, 1)
 
 
 def test_unknown_models_and_versions_are_named_with_what_there_is(model: Model, add) -> None:

@@ -74,6 +74,11 @@ def test_the_first_step_has_the_champions_loss_and_a_fresh_optimizer(trained: tu
     began_with(run, loss)
     assert numbers(run, "steps") == {"chief-0": [3]}
     assert "warm start: 4 weights of model.keras in version 1 of 'digits', the champion are loaded" in log(run)
+    model = sdk.models(root)["digits"]
+    assert str(model.version("latest").record.warm_start) == "version 1 of 'digits', the champion"
+    assert model.diff(1, "latest").warm_start == (0, 1)
+    with pytest.raises(sdk.InputError, match=rf"no model.* Its last checkpoint, at step \d+, .*-resume-from {run.id}"):
+        sdk.models(root).add(run.id, path="work/none")
 
 
 @pytest.mark.usefixtures("warm_tensorflow")
@@ -129,7 +134,9 @@ def test_a_loop_asks_for_them_and_keeps_what_it_has_restored(trained: tuple[Path
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_program_that_never_used_them_gets_a_note(trained: tuple[Path, float]) -> None:
     root, _ = trained
-    (note,) = submitted(root, "--loop", "--ignored", warm_start="champion").status().findings
+    run = submitted(root, "--loop", "--ignored", warm_start="champion")
+    (note,) = run.status().findings
+    assert sdk.models(root).add(run.id).record.warm_start is None
     assert "the weights of version 1 of 'digits', the champion were never loaded" in note
     assert "sdk.context().warm_start(model)" in note
 

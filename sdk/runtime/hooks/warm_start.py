@@ -45,12 +45,7 @@ class WarmStart:
     @property
     def unused(self) -> str:
         """Return what to tell about a program that has ended without these weights, "" if it has used them."""
-        if not self.is_pending:
-            return ""
-        return (
-            f"warm_start: the weights of {self._initial} were never loaded, because the program called no fit. Next: "
-            "sdk.context().warm_start(model) before its training loop."
-        )
+        return self._initial.unused if self._initial is not None and self.is_pending else ""
 
     def before_fit(self, model: Any, build: Callable[[Any], None]) -> None:
         """Load the weights into the model of the first `fit`, unless the program has loaded them; `build` makes them."""

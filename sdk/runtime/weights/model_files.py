@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ...checkpoint import names
 from ...errors import InputError, nearest
 from ...storage import trees
 from ...text import and_more
@@ -42,23 +43,33 @@ def find(folder: str, what: str, wanted: str | None = None) -> tuple[ModelFile, 
     """
     paths = sorted(trees.walk(folder).files)
     found = _candidates(folder, paths)
-    names = [each.name for each in found]
+    check(paths, what)
+    offered = [each.name for each in found]
     if wanted is not None:
         fitting = [each for each in found if each.name == posixpath.normpath(wanted)]
-        hint = nearest(wanted, names) if names else f"Expected: {_READABLE}."
         if not fitting:
-            raise InputError(f"{what} has no such model file. Received: {wanted!r}. {hint}")
+            raise InputError(f"{what} has no such model file. Received: {wanted!r}. {nearest(wanted, offered)}")
     else:
         fitting = [each for each in found if each.kind == found[0].kind]
-    if not fitting:
-        has = and_more(paths, _NAMED) or "no files"
-        raise InputError(f"{what} has no weights that can be read. Expected: {_READABLE}. It has {has}.")
     if len(fitting) > 1:
         raise InputError(
             f"{what} has {len(fitting)} model files: {and_more([each.name for each in fitting], _NAMED)}. Next: name one in "
             f"the program before its first fit: sdk.context().warm_start(model, file={fitting[0].name!r})."
         )
-    return fitting[0], [name for name in names if name != fitting[0].name]
+    return fitting[0], [name for name in offered if name != fitting[0].name]
+
+
+def check(paths: Sequence[str], what: str) -> None:
+    """Raise InputError unless one of the files may hold weights."""
+    if _candidates("", paths):
+        return
+    has, hint = and_more(paths, _NAMED) or "no files", ""
+    if any(names.parse_commit(path[path.rfind(names.COMMITS) :]) for path in paths if names.COMMITS in path):
+        hint = (
+            " These are checkpoints of podlift, the state of a training. Next: register what keras.Model.save writes, or "
+            "continue from that state with checkpoint_resume_from instead of warm_start."
+        )
+    raise InputError(f"{what} has no weights that can be read. Expected: {_READABLE}. It has {has}.{hint}")
 
 
 def check_own(array: Any, opened: Any, name: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from support import LIMIT_S, said, until
 
 import sdk
+from sdk.cli import app
 from sdk.clock import SystemClock
 from sdk.records.recorder import read_events
 from sdk.runtime.evaluation import checked
@@ -82,7 +83,9 @@ def evaluating(run: sdk.Run) -> int:
     return found()[-1]
 
 
-def test_the_first_model_of_a_cluster_becomes_the_champion_and_a_worse_one_is_registered_only(project: Path) -> None:
+def test_the_first_model_of_a_cluster_becomes_the_champion_and_a_worse_one_is_registered_only(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = submit("0.5", workers=2)
     status = run.wait(LIMIT_S)
     assert status.state is sdk.State.SUCCEEDED, run.why()
@@ -90,6 +93,10 @@ def test_the_first_model_of_a_cluster_becomes_the_champion_and_a_worse_one_is_re
     # In the chief's log, without a cluster: the other task is gone.
     assert said(run, "chief-0") == ["trained", "measures 0.5 rows []"]
     assert "version 1 of 'digits' was promoted" in run.why()
+    assert app.run(["wait", run.id]) == 0
+    assert (
+        "\nIts model: version 1 of 'digits' was promoted: The first model: accuracy is 0.5." in capsys.readouterr().err
+    )
     version = sdk.models()["digits"].champion()
     assert (version.record.run, dict(version.metrics), version.record.state) == (run.id, {"loss": 0.5}, "SUCCEEDED")
     assert [each.path for each in version.files()] == ["weights"]
@@ -118,6 +125,20 @@ def test_an_evaluation_that_crashes_neither_promotes_nor_fails_the_run_and_a_cha
     assert "The champion could not be evaluated: Its process was killed by SIGSEGV" in asks.reason
     assert str(asks).endswith("Next: podlift models approve digits 2")
     assert sdk.models()["digits"].approve(2).number == 2
+
+
+def test_the_model_of_a_failed_run_is_not_the_one_that_its_resume_trains(project: Path) -> None:
+    there = f"Path({str(project / 'data')!r}).exists()"
+    (project / "train.py").write_text(
+        PROGRAM.replace("sys.argv[1]", f"'0.5' if {there} else '0.4'") + f"sys.exit(not {there})\n"
+    )
+    run = submit("")
+    assert run.wait(LIMIT_S).state is sdk.State.FAILED
+    assert sdk.models().add(run.id).record.state == "FAILED"
+    (project / "data").touch()
+    run.resume()
+    assert str(run.wait(LIMIT_S).registered).startswith("version 2 of 'digits' was promoted"), run.why()
+    assert dict(sdk.models()["digits"].champion().evidence()[0].metrics) == {"accuracy": 0.5}
 
 
 def test_a_run_without_a_model_and_a_function_that_returns_no_numbers_are_named(project: Path) -> None:
@@ -191,7 +212,12 @@ def test_what_a_function_returns_is_numbers_by_name_or_named(returned: object, f
     assert (evaluated.problem or dict(evaluated.metrics)) == found
 
 
-def test_a_keepers_gate_is_evaluated_by_the_server_of_a_schedule(project: Path) -> None:
+def test_a_keepers_gate_is_evaluated_by_the_server_of_a_schedule_on_its_cpu(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    devices = 'return {"accuracy": 0.5, "first device": float(os.environ["CUDA_VISIBLE_DEVICES"])}'
+    (project / "quality.py").write_text(f"import os\ndef measure(model, data):\n    {devices}\n")
     gate = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy", where="keeper")
     job = sdk.Job("train.py", args=["0.5"], inputs={"test": "test.csv"}, gate=gate)
     schedule = sdk.schedule(job, name="weekly", cron="0 3 * * 1")
@@ -208,5 +234,5 @@ def test_a_keepers_gate_is_evaluated_by_the_server_of_a_schedule(project: Path) 
     assert outcome() == "registered", "it is shown before the server has seen the end"
     until(lambda: server.tick() and outcome() == "promoted", lambda: str(schedule.history()))
     (evidence,) = sdk.models()["weekly"].champion().evidence()
-    assert evidence.where == "keeper"
+    assert (evidence.where, dict(evidence.metrics)) == ("keeper", {"accuracy": 0.5, "first device": -1.0})
     runs.close()
