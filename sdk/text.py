@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 def duration(seconds: float, units: int = 2) -> str:
     """Return a time span: "12.3 s", "2 min 3 s", "1 h 4 min", "7 days"; `units=1` keeps the largest unit only."""
+    if not math.isfinite(seconds):
+        return "unknown"
     if seconds < 60:
         return f"{max(seconds, 0.0):.1f}".removesuffix(".0") + " s"
     whole = int(seconds)

@@ -135,4 +135,6 @@ def account() -> str:
 
 
 def shown_time(moment: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+    with suppress(OverflowError, ValueError, OSError):
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+    return "unknown"
