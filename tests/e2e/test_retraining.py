@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import FakeClock, full_only, needs, until
+from documents import examples
+from support import REPO, FakeClock, full_only, needs, until
 
 import sdk
 from sdk.cli import app
@@ -25,6 +26,7 @@ from sdk.testing.vertex import Cloud
 
 needs("cronsim", "google.cloud.scheduler_v1")
 WEEK_S = 7 * 86400.0
+HOW_TO = REPO / "docs" / "how-to" / "models.md"
 # Objects of a bucket on the emulated cloud, files of a folder on this machine.
 PLACES = """
 from pathlib import Path
@@ -71,13 +73,13 @@ DIGITS = {
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(keras.optimizers.Adam(5e-3), loss, metrics=["accuracy"])
         model.fit(x, y, epochs=40, batch_size=32, verbose=2)
-        model.save("digits.keras")
-        places.write(ctx.dirs.model, "digits.keras", open("digits.keras", "rb").read())
+        model.save("model.keras")
+        places.write(ctx.dirs.model, "model.keras", open("model.keras", "rb").read())
     """,
     "quality.py": """
         import io, keras, numpy as np, places
         def measure(folder, data):
-            model = keras.saving.load_model(f"{folder}/digits.keras")
+            model = keras.saving.load_model(f"{folder}/model.keras")
             (part,) = [np.load(io.BytesIO(each)) for each in places.read(data)]
             right = model.predict(part["x"], verbose=0).argmax(axis=1) == part["y"]
             return {"accuracy": float(right.mean()), "accuracy[eights]": float(right[part["y"] == 8].mean())}
@@ -90,6 +92,7 @@ class Retraining:
 
     def __init__(self, project: Path, files: dict[str, str], added: list[bytes], test: bytes, **gate: Any) -> None:
         self.project, self.added = project, added
+        self.is_keras = files is DIGITS
         for name, text in {"places.py": PLACES, **files}.items():
             (project / name).write_text(textwrap.dedent(text))
         self.put("test", "test", test)
@@ -220,17 +223,24 @@ def weeks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollback_restores_week_one(
-    weeks: Retraining, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    weeks: Retraining, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def said_by(*words: str) -> str:
+        capsys.readouterr()
+        assert app.run([*words]) == 0
+        return capsys.readouterr().out
+
     this = weeks
-    found = []
+    found, champions = list[SlotRecord](), list[int]()
     for week, rows in enumerate(this.added, 1):
         if week > 1:
             this.put("rows", f"week-{week}", rows)
         found.append(this.pass_week())
+        champions.append(sdk.models(this.schedule.root)["digits"].champion().number)
         if week == 3:
             this.remove("rows", "week-3")
     assert [each.state for each in found] == ["SUCCEEDED"] * 4, found
+    assert champions == [1, 2, 2, 2]
     outcomes = [each.registered.outcome if each.registered else "" for each in found]
     assert outcomes == ["promoted", "promoted", "kept", "asks"], [each.registered for each in found]
     model = sdk.models(this.schedule.root)["digits"]
@@ -246,9 +256,15 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
     first = {each.path: each.parts for each in model.version(1).files()}
     kept = Path(model.version(1).download(tmp_path / "week-1"))
 
-    assert app.run(["models", "approve", "digits", "4", "--root", this.schedule.root]) == 0
+    monkeypatch.setenv("PODLIFT_ROOT", this.schedule.root)
+    shown = said_by("models", "show", "digits", "4")
+    assert "awaits approval" in shown and "compared   with version 2, the champion, by quality:measure" in shown
+    assert (
+        "guard      holds: accuracy >= 0.5 (it is " in shown and "next       podlift models approve digits 4" in shown
+    )
+    assert said_by("models", "approve", "digits", "4") == "4\n"
     assert model.champion().number == 4
-    assert [model.rollback().number, model.rollback().number] == [2, 1]
+    assert [said_by("models", "rollback", "digits") for _ in range(2)] == ["2\n", "1\n"]
     assert {each.path: each.parts for each in model.champion().files()} == first
     again = Path(model.champion().download(tmp_path / "again"))
     assert {each.name: each.read_bytes() for each in again.iterdir()} == {
@@ -257,10 +273,15 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
     assert [(move.before, move.champion, move.cause) for move in model.history()] == [
         (0, 1, "promote"), (1, 2, "promote"), (2, 4, "approve"), (4, 2, "rollback"), (2, 1, "rollback"),
     ]  # fmt: skip
-    capsys.readouterr()
-    assert app.run(["schedule", "history", "weekly", "--root", this.schedule.root]) == 0
-    shown = capsys.readouterr().out
+    shown = said_by("schedule", "history", "weekly")
     assert "version 2 of 'digits' was promoted" in shown and "version 3 of 'digits' was not promoted" in shown
+    if this.is_keras:
+        (page,) = [
+            each.text for each in examples(HOW_TO) if each.kind == "python" and "champion().download" in each.text
+        ]
+        done: dict[str, Any] = {}
+        exec(page, done)
+        assert done["model"].count_params() == 64 * 32 + 32 + 32 * 10 + 10
 
 
 @pytest.mark.full
