@@ -12,6 +12,7 @@ PROCESS_FIXTURES = {
 PROCESS = {
     "backends/local",
     "backends/test_contract.py",
+    "backends/vertex/test_doctor_gcloud.py",
     "backends/vertex/test_spec.py::test_a_plan_asks_nobody_and_imports_nothing_of_googles",
     "backends/vertex/test_spec.py::test_the_command_that_plans_loads_nothing_that_a_plan_does_not_need",
     "backends/vertex/test_spec.py::test_what_the_machines_script_sets_reaches_the_program_with_its_arguments_as_they_are",

@@ -48,6 +48,7 @@ _ROUTES = (
     ("GET", rf"{_REPOSITORY}/dockerImages", "dockerImages.list"),
     ("GET", rf"{_REPOSITORY}:(?P<verb>getIamPolicy)", "repositories.policy"),
     ("POST", rf"{_REPOSITORY}:(?P<verb>setIamPolicy|testIamPermissions)", "repositories.policy"),
+    ("GET", rf"{_PLACE}/operations/repository-(?P<id>[a-z0-9-]+)", "repositories.operation"),
     ("GET", rf"{_PLACE}/builds", "builds.list"),
     ("GET", rf"{_PLACE}/defaultServiceAccount", "builds.account"),
     ("POST", "/v1/iam:troubleshoot", "iam.troubleshoot"),
@@ -98,6 +99,7 @@ class ProjectApp:
             "serviceAccounts.get": lambda call: _account(call.named["id"]),
             "repositories.create": self._create_repository,
             "repositories.get": lambda call: _repository(call.resource),
+            "repositories.operation": _repository_made,
             "dockerImages.list": self._images,
             "builds.list": lambda call: {},
             "builds.account": self._builder,
@@ -161,7 +163,7 @@ class ProjectApp:
     def _enable(self, call: _ProjectCall) -> dict[str, Any]:
         one = call.named.get("id")
         self._state.enable([one] if one else call.body.get("serviceIds", ()))
-        return _done("google.api.serviceusage.v1.EnableServiceResponse")
+        return _done("operations/enabled", "google.api.serviceusage.v1.EnableServiceResponse")
 
     def _accounts(self, call: _ProjectCall) -> dict[str, Any]:
         emails = [f"trainer@{call.project}.iam.gserviceaccount.com"]
@@ -176,10 +178,10 @@ class ProjectApp:
         return _account(email)
 
     def _create_repository(self, call: _ProjectCall) -> dict[str, Any]:
-        name = repository_name(call.project, call.named["place"], call.query.get("repositoryId", [""])[-1])
-        if not self._state.create(name):
+        made = call._replace(named={**call.named, "id": call.query.get("repositoryId", [""])[-1]})
+        if not self._state.create(made.resource):
             raise VertexApiError(409, "the repository already exists")
-        return _done("google.devtools.artifactregistry.v1.Repository", **_repository(name))
+        return _repository_made(made)
 
     def _images(self, call: _ProjectCall) -> dict[str, Any]:
         """Return one image: the emulator runs the Python of this machine, whatever the image is."""
@@ -228,5 +230,10 @@ def _repository(name: str) -> dict[str, Any]:
     return {"name": name.partition(".com/")[2], "format": "DOCKER", "mode": "STANDARD_REPOSITORY"}
 
 
-def _done(kind: str, **response: Any) -> dict[str, Any]:
-    return {"name": "operations/done", "done": True, "response": {"@type": f"type.googleapis.com/{kind}", **response}}
+def _repository_made(call: _ProjectCall) -> dict[str, Any]:
+    name = f"projects/{call.project}/locations/{call.named['place']}/operations/repository-{call.named['id']}"
+    return _done(name, "google.devtools.artifactregistry.v1.Repository", **_repository(call.resource))
+
+
+def _done(name: str, kind: str, /, **response: Any) -> dict[str, Any]:
+    return {"name": name, "done": True, "response": {"@type": f"type.googleapis.com/{kind}", **response}}
