@@ -18,6 +18,7 @@ class Proposed:
     value: str | tuple[str, ...] | None = None
     source: str = ""
     command: str = ""
+    known: bool = True  # False if it could not be asked whether there is one
 
 
 class SetupService(Protocol):

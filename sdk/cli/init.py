@@ -20,7 +20,7 @@ from ..planning.settings import table
 from ..planning.settings.merge import UNNAMED, Destination, gather
 from ..spec.setting_names import setting_name
 from ..status import EXIT_DONE
-from ..text import counted, joined
+from ..text import clipped, counted, joined
 from .check_lines import lines
 from .options import with_some
 from .output import answer, as_json, say
@@ -28,6 +28,7 @@ from .parameters import InitBackend, InitDryRun, Json
 
 _FILE = "podlift.toml"
 _NOT_FOUND = "# not found: "
+_SHOWN = 90
 _PROPOSED = [
     setting_name(f"{backend}.{field}") for backend, fields in backends.proposed_fields().items() for field in fields
 ]
@@ -92,7 +93,9 @@ def _text(path: Path, backend: str, found: Mapping[str, Proposed]) -> tuple[str,
         kept = [f"backend = {_toml(backend)}", *(["", *kept] if kept else [])]
         added = ["backend", *added]
     entries = [
-        f"{field} = {_toml(each.value)}" if each.value is not None else f"{_NOT_FOUND}{field} ({each.source})"
+        f"{field} = {_toml(each.value)}"
+        if each.value is not None
+        else f"{_NOT_FOUND}{field} ({clipped(each.source, _SHOWN)})"
         for field, each in new.items()
     ]
     header = next(
@@ -121,9 +124,9 @@ def _check(field: str, found: Proposed) -> Check:
     if found.value is not None:
         value = ", ".join(found.value) if isinstance(found.value, tuple) else found.value
         return fine(field, f"{value} ({found.source})")
-    if found.command:
+    if found.known:
         return mended_by(field, "error", f"not found: {found.source}", found.command)
-    return unknown(field, found.source)
+    return unknown(field, found.source, f"if there is none: {found.command}" if found.command else "")
 
 
 def _summarize(added: list[str], missing: list[str], backend: str) -> None:

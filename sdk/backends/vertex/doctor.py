@@ -79,27 +79,29 @@ class VertexSetup:
         answer = read(reads.PROJECTS, f"/v1/projects/{quote(project)}" if project else "/v1/projects", project=project)
         if answer.status == 401:
             yield mended_by("credentials", "error", answer.error, _LOGIN)
-            yield from _not_asked(["project", *_GROUPS], "there are no credentials")
+            yield from _not_asked(["project", *_GROUPS], "there are no credentials", options)
             return
         member = _caller(project)
         here = f" on the {emulator_at(emulator.asked())}" if emulator.asked() else ""
         yield fine("credentials", f"accepted{here}; {member}")
         yield _project(project, answer)
         if not project:
-            yield from _not_asked(_GROUPS, "no project is set")
+            yield from _not_asked(_GROUPS, "no project is set", options)
             return
         asked = _asked(job, options, root, member, str(answer.found.get("projectNumber", "")))
         with ThreadPoolExecutor(_WORKERS) as pool:
             for found in pool.map(lambda check: list(check(asked)), _GROUPS.values()):
                 yield from found
+        yield from _never_known(options)
 
     def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> dict[str, Proposed]:
         service.check_emulator()
         return proposal.proposed(given, environ)
 
 
-def _not_asked(names: Sequence[str] | Mapping[str, object], why: str) -> Iterator[Check]:
-    return (unknown(name, f"not asked: {why}") for name in names)
+def _not_asked(names: Sequence[str] | Mapping[str, object], why: str, target: Vertex) -> Iterator[Check]:
+    yield from (unknown(name, f"not asked: {why}") for name in names if name != "keeper" or target.keeper)
+    yield from _never_known(target)
 
 
 def _caller(project: str) -> str:
@@ -149,19 +151,21 @@ def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _As
     )
 
 
-def _who_may(resource: Resource, permission: str) -> str:
+def _who_may(asked: _Asked, resource: Resource, permission: str) -> str:
     """Return whom to ask for a change that the caller may not make, "" if the caller may."""
-    if rights.mine(resource, permission).granted[permission] is not False:
+    if rights.mine(resource, permission, project=asked.project).granted[permission] is not False:
         return ""
     return f"You lack {permission} {resource.words}. Ask someone who has it to run:"
 
 
-def _granted(name: str, resource: Resource, answers: Granted, member: str, level: Level = "error") -> Check:
+def _granted(
+    asked: _Asked, name: str, resource: Resource, answers: Granted, member: str, level: Level = "error"
+) -> Check:
     """Judge the rights of a member on a resource."""
     lacking, not_known, who = answers.those(False), answers.those(None), member.partition(":")[2]
     if lacking:
         said = f"{who} lacks {and_more(lacking, _SHOWN)} {resource.words}"
-        return mended_by(name, level, said, resource.command(member), _who_may(resource, resource.granting))
+        return mended_by(name, level, said, resource.command(member), _who_may(asked, resource, resource.granting))
     if not_known:
         said = f"whether {who} has {and_more(not_known, _SHOWN)} {resource.words}: {answers.why}"
         return unknown(name, said, f"if not: {resource.command(member)}")
@@ -175,7 +179,7 @@ def _enabled(asked: _Asked, name: str, apis: Sequence[str], level: Level) -> Che
     disabled = [each for each in apis if states.get(each) == "DISABLED"]
     command = gcloud("services", "enable", *(disabled or apis), f"--project={asked.project}")
     if disabled:
-        before = _who_may(rights.in_project(asked.project), "serviceusage.services.enable")
+        before = _who_may(asked, rights.in_project(asked.project), "serviceusage.services.enable")
         said = f"{joined(disabled, 'and')} {'is' if len(disabled) == 1 else 'are'} disabled in {asked.project}"
         return mended_by(name, level, said, command, before)
     not_known = [each for each in apis if states.get(each) != "ENABLED"]
@@ -192,7 +196,7 @@ def _apis(asked: _Asked) -> Iterator[Check]:
 def _jobs(asked: _Asked) -> Iterator[Check]:
     for name, permissions in (("jobs", rights.JOBS), ("logs", (rights.LOGS,))):
         resource = rights.in_project(asked.project, *permissions)
-        yield _granted(name, resource, rights.mine(resource), asked.member)
+        yield _granted(asked, name, resource, rights.mine(resource, project=asked.project), asked.member)
 
 
 def _bucket(asked: _Asked) -> Iterator[Check]:
@@ -201,7 +205,7 @@ def _bucket(asked: _Asked) -> Iterator[Check]:
         yield mended_by("bucket", "error", "none is set", INIT)
         return
     if asked.about.status == _MISSING:
-        before = _who_may(rights.in_project(asked.project), "storage.buckets.create")
+        before = _who_may(asked, rights.in_project(asked.project), "storage.buckets.create")
         yield mended_by("bucket", "error", f"there is no gs://{name}", _create(asked, name), before)
         return
     if asked.about.status != _OK:
@@ -239,7 +243,7 @@ def _create(asked: _Asked, name: str) -> str:
 def _objects(asked: _Asked) -> Iterator[Check]:
     if asked.bucket and asked.about.status != _MISSING:
         resource = rights.on_bucket(asked.bucket)
-        yield _granted("objects", resource, rights.mine(resource), asked.member)
+        yield _granted(asked, "objects", resource, rights.mine(resource, project=asked.project), asked.member)
 
 
 def _account(asked: _Asked) -> Iterator[Check]:
@@ -253,17 +257,23 @@ def _account(asked: _Asked) -> Iterator[Check]:
     if answer.status == _MISSING:
         name, _, owner = account.partition("@")
         owner = owner.partition(".")[0]
-        before = _who_may(rights.in_project(owner), "iam.serviceAccounts.create")
+        before = _who_may(asked, rights.in_project(owner), "iam.serviceAccounts.create")
         command = gcloud("iam", "service-accounts", "create", name, f"--project={owner}")
         yield mended_by("account", "error", f"there is no {account}", command, before)
         return
     exists = fine("account", account)
     yield exists if answer.status == _OK else unknown("account", f"whether {account} exists: {answer.error}")
     resource = rights.on_account(account)
-    yield _granted("actas", resource, rights.mine(resource), asked.member)
+    yield _granted(asked, "actas", resource, rights.mine(resource, project=asked.project), asked.member)
     if asked.bucket and asked.about.status != _MISSING:
         stored = rights.on_bucket(asked.bucket)
-        yield _granted("storage", stored, rights.of_member(account, stored), f"serviceAccount:{account}")
+        yield _granted(
+            asked,
+            "storage",
+            stored,
+            rights.of_member(account, stored, project=asked.project),
+            f"serviceAccount:{account}",
+        )
 
 
 def _keeper(asked: _Asked) -> Iterator[Check]:
@@ -271,7 +281,13 @@ def _keeper(asked: _Asked) -> Iterator[Check]:
     if kept is None or not asked.bucket:
         return
     for each in rights.resources(kept, asked.project, asked.bucket):
-        yield _granted("keeper", each, rights.of_member(kept.account, each), f"serviceAccount:{kept.account}")
+        yield _granted(
+            asked,
+            "keeper",
+            each,
+            rights.of_member(kept.account, each, project=asked.project),
+            f"serviceAccount:{kept.account}",
+        )
 
 
 def _image(asked: _Asked) -> Iterator[Check]:
@@ -299,21 +315,29 @@ def _pull(asked: _Asked) -> Iterator[Check]:
     resource = rights.on_repository(*asked.repository, rights.PULL)
     for agent in _AGENTS:
         account = f"service-{asked.number}@{agent}.iam.gserviceaccount.com"
-        yield _granted("pull", resource, rights.of_member(account, resource), f"serviceAccount:{account}")
+        yield _granted(
+            asked,
+            "pull",
+            resource,
+            rights.of_member(account, resource, project=asked.project),
+            f"serviceAccount:{account}",
+        )
 
 
 def _builds(asked: _Asked) -> Iterator[Check]:
     level, (project, location, name) = asked.build_level, asked.repository
     yield _enabled(asked, "build-apis", _BUILD_APIS, level)
     own = rights.in_project(asked.project, rights.BUILD)
-    yield _granted("build", own, rights.mine(own), asked.member, level)
+    yield _granted(asked, "build", own, rights.mine(own, project=asked.project), asked.member, level)
     place = f"/v1/projects/{quote(asked.project)}/locations/{asked.region}"
     answer = read(reads.BUILDS, f"{place}/defaultServiceAccount", project=asked.project)
     account = str(answer.found.get("serviceAccountEmail", "")).rpartition("/")[2]
     resource = rights.on_repository(project, location, name, rights.PUSH)
     if account:
         who = f"serviceAccount:{account}"
-        yield _granted("build-account", resource, rights.of_member(account, resource), who, level)
+        yield _granted(
+            asked, "build-account", resource, rights.of_member(account, resource, project=asked.project), who, level
+        )
     else:
         yield unknown("build-account", f"which account builds: {answer.error or 'the project has no default one'}")
     yield _repository(asked, level)
@@ -335,7 +359,7 @@ def _repository(asked: _Asked, level: Level) -> Check:
     options = ("--repository-format=docker", f"--location={location}", f"--project={project}")
     create = gcloud("artifacts", "repositories", "create", name, *options)
     if answer.status == _MISSING:
-        before = _who_may(rights.in_project(project), "artifactregistry.repositories.create")
+        before = _who_may(asked, rights.in_project(project), "artifactregistry.repositories.create")
         return mended_by("build-repo", level, f"there is no repository {where}", create, before)
     if answer.status != _OK:
         return unknown("build-repo", f"whether there is a repository {where}: {answer.error}", f"if not: {create}")
@@ -367,15 +391,16 @@ def _quotas(asked: _Asked) -> Iterator[Check]:
             yield fine("quota", limit.text)
 
 
-def _never_known(asked: _Asked) -> Iterator[Check]:
+def _never_known(target: Vertex) -> Iterator[Check]:
     """Yield what no request of an ordinary user tells."""
-    spec = asked.target.raw.get("jobSpec")
+    spec = target.raw.get("jobSpec")
     network = spec.get("network") if isinstance(spec, dict) else None
-    policies = gcloud("resource-manager", "org-policies", "list", f"--project={asked.project}")
+    project = target.project or "PROJECT"
+    policies = gcloud("resource-manager", "org-policies", "list", f"--project={project}")
     yield unknown("cmek", "whether the organisation demands keys of its own (CMEK), and who may use them", policies)
     where = f"the network {network} lets through" if network else "Google's network lets through for jobs"
     yield unknown("network", f"what {where}: whether a job reaches your data and package index")
-    said = f"whether {asked.project} is inside a perimeter of VPC Service Controls"
+    said = f"whether {target.project or 'the project'} is inside a perimeter of VPC Service Controls"
     yield unknown("vpc-sc", said, "ask those who manage the organisation")
     yield unknown("org-policy", "which policies of the organisation restrict regions, images or accounts", policies)
 
@@ -392,5 +417,4 @@ _GROUPS: dict[str, Callable[[_Asked], Iterator[Check]]] = {
     "pull": _pull,
     "build": _builds,
     "quota": _quotas,
-    "not-known": _never_known,
 }

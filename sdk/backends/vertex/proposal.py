@@ -32,6 +32,8 @@ _REGION_VARIABLES = ("CLOUDSDK_AI_REGION", "CLOUDSDK_COMPUTE_REGION")
 # Accounts that Google has made, and that have too many rights.
 _GOOGLES = re.compile(r".*(-compute@developer|@appspot)\.gserviceaccount\.com")
 _SHOWN = 5
+_DEFAULT = "podlift's default"
+_NO_PROJECT = Proposed(source="no project is set", known=False)
 
 
 def proposed(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> dict[str, Proposed]:
@@ -52,6 +54,8 @@ def proposed(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> dict[
         "service_account": lambda: _account(name),
         "image": lambda: _image(name, place),
     }
+    if not name and region.source == _DEFAULT:
+        region = _NO_PROJECT
     # A list of places stands for the regions.
     found = {"project": project, **({} if places else {"regions": region})}
     return {**found, **{field: given.get(field) or make() for field, make in rest.items()}}
@@ -135,7 +139,7 @@ def _region(
     if len(set(fitting.values())) == 1:
         name, place = next(iter(fitting.items()))
         return Proposed(value=(place,), source=f"the location of gs://{name}")
-    return Proposed(value=(regions.DEFAULT,), source="podlift's default")
+    return Proposed(value=(regions.DEFAULT,), source=_DEFAULT)
 
 
 def _bucket(project: str, region: str, listed: ServiceReply) -> Proposed:
@@ -145,13 +149,16 @@ def _bucket(project: str, region: str, listed: ServiceReply) -> Proposed:
     if fitting:
         several = f"several in {region}: {and_more(fitting, _SHOWN)}"
         return Proposed(source=several, command=f"{INIT} --vertex-bucket BUCKET")
-    why = f"not known: {listed.error}" if listed.error else f"{project} has none in {region}"
-    return Proposed(source=why, command=create_bucket(f"{project}-{OURS}", project, region) if project else "")
+    if not project:
+        return _NO_PROJECT
+    why = listed.error or f"{project} has none in {region}"
+    command = create_bucket(f"{project}-{OURS}", project, region)
+    return Proposed(source=why, command=command, known=not listed.error)
 
 
 def _account(project: str) -> Proposed:
     if not project:
-        return Proposed(source="not known: no project is set")
+        return _NO_PROJECT
     answer = read(reads.ACCOUNTS, f"/v1/projects/{quote(project)}/serviceAccounts?pageSize=100", project=project)
     emails = [str(each.get("email")) for each in answer.items("accounts") if not each.get("disabled")]
     own = [each for each in emails if not _GOOGLES.fullmatch(each)]
@@ -160,18 +167,18 @@ def _account(project: str) -> Proposed:
         return Proposed(value=own[0], source=f"a service account of {project}{_here()}")
     if own:
         return Proposed(source=f"several: {and_more(own, _SHOWN)}", command=f"{INIT} --vertex-service-account ACCOUNT")
-    why = f"not known: {answer.error}" if answer.error else f"{project} has none of yours"
-    return Proposed(source=why, command=gcloud("iam", "service-accounts", "create", OURS, f"--project={project}"))
+    command = gcloud("iam", "service-accounts", "create", OURS, f"--project={project}")
+    return Proposed(source=answer.error or f"{project} has none of yours", command=command, known=not answer.error)
 
 
 def _image(project: str, region: str) -> Proposed:
     if not project:
-        return Proposed(source="not known: no project is set")
+        return _NO_PROJECT
     path = f"projects/{quote(project)}/locations/{quote(region)}/repositories/{REPOSITORY}/dockerImages?pageSize=100"
     answer = read(reads.REPOSITORIES, f"/v1/{path}", project=project)
     images = sorted((str(each.get("uploadTime", "")), str(each.get("uri"))) for each in answer.items("dockerImages"))
     if images:
         return Proposed(value=images[-1][1], source=f"the newest image in the repository {REPOSITORY}{_here()}")
     known = answer.status in (200, 404)
-    why = f"there is none in {region}" if known else f"not known: {answer.error}"
-    return Proposed(source=f"{why} (repository {REPOSITORY})", command=BUILD_IMAGE)
+    why = f"the repository {REPOSITORY} has none in {region}" if known else answer.error
+    return Proposed(source=why, command=BUILD_IMAGE, known=known)

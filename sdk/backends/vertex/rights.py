@@ -146,25 +146,27 @@ def resources(keeper: Keeper, project: str, bucket: str) -> list[Resource]:
     return [in_project(project, *JOBS), *map(on_account, accounts), on_bucket(bucket)]
 
 
-def mine(resource: Resource, *permissions: str) -> Granted:
-    """Return what this process itself may do, by default the permissions of the resource."""
+def mine(resource: Resource, *permissions: str, project: str = "") -> Granted:
+    """Return what this process itself may do, by default the permissions of the resource; see `read` for the project."""
     asked = permissions or resource.permissions
     if resource.host == reads.STORAGE:
-        answer = read(resource.host, f"{resource.path}?{urlencode([('permissions', each) for each in asked])}")
+        answer = read(
+            resource.host, f"{resource.path}?{urlencode([('permissions', each) for each in asked])}", project=project
+        )
     else:
-        answer = read(resource.host, resource.path, {"permissions": list(asked)})
+        answer = read(resource.host, resource.path, {"permissions": list(asked)}, project=project)
     # What is granted is listed, and the list is left out if nothing is.
     names = answer.found.get("permissions", [])
     granted = {each: None if answer.error else isinstance(names, list) and each in names for each in asked}
     return Granted(granted=granted, why=answer.error)
 
 
-def of_member(account: str, resource: Resource) -> Granted:
+def of_member(account: str, resource: Resource, *, project: str = "") -> Granted:
     """Return what another account may do."""
 
     def ask(permission: str) -> ServiceReply:
         about = {"principal": account, "fullResourceName": resource.name, "permission": permission}
-        return read(reads.TROUBLESHOOTER, "/v1/iam:troubleshoot", {"accessTuple": about})
+        return read(reads.TROUBLESHOOTER, "/v1/iam:troubleshoot", {"accessTuple": about}, project=project)
 
     with ThreadPoolExecutor(_WORKERS) as pool:
         answers = dict(zip(resource.permissions, pool.map(ask, resource.permissions), strict=True))

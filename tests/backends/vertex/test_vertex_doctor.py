@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.auth.exceptions import RefreshError
 
-from sdk.backends.vertex import rights
+from sdk.backends.vertex import client, rights
 from sdk.cli.app import run as command
 from sdk.emulator.project.app import account_name, repository_name
 from sdk.emulator.project.state import CALLER
@@ -186,6 +187,34 @@ def test_credentials_that_are_not_accepted_are_the_only_failure(doctor: Doctor, 
     assert (failed["name"], failed["command"]) == ("credentials", "gcloud auth application-default login")
     assert "not asked: there are no credentials" in {each["said"] for each in found["checks"]}
     assert podlift_vertex.requests().operations.keys() & {"quotas.get", "apis.get"} == set()
+
+
+def test_credentials_that_have_expired_or_are_not_there_are_said_before_anything_is_asked(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expired = RefreshError("Reauthentication is needed.")  # type: ignore[no-untyped-call]
+    asked = []
+
+    class Expired:
+        def request(self, *words: object, **more: object) -> None:
+            asked.append(words)
+            raise expired
+
+    monkeypatch.setattr(client, "session", lambda *_: Expired())
+    assert command(["doctor", "--backend", "vertex", "--vertex-project", "mine"]) == 3
+    shown = capsys.readouterr()
+    assert "FAILED    credentials     RefreshError: Reauthentication is needed." in shown.out
+    assert shown.out.count("FAILED") == 1 and len(asked) == 1
+    assert "1 failed, no warnings, 14 not known." in shown.err
+
+
+def test_without_a_project_the_command_that_sets_one_is_named(
+    doctor: Doctor, project: Path, podlift_vertex: Cloud
+) -> None:
+    (project / "podlift.toml").write_text('backend = "vertex"\n')
+    found = doctor(code=3)
+    (failed,) = [each for each in found["checks"] if each["level"] == "error"]
+    assert (failed["name"], failed["command"]) == ("project", "podlift init vertex")
 
 
 def test_without_an_image_builds_are_needed_and_their_command_is_named(doctor: Doctor, podlift_vertex: Cloud) -> None:

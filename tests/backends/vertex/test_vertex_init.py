@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sdk.backends.vertex import proposal
+from sdk.backends.vertex import client, proposal
 from sdk.cli.app import run as command
 from sdk.emulator.project.app import account_name
 from sdk.testing.vertex import Cloud
@@ -102,6 +102,38 @@ def test_of_several_buckets_the_one_of_podlift_is_taken_and_else_none(told: Told
     places = [{"name": each, "location": "US-CENTRAL1", "locationType": "region"} for each in ("data", "logs")]
     several = proposal._bucket("podlift", "us-central1", proposal.ServiceReply(status=200, found={"items": places}))
     assert several.source == "several in us-central1: data, logs" and several.command.endswith("--vertex-bucket BUCKET")
+
+
+def test_what_may_not_be_listed_is_not_known(told: Told, podlift_vertex: Cloud) -> None:
+    operations = ("serviceAccounts.list", "dockerImages.list")
+    podlift_vertex.faults(*({"api": "vertex", "kind": "deny", "operation": each} for each in operations))
+    found = rows(told("init", "vertex", "--dry-run", "--json"))
+    for name in ("vertex_service_account", "vertex_image"):
+        assert found[name]["value"] is None and not found[name]["known"] and "403" in found[name]["source"]
+    shown = " ".join(told("init", "vertex").split())
+    assert "not known service_account 403: " in shown
+    assert "Next: if there is none: gcloud iam service-accounts create podlift --project=podlift" in shown
+
+
+def test_a_list_of_places_stands_for_the_regions(told: Told, project: Path) -> None:
+    (project / "podlift.toml").write_text('[vertex]\nplaces = ["us-central1:spot"]\n')
+    told("init", "vertex")
+    text = (project / "podlift.toml").read_text()
+    assert "regions" not in text and 'bucket = "podlift-runs"' in text
+
+
+def test_without_credentials_nothing_is_guessed(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_: object) -> None:
+        raise client.VertexRejectedError("There are no credentials for Google Cloud: none. Next: log in.", 0)
+
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(project))
+    monkeypatch.setattr(client, "session", refused)
+    assert command(["init", "vertex"]) == 0
+    assert "Next: gcloud auth application-default login" in capsys.readouterr().out
+    lines = (project / "podlift.toml").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("# not found: ")] == ['backend = "vertex"', "", "[vertex]"]
 
 
 def test_gclouds_configuration_names_project_and_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
