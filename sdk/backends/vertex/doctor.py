@@ -47,7 +47,6 @@ class _Asked:
 
     job: Job
     target: Vertex
-    root: str
     project: str
     number: str  # of the project, "" if it is not known
     member: str  # the caller, as policies name it
@@ -81,6 +80,10 @@ class VertexSetup:
             yield mended_by("credentials", "error", answer.error, _LOGIN)
             yield from _not_asked(["project", *_GROUPS], "there are no credentials", options)
             return
+        if not answer.status:
+            yield unknown("credentials", f"whether they are accepted: {answer.error}", "check the network")
+            yield from _not_asked(["project", *_GROUPS], "there is no answer", options)
+            return
         member = _caller(project)
         here = f" on the {emulator_at(emulator.asked())}" if emulator.asked() else ""
         yield fine("credentials", f"accepted{here}; {member}")
@@ -88,7 +91,8 @@ class VertexSetup:
         if not project:
             yield from _not_asked(_GROUPS, "no project is set", options)
             return
-        asked = _asked(job, options, root, member, str(answer.found.get("projectNumber", "")))
+        number = str(answer.found.get("projectNumber") or _number(project))
+        asked = _asked(job, options, root, member, number)
         with ThreadPoolExecutor(_WORKERS) as pool:
             for found in pool.map(lambda check: list(check(asked)), _GROUPS.values()):
                 yield from found
@@ -141,7 +145,6 @@ def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _As
     return _Asked(
         job=job,
         target=target,
-        root=root,
         project=project,
         number=number,
         member=member,
@@ -172,9 +175,19 @@ def _granted(
     return fine(name, f"{who} has what {resource.role} gives {resource.words}")
 
 
+def _services(project: str, apis: Sequence[str]) -> reads.ServiceReply:
+    names = urlencode([("names", f"projects/{project}/services/{each}") for each in apis])
+    return read(reads.APIS, f"/v1/projects/{quote(project)}/services:batchGet?{names}", project=project)
+
+
+def _number(project: str) -> str:
+    """Return the number of a project that the caller may not read, by the names of its APIs; "" if it is not known."""
+    names = [str(each.get("name", "")) for each in _services(project, _APIS[:1]).items("services")]
+    return next((name.split("/")[1] for name in names if re.match(r"projects/\d+/", name)), "")
+
+
 def _enabled(asked: _Asked, name: str, apis: Sequence[str], level: Level) -> Check:
-    names = urlencode([("names", f"projects/{asked.project}/services/{each}") for each in apis])
-    answer = read(reads.APIS, f"/v1/projects/{quote(asked.project)}/services:batchGet?{names}", project=asked.project)
+    answer = _services(asked.project, apis)
     states = {str(each.get("name", "")).rpartition("/")[2]: each.get("state") for each in answer.items("services")}
     disabled = [each for each in apis if states.get(each) == "DISABLED"]
     command = gcloud("services", "enable", *(disabled or apis), f"--project={asked.project}")
