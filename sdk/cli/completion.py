@@ -119,6 +119,10 @@ def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str
         return _models(arguments, current, _value_of("--root", rest), environ)
     if verb in _OF_MODELS:
         return [FILES] if verb == "models get" else []
+    if verb == "init":
+        from .. import backends
+
+        return _fitting(list(backends.proposed_fields()), current)
     if verb == "diff":
         return _runs(current, _value_of("--root", rest), environ) or [FILES]
     return [FILES] if any(one.param_type_name == "argument" for one in _parameters(verb)) else []

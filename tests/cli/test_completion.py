@@ -60,6 +60,7 @@ def test_verbs_are_completed(complete) -> None:
     assert complete("--i") == ["--install-completion"]
     assert complete("--show-completion", "") == ["bash", "zsh", "fish"]
     assert complete("nothing", "") == []
+    assert complete("init", "") == ["vertex"]
 
 
 def test_schedules_are_completed_also_those_of_a_bucket_that_this_machine_has_seen(
