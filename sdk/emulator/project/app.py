@@ -111,7 +111,8 @@ class ProjectApp:
 
     @staticmethod
     def serves(path: str) -> bool:
-        return any(re.fullmatch(pattern, path) for _, pattern, _ in _ROUTES)
+        # Most requests are about objects.
+        return path.startswith("/v1/") and any(re.fullmatch(pattern, path) for _, pattern, _ in _ROUTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await serve(scope, receive, send, self._journal, self._answer)
