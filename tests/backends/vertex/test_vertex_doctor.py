@@ -217,7 +217,9 @@ def test_a_network_without_an_answer_says_nothing_about_the_account(
     monkeypatch.setattr(client, "session", cut)
     assert command(["doctor", "--backend", "vertex", "--vertex-project", "mine"]) == 0
     shown = capsys.readouterr()
-    assert "not known credentials     whether they are accepted: ConnectionError: the cable is" in shown.out
+    assert "not known credentials whether they are accepted: ConnectionError: the cable is out" in " ".join(
+        shown.out.split()
+    )
     assert "Nothing failed, no warnings, 15 not known." in shown.err
 
 
