@@ -139,7 +139,13 @@ def as_json(value: Any) -> None:
     """Print one line of JSON on stdout; each object has a version, see docs/reference/json.md."""
     # Plans and reports have their own version.
     objects = [{"version": JSON_VERSION, **each} for each in (value if isinstance(value, list) else [value])]
-    answer(json.dumps(objects if isinstance(value, list) else objects[0], sort_keys=True))
+    found = objects if isinstance(value, list) else objects[0]
+    try:
+        text = json.dumps(found, sort_keys=True, allow_nan=False)
+    except ValueError:
+        # A record that podlift did not write may hold NaN, which most readers of JSON refuse.
+        text = json.dumps(json.loads(json.dumps(found), parse_constant=lambda name: None), sort_keys=True)
+    answer(text)
 
 
 def summary(run: Run, status: Status) -> dict[str, object]:

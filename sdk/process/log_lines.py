@@ -83,7 +83,7 @@ def _read(plan: Plan, tasks: list[str], wanted: int | None, supervised: Callable
 
 def _attempts(plan: Plan) -> list[int]:
     folder = str(Path(plan.paths.attempt(1)).parent)
-    return sorted(int(name) for name in posix.list_names(folder) if name.isdigit())
+    return sorted(int(name) for name in posix.list_names(folder) if name.isdecimal())
 
 
 class _AttemptLogs:

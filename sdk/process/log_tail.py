@@ -139,7 +139,7 @@ def _rotated(path: str) -> list[str]:
     folder, name = os.path.split(path)
     with suppress(OSError):
         numbers = [other[len(name) + 1 :] for other in os.listdir(folder) if other.startswith(f"{name}.")]
-        return [f"{path}.{number}" for number in sorted((n for n in numbers if n.isdigit()), key=int, reverse=True)]
+        return [f"{path}.{number}" for number in sorted((n for n in numbers if n.isdecimal()), key=int, reverse=True)]
     return []
 
 

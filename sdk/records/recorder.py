@@ -208,7 +208,7 @@ def read_position(path: str) -> Progress | None:
 
 def position(paths: RunPaths, task: str) -> Progress | None:
     """Return the progress of a task in the latest attempt, if its files are on this machine."""
-    attempts = [name for name in posix.list_names(os.path.dirname(paths.attempt(1))) if name.isdigit()]
+    attempts = [name for name in posix.list_names(os.path.dirname(paths.attempt(1))) if name.isdecimal()]
     return read_position(paths.progress(int(max(attempts)), task)) if attempts else None
 
 

@@ -56,7 +56,7 @@ def shown(paths: RunPaths) -> Shown:
     ):
         plan = json.loads(read_file(paths.plan))
         for name in sorted(posix.list_names(os.path.dirname(paths.attempt(1)))):
-            if name.isdigit():
+            if name.isdecimal():
                 for record in read_metrics(paths.metrics(int(name), str(plan["tasks"][0]))):
                     metrics.update(record["metrics"])
     wanted = ((plan.get("job") or {}).get("checkpoints") or {}).get("best") or ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -130,3 +131,42 @@ def test_commands_that_are_printed_quote_what_they_name(run: Path, name: str) ->
         words = shlex.split(said.rpartition("Next: ")[2].partition(" · ")[0].replace("; or use another version.", ""))
         at = words.index(expected[0])
         assert words[at : at + len(expected)] == expected
+
+
+def test_names_in_the_folder_of_a_run_are_no_numbers_and_no_paths(run: Path, capsys) -> None:
+    """A digit that is no decimal, a name with a line, a link to another file, a pipe, folders in the place of files."""
+    (run / "events/0000.supervisor.000003.final.json").write_bytes(
+        (GOLDEN / "events/0000.supervisor.000003.final.json").read_bytes()
+    )
+    private = run.parent.parent.with_name("private")
+    private.write_text("private\n")
+    for name in ("\u00b2", "\u0663", "x\x1b[2J", "0001\nx", "-1", "9" * 200):
+        (run / "attempts" / name).mkdir()
+        (run / f"attempts/0001/logs/chief-0.log.{name}").write_text("rotated\n")
+    (run / "control").mkdir()
+    (run / "control/\u00b2.cancel.json").write_text("{}")
+    (run / "attempts/0001/logs/worker-0.log").unlink()
+    os.mkfifo(run / "attempts/0001/logs/worker-0.log")
+    (run / "attempts/0001/logs/times.jsonl").mkdir()
+    for words in (["logs"], ["status"], ["why"], ["logs", "--attempt", "1"]):
+        code = app.run([words[0], str(run), *words[1:]])
+        shown = capsys.readouterr()
+        assert code in (0, 1, 2, 3) and "internal error" not in shown.err, (words, shown.err)
+        assert reached(shown.out + shown.err) == ""
+    for task in ("../../../../private", "chief-0/../../../../../../private", "", "\x1b[2J"):
+        assert app.run(["logs", str(run), "--task", task]) == 2
+        assert "private\n" not in capsys.readouterr().out
+
+
+def test_json_of_a_verb_is_json_whatever_a_record_holds(run: Path, capsys) -> None:
+    metrics = '{"time": 2.0, "step": NaN, "epoch": 0, "metrics": {"loss": NaN, "up": Infinity, "\\ud800": 1}}\n'
+    (run / "attempts/0001/metrics/chief-0.jsonl").write_text(metrics)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    for words in (["status", str(run)], ["runs", "--root", str(run.parent.parent)]):
+        assert app.run([*words, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out, parse_constant=refuse)
+        (shown,) = found if isinstance(found, list) else [found]
+        assert shown["metrics"] == {"loss": None, "up": None, "\ud800": 1}

@@ -187,7 +187,7 @@ class SyncedRun:
             fresh = self._new_records("")
             if logs or any(key.endswith(".final.json") for key in fresh):
                 names = [*map(posixpath.basename, fresh), *posix.list_names(self.paths.events)]
-                self._pull_logs(max((int(name[:4]) for name in names), default=0), tasks)
+                self._pull_logs(max((int(name[:4]) for name in names if name[:4].isdecimal()), default=0), tasks)
             in_parallel(self._copy, fresh)
 
     def pull_resumes(self) -> None:
