@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ..checks import Facts, Finding
+from ..checks.communication import Communication
 from ..clock import Clock
 from ..process.log_lines import LogLine
 from ..records.timeline import Moment
@@ -32,6 +33,7 @@ class Draft:
         root: where the run will live.
         run_id: its id.
         strategies: the names of distribution strategies that the program uses.
+        communications: what it asks for among replicas.
         starting: what is required to start is an error, else a warning.
         emulator: the address of the emulator that stands in for the cloud, such as "127.0.0.1:8123"; "" for none.
     """
@@ -42,6 +44,7 @@ class Draft:
     root: str
     run_id: str
     strategies: Sequence[str]
+    communications: Sequence[Communication] = ()
     starting: bool
     emulator: str = ""
 

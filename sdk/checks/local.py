@@ -10,6 +10,7 @@ from ..spec import cluster
 from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
 from ..spec.job import Job
 from ..spec.policies import Local
+from ..text import counted
 from .vertex_hardware import one_task
 
 # In the table of accelerators.
@@ -29,29 +30,63 @@ def run(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
         yield error("code_keras='legacy' needs tf_keras, which is not installed. Next: pip install 'podlift[tf]'")
     if target.isolated and facts.isolation is not None:
         yield error(f"local_network='isolated' is not available here: {facts.isolation} Use local_network='host'")
+    yield from _gpus(job, target, facts)
     tasks = len(cluster.members(job.resources, target))
     if tasks > 1 and not target.isolated:
         yield note(
             "While this runs, TensorFlow's servers listen on every network interface, without authentication. On an "
             "untrusted network use local_network='isolated' (docs/explanation/security.md)"
         )
-    if tasks > 4 * facts.cpus:
-        times = f"{tasks / facts.cpus:.0f} times as long"
-        yield warning(f"{tasks} tasks share {facts.cpus} CPUs: each step takes about {times}")
+    yield from _shared_cpus(job, target, facts)
     if job.limits.max_cost_usd is not None:
         yield note("max_cost_usd: ignored in local mode, where there are no cloud machines")
 
 
-def tpu_replicas(job: Job, environ: Mapping[str, str]) -> list[Finding]:
-    """Check the number of replicas that the caller's environment requests."""
+def _gpus(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
+    """What a job with GPUs gets here: logical CPU devices, or this machine's own GPUs if it asks for them."""
+    row = accelerators.lookup(job.resources.accelerator)
+    each = accelerators.per_task(row)
+    needed = each * (job.resources.workers + job.resources.evaluator)
+    if target.real_gpus and row.family != "gpu":
+        yield error(
+            f"local_gpus='real' is for an accelerator with GPUs. Received: accelerator={row.name!r}",
+            {"local.gpus": "stand-in"},
+        )
+    elif target.real_gpus and facts.gpus < needed:
+        message = (
+            f"local_gpus='real' needs {needed} GPUs of this machine, {each} for each task. Received: {facts.gpus} GPUs"
+        )
+        yield error(message, {"local.gpus": "stand-in"})
+    elif target.real_gpus:
+        yield note(f"Each task has {counted(each, 'GPU')} of this machine, of the type that is here")
+    elif row.family == "gpu" and facts.gpus:
+        yield note(f"The {counted(facts.gpus, 'GPU')} of this machine stay unused: local_gpus='real' uses them")
+
+
+def _shared_cpus(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
+    tasks = len(cluster.members(job.resources, target))
+    each = 1 if target.real_gpus else accelerators.per_task(accelerators.lookup(job.resources.accelerator))
+    computing = tasks if each == 1 else each * job.resources.workers
+    if computing > 4 * facts.cpus:
+        what = f"{tasks} tasks" if each == 1 else f"{computing} replicas"
+        yield warning(
+            f"{what} share {facts.cpus} CPUs: each step takes about {computing / facts.cpus:.0f} times as long"
+        )
+
+
+def replicas(job: Job, environ: Mapping[str, str]) -> list[Finding]:
+    """Check the number of replicas in each task that the caller's environment requests."""
     row = accelerators.row(job.resources.accelerator)
-    if row.family != "tpu" or row.name not in accelerators.names(BACKEND):
+    if row.family == "cpu" or row.name not in accelerators.names(BACKEND):
         return []
     try:
-        accelerators.replicas(row, environ.get("PODLIFT_TPU_REPLICAS", ""))
+        found, most = accelerators.replicas(row, environ), accelerators.per_task(row)
     except InputError as wrong:
         return [Finding("error", str(wrong))]
-    return []
+    fewer = (
+        f"PODLIFT_{row.family.upper()}_REPLICAS={found}: each task has {counted(found, 'replica')} instead of {most}"
+    )
+    return [note(fewer)] if found < most else []
 
 
 def _tensorflow(facts: Facts) -> Iterator[Finding]:

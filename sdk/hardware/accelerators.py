@@ -6,6 +6,7 @@ Adding hardware is adding a row. Nothing else in the package may branch on an ac
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,7 @@ from ..errors import InputError, nearest
 from ..text import joined
 from . import Accelerator, gpus, machines, regions, tpus
 
-__all__ = ["ROWS", "Accelerator", "Pool", "lookup", "names", "pools", "replicas", "row"]
+__all__ = ["ROWS", "Accelerator", "Pool", "in_step", "lookup", "names", "per_task", "pools", "replicas", "row"]
 
 _CPU = Accelerator(
     name="cpu",
@@ -35,6 +36,9 @@ _ALIASES = {alias: row.name for row in ROWS for alias in row.aliases}
 # Vertex AI's own names: NVIDIA_L4, NVIDIA_TESLA_T4.
 _TYPES = {row.type.lower().replace("_", "-"): row.name.partition(":")[0] for row in gpus.ROWS if row.type}
 
+# CUDA_VISIBLE_DEVICES where logical CPU devices stand in for GPUs. CUDA reads it as -1, which programs set themselves.
+HIDDEN_GPUS = "-1,-1"
+
 _TIMES = re.compile(r"([a-z0-9-]+)x(\d+)")
 
 
@@ -47,28 +51,30 @@ def row(name: str) -> Accelerator:
     return _TABLE[name]
 
 
-def replicas(tpu: Accelerator, wanted: str) -> int:
-    """Return how many CPU replicas stand in for a TPU: one for each core, or fewer by PODLIFT_TPU_REPLICAS."""
-    # `count` is the number of cores in generations with two on a chip.
-    cores = tpu.count or tpu.chips
-    wanted = wanted.strip()
+def per_task(row: Accelerator) -> int:
+    """Return the number of replicas in one task: one for each GPU or TPU core, or one on CPUs."""
+    # `count` is the number of cores in generations of TPUs with two on a chip.
+    return row.count or row.chips or 1
+
+
+def replicas(row: Accelerator, environ: Mapping[str, str]) -> int:
+    """Return how many logical CPU devices stand in for an accelerator: one for each replica, or fewer by a variable."""
+    most, variable = per_task(row), f"PODLIFT_{row.family.upper()}_REPLICAS"
+    wanted = environ.get(variable, "").strip()
     if not wanted:
-        return cores
-    if wanted.isdecimal() and 1 <= int(wanted) <= cores:
+        return most
+    if wanted.isdecimal() and 1 <= int(wanted) <= most:
         return int(wanted)
-    near = min(int(wanted), cores) or 1 if wanted.isdecimal() else cores
+    near = min(int(wanted), most) or 1 if wanted.isdecimal() else most
     raise InputError(
-        f"PODLIFT_TPU_REPLICAS is the number of replicas that stand in for {tpu.name}: 1 to {cores}. Received: {wanted!r}. "
-        f"Nearest: PODLIFT_TPU_REPLICAS={near}, or unset it for {cores}."
+        f"{variable} is the number of replicas that stand in for {row.name}: 1 to {most}. Received: {wanted!r}. "
+        f"Nearest: {variable}={near}, or unset it for {most}."
     )
 
 
 def in_step(row: Accelerator, tasks: int) -> int:
     """Return the number of replicas with which `ctx.strategy` trains in this many tasks, without parameter servers."""
-    if row.family == "tpu":
-        return row.count or row.chips
-    # A single task without a strategy of its own uses one device.
-    return tasks * (row.count or 1) if tasks > 1 else 1
+    return per_task(row) * (1 if row.family == "tpu" else tasks)
 
 
 def lookup(name: str) -> Accelerator:

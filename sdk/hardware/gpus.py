@@ -49,7 +49,8 @@ def _rows(
             Accelerator(
                 name=_name(base, count),
                 family="gpu",
-                backends=("vertex",),
+                # Logical CPU devices stand in for them in local mode.
+                backends=("local", "vertex"),
                 aliases=(f"{base}:1",) if count == 1 else (),
                 machine=machines[0] if machines else None,
                 machines=tuple(machines),

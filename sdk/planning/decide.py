@@ -36,6 +36,7 @@ def decide(
         root=root,
         run_id=run_id,
         strategies=preload.strategies,
+        communications=preload.communications,
         starting=verb != "plan",
         emulator=asked or "",
     )
@@ -91,8 +92,8 @@ def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:
         return preload.doubt
     if facts.tensorflow is None and not job.code.isolated:
         return "TensorFlow is not installed"
-    if job.resources.accelerator != "cpu":
-        return "forking is not tested with an accelerator"
+    if target.real_gpus:
+        return "forking is not tested with real GPUs"
     if target.start == "auto" and len(cluster.members(job.resources, target)) == 1:
         return "a single task has no imports to share"
     return ""

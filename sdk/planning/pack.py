@@ -91,7 +91,6 @@ def _audited(
         kwargs=None if not wanted.is_valid else job.args if isinstance(job.args, dict) else {},
         args=job.args if isinstance(job.args, list) else (),
         chief=wanted.target.shape != "workers" and job.resources.workers + job.resources.ps > 1,
-        servers=job.resources.ps > 0,
         left_out=packed.left_out,
         evaluate=job.gate.evaluate or "",
         allowed=job.code.allow_secret,

@@ -20,7 +20,7 @@ _MACHINE = re.compile(
     r"SSL_CERT_(FILE|DIR)|(REQUESTS|CURL|AWS)_CA_BUNDLE|HTTPLIB2_CA_CERTS|GRPC_DEFAULT_SSL_ROOTS_FILE_PATH|((https?|no|all|ftp)_proxy)|((HTTPS?|NO|ALL|FTP)_PROXY)|"
     # Credentials of this machine. In a cloud, tasks have a service account instead.
     r"GOOGLE_APPLICATION_CREDENTIALS|GOOGLE_CLOUD_PROJECT|CLOUDSDK_CONFIG|STORAGE_EMULATOR_HOST|PODLIFT_EMULATOR|"
-    r"PODLIFT_TPU_REPLICAS"
+    r"PODLIFT_(TPU|GPU)_REPLICAS"
 )
 # Set by the shell itself.
 _SHELL = set(
@@ -52,14 +52,25 @@ def environment(
         **cluster.environment(task, plan.members, addresses, {"run": plan.run_id}),
     }
     hardware = accelerators.row(plan.job.resources.accelerator)
-    if hardware.family != "gpu":
-        found["CUDA_VISIBLE_DEVICES"] = "-1"
+    found["CUDA_VISIBLE_DEVICES"] = _gpus(plan, task)
     if hardware.family == "tpu":
         node = {"project": "podlift-local", "zone": "local", "tpu_node_name": plan.run_id}
         found |= {"TPU_NODE_NAME": plan.run_id, "TPU_CONFIG": json.dumps(node)}
     if plan.job.code.keras == "legacy":
         found["TF_USE_LEGACY_KERAS"] = "1"
     return {**found, **{name: value for name, value in plan.job.env.items() if isinstance(value, str)}}
+
+
+def _gpus(plan: Plan, task: cluster.Task) -> str:
+    """Return the GPUs of this machine that a task sees: none, or its own if the run is to use them."""
+    row = accelerators.row(plan.job.resources.accelerator)
+    if row.family != "gpu" or task.role == "ps":
+        return "-1"
+    if plan.stands_in:
+        return accelerators.HIDDEN_GPUS
+    using = [name for name in plan.tasks if cluster.role_of(name) != "ps"]
+    first, each = using.index(task.name), accelerators.per_task(row)
+    return ",".join(str(gpu) for gpu in range(first * each, (first + 1) * each))
 
 
 def scratch(temporary: str, attempt: int, task: str) -> str:

@@ -34,7 +34,8 @@ from . import cells, context, import_guard, reporting, return_value, secret_valu
 from .hooks import auto_checkpoint, limits, rescue, seeds
 from .hooks.disconnected import DisconnectedTasks
 from .hooks.fit import FitHooks
-from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together, steps_per_execution, tpu
+from .hooks.strategies import StrategyWatch
+from .patches import Patch, chief_writes, gpu, install, keras_multi_worker, restore_together, steps_per_execution, tpu
 from .rendezvous.files import FileRendezvous, Rendezvous, StepCoordinator
 from .unpack import unpack
 
@@ -110,6 +111,8 @@ def _instrument(
     context.enter(payload, task, reporter, checkpoint if takes_part else None)
     tpu.prepare(payload, os.environ)
     found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
+    report = functools.partial(_report_finding, recorder) if is_first else _log.info
+    found += StrategyWatch(report, work).patches()
     limit = None
     if payload.limits.max_steps is not None:
         limit = limits.Limit(payload.limits.max_steps)
@@ -143,7 +146,7 @@ def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
     found = [*reporting.patches(reporter), *steps_per_execution.patches()]
-    found += tpu.patches(payload, os.environ)
+    found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]
     if payload.drill:
         # After the seeds, so that the drill's own calls are not reported.
         found += seeds.patches(payload.drill.seed)

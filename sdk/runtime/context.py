@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..hardware import accelerators
 from ..spec import cluster
 from ..spec.layout import RunPaths
 from ..spec.payload import Payload
@@ -52,6 +53,7 @@ class Context:
     _max_steps: int | None = None
     _auto_checkpoint: AutoCheckpoint | None = None
     _tpu: str = ""
+    _gpus: int = 1
     _replicas: tuple[int, int] | None = None
     _loop: Loop | None = None
     _stop_checks: int = 0
@@ -63,10 +65,11 @@ class Context:
 
         With several tasks it is MultiWorkerMirroredStrategy: use it before any other TensorFlow operation. With parameter
         servers it is ParameterServerStrategy in the first task; in workers and servers this property does not return, they
-        serve the first task until it ends. On a TPU it is TPUStrategy, of the TPU or of its stand-in: the log names which.
+        serve the first task until it ends. On a TPU it is TPUStrategy, of the TPU or of its stand-in: the log names which. In a
+        single task with several GPUs it is MirroredStrategy.
         """
         if self._strategy is None:
-            self._strategy = _make_strategy(self.task, self.tasks, tpu=bool(self._tpu))
+            self._strategy = _make_strategy(self.task, self.tasks, tpu=bool(self._tpu), gpus=self._gpus)
         return self._strategy
 
     @property
@@ -165,7 +168,7 @@ class Context:
         return self._max_steps is not None and before + self._stop_checks >= self._max_steps
 
 
-def _make_strategy(task: str, tasks: Sequence[str], *, tpu: bool) -> Any:
+def _make_strategy(task: str, tasks: Sequence[str], *, tpu: bool, gpus: int) -> Any:
     import tensorflow as tf
 
     if tpu:
@@ -181,8 +184,9 @@ def _make_strategy(task: str, tasks: Sequence[str], *, tpu: bool) -> Any:
         if cluster.role_of(task) != "evaluator":
             serving = {"job_name": resolver.task_type, "task_index": resolver.task_id, "protocol": "grpc"}
             tf.distribute.Server(resolver.cluster_spec(), **serving).join()
-    several = len(together) > 1 and task in together
-    return tf.distribute.MultiWorkerMirroredStrategy() if several else tf.distribute.get_strategy()
+    if len(together) > 1 and task in together:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    return tf.distribute.MirroredStrategy() if gpus > 1 else tf.distribute.get_strategy()
 
 
 _current: Context | None = None
@@ -202,6 +206,7 @@ def enter(payload: Payload, task: str, reporter: Reporter, checkpoint: AutoCheck
         _max_steps=payload.limits.max_steps,
         _auto_checkpoint=checkpoint,
         _tpu=payload.tpu,
+        _gpus=accelerators.per_task(accelerators.row(payload.gpu or "cpu")),
         _replicas=payload.replicas,
     )
 

@@ -19,7 +19,7 @@ class Capabilities:
         outputs_in_store: tasks write the model to the root itself, not to a folder that is collected afterwards.
         has_price: it rents machines by the hour.
         last_phase: it registers the model of a run, and evaluates it, once the program has succeeded.
-        tpu_stand_in: CPU replicas stand in for the cores of a TPU.
+        stand_ins: logical CPU devices stand in for the cores of a TPU, and for GPUs unless the target asks for real ones.
         drills: what a drill can take away: see `Kill`.
     """
 
@@ -30,11 +30,11 @@ class Capabilities:
     outputs_in_store: bool = False
     has_price: bool = False
     last_phase: bool = False
-    tpu_stand_in: bool = False
+    stand_ins: bool = False
     drills: tuple[KillTarget, ...] = ("process",)
 
 
-LOCAL = Capabilities(last_phase=True, tpu_stand_in=True)
+LOCAL = Capabilities(last_phase=True, stand_ins=True)
 VERTEX = Capabilities(
     runs_here=False,
     supervised_here=False,

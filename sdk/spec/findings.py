@@ -40,6 +40,8 @@ class Facts:
     isolation: str | None  # None if tasks can get a network namespace, else why not
     disk: bool = True  # tasks see the disk of the submitting machine
     dropped: tuple[str, ...] = ()  # names of the caller's environment variables that no task sees
+    gpus: int = 0  # of this machine
+    memory_gib: float | None = None  # of this machine; None if unknown
     online: Mapping[str, Any] = field(default_factory=dict)  # answers of the cloud: "bucket", "image", "quotas"
     prices: KnownPrices | None = (
         None  # those that `podlift accelerators --refresh` read; None for those of this package

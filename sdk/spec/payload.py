@@ -109,7 +109,8 @@ class Payload:
     resumes_by_users: int = 0
     vendor: str = ""  # folder of packages that come last on sys.path; "" for none
     tpu: str = ""  # row of the accelerator table, if the task runs on a TPU; "" for none
-    tpu_stand_in: bool = False  # True if CPUs stand in for the TPU
+    gpu: str = ""  # likewise, if it has GPUs
+    stand_in: bool = False  # True if logical CPU devices stand in for the accelerator
     copied: list[str] = field(default_factory=list)  # variables whose values are not stored: the caller's, and secrets
     secrets: dict[str, str] = field(
         default_factory=dict

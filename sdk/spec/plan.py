@@ -94,6 +94,11 @@ class Plan:
         return f"{self.backend}, {'bucket on the ' if self.capabilities.runs_here else ''}{emulator_at(self.emulator)}"
 
     @property
+    def stands_in(self) -> bool:
+        """Whether logical CPU devices stand in for the accelerator, if the job has one."""
+        return self.capabilities.stand_ins and not self.target.real_gpus
+
+    @property
     def rentals(self) -> tuple[Rental, ...]:
         """What a job rents in each of its places, if anything."""
         return self.target.rentals(self.job.resources, self.job.limits, self.facts.prices)
@@ -221,7 +226,8 @@ class Plan:
             models=RootPaths(self.root).models if self.initial else "",
             drill=self.drill,
             tpu=row.name if row.family == "tpu" else "",
-            tpu_stand_in=self.capabilities.tpu_stand_in,
+            gpu=row.name if row.family == "gpu" else "",
+            stand_in=self.stands_in,
             copied=sorted([*self.job.copied, *self.job.secrets]),
             secrets={name: secret.version for name, secret in self.job.secrets.items()},
             own_names=self.own_names,

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..hardware import pricing
+from ..hardware import accelerators, pricing
 from ..text import and_more, counted, duration, joined, money, size, visible
 from . import cluster
 from .job import FromCaller, Variable
@@ -24,7 +24,7 @@ _REGIONS = 4
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
-    found = [*_run(plan), *_cloud(plan), *_code(plan), *_python(plan), *_program(plan)]
+    found = [*_run(plan), *_replicas(plan), *_cloud(plan), *_code(plan), *_python(plan), *_program(plan)]
     return [*found, *((finding.level, finding.message) for finding in plan.findings)]
 
 
@@ -38,6 +38,7 @@ def short(plan: Plan) -> list[tuple[str, str]]:
         ("directory", plan.url),
         *([("backend", plan.place)] if plan.emulator else []),
         ("tasks", f"{_hardware(plan)}: {and_more(plan.tasks, _TASKS)}, {plan.backend}"),
+        *(_replicas(plan) if plan.job.resources.accelerator != "cpu" else ()),
         ("entry", _entry(plan)),
         ("bundle", _bundle(plan)),
         *cloud,
@@ -164,7 +165,30 @@ def _hardware(plan: Plan) -> str:
     # Parameter servers have no accelerator.
     servers = 0 if accelerator == "cpu" else plan.job.resources.ps
     words = f"{tasks - servers} x {accelerator}"
+    row = accelerators.row(accelerator)
+    if plan.stands_in and row.family != "cpu":
+        words += f" (a stand-in: {counted(accelerators.per_task(row), 'logical CPU device')})"
     return f"{words}, {servers} x cpu" if servers else words
+
+
+def _replicas(plan: Plan) -> list[tuple[str, str]]:
+    """Return how a global batch is divided, and the memory of each replica, if a synchronous strategy has several."""
+    row, tasks = accelerators.row(plan.job.resources.accelerator), len(cluster.in_step(plan.tasks))
+    count = accelerators.in_step(row, tasks)
+    if count == 1 or plan.job.resources.ps:
+        return []
+    each = f"{32 * count // tasks} for each task and 32 on each replica" if 1 < tasks < count else "32 on each"
+    lines = [
+        (
+            "replicas",
+            f"{count} with a synchronous strategy: {32 * count} examples in a batch are {each}. Use multiples of {count}",
+        )
+    ]
+    if row.memory_gib:
+        here = plan.facts.memory_gib if plan.stands_in else None
+        shared = f"; here they share {here:.0f} GiB, {here / count:.1f} GiB each" if here else ""
+        lines.append(("memory", f"{row.memory_gib} GiB for each replica{shared}"))
+    return lines
 
 
 def _bundle(plan: Plan) -> str:

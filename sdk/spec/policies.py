@@ -232,6 +232,11 @@ class Target(Value):
         """True if the tasks reach no other machine."""
         return False
 
+    @property
+    def real_gpus(self) -> bool:
+        """True if tasks of this machine use its own GPUs."""
+        return False
+
     def rentals(
         self, resources: Resources, limits: Limits, known: KnownPrices | None = None
     ) -> tuple[pricing.Rental, ...]:
@@ -264,11 +269,14 @@ class Local(Target):
             several tasks and nothing in the program speaks against it.
         cluster: A chief and workers, or workers only. "chief" is what Vertex AI gives; "workers" is for scripts in which task
             0 of `worker` is the chief.
+        gpus: Stand-ins or this machine's own GPUs, if the accelerator is a GPU. "stand-in": logical CPU devices. "real": each
+            task has GPUs of its own, of any type.
     """
 
     network: Literal["host", "isolated"] = "host"
     start: Literal["auto", "fork", "spawn"] = "auto"
     cluster: Literal["chief", "workers"] = "chief"
+    gpus: Literal["stand-in", "real"] = "stand-in"
 
     @property
     def shape(self) -> Literal["chief", "workers"]:
@@ -277,6 +285,10 @@ class Local(Target):
     @property
     def isolated(self) -> bool:
         return self.network == "isolated"
+
+    @property
+    def real_gpus(self) -> bool:
+        return self.gpus == "real"
 
 
 @dataclass(frozen=True, kw_only=True)

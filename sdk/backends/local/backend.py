@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from ...checks import Facts, Finding, local, of_local
+from ...checks import Facts, Finding, communication, local, of_local
 from ...clock import Clock, SystemClock
 from ...process import namespaces, spawn, task_environment
 from ...records.events import resume_count, source_of
@@ -40,15 +40,19 @@ class LocalBackend:
             keras=_version("keras"),
             tf_keras=_version("tf_keras"),
             cpus=os.cpu_count() or 1,
+            gpus=len([path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]),
+            memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
             isolation=namespaces.why_not() if Local.of(target).network == "isolated" else None,
             dropped=task_environment.dropped(os.environ, job.env),
         )
 
     def review(self, draft: Draft) -> list[Finding]:
         """Check the job, and the variables of this shell that change how tasks run."""
+        target = Local.of(draft.target)
         return [
-            *local.tpu_replicas(draft.job, os.environ),
-            *of_local(draft.job, draft.facts, target=Local.of(draft.target)),
+            *local.replicas(draft.job, os.environ),
+            *of_local(draft.job, draft.facts, target=target),
+            *communication.run(draft.job, draft.communications, stands_in=not target.real_gpus),
         ]
 
     def render(self, plan: Plan) -> Request:

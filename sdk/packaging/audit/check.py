@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import text
-from ...checks import strategies
+from ...checks import communication, strategies
 from ...errors import Problems, nearest
 from ...spec.credentials import formats_in
 from ...spec.findings import Finding
@@ -55,7 +55,6 @@ def check(
     kwargs: Mapping[str, object] | None = None,
     args: Sequence[Any] = (),
     chief: bool = False,
-    servers: bool = False,
     left_out: Sequence[str] = (),
     evaluate: str = "",
     allowed: Collection[str] = (),
@@ -97,10 +96,18 @@ def check(
     if not tasks.legacy:
         findings += keras2.rejected_by_keras_3(program, reachable)
     preload = environment.find_preload(program, reachable, legacy=tasks.legacy)
-    if servers:
-        names = (name for tree in reachable.values() for name in strategies.strategies_of(tree))
-        preload = replace(preload, strategies=tuple(dict.fromkeys(names)))
-    return findings, replace(preload, own_names=reader.names.projects_names())
+    names = (name for tree in reachable.values() for name in strategies.strategies_of(tree))
+    asked = (
+        replace(each, place=program.location(file, each.line))
+        for file, tree in reachable.items()
+        for each in communication.communications_of(tree)
+    )
+    return findings, replace(
+        preload,
+        strategies=tuple(dict.fromkeys(names)),
+        communications=tuple(asked),
+        own_names=reader.names.projects_names(),
+    )
 
 
 def _credentials(program: Program, files: Iterable[str]) -> list[str]:

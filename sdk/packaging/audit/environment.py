@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ... import text
+from ...checks.communication import Communication
 from ...spec.findings import Finding
 from .program import Import, Program, is_main_guard
 
@@ -82,7 +83,8 @@ class Preload:
     modules: tuple[str, ...] = ()  # in this order
     blocked_by: str = ""  # what certainly makes that different from imports in each task
     doubt: str = ""  # what may make it different
-    strategies: tuple[str, ...] = ()  # of tf.distribute that the program names, if there are parameter servers
+    strategies: tuple[str, ...] = ()  # of tf.distribute that the program names
+    communications: tuple[Communication, ...] = ()  # what it asks for among replicas
     own_names: tuple[str, ...] = ()  # podlift's import names that the project has modules of
 
 

@@ -1,8 +1,9 @@
-"""Keras 3 `fit`, `evaluate` and `predict` under MultiWorkerMirroredStrategy and TPUStrategy give one device's numbers.
+"""Keras 3 `fit`, `evaluate` and `predict` under a synchronous strategy give one device's numbers.
 
-Keras fails under the first at the first batch (keras#20585). Under both it gives all replicas the same weight, which is wrong
-if the global batch does not divide evenly: see `keras_shares`. Other strategies use Keras's own code. The reasoning, the costs
-and what remains inexact: docs/explanation/decisions/keras-multi-worker.md.
+Keras fails under MultiWorkerMirroredStrategy at the first batch (keras#20585). Under it, MirroredStrategy and TPUStrategy it
+gives all replicas the same weight, which is wrong if the global batch does not divide evenly: see `keras_shares`. Other
+strategies use Keras's own code. The reasoning, the costs and what remains inexact:
+docs/explanation/decisions/keras-multi-worker.md.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .keras_shares import (
     cure_losses,
     cure_optimizers,
     during,
+    is_mirrored,
     is_tpu,
 )
 
@@ -32,7 +34,7 @@ def _cure_trainer(trainer: ModuleType) -> None:
     in_multi_worker_mode = trainer._collective_all_reduce_multi_worker
 
     def weighs(strategy: Any) -> bool:
-        return in_multi_worker_mode(strategy) or is_tpu(strategy)
+        return in_multi_worker_mode(strategy) or is_tpu(strategy) or is_mirrored(strategy)
 
     @around(trainer.TensorFlowTrainer, "make_predict_function")
     def make_predict(original: Function, self: Any, force: bool = False) -> None:
@@ -234,8 +236,8 @@ PATCH = Patch(
     needed=_needed,
     apply=_apply,
 )
-TPU = Patch(
-    name="keras-tpu",
+REPLICAS = Patch(
+    name="keras-replicas",
     why="Keras gives all replicas the same weight, and clips each replica's gradient separately",
     module=PATCH.module,
     applies=_applies,

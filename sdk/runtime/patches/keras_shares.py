@@ -2,7 +2,7 @@
 
 Keras gives every replica the weight 1/N. That equals the result of one worker only while all replicas have the same number
 of examples (or of valid steps under a mask, or the same sum of weights). `keras_multi_worker` sets a `ReplicaStep` while a
-replica runs a train or test step under MultiWorkerMirroredStrategy or TPUStrategy. Without one, Keras's own functions run.
+replica runs a train or test step under a synchronous strategy. Without one, Keras's own functions run.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 def is_tpu(strategy: Any) -> bool:
     """Return whether it is a TPUStrategy, by any of its spellings."""
     return any(kind.__name__.startswith("TPUStrategy") for kind in type(strategy).__mro__)
+
+
+def is_mirrored(strategy: Any) -> bool:
+    """Return whether it is MirroredStrategy, or MultiWorkerMirroredStrategy, with several replicas."""
+    names = {kind.__name__ for kind in type(strategy).__mro__}
+    return bool(names & {"MirroredStrategy", "CollectiveAllReduceStrategy"}) and strategy.num_replicas_in_sync > 1
 
 
 def _counts(tf: ModuleType) -> Any:

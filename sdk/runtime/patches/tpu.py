@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +17,6 @@ from . import Function, Patch, around, is_supported_tensorflow, keras_multi_work
 
 _log = logger("runtime")
 
-_REPLICAS = "PODLIFT_TPU_REPLICAS"
 _EMULATOR = "PODLIFT_EMULATOR"
 _TRAINER = "keras.src.trainers.trainer"
 _ADVICE = "a TPU waits for Python after each execution"
@@ -28,7 +27,7 @@ def prepare(payload: Payload, environ: MutableMapping[str, str]) -> None:
     if not payload.tpu:
         return
     row = accelerators.row(payload.tpu)
-    if _has_stand_in(payload, environ):
+    if has_stand_in(payload, environ):
         # The emulated machine sets them too, and TensorFlow's import fails without libtpu.so.
         for name, value in row.env:
             if environ.get(name) == value:
@@ -38,9 +37,9 @@ def prepare(payload: Payload, environ: MutableMapping[str, str]) -> None:
     host.wait(SystemClock())
 
 
-def _has_stand_in(payload: Payload, environ: Mapping[str, str]) -> bool:
-    """Return whether CPUs stand in for the TPU, which they never do in the cloud."""
-    return payload.tpu_stand_in or bool(environ.get(_EMULATOR))
+def has_stand_in(payload: Payload, environ: Mapping[str, str]) -> bool:
+    """Return whether CPUs stand in for the accelerator, which they never do in the cloud."""
+    return payload.stand_in or bool(environ.get(_EMULATOR))
 
 
 def patches(payload: Payload, environ: Mapping[str, str]) -> list[Patch]:
@@ -48,12 +47,8 @@ def patches(payload: Payload, environ: Mapping[str, str]) -> list[Patch]:
     if not payload.tpu:
         return []
     row = accelerators.row(payload.tpu)
-    if _has_stand_in(payload, environ):
-        replicas, names = accelerators.replicas(row, environ.get(_REPLICAS, "")), _names(environ)
-        tpu = _stand_in(row, replicas, names)
-    else:
-        tpu = _real(row)
-    return [tpu, *plumbing("tpu-advice", _ADVICE, {_TRAINER: _advise_once}), keras_multi_worker.TPU]
+    tpu = _stand_in(row, environ) if has_stand_in(payload, environ) else _real(row)
+    return [tpu, *plumbing("tpu-advice", _ADVICE, {_TRAINER: _advise_once}), keras_multi_worker.REPLICAS]
 
 
 def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -65,20 +60,32 @@ def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name))
 
 
-def _stand_in(row: Accelerator, replicas: int, names: Sequence[str]) -> Patch:
-    def apply(tf: ModuleType) -> None:
+def _stand_in(row: Accelerator, environ: Mapping[str, str]) -> Patch:
+    replicas, names = accelerators.replicas(row, environ), _names(environ)
+
+    def install() -> None:
         from ..tpu import devices, install
 
-        system = devices.system_of(row, replicas=replicas, names=names)
-        install.install(system)
+        install.install(devices.system_of(row, replicas=replicas, names=names))
+
+    return stand_in(row, replicas, install)
+
+
+def stand_in(row: Accelerator, replicas: int, install: Callable[[], None]) -> Patch:
+    """Return the patch that makes logical CPU devices an accelerator right after TensorFlow is imported."""
+    kind = row.family.upper()
+
+    def apply(tf: ModuleType) -> None:
+        install()
+        counted = f"{replicas} logical CPU devices" if replicas > 1 else "a logical CPU device"
         _log.info(
-            f"{row.name} is a stand-in here: {system.cores} logical CPU devices of this machine are its replicas. Results are "
-            "right, but the time of a step tells nothing about a TPU (docs/how-to/tpu.md)"
+            f"{row.name} is a stand-in here: {counted} of this machine in each task. Results are right, but the time of a step "
+            f"tells nothing about a {kind} (docs/how-to/{row.family}.md)"
         )
 
     return Patch(
-        name="tpu-stand-in",
-        why="a program for a TPU runs on a machine without one",
+        name=f"{row.family}-stand-in",
+        why=f"a program for a {kind} runs on a machine without one",
         module="tensorflow",
         applies=is_supported_tensorflow,
         apply=apply,

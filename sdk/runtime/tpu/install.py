@@ -6,7 +6,6 @@ may have imported it. This module answers what they ask the hardware.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +14,10 @@ import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops
 from tensorflow.python.distribute import tpu_strategy
 from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
-from tensorflow.python.eager import context
 from tensorflow.python.tpu import tpu, tpu_embedding_v1, tpu_embedding_v2, tpu_embedding_v3, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
+from ..logical_devices import LogicalDevices
 from ..patches import Function, around
 from . import replicas
 from .devices import System
@@ -32,13 +31,11 @@ _EMBEDDINGS = (
 
 def install(system: System) -> None:
     """Install the system as this process's TPU. Must come before any TensorFlow operation."""
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * system.cores)
+    LogicalDevices("TPU", lambda: system.cores).install()
     # It would optimize the graph of each replica separately, and takes longer than it saves.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     _resolve(system)
     _initialize(system)
-    _list_devices(system)
     _distribute(system)
     _exchange(system)
     _refuse_embeddings()
@@ -94,25 +91,6 @@ def _initialize(system: System) -> None:
 
     tpu_strategy_util.initialize_tpu_system_impl = initialize
     tpu_strategy_util.shutdown_tpu_system_impl = shut_down
-
-
-def _list_devices(system: System) -> None:
-    cores = range(system.cores)
-    logical = [context.LogicalDevice(f"/device:TPU:{core}", "TPU") for core in cores]
-    physical = [context.PhysicalDevice(f"/physical_device:TPU:{core}", "TPU") for core in cores]
-
-    def listed(chips: list[Any], original: Function, device_type: str | None = None) -> list[Any]:
-        if device_type == "TPU":
-            return list(chips)
-        return list(original(device_type)) + ([] if device_type else chips)
-
-    for place in (tf.config, tf.config.experimental):
-        around(place, "list_logical_devices")(functools.partial(listed, logical))
-        around(place, "list_physical_devices")(functools.partial(listed, physical))
-
-    @around(tf, "device")
-    def device(original: Function, name: Any) -> Any:
-        return original(name.replace("TPU:", "CPU:") if isinstance(name, str) else name)
 
 
 class _StandInExtended(tpu_strategy.TPUExtended):  # type: ignore[misc]

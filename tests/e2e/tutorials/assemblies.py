@@ -167,10 +167,12 @@ _OVERVIEW = [
     Program(
         name="overview-two-gpus",
         parts=(_TF, *_cells("003", 2), Ours(_ONE)),
+        accelerator="t4:2",
         says="sum 2.0",
-        notes="no GPU: TensorFlow places both replicas on the CPU",
     ),
-    Program(name="overview-hierarchical", parts=(_TF, *_cells("003", 3), Ours(_ONE)), says="sum 1.0"),
+    Program(
+        name="overview-hierarchical", parts=(_TF, *_cells("003", 3), Ours(_ONE)), accelerator="t4:2", says="sum 2.0"
+    ),
     Program(
         name="overview-tpu",
         parts=(_TF, Ours("tpu_address = ''"), *_cells("003", 4)),
@@ -182,8 +184,8 @@ _OVERVIEW = [
         name="overview-nccl",
         parts=(_TF, *_cells("003", 6), Ours(_GLOBAL_SUM)),
         workers=2,
-        says="sum 2.0",
-        notes="no GPU: TensorFlow falls back to another implementation",
+        accelerator="t4:2",
+        says="sum 4.0",
     ),
     Program(
         name="overview-parameter-server",
@@ -216,6 +218,7 @@ _TUTORIAL = [
         files=_BOTH,
         notes=f"{_FOLDERS}; {_SHELL_CELLS}",
         says="Epoch 3/3",
+        accelerator="t4",
         keras3=_NO_EXTENSION,
         parts=_cells("004", 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 24, *range(26, 38)),
     ),

@@ -54,6 +54,7 @@ class Program:
         legacy: what happens with `code_keras="legacy"`.
         workers: tasks.
         cluster: shape of the cluster.
+        accelerator: "t4:2" where the text has GPUs, for which logical CPU devices stand in.
         network: "isolated" where the tutorial's own port numbers are used.
         says: must stand in the log of every task of a run that succeeds.
         notes: what is not the tutorial's, for the table.
@@ -69,6 +70,7 @@ class Program:
     legacy: Outcome = RUNS
     workers: int = 1
     cluster: str = "workers"
+    accelerator: str = "cpu"
     network: str = "host"
     says: str = ""
     notes: str = ""

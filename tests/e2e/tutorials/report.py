@@ -146,6 +146,7 @@ def render(versions: dict[str, str]) -> str:
         lines_of_ours = sum(len(part.code.strip().splitlines()) for part in program.parts if isinstance(part, Ours))
         notes = [f"changed: {program.changed}"] if program.changed else []
         notes += [program.notes] if program.notes else []
+        notes += [f"with `accelerator={program.accelerator!r}`"] if program.accelerator != "cpu" else []
         notes += [f"lines added: {lines_of_ours}"] if lines_of_ours else []
         words = [_outcome(getattr(program, mode)) for mode in MODES]
         cells = f"{program.cells[0].partition('-')[0]}: " + ", ".join(cell.partition("-")[2] for cell in program.cells)

@@ -1,0 +1,212 @@
+"""What a program does with strategies: how its batches are divided, and mistakes.
+
+TensorFlow and Keras do not report these mistakes, or without the change to make. What certainly fails raises; what trains, but
+not as it was meant, is a finding of the run. Both before or at the first step.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ...logs import logger
+from ..patches import Function, Patch, around, plumbing
+
+_log = logger("runtime")
+_WHY = "a mistake with a strategy is reported with the change to make"
+_TOO_LATE = "must be configured at program startup"
+_CHANGES = ("assign", "assign_add", "assign_sub")
+_INSIDE = (
+    "Next: make the model, its optimizer and its metrics, and call compile(), inside `with strategy.scope():`; fit() and the "
+    "training loop may stay outside."
+)
+
+
+class StrategyWatch:
+    """Watches the strategies of one task. `report` takes each finding once; `home` is the folder of the program's files."""
+
+    def __init__(self, report: Callable[[str], None], home: Path) -> None:
+        self._report, self._home = report, f"{home}{os.sep}"
+        self._reported: set[object] = set()
+        self._started = ""  # where the program started TensorFlow's runtime: "train.py:12"
+        self._strategies: weakref.WeakSet[Any] = weakref.WeakSet()  # those with several replicas
+
+    def patches(self) -> list[Patch]:
+        """Return the patches that watch each library as soon as the program imports it."""
+        return plumbing(
+            "strategies",
+            _WHY,
+            {
+                "tensorflow": self._watch,
+                "keras.src.backend.tensorflow.trainer": lambda module: self._watch_fit(module.TensorFlowTrainer),
+                "tf_keras.src.engine.training": lambda module: self._watch_fit(module.Model),
+            },
+        )
+
+    def _watch(self, tf: ModuleType) -> None:
+        names = ("distribute_lib", "mirrored_strategy", "collective_all_reduce_strategy", "values")
+        library, mirrored, multi_worker, values = (
+            importlib.import_module(f"tensorflow.python.distribute.{name}") for name in names
+        )
+        self._remember_start()
+        self._watch_late_strategies(multi_worker)
+        self._watch_variables(tf, library, mirrored, values)
+        self._watch_batches(library)
+
+    # --- A strategy that is made after the first operation --------------------------------------------------------
+
+    def _remember_start(self) -> None:
+        kind: Any = importlib.import_module("tensorflow.python.eager.context").Context
+        original = kind.ensure_initialized
+
+        def first(context: Any) -> None:
+            kind.ensure_initialized = original
+            self._started = self._location()
+            original(context)
+
+        kind.ensure_initialized = first
+
+    def _location(self) -> str:
+        """Return the line of the program that is being executed, "" if there is none."""
+        frame = sys._getframe(1)
+        while frame is not None and not frame.f_code.co_filename.startswith(self._home):
+            frame = frame.f_back  # type: ignore[assignment]
+        return "" if frame is None else f"{frame.f_code.co_filename[len(self._home) :]}:{frame.f_lineno}"
+
+    def _watch_late_strategies(self, multi_worker: Any) -> None:
+        @around(multi_worker.CollectiveAllReduceExtended, "_initialize_multi_worker")
+        def initialize(original: Function, extended: Any, *args: Any, **options: Any) -> None:
+            try:
+                original(extended, *args, **options)
+            except RuntimeError as error:
+                if _TOO_LATE not in str(error):
+                    raise
+                where = f", in {self._started}" if self._started else ""
+                raise RuntimeError(
+                    f"MultiWorkerMirroredStrategy comes too late: TensorFlow had been started before it{where}, by a tensor, a "
+                    "variable, a data set or a list of logical devices. Next: make the strategy first, right after the imports."
+                ) from error
+
+    # --- A variable that is made outside the scope ----------------------------------------------------------------
+
+    def _watch_variables(self, tf: ModuleType, library: Any, mirrored: Any, values: Any) -> None:
+        @around(mirrored.MirroredExtended, "_update")
+        def update(original: Function, extended: Any, variable: Any, *args: Any, **options: Any) -> Any:
+            if not isinstance(variable, values.DistributedVariable):
+                raise ValueError(
+                    f"The variable {variable.name!r} was made outside strategy.scope(), so its replicas cannot be updated "
+                    f"together. {_INSIDE}"
+                )
+            return original(extended, variable, *args, **options)
+
+        # TensorFlow copies the methods of its bases to this class.
+        kind: Any = importlib.import_module("tensorflow.python.ops.resource_variable_ops").ResourceVariable
+        for name in _CHANGES:
+
+            @around(kind, name)
+            def change(original: Function, variable: Any, *args: Any, **options: Any) -> Any:
+                replica = library.get_replica_context()
+                # Outside of a strategy's replicas this is all.
+                if replica is not None and replica.num_replicas_in_sync > 1:
+                    self._check_change(replica.strategy, variable)
+                return original(variable, *args, **options)
+
+            # Programs call it in their tf.functions.
+            setattr(kind, name, tf.autograph.experimental.do_not_convert(getattr(kind, name)))
+
+        @around(library.StrategyBase, "__init__")
+        def init(original: Function, strategy: Any, *args: Any, **options: Any) -> None:
+            original(strategy, *args, **options)
+            self._strategies.add(strategy)
+
+    def _check_change(self, strategy: Any, variable: Any) -> None:
+        here = _replicas_here(strategy)
+        if here > 1 and not hasattr(variable.handle, "_distributed_container"):
+            self._once(
+                "variable",
+                f"The variable {variable.name!r} was made outside strategy.scope(): each of the {here} replicas of a task "
+                f"changes the same one, and its value is wrong. {_INSIDE}",
+            )
+
+    def _watch_fit(self, kind: Any) -> None:
+        @around(kind, "fit")
+        def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
+            if size := _size_of_arrays(original, model, args, options):
+                self._check_batch(size, model.distribute_strategy)
+            most = max((strategy.num_replicas_in_sync for strategy in self._strategies), default=1)
+            if most > 1 and model.distribute_strategy.num_replicas_in_sync == 1:
+                self._once(
+                    "fit",
+                    f"fit() trains {model.name!r} without the strategy of {most} replicas that the program has made: the model "
+                    f"was made outside strategy.scope(). {_INSIDE}",
+                )
+            return original(model, *args, **options)
+
+    # --- A batch that the replicas do not divide ------------------------------------------------------------------
+
+    def _watch_batches(self, library: Any) -> None:
+        @around(library.StrategyBase, "experimental_distribute_dataset")
+        def distribute(original: Function, strategy: Any, dataset: Any, options: Any = None) -> Any:
+            self._check_batch(_batch_size(dataset), strategy)
+            return original(strategy, dataset, options)
+
+    def _check_batch(self, size: int, strategy: Any) -> None:
+        replicas = int(strategy.num_replicas_in_sync)
+        if size <= 0 or replicas == 1:
+            return
+        here = _replicas_here(strategy)
+        if size % replicas:
+            self._once(("batch", size), _uneven(size, replicas))
+        elif "batch" not in self._reported:
+            self._reported.add("batch")
+            shared = (
+                f"{size // replicas * here} for each task and {size // replicas} on each" if here < replicas else ""
+            )
+            _log.info(f"a batch of {size} examples: {shared or f'{size // replicas} on each'} of {replicas} replicas")
+
+    def _once(self, what: object, text: str) -> None:
+        if what not in self._reported:
+            self._reported.add(what)
+            self._report(text)
+
+
+def _replicas_here(strategy: Any) -> int:
+    try:
+        return len(strategy.extended.worker_devices)
+    except RuntimeError:  # a strategy without devices of its own
+        return 1
+
+
+def _batch_size(dataset: Any) -> int:
+    """Return the size of a data set's batches as TensorFlow finds it before it divides them; -1 if it is unknown."""
+    found: Any = importlib.import_module("tensorflow.python.data.experimental.ops.distribute")
+    try:
+        return int(found.compute_batch_size(dataset))
+    except Exception:  # not a data set, or inside a function: TensorFlow says so itself
+        return -1
+
+
+def _size_of_arrays(fit: Function, model: Any, args: Any, options: Any) -> int:
+    """Return the size of the batches that `fit` makes of arrays; 0 for data that comes in batches."""
+    given = inspect.signature(fit).bind_partial(model, *args, **options).arguments
+    first = next(iter(given["x"].values()), None) if isinstance(given.get("x"), dict) else given.get("x")
+    first = first[0] if isinstance(first, (list, tuple)) and first else first
+    shape = getattr(first, "shape", None)
+    return min(int(given.get("batch_size") or 32), int(shape[0])) if shape and shape[0] else 0
+
+
+def _uneven(size: int, replicas: int) -> str:
+    least, more = divmod(size, replicas)
+    nearest = f"{least * replicas} or {(least + 1) * replicas}" if least else str(replicas)
+    shares = f"{more} x {least + 1} and {replicas - more} x {least} examples"
+    return (
+        f"A batch of {size} examples is not a multiple of {replicas} replicas, which get {shares}. fit of Keras 3 weighs replicas by "
+        f"their examples; a loop of your own has to divide by the global batch. Next: a batch of {nearest}."
+    )
