@@ -129,6 +129,7 @@ TENSORFLOW = {
     "e2e/tutorials",
     "preflight/test_preflight.py",
     "runtime/test_checkpoint_weights.py",
+    "runtime/gpu/test_gpu_stand_in.py",
     "runtime/test_chief_writes.py::test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty",
     "runtime/test_chief_writes.py::test_after_a_kill_and_a_restart_of_two_tasks",
     "runtime/test_chief_writes.py::test_a_backup_on_a_disk_of_the_chief_alone_fails_with_a_reason",
@@ -198,6 +199,9 @@ SMOKE: dict[str, tuple[str, ...]] = {
     "a program for a TPU runs here, and its preflight finds what a TPU refuses": (
         "preflight/test_preflight.py",
         "runtime/tpu/test_stand_in.py",
+    ),
+    "a program for GPUs runs here, and replicas give the numbers of one device": (
+        "runtime/gpu/test_gpu_stand_in.py",
     ),
     "what a client sees of a fit": (
         "cli/test_progress.py::test_a_fit_says_epoch_and_step_while_it_trains_to_every_client",
@@ -295,6 +299,7 @@ TOGETHER = {
         "checkpoint/test_failures.py::test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights",
         "checkpoint/test_phases.py::test_a_limit_of_steps_counts_those_of_earlier_attempts",
         "cli/test_progress.py::test_a_fit_says_epoch_and_step_while_it_trains_to_every_client",
+        "runtime/gpu/test_gpu_stand_in.py",
         "runtime/test_keras_multi_worker.py::test_all_tasks_report_and_end_with_the_same_numbers_as_one",
         "runtime/test_limits.py::test_an_evaluation_of_the_programs_own_is_left_alone",
         "runtime/test_limits.py::test_epochs_without_the_validation_that_the_program_expects_have_a_val_loss_that_is_no_number",

@@ -182,14 +182,14 @@ def test_a_zone_is_no_region(region: str, expected: bool) -> None:
 
 def test_local_mode_knows_the_names_and_refuses_them_with_a_sentence(write) -> None:
     write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match="Local mode has no l4:4: tasks run on this machine's CPUs") as caught:
-        sdk.plan("train.py", accelerator="l4:4")
+    with pytest.raises(sdk.InputError, match="Local mode has no v6e-8: tasks run on this machine's CPUs") as caught:
+        sdk.plan("train.py", accelerator="v6e-8")
     assert "Nearest: accelerator='cpu'." in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("name", "tasks", "replicas"),
-    [("cpu", 1, 1), ("cpu", 3, 3), ("l4:4", 1, 1), ("l4:4", 2, 8), ("t4", 3, 3), ("v5e-8", 1, 8), ("v3-8", 1, 8)],
+    [("cpu", 1, 1), ("cpu", 3, 3), ("l4:4", 1, 4), ("l4:4", 2, 8), ("t4", 3, 3), ("v5e-8", 1, 8), ("v3-8", 1, 8)],
 )
 def test_a_job_has_as_many_replicas_as_the_strategy_of_the_context(name: str, tasks: int, replicas: int) -> None:
     assert in_step(lookup(name), tasks) == replicas

@@ -90,8 +90,8 @@ class StrategyWatch:
                     raise
                 where = f", in {self._started}" if self._started else ""
                 raise RuntimeError(
-                    f"MultiWorkerMirroredStrategy comes too late: TensorFlow had been started before it{where}, by a tensor, a "
-                    "variable, a data set or a list of logical devices. Next: make the strategy first, right after the imports."
+                    f"MultiWorkerMirroredStrategy comes too late: TensorFlow was started before it{where}. Next: make it right "
+                    "after the imports, before tensors, variables, data sets and lists of logical devices."
                 ) from error
 
     # --- A variable that is made outside the scope ----------------------------------------------------------------
@@ -207,6 +207,6 @@ def _uneven(size: int, replicas: int) -> str:
     nearest = f"{least * replicas} or {(least + 1) * replicas}" if least else str(replicas)
     shares = f"{more} x {least + 1} and {replicas - more} x {least} examples"
     return (
-        f"A batch of {size} examples is not a multiple of {replicas} replicas, which get {shares}. fit of Keras 3 weighs replicas by "
-        f"their examples; a loop of your own has to divide by the global batch. Next: a batch of {nearest}."
+        f"A batch of {size} examples is not a multiple of {replicas} replicas, which get {shares}. fit of Keras 3 weighs "
+        f"replicas by their examples; a loop of your own has to divide by the global batch. Next: a batch of {nearest}."
     )

@@ -118,7 +118,7 @@ def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_sp
     assert moved.replace(key.launch_spec(2, 1), key.launch_spec(2, 0)) == alone, "but for its own launch spec"
     specs = [request.launch_spec(plan, 1, "a" * 64, place) for place in (first, second)]
     assert [spec["payload"]["tpu"] for spec in specs] == ["", "v5e-8"]  # type: ignore[index]
-    assert [spec["payload"]["replicas"] for spec in specs] == [None, [8, 1]]  # type: ignore[index]
+    assert [spec["payload"]["replicas"] for spec in specs] == [None, [8, 2]]  # type: ignore[index]
     assert specs[1]["tensorflow"] == request.launch_spec(tpu, 1, "a" * 64)["tensorflow"] != specs[0]["tensorflow"]
 
 

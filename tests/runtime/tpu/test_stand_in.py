@@ -118,7 +118,7 @@ def test_only_local_mode_and_the_emulator_have_a_stand_in():
         return [patch.name for patch in tpu.patches(payload(**more), environ)]
 
     assert kinds({}) == []
-    assert kinds({}, tpu="v5e-8", tpu_stand_in=True)[0] == "tpu-stand-in"
+    assert kinds({}, tpu="v5e-8", stand_in=True)[0] == "tpu-stand-in"
     assert kinds({"PODLIFT_EMULATOR": "http://127.0.0.1:1"}, tpu="v5e-8")[0] == "tpu-stand-in"
     assert kinds({}, tpu="v5e-8")[0] == "tpu-host"
 

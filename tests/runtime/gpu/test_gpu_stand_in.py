@@ -1,0 +1,181 @@
+"""Programs for GPUs run unmodified in local mode, and give the numbers of one device with the same global batch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from agreements import assert_as_one, assert_same_on_all_tasks
+from support import PROGRAMS, needs
+
+import sdk
+
+np = pytest.importorskip("numpy")
+needs("tensorflow")
+
+SCRIPT = PROGRAMS / "agreement_on_gpus.py"
+SHAPES = ("even", "uneven", "sample_weight", "tiny_last", "weighted_tiny_last")
+QUICK = ["dense_sgd-fit-weighted_tiny_last", "dense_sgd-loop-uneven"]
+DENSE = [f"dense_sgd-{how}-{shape}" for how in ("fit", "loop") for shape in SHAPES]
+# Adam divides by roots of tiny numbers.
+TOLERANCE = dict.fromkeys(DENSE, 1e-6)
+RARER = [
+    *(f"conv_adam-fit-{shape}" for shape in SHAPES),
+    *(f"conv_adam-loop-{shape}" for shape in SHAPES[:3]),
+    "clipped_gradients",
+    "own_train_step",
+    "class_weights",
+    "fewer_examples_than_tasks",
+]
+TOLERANCE |= dict.fromkeys(RARER, 2e-5)
+
+
+def trained(folder, accelerator, strategies, cases, timeout_s=900):
+    job = sdk.Job(SCRIPT, args=[strategies, *cases], resources=sdk.Resources(accelerator=accelerator))
+    return Path(sdk.submit(job, root=folder).result(timeout_s).model_dir)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory, warm_runs):
+    with warm_runs:
+        return trained(tmp_path_factory.mktemp("quick"), "a100:2", "one,mirrored-2", QUICK)
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_two_replicas_give_the_losses_and_weights_of_one_device(quick, case):
+    assert_as_one(quick / "one", quick / "mirrored-2", case, TOLERANCE[case])
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    cases = [*DENSE, *RARER]
+    strategies = "one,mirrored-1,mirrored-2,mirrored-4,multi_worker-4"
+    return trained(tmp_path_factory.mktemp("full"), "a100:4", strategies, cases)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["mirrored-1", "mirrored-2", "mirrored-4", "multi_worker-4"])
+@pytest.mark.parametrize("case", TOLERANCE)
+def test_one_two_and_four_replicas_give_the_numbers_of_one_device(full, case, strategy):
+    assert_as_one(full / "one", full / strategy, case, TOLERANCE[case])
+
+
+@pytest.fixture(scope="module", params=["a100", "a100:2", "a100:4"])
+def workers(request, tmp_path_factory):
+    """Two workers of MultiWorkerMirroredStrategy, with as many GPUs each."""
+    resources = sdk.Resources(workers=2, accelerator=request.param)
+    job = sdk.Job(PROGRAMS / "agreement.py", args=DENSE, resources=resources)
+    run = sdk.submit(job, root=tmp_path_factory.mktemp("workers"))
+    return sorted(path for path in Path(run.result(900).model_dir).iterdir() if path.is_dir())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", DENSE)
+def test_two_workers_with_one_two_and_four_gpus_give_the_numbers_of_one_device(full, workers, case):
+    assert_same_on_all_tasks(workers, case)
+    assert_as_one(full / "one", workers[0], case, TOLERANCE[case])
+
+
+# --- What programs ask and set, and mistakes --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory, warm_runs):
+    job = sdk.Job(PROGRAMS / "gpu_stand_in.py", resources=sdk.Resources(accelerator="a100:4"))
+    with warm_runs:
+        run = sdk.submit(job, root=tmp_path_factory.mktemp("asked"))
+    seen = json.loads(Path(run.result(300).model_dir, "seen.json").read_text())
+    return seen, [line.text for line in run.logs(task="chief-0")], run.status().findings
+
+
+@pytest.mark.fidelity("gpu-devices", "local")
+def test_a_program_finds_its_gpus_and_what_it_sets_for_them_counts(asked):
+    seen = asked[0]
+    assert seen["physical"] == [f"/physical_device:GPU:{index}" for index in range(4)]
+    # Three are visible, and one of them is two.
+    assert seen["logical"] == seen["local"] == [f"/device:GPU:{index}" for index in range(4)]
+    assert seen["cpus"] == ["/device:CPU:0"]
+    assert seen["growth"] == [True]
+    assert seen["placed"].endswith("CPU:2")
+    assert (seen["details"], seen["memory"]) == ("NVIDIA A100 (a stand-in)", ["current", "peak"])
+    assert (seen["replicas"], seen["multi worker"], seen["central storage"]) == (2, 4, 4)
+
+
+def test_what_tensorflow_refuses_for_gpus_it_refuses_here(asked):
+    assert asked[0]["late"] == "RuntimeError: Physical devices cannot be modified after being initialized"
+    assert asked[0]["no limit"] == "Setting memory limit is required for GPU virtual devices"
+
+
+def test_keras_computes_with_kernels_that_cpus_have(asked):
+    assert asked[0]["channels first"] == [1, 3, 6, 6]
+    assert asked[0]["recurrent"] == [1, 4]
+    assert np.isfinite(asked[0]["mixed"]).all()
+
+
+def test_the_log_says_what_is_stood_in_for_and_how_a_batch_is_divided(asked):
+    said = "\n".join(asked[1])
+    assert "a100:4 is a stand-in here: 4 logical CPU devices of this machine in each task" in said
+    assert said.count("NCCL runs as RING here") == 1
+    assert "a batch of 8 examples: 4 on each of 2 replicas" in said
+
+
+def test_mistakes_with_a_strategy_are_findings_with_the_change_to_make(asked):
+    uneven, variable, fit = asked[2]
+    assert "A batch of 5 examples is not a multiple of 2 replicas, which get 1 x 3 and 1 x 2 examples." in uneven
+    assert "Next: a batch of 4 or 6." in uneven
+    assert "was made outside strategy.scope(): each of the 2 replicas of a task changes the same one" in variable
+    assert "fit() trains 'sequential_3' without the strategy of 2 replicas" in fit
+    for text in (variable, fit, asked[0]["outside"]):
+        assert "Next: make the model, its optimizer and its metrics, and call compile(), inside" in text
+    assert asked[0]["outside"].startswith("ValueError: The variable 'sequential_3/dense_2/kernel")
+
+
+LATE = """
+    import tensorflow as tf
+
+    batch = 8 * tf.constant(2)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+"""
+
+
+def test_a_strategy_after_the_first_operation_is_refused_with_the_line_of_that(write, root, warm_runs):
+    write("late.py", LATE)
+    with warm_runs:
+        run = sdk.submit("late.py", workers=2, root=root)
+    status = run.wait(120)
+    assert status.failure is not None
+    assert (
+        "MultiWorkerMirroredStrategy comes too late: TensorFlow was started before it, in late.py:4. Next: make it"
+        in (status.failure.message)
+    )
+
+
+FEWER = """
+    import os
+
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+    import tensorflow as tf
+
+    print("replicas", tf.distribute.MirroredStrategy().num_replicas_in_sync)
+"""
+
+
+@pytest.mark.full
+def test_a_program_that_hides_gpus_has_fewer(write, root):
+    write("fewer.py", FEWER)
+    run = sdk.submit("fewer.py", accelerator="a100:4", root=root)
+    run.result(120)
+    assert "replicas 2" in [line.text for line in run.logs()]
+
+
+@pytest.mark.full
+def test_multi_worker_strategies_still_use_one_cpu_without_the_cure_so_the_cure_is_still_needed():
+    text = """
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+print("replicas", tf.distribute.MultiWorkerMirroredStrategy().num_replicas_in_sync)
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=True)
+    assert "replicas 1" in done.stdout
