@@ -101,6 +101,12 @@ def _program() -> list[Behaviour]:
         _made("pip-packages", "Google's wrappers install a Python package before the program starts.", _CODE),
         _made("denied-rights", "Without a right, a request is refused with the permission's name.", _OBSERVED),
         _made(
+            "gpu-devices",
+            "A program finds its GPUs, and each is a replica of a strategy.",
+            _DISTRIBUTED,
+            "gpus",
+        ),
+        _made(
             "tpu-devices",
             "A program finds the TPU's devices and its topology.",
             f"{_DOCUMENTED}training-with-tpu-vm",

@@ -62,6 +62,7 @@ class JobKeywords(TypedDict, total=False):
     local_network: Literal["host", "isolated"] | None
     local_start: Literal["auto", "fork", "spawn"] | None
     local_cluster: Literal["chief", "workers"] | None
+    local_gpus: Literal["stand-in", "real"] | None
 
 
 class Keywords(JobKeywords, total=False):
