@@ -64,8 +64,9 @@ def test_tensorflow_is_imported_by_what_runs_in_a_task_only_and_hardly_at_the_to
     users = {path for path in SOURCES if any(name.split(".")[0] in frameworks for name in imports_of(path))}
     assert {room(path) for path in users} <= {"runtime", "checkpoint", "preflight"}
     at_the_top = {p for p in users if any(n.split(".")[0] in frameworks for n in imports_of(p, top_level_only=True))}
-    # The stand-in for a TPU is made of TensorFlow's own classes, and loaded when TensorFlow is.
-    at_the_top -= {REPO / "sdk" / "runtime" / "tpu" / name for name in ("devices.py", "install.py", "replicas.py")}
+    # The stand-ins are made of TensorFlow's own classes, and loaded when TensorFlow is.
+    stand_ins = ("gpu/devices.py", "gpu/install.py", "tpu/devices.py", "tpu/install.py", "tpu/replicas.py")
+    at_the_top -= {REPO / "sdk" / "runtime" / name for name in stand_ins}
     # A preflight's child loads these two once the program has imported TensorFlow.
     at_the_top -= {REPO / "sdk" / "preflight" / name for name in ("capture.py", "steps.py")}
     assert {path.stem for path in at_the_top} <= {path.stem for path in (REPO / "sdk" / "checkpoint" / "tf").iterdir()}

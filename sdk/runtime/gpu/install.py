@@ -21,8 +21,8 @@ from tensorflow.python.distribute import collective_util, cross_device_ops, para
 from ...hardware import Accelerator
 from ...hardware.accelerators import HIDDEN_GPUS
 from ...logs import logger
-from ..logical_devices import LogicalDevices
 from ..patches import Function, around
+from .devices import LogicalDevices
 
 _log = logger("runtime")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

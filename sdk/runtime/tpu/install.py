@@ -17,7 +17,7 @@ from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolv
 from tensorflow.python.tpu import tpu, tpu_embedding_v1, tpu_embedding_v2, tpu_embedding_v3, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
-from ..logical_devices import LogicalDevices
+from ..gpu.devices import LogicalDevices
 from ..patches import Function, around
 from . import replicas
 from .devices import System

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.distribute import device_util
 from tensorflow.python.eager import context
 
-from .patches import Function, around
+from ..patches import Function, around
 
 # Libraries that ask for devices in order to choose a kernel: cuDNN's, or one that XLA compiles.
 _CHOOSE_KERNELS = ("keras", "tf_keras")
