@@ -113,8 +113,7 @@ class StrategyWatch:
             @around(kind, name)
             def change(original: Function, variable: Any, *args: Any, **options: Any) -> Any:
                 replica = library.get_replica_context()
-                # Outside of a strategy's replicas this is all.
-                if replica is not None and replica.num_replicas_in_sync > 1:
+                if replica is not None and isinstance(replica.strategy.extended, mirrored.MirroredExtended):
                     self._check_change(replica.strategy, variable)
                 return original(variable, *args, **options)
 

@@ -128,7 +128,7 @@ def test_mistakes_with_a_strategy_are_findings_with_the_change_to_make(asked):
     assert "fit() trains 'sequential_3' without the strategy of 2 replicas" in fit
     for text in (variable, fit, asked[0]["outside"]):
         assert "Next: make the model, its optimizer and its metrics, and call compile(), inside" in text
-    assert asked[0]["outside"].startswith("ValueError: The variable 'sequential_3/dense_2/kernel")
+    assert asked[0]["outside"].startswith("ValueError: The variable 'sequential_3/dense_3/kernel")
 
 
 LATE = """
