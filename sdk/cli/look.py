@@ -5,18 +5,20 @@ from __future__ import annotations
 import datetime
 import os
 import shlex
+from contextlib import suppress
 
 import typer
 
 from .. import api
 from ..clock import SystemClock
-from ..errors import WaitTimeoutError
+from ..errors import PodliftError, WaitTimeoutError
 from ..logs import heard
 from ..planning.roots import configured_root
 from ..records.explain import MEANINGS, next_command
 from ..records.spending import Spent
-from ..run import RunInfo
-from ..status import EXIT_CANCELLED, EXIT_DONE, EXIT_INFRASTRUCTURE, Reason, State, Status
+from ..registry.models import Model
+from ..run import Run, RunInfo
+from ..status import EXIT_CANCELLED, EXIT_DONE, EXIT_INFRASTRUCTURE, Reason, Registered, State, Status
 from ..text import and_more, counted, duration, money
 from ..tracebacks import one_line
 from . import parameters as p
@@ -93,6 +95,16 @@ def _line(info: RunInfo, now: float) -> dict[str, object]:
     }
 
 
+def _model(run: Run, registered: Registered) -> str:
+    """Return what has become of a run's model, at its end and since then."""
+    if registered.outcome in ("registered", "asks"):
+        with suppress(PodliftError):
+            model = Model(run.plan.root, registered.model)
+            if any(move.champion == registered.version for move in model.history()):
+                return f"{registered.line}. Since then it has become the champion"
+    return str(registered)
+
+
 def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None:
     """Show the state of a run in a few lines."""
     run = api.attach(ref, root=root)
@@ -104,7 +116,7 @@ def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None
     lines += [("error", one_line(now.failure.message))] if now.failure else []
     lines += [("why", MEANINGS[now.reason])] if MEANINGS[now.reason] and not now.failure else []
     lines += [("finding", text) for text in now.findings]
-    lines += [("model", str(now.registered))] if now.registered else []
+    lines += [("model", _model(run, now.registered))] if now.registered else []
     lines += [("backend", run.plan.place), ("directory", run.url)]
     if (position := None if now.state.terminal else run.progress()) is not None:
         lines += [("progress", f"{position}" + (f", step {position.step} in total" if position.epoch else ""))]

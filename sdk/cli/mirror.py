@@ -73,5 +73,6 @@ def say_mirror(model: Model) -> None:
     """Say what became of the mirror of a model, if it has one."""
     record = mirroring.read(model)[0]
     if record is not None:
-        next_step = f" Next: podlift models mirror {model.name}" if record.problem else ""
+        repair = f" Next: podlift models mirror {model.name}"
+        next_step = repair if record.problem and "Next: " not in record.problem else ""
         say(f"{model.name}: {line(record)}{next_step}")

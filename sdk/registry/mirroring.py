@@ -213,9 +213,9 @@ def _moved(model: Model, record: MirrorRecord, holder: MirroredVersion, made: Mi
     place = record.place.model
     back = f"; or podlift models promote {model.name} {holder.number}" if holder.number else ""
     return (
-        f"Another client moved the alias {ALIAS!r} of {place}: it is on its version {holder.id}{ours}, not on version "
-        f"{made.id}, the champion of {model.name!r}. Nothing was changed there. Next: podlift models mirror {model.name} "
-        f"--take-alias, which moves it to the champion{back}."
+        f"Another client moved the alias {ALIAS!r} of {place}: it is on its version {holder.id}{ours}, not on its "
+        f"version {made.id}, the champion (version {made.number} of {model.name!r}). Nothing was changed there. "
+        f"Next: podlift models mirror {model.name} --take-alias, which moves it to the champion{back}."
     )
 
 

@@ -141,14 +141,18 @@ def test_a_mirror_that_fails_is_said_recorded_and_repaired_and_the_champion_has_
     assert app.run(["models", "mirror", "digits", "--check"]) == 0
 
 
-def test_an_alias_that_another_client_moved_stays_until_it_is_taken_back(model, there) -> None:
+def test_an_alias_that_another_client_moved_stays_until_it_is_taken_back(model, there, capsys) -> None:
     sdk.models().mirror("digits", "vertex")
     for number in (1, 2):
         model.promote(number)
     aiplatform.models.ModelRegistry("digits").add_version_aliases([mirroring.ALIAS], "1")
-    model.promote(3)
+    assert app.run(["models", "promote", "digits", "3"]) == 0
+    assert capsys.readouterr().err.endswith(
+        "--take-alias, which moves it to the champion; or podlift models promote digits 1.\n"
+    )
     sentence = (
-        r"Another client moved the alias 'champion' of .*it is on its version 1 \(version 1 of 'digits'\).*--take-alias"
+        r"Another client moved the alias 'champion' of .*: it is on its version 1 \(version 1 of 'digits'\), not on its "
+        r"version 3, the champion \(version 3 of 'digits'\).*--take-alias"
     )
     with pytest.raises(InputError, match=sentence):
         sdk.models().mirror("digits")

@@ -213,7 +213,7 @@ def test_what_a_function_returns_is_numbers_by_name_or_named(returned: object, f
 
 
 def test_a_keepers_gate_is_evaluated_by_the_server_of_a_schedule_on_its_cpu(
-    project: Path, monkeypatch: pytest.MonkeyPatch
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     devices = 'return {"accuracy": 0.5, "first device": float(os.environ["CUDA_VISIBLE_DEVICES"])}'
@@ -235,4 +235,7 @@ def test_a_keepers_gate_is_evaluated_by_the_server_of_a_schedule_on_its_cpu(
     until(lambda: server.tick() and outcome() == "promoted", lambda: str(schedule.history()))
     (evidence,) = sdk.models()["weekly"].champion().evidence()
     assert (evidence.where, dict(evidence.metrics)) == ("keeper", {"accuracy": 0.5, "first device": -1.0})
+    capsys.readouterr()
+    assert app.run(["status", run.id]) == 0
+    assert "version 1 of 'weekly' was registered. Since then it has become the champion\n" in capsys.readouterr().out
     runs.close()
