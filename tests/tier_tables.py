@@ -119,6 +119,7 @@ TENSORFLOW = {
     "checkpoint/tf",
     "cli/test_progress.py::test_a_fit_says_epoch_and_step_while_it_trains_to_every_client",
     "e2e/test_digits.py",
+    "e2e/test_jobs.py",
     "e2e/test_documents.py::test_the_tutorial_works_word_for_word",
     "e2e/test_drills.py::test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights",
     "e2e/test_examples.py::test_an_example_prints_what_it_promises",
@@ -178,6 +179,9 @@ SMOKE: dict[str, tuple[str, ...]] = {
         "checkpoint/tf/test_iterators.py",
         "checkpoint/tf/test_randomness.py",
         "checkpoint/tf/test_snapshot.py",
+    ),
+    "a few steps of each program that readers learn from, in the tests' own process": (
+        "e2e/test_jobs.py::test_a_job_runs_by_hand_too_and_leaves_a_model",
     ),
     "the weights of a checkpoint get into a model": ("runtime/test_checkpoint_weights.py",),
     "a run begins with the weights of a registered model": (
@@ -313,6 +317,7 @@ TOGETHER = {
         "checkpoint/tf/test_randomness.py",
         "checkpoint/tf/test_snapshot.py",
         "e2e/test_offline.py",
+        "e2e/test_jobs.py::test_a_job_runs_by_hand_too_and_leaves_a_model",
         "runtime/test_checkpoint_weights.py",
         "runtime/test_model_weights.py",
     },

@@ -1,0 +1,65 @@
+"""The programs in `jobs/`: each learns what its first lines and the README promise. The first one is in test_digits."""
+
+from __future__ import annotations
+
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from support import REPO, needs
+
+import sdk
+
+needs("tensorflow", "sklearn")
+
+JOBS = REPO / "jobs"
+FEW_STEPS = {
+    "digits_loop": ["--epochs", "1"],
+    "ae_images": ["--epochs", "1"],
+    "char_lm": shlex.split(
+        "--steps 2 --each 1 --characters 2000 --length 8 --width 8 --blocks 1 --heads 1 --per-replica 2"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FEW_STEPS)
+def test_a_job_runs_by_hand_too_and_leaves_a_model(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import keras
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["train.py", *FEW_STEPS[name]])
+    runpy.run_path(str(JOBS / name / "train.py"), run_name="__main__")
+    made = sorted((tmp_path / "model").glob("*.keras"))
+    # The layer of char_lm that has no registered name is of the program.
+    assert made and (name == "char_lm" or all(keras.models.load_model(each).count_params() for each in made))
+
+
+def last(name: str, root: Path, **settings: object) -> dict[str, float]:
+    run = sdk.submit(JOBS / name / "train.py", root=root, **settings)  # type: ignore[arg-type]
+    return {metric: value for metric, value in run.result(900).metrics.items() if value is not None}
+
+
+@pytest.mark.full
+def test_digits_loop_recognizes_digits_on_two_workers(tmp_path: Path) -> None:
+    assert last("digits_loop", tmp_path, workers=2)["val_accuracy"] >= 0.96
+
+
+@pytest.mark.full
+def test_ae_images_is_better_than_linear_and_its_codes_pass_for_random_numbers(tmp_path: Path) -> None:
+    metrics = last("ae_images", tmp_path, workers=2)
+    assert metrics["val_error"] < 0.7 * metrics["pca_error"] < 0.02
+    assert 1.2 < metrics["confusion"] < 1.5 and 0.8 < metrics["code_std"] < 1.2
+
+
+@pytest.mark.full
+def test_recommender_learns_the_tastes_with_workers_and_a_parameter_server(tmp_path: Path) -> None:
+    assert 0.5 < last("recommender", tmp_path, workers=3, ps=1)["val_rmse"] < 0.57
+
+
+@pytest.mark.full
+def test_char_lm_predicts_more_than_half_of_the_characters(tmp_path: Path) -> None:
+    assert last("char_lm", tmp_path, args=["--steps", 1000])["val_accuracy"] > 0.55
