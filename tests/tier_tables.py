@@ -120,6 +120,7 @@ TENSORFLOW = {
     "cli/test_progress.py::test_a_fit_says_epoch_and_step_while_it_trains_to_every_client",
     "e2e/test_digits.py",
     "e2e/test_jobs.py",
+    "e2e/test_documents.py::test_the_examples_of_a_guide_work[from-ray-train.md]",
     "e2e/test_documents.py::test_the_tutorial_works_word_for_word",
     "e2e/test_drills.py::test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights",
     "e2e/test_examples.py::test_an_example_prints_what_it_promises",
@@ -284,6 +285,10 @@ SURPLUS: dict[str, tuple[str, ...]] = {
     ),
     "a fit with dropout that was killed goes on in another process": (
         "checkpoint/tf/test_randomness.py::test_another_process_goes_on_with_the_same_numbers",
+    ),
+    "vertex.md submits to the same emulator": (
+        "e2e/test_documents.py::test_the_examples_of_a_guide_work[from-tensorflow-cloud.md]",
+        "e2e/test_documents.py::test_the_examples_of_a_guide_work[from-vertex-sdk.md]",
     ),
     "doctor and prune have tests of their own": (
         "e2e/test_documents.py::test_the_examples_of_a_guide_work[tidy-up.md]",

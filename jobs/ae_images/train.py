@@ -37,6 +37,10 @@ def network(name: str, inputs: int, outputs: int, activation: str | None = None)
     return keras.Sequential([keras.Input((inputs,)), *layers], name=name)
 
 
+def mistaken(truth: tf.Tensor, judged: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(truth, judged))
+
+
 class Autoencoder(keras.Model):
     """Trains an autoencoder by one optimizer and its critic by another, in every step."""
 
@@ -45,7 +49,7 @@ class Autoencoder(keras.Model):
         self.encoder = network("encoder", 64, CODE)
         self.decoder = network("decoder", CODE, 64, "sigmoid")
         self.critic = network("critic", CODE, 1)
-        self.misled = keras.losses.BinaryCrossentropy(from_logits=True)
+        self.replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self.error = keras.metrics.Mean(name="error")
         self.confusion = keras.metrics.Mean(name="confusion")
         self.seed = keras.random.SeedGenerator(5)
@@ -62,15 +66,16 @@ class Autoencoder(keras.Model):
         with tf.GradientTape() as tape:
             judged = self.critic(tf.concat([drawn, self.encoder(images)], axis=0))
             real, made = tf.split(judged, 2)
-            critic_loss = self.misled(tf.ones_like(real), real) + self.misled(tf.zeros_like(made), made)
+            critic_loss = mistaken(tf.ones_like(real), real) + mistaken(tf.zeros_like(made), made)
+            loss = critic_loss / self.replicas  # the optimizer adds the gradients of all replicas
         own = self.critic.trainable_variables
-        self.critic_optimizer.apply(tape.gradient(critic_loss, own), own)
+        self.critic_optimizer.apply(tape.gradient(loss, own), own)
 
         with tf.GradientTape() as tape:
             code = self.encoder(images)
             error = tf.reduce_mean(tf.square(self.decoder(code) - images))
             judged = self.critic(code)
-            loss = error + 0.01 * self.misled(tf.ones_like(judged), judged)
+            loss = (error + 0.01 * mistaken(tf.ones_like(judged), judged)) / self.replicas
         own = self.encoder.trainable_variables + self.decoder.trainable_variables
         self.optimizer.apply(tape.gradient(loss, own), own)
 

@@ -112,6 +112,8 @@ _ERRORS = re.compile(
     r"|`name` must be passed as a keyword argument\. Received: add_weight\("
     r"|Invalid value for argument `reduction`\. .*Received: reduction=auto"
     r"|Could not interpret optimizer identifier: <tensorflow\.python\.training"
+    # Of Keras 3.15, and not of all before it: no warning.
+    r"|module '(?:keras\._tf_keras\.keras|tensorflow\.keras)\.(?:losses|metrics)' has no attribute '(?:kl_div|log_cosh|mean_)"
 )
 _MISSING_NAME = re.compile(
     r"module '(?:keras\._tf_keras\.keras|tensorflow\.keras|keras)((?:\.\w+)*)' has no attribute '(\w+)'"

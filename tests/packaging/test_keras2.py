@@ -186,6 +186,11 @@ def test_other_errors_are_not_explained_by_keras(error: str) -> None:
     assert keras2.explanation(error) == ""
 
 
+def test_a_loss_of_ray_trains_quick_start_is_explained() -> None:
+    error = "AttributeError: module 'keras._tf_keras.keras.losses' has no attribute 'mean_squared_error'"
+    assert "--code-keras legacy" in keras2.explanation(error)
+
+
 @pytest.mark.full
 @pytest.mark.tensorflow
 def test_what_is_said_of_both_libraries_is_true(tmp_path: Path) -> None:
