@@ -288,7 +288,7 @@ SURPLUS: dict[str, tuple[str, ...]] = {
     ),
     "vertex.md submits to the same emulator": (
         "e2e/test_documents.py::test_the_examples_of_a_guide_work[from-tensorflow-cloud.md]",
-        "e2e/test_documents.py::test_the_examples_of_a_guide_work[from-vertex-sdk.md]",
+        "e2e/test_documents.py::test_the_examples_of_a_guide_work[from-custom-jobs.md]",
     ),
     "doctor and prune have tests of their own": (
         "e2e/test_documents.py::test_the_examples_of_a_guide_work[tidy-up.md]",

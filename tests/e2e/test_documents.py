@@ -29,7 +29,7 @@ open("log.csv", "w").write("done")
 print("trained")
 """
 FLAKY = "import os; assert os.environ['PODLIFT_ATTEMPT'] > '1', 'the first attempt fails'"
-CLOUD_PAGES = ("vertex.md", "from-vertex-sdk.md", "from-tensorflow-cloud.md")
+CLOUD_PAGES = ("vertex.md", "from-custom-jobs.md", "from-tensorflow-cloud.md")
 
 
 @pytest.fixture
