@@ -13,7 +13,6 @@ import posixpath
 import shutil
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -36,7 +35,6 @@ from .unpack import unpack
 _log = logs.logger("runtime")
 # Its process would wait for the other tasks of a cluster.
 _OF_CLUSTERS = ("TF_CONFIG", "CLUSTER_SPEC")
-_POLL_S = 0.05
 _NAMED = 10
 
 
@@ -62,8 +60,7 @@ def evaluate(payload_path: str, task: str, request: Request) -> list[Evaluation]
     command = [sys.executable, str(Path(task_main.__file__)), payload_path, task, "evaluation", about]
     env = {name: value for name, value in os.environ.items() if name not in _OF_CLUSTERS}
     process = subprocess.Popen(command, env={**env, "PODLIFT_PARENT": str(os.getpid())}, cwd=request.home)
-    while (code := process.poll()) is None:
-        time.sleep(_POLL_S)
+    code = process.wait()
     _, why = exit_reasons.describe(code, exit_reasons.OutOfMemory.UNKNOWN)
     return [_found(request.result(index), f"Its process {why}") for index in range(len(request.models))]
 

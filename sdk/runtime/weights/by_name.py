@@ -60,11 +60,15 @@ def load(model: Any, file: ModelFile, headline: str) -> int:
         )
         for name, variable in variables.items():
             variable.assign(saved[name].read())
+    finalize(model)
+    return len(variables)
+
+
+def finalize(model: Any) -> None:
+    """Let layers such as Normalization derive the numbers that they compute with from their new weights."""
     for layer in model._flatten_layers():
-        # Normalization computes with numbers that it derives from its weights.
         if hasattr(layer, "finalize_state"):
             layer.finalize_state()
-    return len(variables)
 
 
 def _last(name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InputError
+from .by_name import finalize
 from .matching import Shape, canonical, check
 
 if TYPE_CHECKING:
@@ -36,10 +37,8 @@ def load(model: Any, checkpoint: Checkpoint, what: str) -> None:
     for name, variable in here.items():
         array = used[name]
         variable.assign(loading.array_of(array.dtype, array.shape, array.data))
-    for layer in (layer for each in models for layer in each._flatten_layers()):
-        # Normalization computes with numbers that it derives from its weights.
-        if hasattr(layer, "finalize_state"):
-            layer.finalize_state()
+    for each in models:
+        finalize(each)
 
 
 def _named(arrays: Mapping[str, LoadedArray], shapes: Mapping[str, Shape]) -> dict[str, LoadedArray]:
