@@ -41,7 +41,7 @@ def _wrapped(head: str, text: str, indent: int) -> list[str]:
     found = textwrap.wrap(
         f"{word} {text}", _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
-    return [head + found[0][len(head) :], *found[1:]]
+    return [(head + found[0][len(head) :]).rstrip(), *found[1:]]
 
 
 def _command(head: str, command: str) -> list[str]:

@@ -115,7 +115,7 @@ def _caller(project: str) -> str:
     if "@" in str(account):
         return f"serviceAccount:{account}"
     email = read("https://openidconnect.googleapis.com", "/v1/userinfo").found.get("email")
-    return f"user:{email or '$(gcloud config get account)'}"
+    return f"user:{email}" if email else rights.BY_SHELL
 
 
 def _project(project: str, answer: reads.ServiceReply) -> Check:

@@ -37,6 +37,8 @@ _ROLES = {
     PULL: "roles/artifactregistry.reader",
     PUSH: "roles/artifactregistry.writer",
 }
+# The caller, where only gcloud knows who that is.
+BY_SHELL = "user:$(gcloud config get account)"
 _WORKERS = 8
 _ACCESS = {"GRANTED": True, "NOT_GRANTED": False}
 
@@ -59,8 +61,8 @@ class Resource:
 
     def command(self, member: str) -> str:
         """Return the command that grants a member the role on this resource, and on nothing else."""
-        # The shell replaces a part of a member that is not known.
-        return f"{gcloud(*self.grant)} --member={member} --role={self.role}"
+        given = f"--member={member}"
+        return f"{gcloud(*self.grant)} {given if member == BY_SHELL else shlex.quote(given)} --role={self.role}"
 
 
 @dataclass(frozen=True, kw_only=True)

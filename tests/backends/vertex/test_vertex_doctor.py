@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,19 @@ def test_lines_have_80_columns_and_commands_can_be_copied(
     joined = shown.out.replace("\\\n", " ")
     assert f"gcloud {mends}" in [" ".join(line.partition("Next: ")[2].split()) for line in joined.splitlines()]
     assert "1 failed, no warnings, 5 not known." in shown.err
+
+
+def test_names_in_a_printed_command_are_words_of_a_shell_and_no_more(
+    doctor: Doctor, podlift_vertex: Cloud, tmp_path: Path
+) -> None:
+    hostile = f"x'; touch {tmp_path}/made; @podlift.iam.gserviceaccount.com"
+    podlift_vertex.faults({"api": "vertex", "kind": "deny", "operation": "iam.troubleshoot"})
+    found = {each["name"]: each["fix"] for each in doctor("--vertex-service-account", hostile)["checks"]}
+    assert f"--member=serviceAccount:{hostile}" in shlex.split(found["storage"])
+    podlift_vertex.faults({"api": "vertex", "kind": "deny", "operation": "userinfo.get"})
+    podlift_vertex.ask("POST", "/_project", withheld(ME, IN_PROJECT, "roles/logging.viewer", rights.LOGS))
+    command = wrong(doctor(code=3))["logs"]["command"]
+    assert "--member=user:$(gcloud config get account) --role=" in command
 
 
 def test_options_of_a_service_without_a_backend_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
