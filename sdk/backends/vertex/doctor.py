@@ -75,7 +75,9 @@ class VertexSetup:
         service.check_emulator()
         options = Vertex.of(target)
         project = options.project or ""
-        answer = read(reads.PROJECTS, f"/v1/projects/{quote(project)}" if project else "/v1/projects", project=project)
+        answer = read(
+            reads.PROJECTS, f"/v1/projects/{quote(project, safe='')}" if project else "/v1/projects", project=project
+        )
         if answer.status == 401:
             yield mended_by("credentials", "error", answer.error, _LOGIN)
             yield from _not_asked(["project", *_GROUPS], "there are no credentials", options)
@@ -133,7 +135,7 @@ def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _As
     project = str(target.project)
     bucket = "" if root.startswith("gs://<") else root.removeprefix("gs://").partition("/")[0]
     about = (
-        read(reads.STORAGE, f"/storage/v1/b/{quote(bucket)}", project=project)
+        read(reads.STORAGE, f"/storage/v1/b/{quote(bucket, safe='')}", project=project)
         if bucket
         else reads.ServiceReply(status=0)
     )
@@ -177,7 +179,7 @@ def _granted(
 
 def _services(project: str, apis: Sequence[str]) -> reads.ServiceReply:
     names = urlencode([("names", f"projects/{project}/services/{each}") for each in apis])
-    return read(reads.APIS, f"/v1/projects/{quote(project)}/services:batchGet?{names}", project=project)
+    return read(reads.APIS, f"/v1/projects/{quote(project, safe='')}/services:batchGet?{names}", project=project)
 
 
 def _number(project: str) -> str:
@@ -266,7 +268,7 @@ def _account(asked: _Asked) -> Iterator[Check]:
             "account", "none is set: programs run as Vertex AI's own agent, which can use nothing but the bucket"
         )
         return
-    answer = read(reads.ACCOUNTS, f"/v1/projects/-/serviceAccounts/{quote(account)}", project=asked.project)
+    answer = read(reads.ACCOUNTS, f"/v1/projects/-/serviceAccounts/{quote(account, safe='')}", project=asked.project)
     if answer.status == _MISSING:
         name, _, owner = account.partition("@")
         owner = owner.partition(".")[0]
@@ -342,7 +344,7 @@ def _builds(asked: _Asked) -> Iterator[Check]:
     yield _enabled(asked, "build-apis", _BUILD_APIS, level)
     own = rights.in_project(asked.project, rights.BUILD)
     yield _granted(asked, "build", own, rights.mine(own, project=asked.project), asked.member, level)
-    place = f"/v1/projects/{quote(asked.project)}/locations/{asked.region}"
+    place = f"/v1/projects/{quote(asked.project, safe='')}/locations/{asked.region}"
     answer = read(reads.BUILDS, f"{place}/defaultServiceAccount", project=asked.project)
     account = str(answer.found.get("serviceAccountEmail", "")).rpartition("/")[2]
     resource = rights.on_repository(project, location, name, rights.PUSH)
@@ -367,7 +369,7 @@ def _builds(asked: _Asked) -> Iterator[Check]:
 def _repository(asked: _Asked, level: Level) -> Check:
     project, location, name = asked.repository
     where = f"{name} in {location} of {project}"
-    path = f"projects/{quote(project)}/locations/{location}/repositories/{quote(name)}"
+    path = f"projects/{quote(project, safe='')}/locations/{location}/repositories/{quote(name, safe='')}"
     answer = read(reads.REPOSITORIES, f"/v1/{path}", project=asked.project)
     options = ("--repository-format=docker", f"--location={location}", f"--project={project}")
     create = gcloud("artifacts", "repositories", "create", name, *options)

@@ -159,7 +159,9 @@ def _bucket(project: str, region: str, listed: ServiceReply) -> Proposed:
 def _account(project: str) -> Proposed:
     if not project:
         return _NO_PROJECT
-    answer = read(reads.ACCOUNTS, f"/v1/projects/{quote(project)}/serviceAccounts?pageSize=100", project=project)
+    answer = read(
+        reads.ACCOUNTS, f"/v1/projects/{quote(project, safe='')}/serviceAccounts?pageSize=100", project=project
+    )
     emails = [str(each.get("email")) for each in answer.items("accounts") if not each.get("disabled")]
     own = [each for each in emails if not _GOOGLES.fullmatch(each)]
     own = [each for each in own if each.startswith(OURS)] or own
@@ -174,7 +176,7 @@ def _account(project: str) -> Proposed:
 def _image(project: str, region: str) -> Proposed:
     if not project:
         return _NO_PROJECT
-    path = f"projects/{quote(project)}/locations/{quote(region)}/repositories/{REPOSITORY}/dockerImages?pageSize=100"
+    path = f"projects/{quote(project, safe='')}/locations/{quote(region, safe='')}/repositories/{REPOSITORY}/dockerImages?pageSize=100"
     answer = read(reads.REPOSITORIES, f"/v1/{path}", project=project)
     images = sorted((str(each.get("uploadTime", "")), str(each.get("uri"))) for each in answer.items("dockerImages"))
     if images:
