@@ -34,5 +34,5 @@ def mended_by(name: str, level: Level, said: str, command: str, before: str = ""
     return Check(name, False, level, said, f"{before} {command}".strip(), command)
 
 
-def unknown(name: str, said: str, fix: str = "") -> Check:
-    return Check(name, False, "unknown", said, fix)
+def unknown(name: str, said: str, fix: str = "", command: str = "") -> Check:
+    return Check(name, False, "unknown", said, f"{fix} {command}".strip(), command)

@@ -126,7 +126,7 @@ def _check(field: str, found: Proposed) -> Check:
         return fine(field, f"{value} ({found.source})")
     if found.known:
         return mended_by(field, "error", f"not found: {found.source}", found.command)
-    return unknown(field, found.source, f"if there is none: {found.command}" if found.command else "")
+    return unknown(field, found.source, "if there is none:" if found.command else "", found.command)
 
 
 def _summarize(added: list[str], missing: list[str], backend: str) -> None:

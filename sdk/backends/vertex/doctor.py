@@ -124,7 +124,9 @@ def _project(project: str, answer: reads.ServiceReply) -> Check:
     if not project:
         return mended_by("project", "error", "none is set", INIT)
     if answer.status != _OK:
-        return unknown("project", f"whether {project} exists: {answer.error}", gcloud("projects", "describe", project))
+        return unknown(
+            "project", f"whether {project} exists: {answer.error}", "", gcloud("projects", "describe", project)
+        )
     state = str(answer.found.get("lifecycleState", ""))
     if state not in ("ACTIVE", ""):
         return mended_by("project", "error", f"{project} is {state}", gcloud("projects", "undelete", project))
@@ -173,7 +175,7 @@ def _granted(
         return mended_by(name, level, said, resource.command(member), _who_may(asked, resource, resource.granting))
     if not_known:
         said = f"whether {who} has {and_more(not_known, _SHOWN)} {resource.words}: {answers.why}"
-        return unknown(name, said, f"if not: {resource.command(member)}")
+        return unknown(name, said, "if not:", resource.command(member))
     return fine(name, f"{who} has what {resource.role} gives {resource.words}")
 
 
@@ -200,7 +202,7 @@ def _enabled(asked: _Asked, name: str, apis: Sequence[str], level: Level) -> Che
     not_known = [each for each in apis if states.get(each) != "ENABLED"]
     if not_known:
         said = f"whether {joined(not_known, 'and')} are enabled: {answer.error or 'the answer does not say it'}"
-        return unknown(name, said, f"if not: {command}")
+        return unknown(name, said, "if not:", command)
     return fine(name, f"{joined(apis, 'and')} are enabled")
 
 
@@ -225,7 +227,7 @@ def _bucket(asked: _Asked) -> Iterator[Check]:
         return
     if asked.about.status != _OK:
         said = f"the location of gs://{name} and what it keeps: {asked.about.error}"
-        yield unknown("bucket", said, gcloud("storage", "buckets", "describe", f"gs://{name}"))
+        yield unknown("bucket", said, "", gcloud("storage", "buckets", "describe", f"gs://{name}"))
         return
     yield _place(asked, name, str(about.get("location", "")).lower())
     options = {
@@ -377,7 +379,7 @@ def _repository(asked: _Asked, level: Level) -> Check:
         before = _who_may(asked, rights.in_project(project), "artifactregistry.repositories.create")
         return mended_by("build-repo", level, f"there is no repository {where}", create, before)
     if answer.status != _OK:
-        return unknown("build-repo", f"whether there is a repository {where}: {answer.error}", f"if not: {create}")
+        return unknown("build-repo", f"whether there is a repository {where}: {answer.error}", "if not:", create)
     if answer.found.get("format") != "DOCKER":
         said = f"the repository {where} is for {answer.found.get('format')}, not for images"
         return bad("build-repo", level, said, "name another one in vertex_image")
@@ -412,12 +414,12 @@ def _never_known(target: Vertex) -> Iterator[Check]:
     network = spec.get("network") if isinstance(spec, dict) else None
     project = target.project or "PROJECT"
     policies = gcloud("resource-manager", "org-policies", "list", f"--project={project}")
-    yield unknown("cmek", "whether the organisation demands keys of its own (CMEK), and who may use them", policies)
+    yield unknown("cmek", "whether the organisation demands keys of its own (CMEK), and who may use them", "", policies)
     where = f"the network {network} lets through" if network else "Google's network lets through for jobs"
     yield unknown("network", f"what {where}: whether a job reaches your data and package index")
     said = f"whether {target.project or 'the project'} is inside a perimeter of VPC Service Controls"
     yield unknown("vpc-sc", said, "ask those who manage the organisation")
-    yield unknown("org-policy", "which policies of the organisation restrict regions, images or accounts", policies)
+    yield unknown("org-policy", "which policies of the organisation restrict regions, images or accounts", "", policies)
 
 
 # In the order of the output.

@@ -176,7 +176,8 @@ def _account(project: str) -> Proposed:
 def _image(project: str, region: str) -> Proposed:
     if not project:
         return _NO_PROJECT
-    path = f"projects/{quote(project, safe='')}/locations/{quote(region, safe='')}/repositories/{REPOSITORY}/dockerImages?pageSize=100"
+    place = f"projects/{quote(project, safe='')}/locations/{quote(region, safe='')}"
+    path = f"{place}/repositories/{REPOSITORY}/dockerImages?pageSize=100"
     answer = read(reads.REPOSITORIES, f"/v1/{path}", project=project)
     images = sorted((str(each.get("uploadTime", "")), str(each.get("uri"))) for each in answer.items("dockerImages"))
     if images:
