@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # a supervisor imports this package, too
     from .base import Backend
     from .deliveries import Deliveries
     from .fidelity import Behaviour
+    from .images import ImageService
     from .prices import PriceService
     from .setup import SetupService
     from .triggers import TriggerService
@@ -38,6 +39,8 @@ _PRICES = {"vertex": ".vertex.price_refresh:VertexPrices"}
 # What looks at the account of a backend's service before a first run, and the settings that it proposes.
 _SETUPS = {"vertex": ".vertex.doctor:VertexSetup"}
 _PROPOSED = {"vertex": ("project", "regions", "bucket", "service_account", "image")}
+# What builds the images in which the jobs of a backend run.
+_IMAGES = {"vertex": ".vertex.image_builds:VertexImages"}
 _registered: dict[str, Callable[[], Backend]] = {}
 _registered_triggers: dict[str, Callable[[], TriggerService]] = {}
 
@@ -130,6 +133,11 @@ def setup_service(name: str) -> SetupService:
         raise InputError(f"The backend {name} needs no setup. Received: {name!r}. Known: {', '.join(_SETUPS)}.")
     found: SetupService = _imported(_SETUPS[name])()
     return found
+
+
+def image_services() -> dict[str, ImageService]:
+    """Return what builds images, by the name of its backend."""
+    return {name: _imported(path)() for name, path in _IMAGES.items()}
 
 
 def _imported(path: str) -> Any:

@@ -72,6 +72,7 @@ def of_vertex(
     found += vertex_limits.roles(job, strategies)
     found += vertex_limits.display_name(run_id)
     found += vertex_target.place(target, root)
+    found += vertex_target.emulated_images(target, emulator)
     found += vertex_target.staging(job, target)
     found += vertex_keeper.run(target, facts.online.get("keeper"))
     found += vertex_online.run(job, target, facts, root, emulator=emulator)

@@ -30,10 +30,9 @@ def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = ""
         )
         yield note(f"{message}. Next: podlift plan --online")
     yield from staging(known.get("staging", {}), target, emulator=emulator)
-    if "image" in known:
-        yield _image(known["image"], str(target.image))
-    if "keeper_image" in known:
-        yield _image(known["keeper_image"], str(target.keeper_image))
+    for key, name in target.named_images.items():
+        if key in known:
+            yield _image(known[key], name)
     yield from _quotas(known.get("quotas", {}), job, target, emulator)
 
 

@@ -63,8 +63,8 @@ def run(
         )
     if len(root) > _LONGEST_ROOT:
         yield error(f"The root of a schedule has at most {_LONGEST_ROOT} characters. Received: {len(root)}")
-    yield from _image("image", "The image", target.image or "", facts)
-    yield from _image("keeper_image", "The keeper's image", target.keeper_image or "", facts)
+    for field, named in target.named_images.items():
+        yield from _image(field, "The keeper's image" if field == "keeper_image" else "The image", named, facts)
 
 
 def _account(target: Vertex, *, scheduler: bool) -> Iterator[Finding]:

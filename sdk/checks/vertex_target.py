@@ -11,6 +11,7 @@ from ..hardware import Accelerator
 from ..hardware import regions as known_regions
 from ..hardware.accelerators import ROWS
 from ..spec.findings import Finding, error, warning
+from ..spec.images import EMULATED
 from ..spec.job import Job
 from ..spec.policies import Vertex
 from .vertex_hardware import hardware, supported
@@ -131,9 +132,20 @@ def image(job: Job, target: Vertex) -> Iterator[Finding]:
         gone = f"has not been available since {when}" if when else "is no longer maintained"
         message = (
             f"Google's image {requested!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python and "
-            "TensorFlow works, such as one made FROM tensorflow/tensorflow:*-gpu, in a registry of the same region"
+            f"TensorFlow works; podlift image {hardware(job).family} --submit builds one of your own"
         )
         yield error(message, {"vertex.image": mine})
+
+
+def emulated_images(target: Vertex, emulator: str) -> Iterator[Finding]:
+    """Images that an emulator has named: Vertex AI cannot pull them."""
+    for family, name in {"": target.image or "", **target.images}.items():
+        if EMULATED in name and not emulator:
+            built = family or name.partition(EMULATED)[0].rpartition("/")[2]
+            yield error(
+                f"This image was built by an emulator, and no registry has it. Received: {name!r}. Next: podlift image {built} "
+                "--submit, without PODLIFT_EMULATOR"
+            )
 
 
 def keeper_image(job: Job, target: Vertex) -> Iterator[Finding]:

@@ -33,7 +33,8 @@ _METAVARS = {
     "gate_min_gain": "GAIN", "gate_guards": "GUARD", "gate_ask_below": "GAIN",
     "vertex_project": "ID", "vertex_regions": "R[,R]", "vertex_places": "PLACE[,PLACE]",
     "vertex_bucket": "BUCKET", "vertex_staging_buckets": "JSON", "vertex_service_account": "EMAIL",
-    "vertex_image": "URI", "vertex_machine": "TYPE", "vertex_disk_gb": "N", "vertex_labels": "JSON", "vertex_raw": "JSON",
+    "vertex_image": "URI", "vertex_images": "JSON",
+    "vertex_machine": "TYPE", "vertex_disk_gb": "N", "vertex_labels": "JSON", "vertex_raw": "JSON",
     "vertex_keeper_service_account": "EMAIL", "vertex_keeper_image": "URI",
 }  # fmt: skip
 

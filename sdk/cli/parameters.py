@@ -313,6 +313,25 @@ PriceProject = Annotated[
     str | None, option("--vertex-project", "ID", "Project in whose name they are read. Default: vertex_project.")
 ]
 
+# Images.
+ImageFamily = Annotated[
+    str | None, argument("[cpu|gpu|tpu]", "Hardware that it is for. Default: that of the configured accelerator.")
+]
+ImageSubmit = Annotated[bool, typer.Option("--submit", help="Start the build, wait for it, and record the image.")]
+ImageWait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the build to end.", show_default=False)]
+ImageRegion = Annotated[
+    str | None, option("--region", "REGION", "Where it is built and stored. Default: the first region of jobs.")
+]
+BuildAccount = Annotated[
+    str | None, option("--build-account", "EMAIL", "Service account of the build. Default: that of Cloud Build.")
+]
+Dockerfile = Annotated[
+    Path | None, option("--dockerfile", "FILE", "Another Dockerfile than podlift's, with stages of these names.")
+]
+ImageProject = Annotated[
+    str | None, option("--vertex-project", "ID", "Project that builds and stores it. Default: vertex_project.")
+]
+
 # This machine.
 ProgramOfSettings = Annotated[
     str | None, argument("[ENTRY]", "Program whose project is read. Default: the current folder.")

@@ -14,6 +14,7 @@ GROUPS = {
     "Results": {"get": "results", "checkpoints": "results"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
     "This machine": {"init": "init", "config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
+    "A cloud": {"image": "image"},
     "Schedules and models": {"schedule": "schedule", "models": "models"},
 }  # fmt: skip
 MODULES = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
@@ -43,6 +44,7 @@ _INSTEAD = {
     "init": "setup configure bootstrap",
     "doctor": "check health diagnose",
     "emulator": "emulate serve",
+    "image": "build images docker container dockerfile",
     "diff": "compare",
     "schedule": "schedules cron crontab",
     "models": "model registry champion register promote rollback",

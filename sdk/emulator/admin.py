@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..errors import InputError
 from . import errors, messages
+from .builds.app import BuildsApp
 from .connections import Journal
 from .faults import FaultRules, parse_faults
 from .gcs.app import StorageApp
@@ -38,11 +39,13 @@ class Admin:
         vertex: VertexApp,
         scheduler: SchedulerApp,
         project: ProjectState,
+        builds: BuildsApp,
         faults: FaultRules,
         journal: Journal,
     ) -> None:
         self._storage, self._vertex, self._faults, self._journal = storage, vertex, faults, journal
         self._project = project
+        self._builds = builds
         self._dispatcher = scheduler.dispatcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,6 +74,7 @@ class Admin:
             await self._vertex.clear()
             self._storage.clear()
             self._project.clear()
+            self._builds.clear()
             self._journal.clear()
         elif endpoint == "DELETE /_requests":
             self._journal.clear()

@@ -50,6 +50,7 @@ VertexKind = Literal[
     "kill",  # kill the container of `replica`
     "oom",  # let `replica` run out of memory
     "internal",  # let the service itself fail
+    "fail_build",  # let a build of Cloud Build end as `ends` says; "hold" lets it go on
 ]
 SchedulerKind = Literal[
     CommonKind,  # with the operation "jobs.attempt" also to the request of a job to its target
@@ -64,7 +65,7 @@ _RUNNING = frozenset(("preempt", "kill", "oom", "internal"))
 _ONCE = _RUNNING | {"late_list"}
 _OF_LINES = frozenset(("late_line", "lost_line"))
 _STORAGE_FIELDS = words("method path object at_byte bytes_per_s at")
-_VERTEX_FIELDS = words("display_name region replica lists log writer after_s")
+_VERTEX_FIELDS = words("display_name region replica lists log writer after_s ends")
 _SCHEDULER_FIELDS = words("job region")
 _VERTEX_OPERATIONS = words(
     "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete trainingPipelines.create"
@@ -79,7 +80,7 @@ _VERTEX_OPERATIONS = words(
     " serviceAccounts.setIamPolicy repositories.get repositories.create repositories.getIamPolicy"
     " repositories.setIamPolicy repositories.testIamPermissions dockerImages.list builds.list builds.account"
     " serviceAccounts.actAs iam.troubleshoot services.list skus.list machineTypes.list acceleratorTypes.list"
-    " tpuLocations.list tpus.list"
+    " tpuLocations.list tpus.list builds.create builds.get builds.cancel buildOperations.get tags.get dockerImages.get"
 )
 _SCHEDULER_OPERATIONS = words(
     "jobs.create jobs.get jobs.list jobs.patch jobs.pause jobs.resume jobs.run jobs.delete jobs.attempt locations.get"
@@ -87,6 +88,10 @@ _SCHEDULER_OPERATIONS = words(
 )
 
 
+_BUILD_ENDS = (
+    "INTERNAL_ERROR", "TIMEOUT", "CANCELLED", "EXPIRED", "USER_BUILD_STEP", "PUSH_FAILED", "PUSH_IMAGE_NOT_FOUND",
+    "PUSH_NOT_AUTHORIZED",
+)  # fmt: skip
 # The permissions that are not called like their operation.
 _PERMISSIONS = {
     "entries.list": "logging.logEntries.list",
@@ -107,6 +112,12 @@ _PERMISSIONS = {
     "acceleratorTypes.list": "compute.acceleratorTypes.list",
     "tpuLocations.list": "tpu.locations.list",
     "tpus.list": "tpu.acceleratortypes.list",
+    "builds.create": "cloudbuild.builds.create",
+    "builds.get": "cloudbuild.builds.get",
+    "builds.cancel": "cloudbuild.builds.update",
+    "buildOperations.get": "cloudbuild.builds.get",
+    "tags.get": "artifactregistry.tags.get",
+    "dockerImages.get": "artifactregistry.dockerimages.get",
     "jobs.patch": "cloudscheduler.jobs.update",
     "jobs.resume": "cloudscheduler.jobs.enable",
     **dict.fromkeys(("schedules.patch", "schedules.pause", "schedules.resume"), "aiplatform.schedules.update"),
@@ -182,6 +193,7 @@ class Fault:
     log: str | None = None
     writer: str = ""  # Which replica's lines are searched for `log`; "service" writes some, too
     after_s: float | None = None  # It happens this long after the job began to run
+    ends: str = "USER_BUILD_STEP"  # The status of a failed build, or the type of its failure
 
     def error(self, kind: Callable[[int, str, dict[str, str]], E], operation: str) -> E:
         """Return the error that is the answer to a request for this operation."""
@@ -409,6 +421,10 @@ def _is_region(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[a-z]+-[a-z]+[0-9]+", value) is not None
 
 
+def _is_build_end(value: Any) -> bool:
+    return value in _BUILD_ENDS
+
+
 def _is_pattern(value: Any) -> bool:
     try:
         return isinstance(value, str) and bool(re.compile(value))
@@ -443,4 +459,5 @@ _CHECKS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "log": ("a regular expression", _is_pattern),
     "writer": ("a name such as workerpool1-0, or service", _is_text),
     "after_s": ("a number of seconds", _is_number),
+    "ends": ("a status of a build, or a type of failure, such as TIMEOUT or PUSH_NOT_AUTHORIZED", _is_build_end),
 }

@@ -21,6 +21,7 @@ from ..storage import posix
 from .access import AccessMiddleware
 from .admin import Admin
 from .billing.app import BillingApp
+from .builds.app import BuildsApp
 from .connections import Connections, Journal
 from .faults import Fault, FaultRules
 from .gcs.app import StorageApp
@@ -82,7 +83,8 @@ class EmulatorApp:
         self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url, operation)
         self._secrets = SecretsApp(home / "secrets")
         self._billing = BillingApp(faults, journal)
-        self._admin = Admin(self._storage, self._vertex, self._scheduler, project, faults, journal)
+        self._builds = BuildsApp(home / "builds", project, clock, faults, journal)
+        self._admin = Admin(self._storage, self._vertex, self._scheduler, project, self._builds, faults, journal)
         launcher: OpenLauncher = options.get("launcher") or partial(ProcessLauncher, folder)
         self._open_launcher: Callable[[], ReplicaLauncher] = lambda: launcher(state, asyncio.get_running_loop(), url)
 
@@ -97,6 +99,8 @@ class EmulatorApp:
             await self._billing(scope, receive, send)
         elif self._project.serves(scope["path"]):
             await self._project(scope, receive, send)
+        elif self._builds.serves(scope["path"]):
+            await self._builds(scope, receive, send)
         elif self._secrets.serves(scope["path"]):
             await self._secrets(scope, receive, send)
         elif self._vertex.serves(scope["path"], Headers(scope=scope)):
@@ -120,6 +124,7 @@ class EmulatorApp:
     def close(self) -> None:
         self._scheduler.close()
         self._vertex.close()
+        self._builds.close()
 
 
 def serve(folder: Path, *, port: int, announce: Callable[[str], None], **options: Unpack[Options]) -> None:

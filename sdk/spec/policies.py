@@ -11,6 +11,7 @@ from ..hardware import Provisioning, accelerators, pricing, regions
 from ..hardware.price_table import KnownPrices
 from . import cheapest
 from .findings import Facts, Finding
+from .images import by_family, family_of
 from .places import Place, accelerator_name, by_region, parse_places, words
 from .values import (
     Accepts,
@@ -306,7 +307,8 @@ class Vertex(Target):
         staging_buckets: Bucket for Vertex AI's own output directory in a region other than that of the run's bucket, by region:
             BUCKET or BUCKET/PREFIX. Nothing of the run is stored there; without one, a job there has no such directory.
         service_account: Service account of the program. By default Vertex AI's own agent.
-        image: Container image. Any image with Python and TensorFlow.
+        image: Container image. Any image with Python and TensorFlow. By default the one of `images`.
+        images: Container image for each family of hardware: "cpu", "gpu" or "tpu". `podlift image` builds and records them.
         machine: Machine type. By default the one of the accelerator. A place with an accelerator of its own has its default.
         disk_gb: Size of each boot disk, in GB.
         provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
@@ -334,6 +336,7 @@ class Vertex(Target):
     staging_buckets: Annotated[dict[str, str], Validator(by_region)] = field(default_factory=dict)
     service_account: Name | None = None
     image: Name | None = None
+    images: Annotated[dict[str, str], Validator(by_family)] = field(default_factory=dict)
     machine: Name | None = None
     disk_gb: Annotated[int, Bounds(ge=1)] = 100
     provisioning: Provisioning = "standard"
@@ -379,8 +382,21 @@ class Vertex(Target):
             places=(),
             provisioning=place.provisioning or self.provisioning,
             machine=None if other else self.machine,
+            image=self.image or self.images.get(family_of(place.accelerator or resources.accelerator)),
         )
         return target, changed(resources, accelerator=place.accelerator) if other else resources
+
+    def images_for(self, resources: Resources) -> dict[str, str | None]:
+        """Return the image of each family of hardware in the places of a job; one given for all of them is that of ""."""
+        families = dict.fromkeys(family_of(str(place.accelerator)) for place in self.places_for(resources))
+        return {"": self.image} if self.image else {family: self.images.get(family) for family in families}
+
+    @property
+    def named_images(self) -> dict[str, str]:
+        """The images that a plan names, by the setting or its part."""
+        named = {"image": self.image, "keeper_image": self.keeper_image}
+        named |= {f"images.{name}": image for name, image in self.images.items()}
+        return {name: image for name, image in named.items() if image}
 
     def pools(self, resources: Resources, place: Place | None = None) -> tuple[accelerators.Pool, ...]:
         """Return the machines of a job in a place, by default in its first one."""
@@ -435,8 +451,9 @@ class Vertex(Target):
         return Keeper(account=account, program_account=self.service_account, rental=rental, image=image)
 
     def placed(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
+        target = self.with_images(resources)
         if regions.CHEAPEST not in self.regions or self.places:
-            return self, []
+            return target, []
 
         def price_of(region: str) -> pricing.Price:
             return pricing.price(
@@ -444,20 +461,31 @@ class Vertex(Target):
             )
 
         found, findings = cheapest.order(self.regions, facts, self.staging_buckets, self.provisioning, price_of)
-        return changed(self, regions=found), findings
+        return changed(target, regions=found), findings
+
+    def with_images(self, resources: Resources) -> Vertex:
+        """Return the target with the images that a job needs; if it is one, it is like an image that was given."""
+        if not self.images:
+            return self
+        wanted = self.images_for(resources)
+        if len(wanted) == 1:
+            return changed(self, image=next(iter(wanted.values())), images={})
+        return changed(self, images={family: image for family, image in wanted.items() if image})
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         places = self.places_for(resources)
         found = [("project", self.project or "<project>")]
+        wanted = self.images_for(resources)
+        shown = [("image" if len(wanted) == 1 else f"image {name}", each or "<image>") for name, each in wanted.items()]
         if not self.places:
-            found += [("region", ", then ".join(self.regions)), ("image", self.image or "<image>")]
+            found += [("region", ", then ".join(self.regions)), *shown]
             pools = [(f"pool {pool.index}", f"{pool.role}: {self._machines(pool)}") for pool in self.pools(resources)]
             return [*found, *pools]
         for number, place in enumerate(places, 1):
             pools = [(pool.role, self._machines(pool)) for pool in self.pools(resources, place)]
             how = pricing.PROVISIONING_WORDS[place.provisioning or self.provisioning]
             found.append((f"place {number}", f"{place.region} {how}; {'; '.join(map(': '.join, pools))}"))
-        return [*found, ("image", self.image or "<image>")]
+        return [*found, *shown]
 
     def _machines(self, pool: accelerators.Pool) -> str:
         row = pool.accelerator

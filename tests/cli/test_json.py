@@ -103,6 +103,7 @@ def test_each_verb_without_a_run_prints_what_the_page_says(write, here) -> None:
     write("train.py", "print(1)")
     for verb in ("config", "accelerators", "prune"):
         agrees(verb, json.loads(here(verb, "--json").stdout))
+    agrees("image", json.loads(here("image", "--vertex-project", "my-project", "--json").stdout))
     plan = sdk.plan("train.py")
     found = json.loads(here("plan", "train.py", "--json").stdout)
     agrees("plan", {**found, "version": 1}, beside=set(json.loads(plan.to_json())))

@@ -55,7 +55,7 @@ class VertexBackend:
         target = Vertex.of(draft.target)
         place = {"root": draft.root, "run_id": draft.run_id}
         return [
-            *(Finding(level, text) for text in job_request.missing(target, draft.root)),
+            *(Finding(level, text) for text in job_request.missing(target, draft.job.resources, draft.root)),
             *job_request.findings(target),
             *communication.run(draft.job, draft.communications, stands_in=bool(draft.emulator)),
             *of_vertex(

@@ -27,7 +27,7 @@ from ...storage import emulator
 from ...storage.gcs.auth import MachineToken, TokenError
 from ...storage.retry import Retries, retry_after_s
 from .diagnose import diagnose
-from .service import quoted, sentence, service_name
+from .service import VERTEX_AI, named, quoted, sentence, service_name
 from .states import VendorJob, state_name
 
 _WRITE_S, _READ_S = 60.0, 20.0
@@ -234,25 +234,41 @@ def send(
         "x-goog-request-params": f"{'name' if match[2] else 'parent'}={quote(resource)}",
         "x-goog-api-client": f"gl-python/{platform.python_version()}",
     }
-    more: dict[str, object] = {"params": query, "json": body, "headers": headers, "timeout": timeout_s or _READ_S}
     url = f"{address}/v1/{resource}{suffix}"
+    return exchange(method, url, convert, timeout_s or _READ_S, query=query, body=body, headers=headers)
+
+
+def exchange(
+    method: str,
+    url: str,
+    convert: Callable[[Any], _T],
+    timeout_s: float,
+    *,
+    query: Mapping[str, str] | None = None,
+    body: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
+    service: str = VERTEX_AI,
+    project: str = "",
+) -> _T:
+    """Send a request to a service of Google, once, and return its response in JSON, converted. See `session`."""
+    more: dict[str, object] = {"params": query, "json": body, "headers": headers, "timeout": timeout_s}
+    name = named(emulator.asked(), service)
     try:
         # A write must not be sent twice: no redirects, which Google's APIs do not use.
-        with session(address).request(method, url, **more, allow_redirects=False, stream=True) as response:
+        with session(url, project).request(method, url, **more, allow_redirects=False, stream=True) as response:
             data = b"".join(islice(response.iter_content(_PIECE_BYTES), _PIECES))
     except Exception as error:
-        failure = _translated(error, timeout_s or _READ_S)
+        failure = _translated(error, timeout_s, name)
         if failure is None:
             raise
         raise failure from error
     if response.status_code >= _FAILED:
-        raise _failure(response, data)
+        raise _failure(response, data, name)
     try:
         return convert(json.loads(data))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        reason = _reason(error)
-        what = f"the response of {service_name()} is not valid"
-        raise OutcomeUnknownError(sentence(f"{what}: {reason}. {_INTERCEPTED}")) from error
+        what = f"the response of {name} is not valid"
+        raise OutcomeUnknownError(sentence(f"{what}: {_reason(error)}. {_INTERCEPTED}")) from error
 
 
 def _reason(error: Exception) -> str:
@@ -260,21 +276,21 @@ def _reason(error: Exception) -> str:
     return str(error).partition("\n")[0].rstrip(". ")
 
 
-def _unreachable(error: Exception, timeout_s: float) -> str:
+def _unreachable(error: Exception, timeout_s: float, name: str) -> str:
     if isinstance(error, requests.ReadTimeout):
-        text = f"{service_name()} has accepted the request, but did not answer within {timeout_s:g} s. Next: try again."
+        text = f"{name} has accepted the request, but did not answer within {timeout_s:g} s. Next: try again."
         return sentence(text)
     reason = f"{type(error).__name__}: {emulator.mask_token(_reason(error))}"
     step = "start it again: podlift emulator --data DIR --port PORT" if emulator.asked() else "check the network"
-    return sentence(f"{service_name()} cannot be reached: {reason}. Next: {step}.")
+    return sentence(f"{name} cannot be reached: {reason}. Next: {step}.")
 
 
-def _failure(response: Any, data: bytes) -> PodliftError:
+def _failure(response: Any, data: bytes, name: str) -> PodliftError:
     status, wait_s = response.status_code, retry_after_s(response.headers)
     text = emulator.mask_token(_error_text(data) or str(response.reason or "no reason given"))
     if status in _REJECTIONS:
         return VertexRejectedError(text, status, wait_s)
-    return OutcomeUnknownError(sentence(f"{service_name()} failed: {status} {text}"), wait_s)
+    return OutcomeUnknownError(sentence(f"{name} failed: {status} {text}"), wait_s)
 
 
 def _error_text(data: bytes) -> str:
@@ -288,7 +304,7 @@ def _error_text(data: bytes) -> str:
     return f"{text} ({reasons[0]})" if reasons and reasons[0] not in text else text
 
 
-def _translated(error: Exception, timeout_s: float) -> PodliftError | None:
+def _translated(error: Exception, timeout_s: float, name: str) -> PodliftError | None:
     # google-auth is imported if it raised the error.
     auth: Any = sys.modules.get("google.auth.exceptions")
     if auth is not None and isinstance(error, auth.TransportError):
@@ -300,7 +316,7 @@ def _translated(error: Exception, timeout_s: float) -> PodliftError | None:
     if isinstance(error, TokenError) and not error.again:
         return VertexRejectedError(f"The machine's service account is not accepted: {error}.", 401)
     if isinstance(error, (requests.RequestException, OSError, TokenError)):
-        return OutcomeUnknownError(_unreachable(error, timeout_s))
+        return OutcomeUnknownError(_unreachable(error, timeout_s, name))
     return None
 
 

@@ -57,7 +57,7 @@ class _Asked:
     @property
     def repository(self) -> tuple[str, str, str]:
         """The project, the location and the name of the repository of images."""
-        match = _IMAGE.fullmatch(self.target.image or "")
+        match = _IMAGE.fullmatch(next(iter(self.images), ""))
         return (
             (match["project"], match["location"], match["name"]) if match else (self.project, self.region, REPOSITORY)
         )
@@ -65,7 +65,11 @@ class _Asked:
     @property
     def build_level(self) -> Level:
         """Builds are needed as long as there is no image."""
-        return "warning" if self.target.image else "error"
+        return "warning" if self.images else "error"
+
+    @property
+    def images(self) -> list[str]:
+        return [name for name in self.target.images_for(self.job.resources).values() if name]
 
 
 class VertexSetup:
@@ -308,23 +312,25 @@ def _keeper(asked: _Asked) -> Iterator[Check]:
 
 
 def _image(asked: _Asked) -> Iterator[Check]:
-    name = asked.target.image
-    if name is None:
-        yield mended_by("image", "error", "none is set", BUILD_IMAGE, "Build one, then podlift init vertex finds it:")
-        return
-    known = probe.image(name)
-    reason = str(known["error"]).rstrip(".")
-    if known["exists"]:
-        yield fine("image", f"{name} exists")
-    elif known["exists"] is None:
-        yield unknown("image", f"whether {name} exists: {reason}")
-    else:
-        yield mended_by("image", "error", f"there is no image {name} ({reason})", BUILD_IMAGE)
+    for family, name in asked.target.images_for(asked.job.resources).items():
+        command = f"podlift image {family} --submit" if family else BUILD_IMAGE
+        if name is None:
+            yield mended_by("image", "error", f"none is recorded for {family.upper()}s", command, "Build one:")
+            continue
+        known = probe.image(name)
+        reason = str(known["error"]).rstrip(".")
+        if known["exists"]:
+            yield fine("image", f"{name} exists")
+        elif known["exists"] is None:
+            yield unknown("image", f"whether {name} exists: {reason}")
+        else:
+            yield mended_by("image", "error", f"there is no image {name} ({reason})", command)
 
 
 def _pull(asked: _Asked) -> Iterator[Check]:
-    if asked.target.image and not _IMAGE.fullmatch(asked.target.image):
-        yield unknown("pull", f"whether Vertex AI may pull {asked.target.image}: it is not in Artifact Registry")
+    foreign = next((name for name in asked.images if not _IMAGE.fullmatch(name)), "")
+    if foreign:
+        yield unknown("pull", f"whether Vertex AI may pull {foreign}: it is not in Artifact Registry")
         return
     if not asked.number:
         yield unknown("pull", "which accounts pull images: the project's number is not known")

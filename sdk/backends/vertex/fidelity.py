@@ -148,6 +148,12 @@ def _cloud_only() -> list[Behaviour]:
             attempt=_SUBMIT,
         ),
         _made(
+            "image-builds",
+            "Cloud Build runs the lines of a Dockerfile, and pushes the image: an emulator only computes a digest.",
+            "cloud.google.com/build/docs",
+            attempt="podlift image cpu --submit",
+        ),
+        _made(
             "machine-size",
             "A task has the cores, the memory and the disk of its machine type.",
             _SERVICE,

@@ -22,6 +22,7 @@ from ...errors import InputError, StoreError
 from ...hardware import pricing
 from ...hardware.regions import CHEAPEST
 from ...spec.findings import Facts
+from ...spec.images import EMULATED
 from ...spec.job import Job
 from ...spec.policies import Vertex
 from ...storage import emulator
@@ -62,9 +63,8 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
     if not root.startswith("gs://<"):
         queries["bucket"] = lambda: bucket(root)
     project = target.project
-    for key, named in (("image", target.image), ("keeper_image", target.keeper_image)):
-        if named:
-            queries[key] = partial(image, named)
+    for key, named in target.named_images.items():
+        queries[key] = partial(image, named)
     needed = [each for rented in target.rentals(job.resources, job.limits) for each in pricing.quotas(rented)]
     wanted = dict.fromkeys(each.metric for each in needed if each.metric and each.amount)
     with ThreadPoolExecutor(_WORKERS) as pool:
@@ -117,7 +117,7 @@ def bucket(root: str) -> OnlineFacts:
 def image(name: str, address: str | None = None) -> OnlineFacts:
     parts = _IMAGE.fullmatch(name)
     if address is None and emulator.address():
-        return _unknown("the emulator has no images")
+        return _emulated_image(name, parts) if EMULATED in name else _unknown("the emulator has no such image")
     if parts is None or not (address or _REGISTRY.fullmatch(parts["host"])):
         return _unknown("only Artifact Registry can be queried with Google's credentials")
     url = f"{address or 'https://' + parts['host']}/v2/{parts['path']}/manifests/"
@@ -125,6 +125,19 @@ def image(name: str, address: str | None = None) -> OnlineFacts:
     status, error_text, headers = _send("HEAD", url + quote(reference, safe=":"), {"Accept": _MANIFESTS})
     if status == 200:
         return {"exists": True, "error": "", "digest": headers.get("docker-content-digest", "")}
+    return {"exists": False, "error": error_text} if status == 404 else _unknown(error_text)
+
+
+def _emulated_image(name: str, parts: re.Match[str] | None) -> OnlineFacts:
+    folders = parts["path"].split("/") if parts else []
+    if parts is None or len(folders) != 3:
+        return {"exists": False, "error": "it has no repository"}
+    region = parts["host"].partition("-docker.")[0]
+    image = f"{folders[2]}@{parts['digest']}"
+    place = f"/v1/projects/{folders[0]}/locations/{region}/repositories/{folders[1]}/dockerImages/{quote(image)}"
+    status, error_text, _ = _send("GET", emulator.address() + place, {})
+    if status == 200:
+        return {"exists": True, "error": "", "digest": parts["digest"]}
     return {"exists": False, "error": error_text} if status == 404 else _unknown(error_text)
 
 

@@ -1,7 +1,7 @@
 """Settings of Vertex AI that fit what a user has: from gcloud's configuration, credentials, and requests that only look.
 
-Sources: gcloud topic configurations; REST references of Resource Manager v1 (projects.list), Cloud Storage v1 (buckets.list),
-IAM v1 (serviceAccounts.list) and Artifact Registry v1 (dockerImages.list).
+Sources: gcloud topic configurations; REST references of Resource Manager v1 (projects.list), Cloud Storage v1 (buckets.list)
+and IAM v1 (serviceAccounts.list).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _GOOGLES = re.compile(r".*(-compute@developer|@appspot)\.gserviceaccount\.com")
 _SHOWN = 5
 _DEFAULT = "podlift's default"
 _NO_PROJECT = Proposed(source="no project is set", known=False)
+_NO_IMAGE = f"{BUILD_IMAGE} builds one, or finds the one that was built, and writes it below [vertex.images]"
 
 
 def proposed(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> dict[str, Proposed]:
@@ -52,10 +53,12 @@ def proposed(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> dict[
     rest: dict[str, Callable[[], Proposed]] = {
         "bucket": lambda: _bucket(name, place, listed),
         "service_account": lambda: _account(name),
-        "image": lambda: _image(name, place),
     }
     if not name and region.source == _DEFAULT:
         region = _NO_PROJECT
+    # Images for each family of hardware stand for the one image.
+    if not given.get("images"):
+        rest["image"] = lambda: Proposed(source=_NO_IMAGE, command=BUILD_IMAGE) if name else _NO_PROJECT
     # A list of places stands for the regions.
     found = {"project": project, **({} if places else {"regions": region})}
     return {**found, **{field: given.get(field) or make() for field, make in rest.items()}}
@@ -171,17 +174,3 @@ def _account(project: str) -> Proposed:
         return Proposed(source=f"several: {and_more(own, _SHOWN)}", command=f"{INIT} --vertex-service-account ACCOUNT")
     command = gcloud("iam", "service-accounts", "create", OURS, f"--project={project}")
     return Proposed(source=answer.error or f"{project} has none of yours", command=command, known=not answer.error)
-
-
-def _image(project: str, region: str) -> Proposed:
-    if not project:
-        return _NO_PROJECT
-    place = f"projects/{quote(project, safe='')}/locations/{quote(region, safe='')}"
-    path = f"{place}/repositories/{REPOSITORY}/dockerImages?pageSize=100"
-    answer = read(reads.REPOSITORIES, f"/v1/{path}", project=project)
-    images = sorted((str(each.get("uploadTime", "")), str(each.get("uri"))) for each in answer.items("dockerImages"))
-    if images:
-        return Proposed(value=images[-1][1], source=f"the newest image in the repository {REPOSITORY}{_here()}")
-    known = answer.status in (200, 404)
-    why = f"the repository {REPOSITORY} has none in {region}" if known else answer.error
-    return Proposed(source=why, command=BUILD_IMAGE, known=known)

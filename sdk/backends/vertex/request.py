@@ -21,7 +21,8 @@ from ...spec.container import RESTART_CODE, ContainerTerms
 from ...spec.layout import RootPaths
 from ...spec.places import Place
 from ...spec.plan import Plan
-from ...spec.policies import Vertex
+from ...spec.policies import Resources, Vertex
+from . import image_recipe
 
 NO_PROJECT, NO_IMAGE = "<project>", "<image>"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"
@@ -68,17 +69,19 @@ def url(plan: Plan, place: Place | None = None) -> str:
     return f"{service}/v1/projects/{options.project or NO_PROJECT}/locations/{region}/customJobs"
 
 
-def missing(options: Vertex, root: str) -> list[str]:
+def missing(options: Vertex, resources: Resources, root: str) -> list[str]:
     """Return an error for each missing setting, for which the plan shows a placeholder."""
+    lacking = [family for family, image in options.images_for(resources).items() if not image]
+    kinds = f" for {', '.join(family.upper() for family in lacking)}" if options.images else ""
     unset = [
-        ("project", options.project, "vertex_project"),
-        ("container image", options.image, "vertex_image"),
-        ("bucket", not root.startswith("gs://<"), "vertex_bucket"),
+        ("project", options.project, "vertex_project", ""),
+        (f"container image{kinds}", not lacking, "vertex_image", "; or ".join(map(image_recipe.advice, lacking))),
+        ("bucket", not root.startswith("gs://<"), "vertex_bucket", ""),
     ]
     return [
-        f"No {what} is configured for vertex. Next: --{name.replace('_', '-')}, PODLIFT_{name.upper()}, or a table [vertex] "
-        "in podlift.toml."
-        for what, value, name in unset
+        f"No {what} is configured for vertex. Next: {f'{first}; or ' if first else ''}--{name.replace('_', '-')}, "
+        f"PODLIFT_{name.upper()}, or a table [vertex] in podlift.toml."
+        for what, value, name, first in unset
         if not value
     ]
 

@@ -86,7 +86,7 @@ def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
     options, kept = Vertex.of(draft.plan.target), keeper(draft.plan, draft.overlap)
     root, entrypoint, rented = RootPaths(draft.plan.root), entrypoint_file().digest, kept.rental
     container = {
-        "imageUri": options.keeper_image or options.image or job_request.NO_IMAGE,
+        "imageUri": options.keeper_image or Vertex.of(job_request.at(draft.plan).target).image or job_request.NO_IMAGE,
         "command": ["python3", "-c", loader()],
         "args": [
             root.root.split("/")[2],

@@ -12,9 +12,9 @@ VERTEX_AI = "Vertex AI"
 _CONSOLE_LINK = re.compile(r"[:,]?\s*https://console\.cloud\.google\.com/[^\s\"]*[^\s\".,;]")
 
 
-def named(address: str) -> str:
+def named(address: str, service: str = VERTEX_AI) -> str:
     """Return how a sentence calls the service at an emulator's address, or at Google's for ""."""
-    return f"the {emulator_at(address)}" if address else VERTEX_AI
+    return f"the {emulator_at(address)}" if address else service
 
 
 def service_name() -> str:

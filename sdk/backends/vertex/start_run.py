@@ -38,7 +38,7 @@ _REGIONAL = "region"
 def check(request: Request) -> None:
     """Reject missing settings, an invalid patch, missing credentials and an unusable bucket."""
     service.check_emulator()
-    missing = job_request.missing(Vertex.of(request.plan.target), request.plan.root)
+    missing = job_request.missing(Vertex.of(request.plan.target), request.plan.job.resources, request.plan.root)
     if missing:
         raise InputError(missing)
     try:

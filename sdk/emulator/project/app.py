@@ -5,7 +5,6 @@ Made after the REST references and what gcloud 528 sends; nothing of it was reco
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -45,11 +44,9 @@ _ROUTES = (
     ("POST", _ACCOUNT + _POLICY, "serviceAccounts.policy"),
     ("POST", rf"{_PLACE}/repositories", "repositories.create"),
     ("GET", _REPOSITORY, "repositories.get"),
-    ("GET", rf"{_REPOSITORY}/dockerImages", "dockerImages.list"),
     ("GET", rf"{_REPOSITORY}:(?P<verb>getIamPolicy)", "repositories.policy"),
     ("POST", rf"{_REPOSITORY}:(?P<verb>setIamPolicy|testIamPermissions)", "repositories.policy"),
     ("GET", rf"{_PLACE}/operations/repository-(?P<id>[a-z0-9-]+)", "repositories.operation"),
-    ("GET", rf"{_PLACE}/builds", "builds.list"),
     ("GET", rf"{_PLACE}/defaultServiceAccount", "builds.account"),
     ("POST", "/v1/iam:troubleshoot", "iam.troubleshoot"),
 )
@@ -100,8 +97,6 @@ class ProjectApp:
             "repositories.create": self._create_repository,
             "repositories.get": lambda call: _repository(call.resource),
             "repositories.operation": _repository_made,
-            "dockerImages.list": self._images,
-            "builds.list": lambda call: {},
             "builds.account": self._builder,
             "iam.troubleshoot": self._troubleshoot,
             "getIamPolicy": lambda call: self._state.policy(call.resource),
@@ -134,10 +129,7 @@ class ProjectApp:
         fired = self._faults.for_request(entry["operation"], About(entry["object"]))
 
         async def perform() -> Response:
-            if (
-                operation.partition(".")[0] in ("serviceAccounts", "repositories", "dockerImages")
-                and "id" in call.named
-            ):
+            if operation.partition(".")[0] in ("serviceAccounts", "repositories") and "id" in call.named:
                 self._check_exists(call)
             return JSONResponse(self._handlers[verb or operation](call))
 
@@ -183,14 +175,6 @@ class ProjectApp:
         if not self._state.create(made.resource):
             raise VertexApiError(409, "the repository already exists")
         return _repository_made(made)
-
-    def _images(self, call: _ProjectCall) -> dict[str, Any]:
-        """Return one image: the emulator runs the Python of this machine, whatever the image is."""
-        digest = hashlib.sha256(b"podlift").hexdigest()
-        place, name = call.named["place"], call.named["id"]
-        uri = f"{place}-docker.pkg.dev/{call.project}/{name}/cpu@sha256:{digest}"
-        resource = f"projects/{call.project}/locations/{place}/repositories/{name}/dockerImages/cpu@sha256:{digest}"
-        return {"dockerImages": [{"name": resource, "uri": uri, "uploadTime": "2026-11-23T00:00:00Z"}]}
 
     def _builder(self, call: _ProjectCall) -> dict[str, Any]:
         number = project_number(call.project)

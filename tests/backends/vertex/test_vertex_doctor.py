@@ -246,7 +246,7 @@ def test_without_an_image_builds_are_needed_and_their_command_is_named(doctor: D
     found = wrong(doctor(code=3))
     assert found["build-apis"]["level"] == "error"
     (image,) = [each for each in doctor(code=3)["checks"] if each["name"] == "image"]
-    assert image["command"] == "podlift image --submit"
+    assert image["command"] == "podlift image cpu --submit"
 
 
 # What is denied, and the checks that it takes away.

@@ -1,0 +1,158 @@
+"""The verb that builds a container image for jobs: `podlift image`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import typer
+
+from .. import backends
+from ..backends.images import Build, ImageDraft, ImageService
+from ..clock import Clock, SystemClock
+from ..errors import InputError, PodliftError, Problems
+from ..planning.settings import record, table
+from ..planning.settings.merge import UNNAMED, Destination, Settings, gather
+from ..spec.images import EMULATED, family_of
+from ..spec.setting_names import setting_name
+from ..storage import emulator
+from ..text import duration, emulator_at, money
+from . import parameters as p
+from .output import EXIT_DETACHED, answer, as_json, say
+
+# How long to wait before the next look at a build.
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 10.0
+
+
+def image(
+    family: p.ImageFamily = None,
+    submit: p.ImageSubmit = False,
+    wait: p.ImageWait = True,
+    region: p.ImageRegion = None,
+    build_account: p.BuildAccount = None,
+    dockerfile: p.Dockerfile = None,
+    vertex_project: p.ImageProject = None,
+    json_output: p.Json = False,
+) -> None:
+    """Print the build of a container image for CPUs, GPUs or TPUs; with --submit, build it in the cloud.
+
+    The image is written to the project's file by its digest, and is then the default of jobs on such hardware. The same
+    content is built once.
+    """
+    settings = _settings(vertex_project)
+    name, service = next(iter(backends.image_services().items()))
+    target = table.target(name, settings.values)
+    wanted = family or family_of(str(settings.values.get("accelerator") or "cpu"))
+    draft = service.draft(wanted, target, region=region, account=build_account, dockerfile=dockerfile)
+    if not submit:
+        _print(draft, json_output)
+        return
+    where, images = record.place(Path.cwd()), f"{name}.images"
+    # A file that the image could not be written to is refused before anything is spent.
+    record.changed(where, images, draft.family, draft.name)
+    clock = SystemClock()
+    found, digest = _built(service, draft, clock, wait)
+    reference = service.reference(draft, digest) if digest else ""
+    kept = _record(where, images, draft, reference, settings) if reference else ""
+    if json_output:
+        as_json({**_about(draft), "digest": digest or None, "image": reference or None, "file": kept or None, **found})
+    elif reference:
+        answer(reference)
+
+
+def _settings(project: str | None) -> Settings:
+    problems = Problems()
+    with problems.closing():
+        return gather(UNNAMED, {"vertex_project": project} if project else {}, Destination(), os.environ, problems)
+
+
+def _about(draft: ImageDraft) -> dict[str, object]:
+    return {
+        "family": draft.family,
+        "name": draft.name,
+        "place": draft.place,
+        "build": draft.build,
+        "minutes": draft.minutes,
+        "usd": round(draft.usd, 4),
+        "dockerfile": draft.dockerfile,
+    }
+
+
+def _print(draft: ImageDraft, json_output: bool) -> None:
+    if json_output:
+        as_json({**_about(draft), "digest": None, "image": None, "file": None, "build_id": None, "log_url": None})
+        return
+    answer(json.dumps(draft.build, indent=2))
+    say(f"This is the build of {draft.name}, from {draft.dockerfile}. Nothing was sent.")
+    say(f"It takes about {draft.minutes} minutes, and costs about {money(draft.usd)}: both are estimates.")
+    say(f"Next: podlift image {draft.family} --submit; or write this to a file, and {draft.command}.")
+
+
+def _built(service: ImageService, draft: ImageDraft, clock: Clock, wait: bool) -> tuple[dict[str, object], str]:
+    """Return what is known of the build, and the digest of the image; "" if it is not waited for."""
+    digest = service.built(draft, clock)
+    if digest:
+        say(f"{draft.name} was built before, with the same content.")
+        return {"build_id": None, "log_url": None}, digest
+    try:
+        build, started = service.start(draft, clock)
+    except KeyboardInterrupt:
+        again = f"podlift image {draft.family} --submit, which looks for it before it starts one"
+        say(f"podlift: interrupted. It is unknown whether a build was started. Next: {again}.")
+        raise typer.Exit(EXIT_DETACHED) from None
+    where = f"the {emulator_at(emulator.asked())}, which runs no Docker" if emulator.asked() else draft.service
+    say(f"{'Building' if started else 'This content is being built already:'} {draft.name} with {where}.")
+    say(f"It takes about {draft.minutes} minutes, and costs about {money(draft.usd)}: both are estimates.")
+    if build.log_url:
+        say(f"Log: {build.log_url}")
+    if wait:
+        build = _watched(service, draft, build, clock)
+    else:
+        _explain_detached(service, draft, build)
+    return {"build_id": build.id, "log_url": build.log_url}, build.digest
+
+
+def _watched(service: ImageService, draft: ImageDraft, build: Build, clock: Clock) -> Build:
+    """Wait for the end of a build; an interruption explains how to continue."""
+    begun, wait_s, state = clock.monotonic(), _FIRST_WAIT_S, build.state
+    try:
+        while build.state in ("waiting", "working"):
+            clock.sleep(wait_s)
+            wait_s = min(wait_s * 1.5, _LONGEST_WAIT_S)
+            build = service.look(draft, build, clock)
+            if build.state != state and build.state == "working":
+                say("Working.")
+            state = build.state
+    except KeyboardInterrupt:
+        _explain_detached(service, draft, build)
+        raise typer.Exit(EXIT_DETACHED) from None
+    if build.state == "failed":
+        log = f" Log: {build.log_url}" if build.log_url else ""
+        raise PodliftError(f"The build {build.id} failed. {build.problem}{log}")
+    say(f"Built in {duration(clock.monotonic() - begun)}.")
+    return build
+
+
+def _explain_detached(service: ImageService, draft: ImageDraft, build: Build) -> None:
+    say(f"The build {build.id} continues.")
+    say(f"Next: podlift image {draft.family} --submit, which waits for it and writes down its image.")
+    say(f"To cancel it: {service.cancel_command(draft, build)}")
+
+
+def _record(where: record.SettingsFile, images: str, draft: ImageDraft, reference: str, settings: Settings) -> str:
+    """Write the image to the project's file, and return the file; "" if it has a real image, and this is an emulator's."""
+    known = settings.values.get(setting_name(images))
+    before = str(known.get(draft.family, "")) if isinstance(known, dict) else ""
+    if before and EMULATED in reference and EMULATED not in before:
+        say(f"{str(where.path)!r} keeps {before}, because no registry has the image of an emulator.")
+        return ""
+    try:
+        record.write(where, images, draft.family, reference)
+    except InputError as error:
+        raise InputError(f"The image was built: {reference}. {error}") from error
+    say(f"Written to {str(where.path)!r}: {images}.{draft.family}")
+    other = setting_name(images).removesuffix("s")
+    if settings.values.get(other):
+        say(f"{other} has priority over it ({settings.origins[other]}). Next: remove that setting.")
+    return str(where.path)

@@ -1,0 +1,119 @@
+"""Cloud Build and Artifact Registry as an ASGI application: builds of images, tags and images. `project` has the repositories.
+
+Made after the documented shape, not recorded. No build runs Docker: it ends at once, and its image is a digest of the build's
+steps, so that the same content gives the same digest.
+
+Sources: REST references of Cloud Build v1 (projects.locations.builds) and Artifact Registry v1 (repositories, packages.tags,
+dockerImages), and the messages of google-cloud-build 3.43 and google-cloud-artifact-registry 1.23.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from ..answers import HARMLESS, answer_with_faults, check_parameters, serve
+from ..connections import Journal
+from ..errors import read_body, words
+from ..faults import About, FaultRules
+from ..messages import read_object
+from ..project.state import ProjectState
+from ..vertex.errors import VertexApiError
+from ..vertex.timing import EmulatorClock
+from .builds import Builds
+from .store import Body, StoredResources
+
+_PLACE = r"/v1/(?P<place>projects/[^/:]+(?::[^/:]+)?/locations/[^/:]+)"
+_REPOSITORY = f"{_PLACE}/repositories/(?P<id>[^/:]+)"
+# Method, decoded path, operation.
+_ROUTES = (
+    ("POST", f"{_PLACE}/builds", "builds.create"),
+    ("GET", f"{_PLACE}/builds", "builds.list"),
+    ("GET", f"{_PLACE}/builds/(?P<id>[^/:]+)", "builds.get"),
+    ("POST", f"{_PLACE}/builds/(?P<id>[^/:]+):cancel", "builds.cancel"),
+    ("GET", rf"{_REPOSITORY}/packages/(?P<package>[^/]+)/tags/(?P<tag>[^/]+)", "tags.get"),
+    ("GET", f"{_REPOSITORY}/dockerImages", "dockerImages.list"),
+    ("GET", f"{_REPOSITORY}/dockerImages/(?P<image>[^/]+)", "dockerImages.get"),
+    # Those of Vertex AI have a number.
+    ("GET", f"{_PLACE}/operations/(?P<id>b-[^/:]+)", "buildOperations.get"),
+)
+_PARAMETERS = {
+    "builds.create": HARMLESS | words("projectId"),
+    "builds.list": HARMLESS | words("filter pageSize pageToken projectId"),
+    "builds.get": HARMLESS | words("projectId id"),
+    "dockerImages.list": HARMLESS | words("pageSize pageToken orderBy"),
+}
+_MAX_BYTES = 1 << 20
+
+
+class BuildsApp:
+    def __init__(
+        self, folder: Path, project: ProjectState, clock: EmulatorClock, faults: FaultRules, journal: Journal
+    ) -> None:
+        self._project, self._faults, self._journal = project, faults, journal
+        self._stored = StoredResources(folder)
+        self._builds = Builds(self._stored, project, clock, faults)
+        self.clear, self.close = self._stored.clear, self._stored.close
+
+    @staticmethod
+    def serves(path: str) -> bool:
+        return any(re.fullmatch(pattern, path) for _, pattern, _ in _ROUTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await serve(scope, receive, send, self._journal, self._answer)
+
+    async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
+        query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        path = unquote(request.scope["raw_path"].decode("latin-1"))
+        matches = [(match, each) for each in _ROUTES if (match := re.fullmatch(each[1], path))]
+        found = next(((match, name) for match, (method, _, name) in matches if method == request.method), None)
+        if found is None:
+            text = f"podlift's emulator does not serve {request.method} {path[:200]}."
+            raise VertexApiError(405, text, status="UNIMPLEMENTED")
+        match, operation = found
+        check_parameters(query, _PARAMETERS.get(operation, HARMLESS))
+        place = match["place"]
+        about = About(match.groupdict().get("id", ""), place.rpartition("/")[2])
+        entry["operation"], entry["object"] = operation, about.name
+        body = await read_body(request.stream(), _MAX_BYTES, VertexApiError)
+
+        async def perform() -> Response:
+            return JSONResponse(self._perform(operation, match.groupdict(), query, body))
+
+        fired = self._faults.for_request(operation, about)
+        return await answer_with_faults(request, entry, fired, self._faults, self._journal, perform)
+
+    def _perform(self, operation: str, named: Mapping[str, str], query: Mapping[str, str], body: bytes) -> Body:
+        place = named["place"]
+        if operation == "builds.create":
+            return self._builds.create(place, read_object(body))
+        if operation == "builds.list":
+            return self._builds.listed(place, query.get("filter", ""))
+        if operation in ("builds.get", "builds.cancel"):
+            name = f"{place}/builds/{named['id']}"
+            return self._builds.get(name) if operation == "builds.get" else self._builds.cancel(name)
+        if operation == "buildOperations.get":
+            return self._builds.operation(place, named["id"])
+        repository = f"{place}/repositories/{named['id']}"
+        if not self._project.exists(f"//artifactregistry.googleapis.com/{repository}"):
+            raise VertexApiError(404, f"{repository} was not found.")
+        if operation == "dockerImages.list":
+            return {"dockerImages": list(self._stored.below(f"{repository}/dockerImages"))}
+        within = {
+            "tags.get": f"/packages/{named.get('package')}/tags/{named.get('tag')}",
+            "dockerImages.get": f"/dockerImages/{named.get('image')}",
+        }
+        return self._get(repository + within[operation])
+
+    def _get(self, name: str) -> Body:
+        found = self._stored.get(name)
+        if found is None:
+            raise VertexApiError(404, "Requested entity was not found.")
+        return found

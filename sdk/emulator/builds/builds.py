@@ -1,0 +1,177 @@
+"""The builds of Cloud Build: they end at once, as the fault rules say, and push a digest that is computed from their steps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import words
+from ..faults import About, FaultRules
+from ..project.state import ProjectState
+from ..vertex.environment import project_number
+from ..vertex.errors import VertexApiError, invalid
+from ..vertex.timing import EmulatorClock, format_time
+from .store import Body, StoredResources
+
+_KNOWN = words("steps images tags timeout options serviceAccount")
+_OF_STEP = words("name entrypoint args env id timeout")
+_ENDED = words("SUCCESS FAILURE INTERNAL_ERROR TIMEOUT CANCELLED EXPIRED")
+_IMAGE = re.compile(
+    r"(?P<region>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<id>[^/]+)/(?P<package>[^/:@]+):(?P<tag>[\w.-]+)"
+)
+_TERM = re.compile(r'\s*(?P<field>tags|status)\s*=\s*"?(?P<value>[\w.-]+)"?\s*')
+_ACCOUNT = re.compile(r"projects/[^/]+/serviceAccounts/\S+@\S+")
+_MAX_ARG = 10_000
+_UNKNOWN = "podlift's emulator does not know this field."
+_TYPE = "type.googleapis.com/google.devtools.cloudbuild.v1"
+# What Cloud Build says for each kind of failure.
+_DETAILS = {
+    "USER_BUILD_STEP": "Build step failure: build step 0 failed: step exited with non-zero status: 1",
+    "PUSH_IMAGE_NOT_FOUND": "failed to find one or more images after execution of build steps",
+    "PUSH_NOT_AUTHORIZED": "push error: denied: permission artifactregistry.repositories.uploadArtifacts denied",
+    "PUSH_FAILED": "push error: name unknown: Repository not found",
+}
+
+
+class Builds:
+    def __init__(
+        self, stored: StoredResources, project: ProjectState, clock: EmulatorClock, faults: FaultRules
+    ) -> None:
+        self._stored, self._project, self._clock, self._faults = stored, project, clock, faults
+
+    def now(self) -> str:
+        return format_time(self._clock.now())
+
+    def create(self, place: str, given: Body) -> Body:
+        if problems := _problems(given):
+            raise invalid(problems)
+        region, number = place.rpartition("/")[2], project_number(place.split("/")[1])
+        id = str(uuid.uuid4())
+        about = {
+            "name": f"projects/{number}/locations/{region}/builds/{id}",
+            "id": id,
+            "projectId": place.split("/")[1],
+            "status": "QUEUED",
+            "createTime": self.now(),
+            "logUrl": f"https://console.cloud.google.com/cloud-build/builds;region={region}/{id}?project={number}",
+        }
+        self._stored.put(f"{place}/builds/{id}", {**given, **about})
+        return self._operation(place, {**given, **about})
+
+    def get(self, name: str) -> Body:
+        """Return a build. One that was created takes its next step, as if time had passed between two looks at it."""
+        found = self._stored.get(name)
+        if found is None:
+            raise VertexApiError(404, "Requested entity was not found.")
+        if found["status"] == "QUEUED":
+            found |= {"status": "WORKING", "startTime": self.now()}
+        elif found["status"] == "WORKING" and not self._faults.for_job("hold", _about(found)):
+            found |= {**self._ended(name, found), "finishTime": self.now()}
+        else:
+            return found
+        self._stored.put(name, found)
+        return found
+
+    def _ended(self, name: str, build: Mapping[str, Any]) -> Body:
+        fault = self._faults.for_job("fail_build", _about(build))
+        ends = fault.ends if fault else self._pushed(name, build)
+        if isinstance(ends, dict):
+            return {"status": "SUCCESS", "results": ends}
+        if ends not in _DETAILS:
+            return {"status": ends, "statusDetail": f"Injected fault: {ends}"}
+        detail = _DETAILS[ends]
+        return {"status": "FAILURE", "statusDetail": detail, "failureInfo": {"type": ends, "detail": detail}}
+
+    def _pushed(self, name: str, build: Mapping[str, Any]) -> str | Body:
+        """Store the images and their tags; return the results of the build, or why the push failed."""
+        digest = f"sha256:{hashlib.sha256(json.dumps(build['steps'], sort_keys=True).encode()).hexdigest()}"
+        pushed = []
+        for image in build.get("images", ()):
+            match = _IMAGE.fullmatch(image)
+            place = f"projects/{match['project']}/locations/{match['region']}" if match else ""
+            repository = f"{place}/repositories/{match['id']}" if match else ""
+            if match is None or not self._project.exists(f"//artifactregistry.googleapis.com/{repository}"):
+                return "PUSH_FAILED"
+            stored = f"{repository}/dockerImages/{match['package']}@{digest}"
+            uri = f"{image.rpartition(':')[0]}@{digest}"
+            self._stored.put(
+                stored,
+                {"name": stored, "uri": uri, "tags": [match["tag"]], "imageSizeBytes": "1", "uploadTime": self.now()},
+            )
+            package = f"{repository}/packages/{match['package']}"
+            tag = f"{package}/tags/{match['tag']}"
+            self._stored.put(tag, {"name": tag, "version": f"{package}/versions/{digest}"})
+            pushed.append({"name": image, "digest": digest})
+        return {"images": pushed}
+
+    def listed(self, place: str, filter: str) -> Body:
+        wanted = [_TERM.fullmatch(term) for term in filter.split(" AND ")] if filter else []
+        if not all(wanted):
+            text = 'podlift\'s emulator knows filters of the form: tags="TAG" AND status="STATUS".'
+            raise invalid([("filter", f"{text} Received: {filter[:100]}")])
+        found = [
+            build
+            for build in self._stored.below(f"{place}/builds")
+            if all(term["value"] in _values(build, term["field"]) for term in wanted if term)
+        ]
+        return {"builds": found} if found else {}
+
+    def cancel(self, name: str) -> Body:
+        found = self._stored.get(name)
+        if found is None:
+            raise VertexApiError(404, "Requested entity was not found.")
+        if found["status"] in _ENDED:
+            raise VertexApiError(400, "Cannot cancel a build that has already finished.", status="FAILED_PRECONDITION")
+        found |= {"status": "CANCELLED", "finishTime": self.now()}
+        self._stored.put(name, found)
+        return found
+
+    def operation(self, place: str, id: str) -> Body:
+        return self._operation(place, self.get(f"{place}/builds/{id[2:]}"))
+
+    def _operation(self, place: str, build: Mapping[str, Any]) -> Body:
+        about = {"metadata": {"@type": f"{_TYPE}.BuildOperationMetadata", "build": build}}
+        found: Body = {"name": f"{place}/operations/b-{build['id']}", **about}
+        if build["status"] in _ENDED:
+            found |= {"done": True, "response": {"@type": f"{_TYPE}.Build", **build}}
+        return found
+
+
+def _about(build: Mapping[str, Any]) -> About:
+    return About(" ".join(build.get("tags", ())), build["name"].split("/")[3])
+
+
+def _values(build: Mapping[str, Any], field: str) -> list[str]:
+    found = build.get(field, [])
+    return found if isinstance(found, list) else [found]
+
+
+def _problems(given: Body) -> list[tuple[str, str]]:
+    found = [(name, _UNKNOWN) for name in sorted(given.keys() - _KNOWN)]
+    steps = given.get("steps")
+    if not isinstance(steps, list) or not steps or not all(isinstance(each, dict) for each in steps):
+        return [*found, ("build.steps", "invalid build: no steps specified")]
+    for number, step in enumerate(steps):
+        where = f"build.steps[{number}]"
+        found += [(f"{where}.{name}", _UNKNOWN) for name in sorted(step.keys() - _OF_STEP)]
+        found += [] if step.get("name") else [(f"{where}.name", "a build step has no name")]
+        for text in step.get("args", ()):
+            if len(text) > _MAX_ARG:
+                found.append((f"{where}.args", f"build step {number} arg is too long (max: {_MAX_ARG})"))
+            if loose := re.search(r"(?<!\$)(?:\$\$)*\$(\w+|\{\w+\})", text):
+                found.append((f"{where}.args", f'"{loose[1]}" is not a valid built-in substitution'))
+    if given.get("serviceAccount"):
+        if _ACCOUNT.fullmatch(given["serviceAccount"]) is None:
+            found.append(("build.service_account", "Not the name of a service account."))
+        if (given.get("options") or {}).get("logging") not in ("CLOUD_LOGGING_ONLY", "NONE"):
+            text = (
+                "if 'build.service_account' is specified, the build must either (a) specify 'build.logs_bucket', (b) use the "
+                "REGIONAL_USER_OWNED_BUCKET build.options.default_logs_bucket_behavior option, or (c) use either "
+                "CLOUD_LOGGING_ONLY / NONE logging options"
+            )
+            found.append(("build.options.logging", text))
+    return found

@@ -1,0 +1,101 @@
+"""Cloud Build and Artifact Registry in the emulator: what a build leaves, and what the services refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sdk.testing.vertex import Cloud
+
+PLACE = "projects/podlift/locations/us-central1"
+IMAGE = "us-central1-docker.pkg.dev/podlift/podlift/cpu:t1"
+STEP = {"name": "gcr.io/cloud-builders/docker", "args": ["build", "."]}
+
+Ask = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def ask(podlift_vertex: Cloud) -> Ask:
+    def send(method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        answer = requests.request(method, f"{podlift_vertex.url}/v1/{PLACE}/{path}", json=body, timeout=20)
+        return answer.status_code, answer.json()
+
+    return send
+
+
+def finished(ask: Ask, **build: Any) -> dict[str, Any]:
+    status, operation = ask("POST", "builds", {"steps": [STEP], "images": [IMAGE], **build})
+    assert status == 200, operation
+    id = operation["metadata"]["build"]["id"]
+    states = [ask("GET", f"builds/{id}")[1]["status"] for _ in range(3)]
+    assert (operation["metadata"]["build"]["status"], states[0], states[1]) == ("QUEUED", "WORKING", states[2])
+    done = ask("GET", f"operations/{operation['name'].rpartition('/')[2]}")[1]
+    assert done["done"]
+    return done["response"]
+
+
+def test_a_build_pushes_a_digest_of_its_steps_with_its_tag(ask: Ask) -> None:
+    digest = finished(ask)["results"]["images"][0]["digest"]
+    assert finished(ask)["results"]["images"][0]["digest"] == digest
+    assert finished(ask, steps=[{**STEP, "args": ["build", "x"]}])["results"]["images"][0]["digest"] != digest
+    repository = "repositories/podlift"
+    tag = ask("GET", f"{repository}/packages/cpu/tags/t1")[1]
+    assert tag["version"].startswith(f"{PLACE}/{repository}/packages/cpu/versions/sha256:")
+    image = ask("GET", f"{repository}/dockerImages/cpu@{digest}")[1]
+    assert (image["uri"], image["tags"]) == (f"{IMAGE.rpartition(':')[0]}@{digest}", ["t1"])
+    assert len(ask("GET", f"{repository}/dockerImages")[1]["dockerImages"]) == 2
+    assert ask("GET", f"{repository}/packages/cpu/tags/t2")[0] == 404
+
+
+def test_a_push_without_a_repository_fails_as_the_real_one_does(ask: Ask, podlift_vertex: Cloud) -> None:
+    name = f"//artifactregistry.googleapis.com/{PLACE}/repositories/podlift"
+    podlift_vertex.ask("POST", "/_project", {"absent": [name]})
+    assert ask("GET", "repositories/podlift/dockerImages")[0] == 404
+    found = finished(ask)
+    assert (found["status"], found["failureInfo"]["type"]) == ("FAILURE", "PUSH_FAILED")
+
+
+def test_builds_are_found_by_their_tags_and_their_status(ask: Ask) -> None:
+    id = ask("POST", "builds", {"steps": [STEP], "tags": ["mine", "b"]})[1]["metadata"]["build"]["id"]
+    ask("POST", "builds", {"steps": [STEP], "tags": ["other"]})
+
+    def found(filter: str) -> list[str]:
+        return [each["id"] for each in ask("GET", f"builds?filter={filter}")[1].get("builds", ())]
+
+    assert found('tags="mine"') == [id] == found('tags="b" AND status="QUEUED"')
+    assert found('tags="mine" AND status="SUCCESS"') == []
+    assert ask("GET", "builds?filter=create_time>1")[0] == 400
+    assert ask("POST", f"builds/{id}:cancel")[1]["status"] == "CANCELLED"
+    assert ask("POST", f"builds/{id}:cancel")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("build", "part"),
+    [
+        ({}, "no steps specified"),
+        ({"steps": [{"args": []}]}, "a build step has no name"),
+        ({"steps": [{**STEP, "arg": []}]}, "does not know this field"),
+        ({"steps": [STEP], "image": IMAGE}, "does not know this field"),
+        ({"steps": [{**STEP, "args": ["echo $HOME"]}]}, '"HOME" is not a valid built-in substitution'),
+        ({"steps": [{**STEP, "args": ["x" * 10_001]}]}, "too long"),
+        ({"steps": [STEP], "serviceAccount": "projects/p/serviceAccounts/a@b"}, "logs_bucket"),
+    ],
+)
+def test_a_build_that_cloud_build_would_refuse_is_refused(ask: Ask, build: Any, part: str) -> None:
+    status, answer = ask("POST", "builds", build)
+    assert status == 400 and part in str(answer)
+
+
+@pytest.mark.process
+def test_what_was_built_survives_a_restart_and_not_a_reset(tmp_path: Path) -> None:
+    path = f"/v1/{PLACE}/builds"
+    with Cloud(tmp_path) as cloud:
+        cloud.ask("POST", path, {"steps": [STEP]})
+    with Cloud(tmp_path) as cloud:
+        assert len(cloud.ask("GET", path)["builds"]) == 1
+        cloud.reset()
+        assert cloud.ask("GET", path) == {}
