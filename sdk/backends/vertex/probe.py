@@ -117,7 +117,11 @@ def bucket(root: str) -> OnlineFacts:
 def image(name: str, address: str | None = None) -> OnlineFacts:
     parts = _IMAGE.fullmatch(name)
     if address is None and emulator.address():
-        return _emulated_image(name, parts) if EMULATED in name else _unknown("the emulator has no such image")
+        return (
+            _emulated_image(name, parts)
+            if EMULATED in name
+            else _unknown("the emulator has no images but those that it built")
+        )
     if parts is None or not (address or _REGISTRY.fullmatch(parts["host"])):
         return _unknown("only Artifact Registry can be queried with Google's credentials")
     url = f"{address or 'https://' + parts['host']}/v2/{parts['path']}/manifests/"

@@ -290,8 +290,8 @@ def test_quotas_that_nobody_tells_are_a_note_with_the_command_that_shows_them(
 
 def test_the_emulator_knows_no_images_and_the_plan_says_so(plan: Callable[..., sdk.Plan]) -> None:
     found = said(plan(image=IMAGE, keeper_image=f"{IMAGE}-small"), "note")
-    assert f"The image {IMAGE} was not checked: the emulator has no images." in found
-    assert f"The image {IMAGE}-small was not checked: the emulator has no images." in found
+    assert f"The image {IMAGE} was not checked: the emulator has no images but those that it built." in found
+    assert f"The image {IMAGE}-small was not checked: the emulator has no images but those that it built." in found
 
 
 def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
