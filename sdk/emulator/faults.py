@@ -106,6 +106,7 @@ _PERMISSIONS = {
     **{f"repositories.{each}": f"artifactregistry.repositories.{each}" for each in ("get", "create")},
     "dockerImages.list": "artifactregistry.dockerimages.list",
     "builds.list": "cloudbuild.builds.list",
+    "builds.account": "cloudbuild.builds.get",
     "services.list": "billing.services.list",
     "skus.list": "billing.skus.list",
     "machineTypes.list": "compute.machineTypes.list",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import REPO, full_only
+from support import REPO
 from test_vertex_doctor import MENDED, PLACE, PROJECT, TRAINER, wrong
 
 # That folder has the tests of gcloud against the emulator.
@@ -20,10 +20,12 @@ from gcloud_command import Gcloud, serving
 
 from sdk.cli.app import run as command
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("gcloud") is None, reason="gcloud is not installed: https://cloud.google.com/sdk/docs/install"
-)
-FIRST = "an API is disabled"
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(
+        shutil.which("gcloud") is None, reason="gcloud is not installed: https://cloud.google.com/sdk/docs/install"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def mend(gcloud: Gcloud, check: dict[str, Any]) -> None:
     gcloud.value(*words)
 
 
-@pytest.mark.parametrize("case", [FIRST, *(full_only(each) for each in MENDED if each != FIRST)])
+@pytest.mark.parametrize("case", MENDED)
 def test_the_printed_command_mends_its_line(
     case: str, gcloud: Gcloud, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,14 +76,12 @@ def test_the_printed_command_mends_its_line(
     assert wrong(doctor(capsys)) == {}
 
 
-@pytest.mark.full
 def test_a_bucket_is_made_as_a_job_needs_it(gcloud: Gcloud, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--vertex-bucket", "missing-runs")
     mend(gcloud, wrong(doctor(capsys, *words))["bucket"])
     assert wrong(doctor(capsys, *words)) == {}
 
 
-@pytest.mark.full
 def test_soft_delete_is_cleared(gcloud: Gcloud, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept = {"softDeletePolicy": {"retentionDurationSeconds": "604800"}}
     gcloud.ask("PATCH", "storage/v1/b/podlift-runs", kept)
@@ -89,7 +89,6 @@ def test_soft_delete_is_cleared(gcloud: Gcloud, folder: Path, capsys: pytest.Cap
     assert wrong(doctor(capsys)) == {}
 
 
-@pytest.mark.full
 def test_what_init_did_not_find_is_made_by_its_commands(
     gcloud: Gcloud, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
