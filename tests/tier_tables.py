@@ -125,6 +125,7 @@ TENSORFLOW = {
     "e2e/test_drills.py::test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights",
     "e2e/test_examples.py::test_an_example_prints_what_it_promises",
     "e2e/test_examples.py::test_the_first_example_trains_on_two_workers_with_unchanged_fit",
+    "e2e/test_from_ray.py",
     "e2e/test_github_actions.py",
     "e2e/test_legacy.py",
     "e2e/test_offline.py",
