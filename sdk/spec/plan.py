@@ -306,7 +306,8 @@ def _from_first(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(plan: Plan) -> None:
-    """Raise if a parsed plan is inconsistent."""
+    """Raise if a parsed plan is inconsistent, or names an accelerator that does not exist (KeyError)."""
+    accelerators.row(plan.job.resources.accelerator)
     if [task.name for task in plan.members] != plan.tasks:
         raise ValueError(f"tasks are {plan.tasks}")
     if not ids.is_run_id(plan.run_id) or not _DIGEST.fullmatch(plan.code.digest):
