@@ -38,6 +38,8 @@ _NAMES_SUPERVISOR = ("launched", "started")
 TASK_RESTARTING = "task_restarting"
 # The program has succeeded, and only the last phase of the run is left.
 TRAINED = "trained"
+# The source of the records of a last phase.
+PHASE = "phase"
 REGISTERED, PHASE_FAILED = "registered", "phase_failed"
 # What a task's process leaves, and is over once the task is restarted alone.
 _OF_PROCESS = ("failed", "left", "done", "exited")

@@ -17,7 +17,7 @@ from pathlib import Path
 from .. import logs
 from ..clock import SystemClock
 from ..errors import InputError, PodliftError
-from ..records.events import PHASE_FAILED, REGISTERED
+from ..records.events import PHASE, PHASE_FAILED, REGISTERED
 from ..records.plans import read_plan
 from ..records.recorder import Recorder, read_events, read_metrics
 from ..records.sync.index import SyncedRun
@@ -30,7 +30,6 @@ from ..status import EXIT_INFRASTRUCTURE, Registered, State
 from . import bootstrap, evaluation
 
 _log = logs.logger("runtime")
-SOURCE = "phase"
 JOB, KEEPER = "job", "keeper"
 _MODEL = "model"
 
@@ -45,7 +44,7 @@ def main(payload_path: str, task: str, home: str, where: str = JOB, root: str = 
     payload = Payload.from_json(Path(payload_path).read_bytes())
     if payload.vendor:
         sys.path.append(payload.vendor)
-    recorder = Recorder(RunPaths(payload.run_url), SOURCE, payload.attempt, SystemClock(), continued=True)
+    recorder = Recorder(RunPaths(payload.run_url), PHASE, payload.attempt, SystemClock(), continued=True)
     with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
         try:
             version = _version(payload, folder, root)

@@ -28,7 +28,7 @@ from ...errors import AccessError, InputError, PodliftError
 from ...process.redirect import start
 from ...process.template import Imports, top_modules
 from ...records import outputs
-from ...records.events import TRAINED
+from ...records.events import PHASE, TRAINED
 from ...records.recorder import Recorder
 from ...records.sync.push import ContainerUploader
 from ...spec import cluster
@@ -40,7 +40,7 @@ from ...spec.wire import decode
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import posix, secret_manager
 from ...storage.registry import open_store
-from .. import last_phase, secret_values, task_main, unpack
+from .. import secret_values, task_main, unpack
 from . import identity, records, spare, tail
 from . import last_phase as container_phase
 from .attempt import Container, ContainerAttempt
@@ -293,7 +293,7 @@ class Agent:
         for folder in (container.paths.attempt(number), self._scratch(number), container.paths.events):
             Path(folder).mkdir(parents=True, exist_ok=True)
         source = records.agent_of(container.task, self._payload.tasks)
-        records.copy_own(container.store, container.paths, number, (source, last_phase.SOURCE))
+        records.copy_own(container.store, container.paths, number, (source, PHASE))
         recorder = Recorder(container.paths, source, number, container.clock, continued=True)
         kept = self._tail(number, continued=True)
         kept.start()
