@@ -1399,8 +1399,8 @@ MUTATIONS = (
     Mutation(
         "an unknown right counts as granted",
         "sdk/backends/vertex/rights.py",
-        'yield None if "error" in answer else',
-        'yield True if "error" in answer else',
+        "granted = {each: None if answer.error else",
+        "granted = {each: True if answer.error else",
         (RIGHTS,),
     ),
     Mutation(

@@ -181,7 +181,7 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
 def test_a_run_that_is_being_removed_is_not_resumed(gcs, make, tmp_path) -> None:
     run = make("a")
     plan, record = sdk.attach(f"{ROOT}/runs/{run}").plan, "0000.client-1.000001.resumed.json"
-    Recorder(plan.paths, "client-1", 0, SystemClock()).record("resumed")
+    Recorder(plan.paths, "client-1", 0, SystemClock()).record("resumed", attempts=1, cancel_requests=0)
     gcs.client().bucket("mine").blob(f"podlift/runs/{run}/plan.json").delete()
     with pytest.raises(sdk.errors.RunNotFoundError, match="is being removed"):
         remote.adopt(plan, 1, record)

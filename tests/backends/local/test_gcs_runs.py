@@ -160,6 +160,7 @@ def test_a_machine_that_is_gone_is_known_by_its_old_heartbeat_and_the_run_goes_o
 ) -> None:
     run = submit(WAITING)
     until(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
+    until(lambda: any("attempt_started" in name for name in objects(gcs, f"podlift/runs/{run.id}/events/")))
     kill_uploader()
     os.kill(supervisor(run), signal.SIGKILL)
     elsewhere()

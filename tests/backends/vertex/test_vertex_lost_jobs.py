@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support import LIMIT_S, FakeClock, made
+from support import LIMIT_S, FakeClock, made, until
 
 import sdk
 from sdk import State, api
@@ -28,6 +28,7 @@ def test_who_waits_goes_on_with_another_job_when_the_service_has_lost_one(
     run = start(retry=sdk.Retry(infrastructure=1))
     (job,) = made(podlift_vertex)
     podlift_vertex.jobs().cancel_custom_job(name=job.name, timeout=30)
+    until(lambda: made(podlift_vertex)[0].end_time)
     podlift_vertex.jobs().delete_custom_job(name=job.name, timeout=30)
     podlift_vertex.faults()
     assert run.wait(LIMIT_S).state is State.SUCCEEDED

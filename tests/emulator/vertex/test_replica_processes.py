@@ -389,7 +389,7 @@ def test_no_process_stays_when_the_emulator_is_killed(tmp_path) -> None:
     words = [sys.executable, "-c", textwrap.dedent(program)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as emulator:
         assert emulator.stdout is not None and emulator.stdout.readline() == "up\n"
-        assert living(marker)
+        until(lambda: living(marker))
         emulator.kill()
     until(lambda: not living(marker))
 
