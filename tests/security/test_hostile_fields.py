@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import hostile
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, REPO
 
 import sdk
+from sdk.backends.vertex import client
 from sdk.schedules import notices
 from sdk.spec.plan import Plan
 
@@ -86,3 +88,45 @@ def test_a_plan_from_elsewhere_has_no_path_that_leaves_its_folder(write) -> None
         ):
             with pytest.raises(sdk.CorruptRunError):
                 Plan.from_json(json.dumps({**made, **changes}), "plan.json")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "projects/p/locations/evil.example#/customJobs/1",
+        "projects/p/locations/evil.example?/customJobs/1",
+        "projects/p/locations/us@evil.example/customJobs/1",
+        "projects/p/locations/../customJobs/1",
+        "projects/../locations/us-central1/customJobs/1",
+        "projects/p/locations/us-central1/customJobs/..",
+        "projects/p/locations/us-central1/customJobs/1?x",
+        "projects/p/locations/us-central1/customJobs/1/../2",
+        "https://evil.example/projects/p/locations/us-central1/customJobs/1",
+        "projects/p/locations/us-central1/customJobs/1\r\nX: y",
+        "",
+    ],
+)
+def test_credentials_go_to_no_host_that_a_record_in_a_bucket_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def refuse(address: str) -> None:
+        raise AssertionError(f"asked {address}")
+
+    monkeypatch.setattr(client, "session", refuse)
+    with pytest.raises(sdk.InputError, match="Not a job, schedule, model or region"):
+        client.send("GET", name, "", dict)
+
+
+# Formats whose readers run code of the file, and calls that give a text to a shell.
+CODE = re.compile(
+    r"^\s*(import|from) (pickle|marshal|shelve|dill|cloudpickle|joblib|yaml)\b|allow_pickle=True|safe_mode=False"
+    r"|enable_unsafe_deserialization|shell=True|os\.(system|popen)\(|\.extractall\(|tempfile\.mktemp\(|verify=False",
+    re.MULTILINE,
+)
+
+
+def test_nothing_of_podlift_reads_a_format_that_runs_code_or_starts_a_shell() -> None:
+    sources = [*(REPO / "sdk").rglob("*.py"), *(REPO / "jobs").rglob("*.py")]
+    found = [
+        f"{path.relative_to(REPO)}: {match[0].strip()}" for path in sources for match in CODE.finditer(path.read_text())
+    ]
+    assert found == [] and len(sources) > 400
+    assert CODE.search("import pickle\n") and CODE.search("run(x, shell=True)")

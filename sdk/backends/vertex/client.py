@@ -48,7 +48,9 @@ _INTERCEPTED = "A proxy or login page may have intercepted the request. Next: ch
 # A region of a project, or what it has. The region is part of the host that gets the credentials, and names are read from
 # buckets.
 _RESOURCE = re.compile(
-    r"projects/[^/?#]+/locations/([a-z0-9-]+)((?:/(?:customJobs|pipelineJobs|schedules|models|operations)/[^/?#]+)+)?"
+    r"projects/[A-Za-z0-9][\w:.-]*/locations/([a-z0-9-]+)"
+    r"((?:/(?:customJobs|pipelineJobs|schedules|models|operations)/[A-Za-z0-9_-][\w:.@-]*)+)?",
+    re.ASCII,
 )
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _T = TypeVar("_T")
