@@ -82,3 +82,10 @@ def test_nccl_that_depends_on_a_condition_is_a_warning(write) -> None:
         "train.py:2 may ask for NCCL, which needs GPUs, and this job has none: choose AUTO or RING without GPUs."
         in warned
     )
+
+
+def test_a_module_that_may_never_be_imported_is_a_warning(write) -> None:
+    write("train.py", "def several():\n    import options\n")
+    write("options.py", program(f"{CHOICE}.NCCL"))
+    (warned,) = [found for found in sdk.plan("train.py").findings if "NCCL" in found.message]
+    assert (warned.level, warned.message.partition(" may")[0]) == ("warning", "options.py:2")

@@ -98,7 +98,7 @@ def check(
     preload = environment.find_preload(program, reachable, legacy=tasks.legacy)
     names = (name for tree in reachable.values() for name in strategies.strategies_of(tree))
     asked = (
-        replace(each, place=program.location(file, each.line))
+        replace(each, place=program.location(file, each.line), sure=each.sure and file in trees)
         for file, tree in reachable.items()
         for each in communication.communications_of(tree)
     )

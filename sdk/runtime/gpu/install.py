@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.core.framework import device_attributes_pb2
 from tensorflow.python.client import device_lib
 from tensorflow.python.distribute import collective_all_reduce_strategy as multi_worker
-from tensorflow.python.distribute import collective_util, cross_device_ops, parameter_server_strategy
+from tensorflow.python.distribute import cross_device_ops, parameter_server_strategy
 
 from ...hardware import Accelerator
 from ...hardware.accelerators import HIDDEN_GPUS
@@ -99,7 +99,7 @@ def _central_storage(devices: LogicalDevices) -> None:
 
 
 def _exchange_without_nccl() -> None:
-    nccl, logged = collective_util.CommunicationImplementation.NCCL, False
+    logged = False
 
     def note() -> None:
         nonlocal logged
@@ -112,7 +112,7 @@ def _exchange_without_nccl() -> None:
     @around(multi_worker.CollectiveAllReduceExtended, "__init__")
     def init(original: Function, self: Any, *args: Any, **options: Any) -> None:
         original(self, *args, **options)
-        if self._communication_options.implementation == nccl:
+        if self._communication_options.implementation.name == "NCCL":
             note()
 
     @around(cross_device_ops.NcclAllReduce, "__init__")
