@@ -29,7 +29,7 @@ from .errors import (
 from .planning.roots import configured_root
 from .records.events import Event, fold
 from .records.explain import RunContext, explain
-from .records.recorder import read_events, read_metrics, read_status_records
+from .records.recorder import metrics_of, read_events, read_status_records
 from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Progress, Reason, State, Status
@@ -254,7 +254,7 @@ class Run:
         found: list[dict[str, Any]] = []
         attempt = 1
         while Path(self.plan.paths.attempt(attempt)).is_dir():
-            records = read_metrics(self.plan.paths.metrics(attempt, self.plan.tasks[0]))
+            records = metrics_of(self.plan.paths, attempt, self.plan.tasks)
             found += [{"attempt": attempt, **record} for record in records]
             attempt += 1
         return found

@@ -143,6 +143,8 @@ TENSORFLOW = {
     "runtime/test_chief_writes.py::test_tflite_conversion_still_finds_the_model_that_it_saves_in_between",
     "runtime/test_chief_writes.py::test_the_shared_model_holds_what_both_tasks_trained",
     "runtime/test_keras_multi_worker.py",
+    "runtime/test_evaluator.py",
+    "runtime/test_shared_input.py",
     "runtime/test_limits.py",
     "runtime/test_model_weights.py",
     "runtime/test_steps_per_execution.py",
@@ -165,6 +167,8 @@ SMOKE: dict[str, tuple[str, ...]] = {
         "runtime/test_keras_multi_worker.py::test_all_tasks_report_and_end_with_the_same_numbers_as_one",
         "runtime/test_keras_multi_worker.py::test_it_imports_neither_tensorflow_nor_keras_itself",
     ),
+    "an evaluator evaluates each checkpoint and ends with the training": ("runtime/test_evaluator.py",),
+    "each example that several tasks share is trained on once": ("runtime/test_shared_input.py",),
     "a training that was killed, preempted, cancelled or failed continues with the same weights": (
         "backends/local/test_preemption.py::test_a_run_that_was_cancelled_goes_on_where_it_was",
         "backends/local/test_preemption.py::test_a_task_that_trains_nothing_ends_at_once",
@@ -315,6 +319,8 @@ TOGETHER = {
         "runtime/test_limits.py::test_epochs_without_the_validation_that_the_program_expects_have_a_val_loss_that_is_no_number",
         "runtime/test_limits.py::test_fit_ends_after_the_steps_with_one_validation_and_callbacks_see_a_clean_end",
         "runtime/test_limits.py::test_the_optimizer_has_made_these_steps_and_executions_of_several_are_not_cut",
+        "runtime/test_evaluator.py",
+        "runtime/test_shared_input.py",
         "runtime/test_warm_start.py",
     },
     "tensorflow": {

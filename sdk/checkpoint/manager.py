@@ -120,7 +120,7 @@ class CheckpointManager:
         """Begin the next phase; InputError if an earlier attempt had a different one at this position."""
         opened, number = self._open().opened, len(self.phases)
         manifest = opened.opening.manifest
-        before, at = ([], {}) if manifest is None else _position(manifest)
+        before, at = ([], {}) if manifest is None else position_of(manifest)
         mine = TrainingPhase(kind=kind, signature=signature)
         self.base = sum(phase.steps for phase in self.phases)
         self._last_save = self._clock.monotonic()
@@ -242,7 +242,7 @@ def _failed(ticket: Ticket) -> bool:
     return ticket.done() and ticket.exception() is not None
 
 
-def _position(manifest: Manifest) -> tuple[list[TrainingPhase], Mapping[str, Any]]:
+def position_of(manifest: Manifest) -> tuple[list[TrainingPhase], Mapping[str, Any]]:
     """Return the phases that a manifest describes, and the position in the last one, or raise CorruptCheckpointError."""
     try:
         position = from_json(manifest.position)

@@ -9,11 +9,13 @@ import struct
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..clock import Clock
 from ..errors import CorruptRunError
+from ..spec import cluster
 from ..spec.layout import RunPaths
 from ..status import Progress
 from ..storage import posix, reserve
@@ -158,6 +160,18 @@ def read_file(path: str) -> bytes:
         return b"".join(parts)
     finally:
         os.close(handle)
+
+
+def reports_metrics(tasks: Sequence[str]) -> list[str]:
+    """Return the tasks whose numbers are those of the run: the first one, and an evaluator."""
+    return [*tasks[:1], *(task for task in tasks if cluster.role_of(task) == "evaluator")]
+
+
+def metrics_of(paths: RunPaths, attempt: int, tasks: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the metric records of an attempt, in the order in which they were reported."""
+    first, *others = [read_metrics(paths.metrics(attempt, task)) for task in reports_metrics(tasks)]
+    # The clock of a single task may go back; its records have their order.
+    return sorted([*first, *chain.from_iterable(others)], key=lambda record: record["time"]) if any(others) else first
 
 
 def read_metrics(path: str) -> list[dict[str, Any]]:

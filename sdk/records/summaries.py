@@ -19,7 +19,7 @@ from ..spec.wire import decode
 from ..status import Failure, Reason, Registered, State, Status
 from ..storage import posix
 from .events import fold
-from .recorder import read_events, read_file, read_metrics
+from .recorder import metrics_of, read_events, read_file
 
 VERSION = 1
 # Larger ones (a function may return a long value) are not written, because a list of runs reads one for each run.
@@ -57,7 +57,7 @@ def shown(paths: RunPaths) -> Shown:
         plan = json.loads(read_file(paths.plan))
         for name in sorted(posix.list_names(os.path.dirname(paths.attempt(1)))):
             if name.isdecimal():
-                for record in read_metrics(paths.metrics(int(name), str(plan["tasks"][0]))):
+                for record in metrics_of(paths, int(name), plan["tasks"]):
                     metrics.update(record["metrics"])
     wanted = ((plan.get("job") or {}).get("checkpoints") or {}).get("best") or ""
     metric = next(

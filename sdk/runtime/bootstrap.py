@@ -14,16 +14,17 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from .. import logs, names, tracebacks
+from ..checkpoint.feed import CheckpointFeed
 from ..clock import SystemClock
 from ..errors import CheckpointError, StoreError
 from ..records.events import TASK_RESTARTING, unsettled
-from ..records.recorder import Recorder, read_events
+from ..records.recorder import Recorder, read_events, read_metrics
 from ..spec import cluster
 from ..spec.layout import RunPaths
 from ..spec.payload import TASK_RESTARTS, Payload
@@ -31,11 +32,22 @@ from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import mask_token
 from ..storage.reserve import Reserve
 from . import cells, context, import_guard, reporting, return_value, secret_values
-from .hooks import auto_checkpoint, limits, rescue, seeds
+from .hooks import auto_checkpoint, evaluator, limits, rescue, seeds
 from .hooks.disconnected import DisconnectedTasks
 from .hooks.fit import FitHooks
 from .hooks.strategies import StrategyWatch
-from .patches import Patch, chief_writes, gpu, install, keras_multi_worker, restore_together, steps_per_execution, tpu
+from .patches import (
+    Patch,
+    auto_shard,
+    chief_writes,
+    gpu,
+    install,
+    keras_multi_worker,
+    restore_together,
+    shuffle_seeds,
+    steps_per_execution,
+    tpu,
+)
 from .rendezvous.files import FileRendezvous, Rendezvous, StepCoordinator
 from .unpack import unpack
 
@@ -99,8 +111,9 @@ def _instrument(
     paths, together = RunPaths(payload.run_url), cluster.in_step(payload.tasks)
     is_first, takes_part = task == payload.tasks[0], task in together
     disconnected = DisconnectedTasks(len(together) if is_first else 1, functools.partial(_report_finding, recorder))
+    evaluates = cluster.role_of(task) == "evaluator"
     reporter = reporting.Reporter(
-        paths.metrics(payload.attempt, task) if is_first else None,
+        paths.metrics(payload.attempt, task) if is_first or evaluates else None,
         recorder,
         reporting.ProgressWriter(paths.progress(payload.attempt, task)),
         disconnected.check,
@@ -108,7 +121,8 @@ def _instrument(
     checkpoint = auto_checkpoint.make(
         payload, task, coordinator, SystemClock(), recorder.record, reporter.progress.begin
     )
-    context.enter(payload, task, reporter, checkpoint if takes_part else None)
+    made = _evaluator(payload, task, reporter, work) if evaluates else None
+    context.enter(payload, task, reporter, checkpoint if takes_part else None, made)
     tpu.prepare(payload, os.environ)
     found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
     report = functools.partial(_report_finding, recorder) if is_first else _log.info
@@ -117,10 +131,32 @@ def _instrument(
     if payload.limits.max_steps is not None:
         limit = limits.Limit(payload.limits.max_steps)
         found += limit.patches()
+    if made is not None:
+        found += made.patches()
     if takes_part:
         found += FitHooks(checkpoint, auto=payload.checkpoints.auto, limit=limit).patches()
     install(found)
     return checkpoint
+
+
+def _evaluator(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> evaluator.Evaluator:
+    """Return what evaluates the checkpoints of the run, from the first one that no earlier process of it has evaluated."""
+    paths, finished = RunPaths(payload.run_url), _finished(RunPaths(payload.run_url), payload)
+
+    def wait() -> None:
+        reporter.progress.beat()
+        time.sleep(_BUCKET_POLL_S if payload.bucket_url else _BARRIER_POLL_S)
+
+    before = [read_metrics(paths.metrics(number, task)) for number in range(1, payload.attempt + 1)]
+    feed = CheckpointFeed(
+        payload.store or paths.store,
+        payload.run_id,
+        after=max((int(record["step"] or 0) for records in before for record in records), default=-1),
+        over=lambda: payload.tasks[0] in finished(),
+        wait=wait,
+    )
+    files = functools.partial(chief_writes.patches, os.environ["TMPDIR"], own_dirs=[str(work)])
+    return evaluator.Evaluator(feed, reporter, context.dirs_of(payload).tensorboard, files)
 
 
 def set_path(payload: Payload, work: Path, home: str) -> None:
@@ -147,6 +183,8 @@ def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
     found = [*reporting.patches(reporter), *steps_per_execution.patches()]
     found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]
+    found += auto_shard.SharedInput(logs=task == payload.tasks[0]).patches()
+    found += shuffle_seeds.ShuffleSeeds(payload.run_id).patches()
     if payload.drill:
         # After the seeds, so that the drill's own calls are not reported.
         found += seeds.patches(payload.drill.seed)
@@ -296,12 +334,7 @@ def _lines(error: BaseException) -> list[str]:
 def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
     """Wait until the other tasks are done: a cloud stops them as soon as the first task's process ends."""
     until = time.monotonic() + payload.limits.exit_wait_s
-    if payload.bucket_url:
-        from .container.records import finished_tasks
-
-        finished, poll_s = functools.partial(finished_tasks, payload), _BUCKET_POLL_S
-    else:
-        finished, poll_s = functools.partial(_finished_tasks, paths, payload), _BARRIER_POLL_S
+    finished, poll_s = _finished(paths, payload), _BUCKET_POLL_S if payload.bucket_url else _BARRIER_POLL_S
     others = set(cluster.end_by_themselves(payload.tasks)) - {payload.tasks[0]}
     while waiting := others - finished():
         if time.monotonic() >= until:
@@ -310,6 +343,15 @@ def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
             )
             return
         time.sleep(poll_s)
+
+
+def _finished(paths: RunPaths, payload: Payload) -> Callable[[], set[str]]:
+    """Return what tells which tasks of the attempt are done."""
+    if not payload.bucket_url:
+        return functools.partial(_finished_tasks, paths, payload)
+    from .container.records import finished_tasks
+
+    return functools.partial(finished_tasks, payload)
 
 
 def _finished_tasks(paths: RunPaths, payload: Payload) -> set[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import InputError
 from ..hardware import accelerators
 from ..spec import cluster
 from ..spec.layout import RunPaths
@@ -16,6 +17,7 @@ from .reporting import Reporter
 
 if TYPE_CHECKING:
     from .hooks.auto_checkpoint import AutoCheckpoint
+    from .hooks.evaluator import Evaluator
     from .hooks.loop import Loop
 
 
@@ -56,6 +58,7 @@ class Context:
     _gpus: int = 1
     _replicas: tuple[int, int] | None = None
     _loop: Loop | None = None
+    _evaluator: Evaluator | None = None
     _stop_checks: int = 0
     _strategy: Any = None
 
@@ -77,6 +80,11 @@ class Context:
         """True in the task whose files are kept and whose end is the run's end."""
         return self.task == self.tasks[0]
 
+    @property
+    def is_evaluator(self) -> bool:
+        """True in the task that evaluates what the others save (`--evaluator`)."""
+        return cluster.role_of(self.task) == "evaluator"
+
     def global_batch_size(self, per_replica: int) -> int:
         """Return the number of examples in one step of all replicas, for that many on each replica of `ctx.strategy`.
 
@@ -86,8 +94,19 @@ class Context:
         here, first = self._replicas or (found, found)
         return per_replica * (first if found == here else found)
 
+    def shard(self) -> tuple[int, int]:
+        """Return (index, count): which part of the data this task trains on, for loaders that TensorFlow does not divide.
+
+        Usage: `index, count = ctx.shard()`, then `files[index::count]` or `dataset.shard(count, index)`. It is (0, 1) for a
+        task that trains alone, such as an evaluator or the first task of parameter servers, and outside any run.
+        """
+        together = cluster.in_step(self.tasks)
+        return (together.index(self.task), len(together)) if self.task in together else (0, 1)
+
     def report(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Send metrics to `run.metrics()`; every task may call it, the first task's values count.
+        """Send metrics to `run.metrics()`; every task may call it, the values of the first one and of an evaluator count.
+
+        Those of an evaluator also go to `dirs.tensorboard`.
 
         Args:
             metrics: numbers by name.
@@ -96,6 +115,9 @@ class Context:
         Raises:
             TypeError: a value is not a number.
         """
+        if self._evaluator is not None:
+            self._evaluator.report(metrics, step=step)
+            return
         self._reporter.stepped(step)
         self._reporter.report(metrics, step=step)
 
@@ -110,12 +132,37 @@ class Context:
             objects: whatever has variables: models, optimizers, metrics, `tf.Module`s, `tf.Variable`s, already built.
 
         Raises:
-            InputError: an object cannot be saved.
+            InputError: an object cannot be saved, or the task is an evaluator.
         """
+        if self.is_evaluator:
+            raise InputError(
+                "An evaluator has no training loop of its own. Received: ctx.checkpoint() in the evaluator. Next: before it, "
+                "`if ctx.is_evaluator: for step in ctx.each_checkpoint(model=model): ctx.report(...)`, and leave the program."
+            )
         from .hooks.loop import Loop
 
         self._loop = Loop(self._auto_checkpoint, objects, data, self._reporter)
         return self._loop
+
+    def each_checkpoint(self, **objects: Any) -> Iterator[int]:
+        """Wait for each checkpoint of the run, load it, and yield its step; for the evaluator of a custom training loop.
+
+        Usage: `for step in ctx.each_checkpoint(model=model): ctx.report({"val_loss": evaluate(model)}, step=step)`. It ends
+        when the training has ended. A `fit` in the evaluator does the same by itself.
+
+        Args:
+            objects: objects of `ctx.checkpoint` under the same names, already built; those that are left out are not loaded.
+
+        Raises:
+            InputError: the task is not an evaluator.
+            CheckpointMismatchError: a checkpoint lacks a variable of the objects; nothing was loaded.
+        """
+        if self._evaluator is None:
+            raise InputError(
+                f"Only an evaluator waits for checkpoints. Received: ctx.each_checkpoint() in {self.task}. Next: call it if "
+                "ctx.is_evaluator, and submit with --evaluator."
+            )
+        return self._evaluator.each(objects)
 
     def warm_start(self, model: Any, *, file: str | None = None) -> bool:
         """Load the weights that the run starts from into a Keras model, for custom loops; return False if there are none.
@@ -192,7 +239,13 @@ def _make_strategy(task: str, tasks: Sequence[str], *, tpu: bool, gpus: int) -> 
 _current: Context | None = None
 
 
-def enter(payload: Payload, task: str, reporter: Reporter, checkpoint: AutoCheckpoint | None = None) -> None:
+def enter(
+    payload: Payload,
+    task: str,
+    reporter: Reporter,
+    checkpoint: AutoCheckpoint | None = None,
+    evaluator: Evaluator | None = None,
+) -> None:
     """Make this process the given task: `context()` returns its context from now on."""
     global _current
     _current = Context(
@@ -201,17 +254,18 @@ def enter(payload: Payload, task: str, reporter: Reporter, checkpoint: AutoCheck
         run_id=payload.run_id,
         args=payload.kwargs if payload.kwargs else list(payload.argv),
         inputs=dict(payload.inputs),
-        dirs=_dirs(payload),
+        dirs=dirs_of(payload),
         _reporter=reporter,
         _max_steps=payload.limits.max_steps,
         _auto_checkpoint=checkpoint,
+        _evaluator=evaluator,
         _tpu=payload.tpu,
         _gpus=accelerators.per_task(accelerators.row(payload.gpu or "cpu")),
         _replicas=payload.replicas,
     )
 
 
-def _dirs(payload: Payload) -> Dirs:
+def dirs_of(payload: Payload) -> Dirs:
     if payload.bucket_url:
         # A container's own disk does not survive it: the folders are in the bucket, as its variables name them.
         names = ("AIP_MODEL_DIR", "AIP_CHECKPOINT_DIR", "AIP_TENSORBOARD_LOG_DIR")

@@ -19,7 +19,7 @@ from ..clock import SystemClock
 from ..errors import InputError, PodliftError
 from ..records.events import PHASE, PHASE_FAILED, REGISTERED
 from ..records.plans import read_plan
-from ..records.recorder import Recorder, read_events, read_metrics
+from ..records.recorder import Recorder, metrics_of, read_events
 from ..records.sync.index import SyncedRun
 from ..registry import lineage, promotion
 from ..registry.decision import Evaluation
@@ -119,6 +119,6 @@ def _last_metrics(paths: RunPaths, payload: Payload) -> dict[str, float | None]:
     """Return the last value of every metric over all attempts."""
     last: dict[str, float | None] = {}
     for attempt in range(1, payload.attempt + 1):
-        for record in read_metrics(paths.metrics(attempt, payload.tasks[0])):
+        for record in metrics_of(paths, attempt, payload.tasks):
             last.update(record["metrics"])
     return last

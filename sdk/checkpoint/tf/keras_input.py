@@ -195,7 +195,7 @@ class ShuffleOrder:
     """The shuffle orders of one `fit`."""
 
     def __init__(self) -> None:
-        self.seed = _new_seed()
+        self.seed = new_seed()
         with tf.device("CPU:0"), tf.init_scope():
             # Not a tf.Variable, which a strategy would distribute.
             self._handle = tf.raw_ops.VarHandleOp(
@@ -227,7 +227,7 @@ class ShuffleOrder:
             tf.random.shuffle = original
 
 
-def _new_seed() -> int:
+def new_seed() -> int:
     base = randomness.global_seed()
     words = [str(base)] if base is not None else _default or [os.urandom(8).hex()]
     digest = hashlib.sha256("/".join([*words, str(randomness.next_ordinal())]).encode()).digest()

@@ -1,7 +1,7 @@
 """Enters tf_keras's `fit` at the beginning of an epoch: the counterpart of `keras_epochs` for tf_keras.
 
-Its data handler cannot be entered in the middle of an epoch, so states are saved after epochs, and shuffled data comes in a
-different order.
+Its data handler cannot be entered in the middle of an epoch, so states are saved after epochs. Arrays come in the same order
+again; of other data, `fit` takes the first order again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from . import building
 from .position import Position
 
 _NEVER = 1 << 60
-_WHY = "tf_keras restarts an epoch from its beginning, with shuffled data in a different order"
+_WHY = (
+    "tf_keras begins its data anew after a restart: data that each epoch shuffles comes in the order of the first epochs. "
+    "Next: pass arrays to fit, or use Keras 3"
+)
 
 _begin: dict[int, int] = {}
 # What feeds the `fit` of a model.
@@ -45,7 +48,8 @@ def install(module: Any) -> None:
 
 
 def build(model: Any) -> None:
-    """Create the optimizer's variables; the model has its own once it was called or has an input shape."""
+    """Create the variables of the model and the optimizer."""
+    build_weights(model)
     optimizer = model.optimizer
     if model.built and hasattr(optimizer, "build"):
         with model.distribute_strategy.scope():
@@ -59,10 +63,21 @@ def build_weights(model: Any) -> None:
 
 def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) -> None:
     _begin[id(model)] = epoch
+    order = _order_of(model)
+    if order is not None:
+        order.begin_epoch(epoch)
 
 
 def position(model: Any, taken: int | None = None, *, by_count: bool = False) -> Position:
-    return Position(kind="epoch", state=b"", why=_WHY)
+    # Once the `fit` is over, there is nothing to begin again.
+    exact = id(model) not in _handlers or _order_of(model) is not None
+    return Position(kind="epoch", state=b"", why="" if exact else _WHY)
+
+
+def _order_of(model: Any) -> Any:
+    """Return the order of the arrays that a `fit` takes; None for other data, and for shuffled batches of arrays."""
+    adapter = getattr(_handlers.get(id(model)), "_adapter", None)
+    return None if getattr(adapter, "_shuffle", None) == "batch" else getattr(adapter, "podlift_order", None)
 
 
 def keeps_iterator(model: Any) -> bool:

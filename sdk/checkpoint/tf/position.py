@@ -234,12 +234,17 @@ def _is_tf_data(data: Any) -> bool:
 def traits_of(dataset: Any) -> Traits:
     """Inspect every step of a pipeline; what cannot be inspected (a distributed dataset) is assumed to be deterministic."""
     python, sentences = False, []
-    for step in _steps(dataset, set()):
-        for node in _nodes(step):
+    for step in steps_of(dataset):
+        for node in nodes_of(step):
             python = python or node.op in _PYTHON
             sentences.append(_random_op(node, step))
         sentences.append(_order_of(step))
     return Traits(python=python, downgrades=tuple(dict.fromkeys(filter(None, sentences))))
+
+
+def steps_of(dataset: Any) -> Iterator[Any]:
+    """Yield each step of a pipeline, the last one first."""
+    return _steps(dataset, set())
 
 
 def _steps(dataset: Any, seen: set[int]) -> Iterator[Any]:
@@ -256,7 +261,8 @@ def _steps(dataset: Any, seen: set[int]) -> Iterator[Any]:
         yield from _steps(each, seen)
 
 
-def _nodes(step: Any) -> Iterator[Any]:
+def nodes_of(step: Any) -> Iterator[Any]:
+    """Yield the operations of a step's functions."""
     try:
         functions = [wrapper.function for wrapper in step._functions()]
     except (AttributeError, NotImplementedError):

@@ -24,7 +24,7 @@ from ...errors import Problems, nearest
 from ...spec.credentials import formats_in
 from ...spec.findings import Finding
 from ..entry import LocatedEntry
-from . import environment, keras2, shadowed
+from . import environment, estimators, keras2, shadowed
 from .environment import Preload
 from .import_sources import ImportProblem, ImportSources, Level, TaskEnvironment
 from .program import Import, Program, names_bound, names_used
@@ -87,7 +87,10 @@ def check(
         reader.names.add_uses(file, tree, program.imports(tree, file, everywhere=True))
     problems.found += reader.names.conflicts()
     problems.found += _credentials(program, [file for file in all_trees if file not in allowed])
+    mistakes, removed = estimators.find(program, trees, reachable, tasks)
+    problems.found += mistakes
     problems.raise_if_any()
+    findings += removed
     findings += shadowed.hidden_by_standard_library(program)
     if chief:
         findings += environment.assumptions_without_chief(program, trees)

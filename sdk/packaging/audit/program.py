@@ -155,7 +155,7 @@ class Program:
 
     def imports(self, tree: ast.Module, file: str, *, everywhere: bool = False) -> Iterator[Import]:
         """Yield the imports that run whenever a module is imported; with `everywhere`, all that may run."""
-        nodes = statements(tree.body) if everywhere else _always_run(tree.body, self.runs_as_main(file))
+        nodes = statements(tree.body) if everywhere else always_run(tree.body, self.runs_as_main(file))
         for node in nodes:
             yield from self.imports_of(node, file)
 
@@ -163,7 +163,7 @@ class Program:
         """Yield the imports that run whenever one of the module's functions is called."""
         for node in statements(tree.body):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                for inner in _always_run(node.body, False):
+                for inner in always_run(node.body, False):
                     yield from self.imports_of(inner, file)
 
     def imports_of(self, node: ast.AST, file: str) -> Iterator[Import]:
@@ -193,7 +193,7 @@ class Program:
         root = max(roots, key=len, default="")
         parts = file[len(root) :].removesuffix(".py").removesuffix("/__main__").split("/")
         start = f" (podlift submit {'.'.join(parts)})" if all(part.isidentifier() for part in parts) else ""
-        for node in _always_run(tree.body, as_main=True):
+        for node in always_run(tree.body, as_main=True):
             if isinstance(node, ast.ImportFrom) and node.level:
                 yield (
                     f"{self.location(file, node)}: '{ast.unparse(node)}' works in a module of a package, not in a script. "
@@ -222,12 +222,12 @@ def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
             yield from statements(getattr(node, name, ()))
 
 
-def _always_run(body: list[ast.stmt], as_main: bool) -> Iterator[ast.stmt]:
+def always_run(body: list[ast.stmt], as_main: bool) -> Iterator[ast.stmt]:
     """Yield the statements that run in any case; those under a handler, a context or a condition may be meant to fail."""
     for node in body:
         yield node
         if (isinstance(node, ast.Try) and not node.handlers) or (as_main and is_main_guard(node)):
-            yield from _always_run(node.body, as_main)
+            yield from always_run(node.body, as_main)
 
 
 def is_main_guard(node: ast.AST) -> TypeGuard[ast.If]:

@@ -28,7 +28,7 @@ from ...storage.trees import links_beside, make_parents, put_link
 from .. import cancels
 from ..events import parse
 from ..outputs import OutputsIndex
-from ..recorder import position, read_file
+from ..recorder import position, read_file, reports_metrics
 
 KEYS = RunPaths("")
 SYNC_RETRY = RetryPolicy(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
@@ -265,7 +265,7 @@ class SyncedRun:
         for attempt in range(1, attempts + 1):
             Path(self.paths.attempt(attempt)).mkdir(parents=True, exist_ok=True)
             wanted += [KEYS.log(attempt, task) for task in tasks]
-            wanted += [KEYS.log_times(attempt), KEYS.metrics(attempt, tasks[0])]
+            wanted += [KEYS.log_times(attempt), *(KEYS.metrics(attempt, task) for task in reports_metrics(tasks))]
         in_parallel(self._pull_growing, [key for key in wanted if key not in self._complete])
         # Logs of earlier attempts no longer grow: they were read once more.
         self._complete |= {key for key in wanted if key.startswith("attempts/") and int(key[9:13]) < attempts}

@@ -62,15 +62,15 @@ class FitHooks:
 
     def _hook_trainer(self, module: ModuleType) -> None:
         legacy = _is_legacy(module.__name__)
+        from ...checkpoint.tf import keras_input
+
+        # A program that sets no seed shuffles its arrays alike in all tasks, and again after a restart.
+        keras_input.set_default_seed(self._checkpoint.manager.info.run_id)
         if legacy:
             from ...checkpoint.tf import legacy_epochs
 
             legacy_epochs.install(module)
         else:
-            from ...checkpoint.tf import keras_input
-
-            # A program that sets no seed shuffles its arrays alike in all tasks, and again after a restart.
-            keras_input.set_default_seed(self._checkpoint.manager.info.run_id)
 
             @around(module.TensorFlowTrainer, "_get_metrics_result_or_logs")
             def epoch_logs(original: Function, model: Any, logs: Any) -> Any:
@@ -200,7 +200,7 @@ class _SavedFit:
     def _variables(self) -> Any:
         from ...checkpoint.tf import snapshot
 
-        found = snapshot.variables_of(**_state_of(self.model))
+        found = snapshot.variables_of(**state_of(self.model))
         if not self._legacy:
             return found
         # tf_keras makes the variables of metrics in the first step, and resets them to zero in every epoch.
@@ -373,7 +373,7 @@ class _SavedFit:
         return {"callbacks": kept, "data": data.state}, at
 
 
-def _state_of(model: Any) -> dict[str, object]:
+def state_of(model: Any) -> dict[str, object]:
     """Return the model and its attributes with state that Keras does not track: optimizers, generators, variables."""
     import tensorflow as tf
 

@@ -1,0 +1,194 @@
+"""The evaluator task: it evaluates each checkpoint that the others commit, and ends when the training has ended.
+
+In it, `fit` trains nothing. It loads the weights of one checkpoint after the other and evaluates them on its validation data.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import posixpath
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from ...checkpoint.feed import CheckpointFeed
+from ...checkpoint.restore import Checkpoint
+from ...errors import InputError
+from ...logs import logger
+from ..patches import Function, Patch, around, install, plumbing
+from ..reporting import Reporter
+
+_log = logger("runtime")
+
+_TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
+_MULTI_WORKER = "tensorflow.python.distribute.collective_all_reduce_strategy"
+# Of the run's TensorBoard folder.
+_BOARD = "evaluator"
+
+
+class Evaluator:
+    """What the evaluator does in place of training.
+
+    Args:
+        feed: the checkpoints of the run.
+        reporter: of the evaluator's metrics.
+        tensorboard: the run's TensorBoard folder.
+        file_patches: returns what keeps its Keras files from the chief's paths.
+    """
+
+    def __init__(
+        self, feed: CheckpointFeed, reporter: Reporter, tensorboard: str, file_patches: Callable[[], list[Patch]]
+    ) -> None:
+        self._checkpoints = iter(feed)
+        self._next: Checkpoint | None = None
+        self._reporter, self._tensorboard, self._file_patches = reporter, tensorboard, file_patches
+        self._fits = self._evaluated = 0
+        self._board: Any = None
+
+    def patches(self) -> list[Patch]:
+        changes: dict[str, Callable[[ModuleType], None]] = {
+            **dict.fromkeys(_TRAINERS, self._hook_trainer),
+            _MULTI_WORKER: _alone,
+        }
+        return plumbing("evaluator", "fit evaluates checkpoints in the evaluator", changes)
+
+    def _hook_trainer(self, module: ModuleType) -> None:
+        trainer = getattr(module, _TRAINERS[module.__name__])
+        signature = inspect.signature(trainer.fit)
+
+        @around(trainer, "fit")
+        def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
+            bound = signature.bind(model, *args, **options)
+            bound.apply_defaults()
+            return self._fit(module, model, bound.arguments)
+
+    # --- fit ----------------------------------------------------------------------------------------------------------
+
+    def _fit(self, module: ModuleType, model: Any, given: Mapping[str, Any]) -> Any:
+        data = _validation_data(module, given)
+        if data is None:
+            raise InputError(
+                "The evaluator has nothing to evaluate. Received: a fit without validation_data. Next: pass it (`val if "
+                "ctx.is_evaluator else None` spares the training tasks), or submit without --evaluator."
+            )
+        if not self._fits:
+            install(self._file_patches())
+            _log.info("evaluator: fit waits for checkpoints and evaluates each on its validation data")
+        number, self._fits = self._fits, self._fits + 1
+        how = {
+            "batch_size": given["validation_batch_size"] or given["batch_size"],
+            "steps": given["validation_steps"],
+            "verbose": 0,
+            "return_dict": True,
+        }
+        if not model.built:
+            # Its weights have to exist before they can be loaded.
+            model.evaluate(**data, **{**how, "steps": 1})
+        return self._follow(module.__name__.partition(".")[0], model, number, lambda: model.evaluate(**data, **how))
+
+    def _follow(self, package: str, model: Any, number: int, evaluate: Callable[[], Mapping[str, float]]) -> Any:
+        """Evaluate the checkpoints of one `fit`; return its history once the next one has begun."""
+        from ...checkpoint.manager import position_of
+
+        while (checkpoint := self._take()) is not None:
+            phases, at = position_of(checkpoint.manifest)
+            if len(phases) - 1 > number:
+                self._next = checkpoint
+                return _history(package, model, phases[number].history or {}, phases[number].epochs)
+            if len(phases) - 1 < number:
+                continue
+            load_weights(model, checkpoint)
+            found = {f"val_{name}": float(value) for name, value in evaluate().items()}
+            epoch = int(at.get("epoch", 0)) - (0 if at.get("batch") else 1)
+            self.report(found, step=checkpoint.manifest.step, epoch=max(epoch, 0))
+        self._end()
+        raise SystemExit(0)
+
+    # --- Loops ----------------------------------------------------------------------------------------------------------
+
+    def each(self, objects: Mapping[str, object]) -> Iterator[int]:
+        """Yield the step of each checkpoint, with its values in the objects."""
+        while (checkpoint := self._take()) is not None:
+            load(objects, checkpoint)
+            self._evaluated += 1
+            yield checkpoint.manifest.step
+        self._end()
+
+    # --- Both -----------------------------------------------------------------------------------------------------------
+
+    def _take(self) -> Checkpoint | None:
+        taken, self._next = self._next, None
+        return taken or next(self._checkpoints, None)
+
+    def _end(self) -> None:
+        _log.info(f"evaluator: the training has ended; {self._evaluated} of its checkpoints were evaluated here")
+
+    def report(self, metrics: Mapping[str, float], *, step: int | None, epoch: int | None = None) -> None:
+        """Add numbers to the run's metrics and to its TensorBoard folder."""
+        self._reporter.report(metrics, step=step, epoch=epoch)
+        if epoch is not None:
+            self._evaluated += 1
+            listed = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+            _log.info(f"evaluator: step {step}: {listed}")
+        import tensorflow as tf
+
+        if self._board is None:
+            self._board = tf.summary.create_file_writer(posixpath.join(self._tensorboard, _BOARD))
+        kind = tf.compat.v1.Summary
+        values = [kind.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
+        with self._board.as_default():
+            # Not `tf.summary.scalar`, which needs TensorBoard itself.
+            tf.summary.experimental.write_raw_pb(kind(value=values).SerializeToString(), step=step or 0)
+        self._board.flush()
+
+
+def load_weights(model: Any, checkpoint: Checkpoint) -> None:
+    """Assign the weights of a checkpoint of `fit` to a model."""
+    from ...checkpoint.tf.snapshot import value_of
+    from .fit import state_of
+
+    weights = {id(value_of(weight)) for weight in model.weights}
+    load(state_of(model), checkpoint, lambda variable: id(value_of(variable)) in weights)
+
+
+def load(
+    objects: Mapping[str, object], checkpoint: Checkpoint, wanted: Callable[[Any], bool] = lambda variable: True
+) -> None:
+    """Assign a checkpoint's values to those of the objects' variables that are wanted."""
+    from ...checkpoint.tf import loading, snapshot
+
+    found = snapshot.variables_of(**objects)
+    kept = {path: variable for path, variable in found.items() if wanted(variable)}
+    variables = snapshot.Variables(kept.items(), found.per_replica & kept.keys())
+    arrays = {path: array for path, array in checkpoint.arrays.items() if path in kept}
+    own = {rank: blobs["own"] for rank, blobs in checkpoint.blobs.items() if "own" in blobs}
+    # As if the training went on with one replica: what differs between replicas is merged.
+    loading.load(variables, arrays, per_replica=own, rank=0, tasks=1)
+
+
+def _validation_data(module: ModuleType, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the arguments of `evaluate`; None if the fit validates nothing."""
+    data, split = given["validation_data"], given["validation_split"]
+    if data is None and split:
+        parts = (given["x"], given["y"], given["sample_weight"])
+        cut = getattr(module, "array_slicing", None) or module.data_adapter
+        _, data = cut.train_validation_split(parts, validation_split=split)
+    if data is None:
+        return None
+    return dict(zip(("x", "y", "sample_weight"), data if isinstance(data, (tuple, list)) else (data,), strict=False))
+
+
+def _history(package: str, model: Any, values: Mapping[str, Any], epochs: Any) -> Any:
+    made = importlib.import_module(package).callbacks.History()
+    made.history, made.epoch = dict(values), list(epochs)
+    model.history = made
+    return made
+
+
+def _alone(module: ModuleType) -> None:
+    """Let MultiWorkerMirroredStrategy work without the cluster, of which `TF_CONFIG` does not list the evaluator."""
+
+    @around(module.CollectiveAllReduceExtended, "_initialize_strategy")
+    def initialize(original: Function, self: Any, cluster_resolver: Any, devices: Any) -> None:
+        self._initialize_local(cluster_resolver, devices=devices)

@@ -1,0 +1,120 @@
+"""Divides a data set between workers by its files if there are enough of them, and otherwise by examples; says which.
+
+TensorFlow's AUTO chooses files whenever a pipeline reads any, and fails at the first batch if there are fewer than workers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from types import ModuleType
+from typing import Any
+
+from ... import text
+from ...errors import InputError
+from ...logs import logger
+from . import Function, Patch, around, plumbing
+
+_log = logger("runtime")
+
+_INPUT_LIB = "tensorflow.python.distribute.input_lib"
+# The sources that TensorFlow can divide by files (auto_shard.cc).
+_READERS = re.compile(r"(TFRecord|TextLine|FixedLengthRecord|RecordIO|SSTable|ArrayRecord)DatasetV?\d*")
+_COUNTED = 10_000
+
+
+class SharedInput:
+    """Chooses how the data sets of one process are divided; `logs` is False in tasks that need not say it."""
+
+    def __init__(self, *, logs: bool) -> None:
+        self._logs = logs
+        self._said: set[str] = set()
+        self._pid = os.getpid()
+
+    def patches(self) -> list[Patch]:
+        return plumbing("shared-input", "data sets are divided between workers", {_INPUT_LIB: self._hook})
+
+    def _hook(self, module: ModuleType) -> None:
+        @around(module.DistributedDataset, "_create_cloned_datasets_from_dataset")
+        def divide(original: Function, made: Any, data: Any, context: Any, workers: Any, *args: Any) -> None:
+            divided = self.divided(data, context.num_input_pipelines if context else workers.num_workers)
+            original(made, divided, context, workers, *args)
+
+    def divided(self, dataset: Any, workers: int) -> Any:
+        """Return the data set with a policy that works for so many workers; InputError if the one it asks for does not."""
+        if workers < 2:
+            return dataset
+        import tensorflow as tf
+
+        policies = tf.data.experimental.AutoShardPolicy
+        asked = dataset.options().experimental_distribute.auto_shard_policy
+        if asked not in (policies.AUTO, policies.FILE):
+            return dataset
+        files = _files_of(dataset)
+        enough = files is not None and files >= workers
+        if asked == policies.FILE and not enough:
+            raise InputError(_too_few(files, workers))
+        self._say(_choice(files, workers))
+        if enough or files is None:
+            return dataset
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = policies.DATA
+        return dataset.with_options(options)
+
+    def _say(self, sentence: str) -> None:
+        # A process that the program forked must not log for the task.
+        if self._logs and sentence not in self._said and os.getpid() == self._pid:
+            self._said.add(sentence)
+            _log.info(sentence)
+
+
+def _choice(files: int | None, workers: int) -> str:
+    if files is None:
+        return (
+            f"the data is not read from files: each of {workers} workers makes all of it and keeps its share of the examples "
+            "(auto-shard policy DATA)"
+        )
+    found = text.counted(files, "file")
+    if files < workers:
+        return (
+            f"{found} for {workers} workers: each worker reads all of the data and keeps its share of the examples "
+            f"(auto-shard policy DATA). With {workers} files or more, each would read its own"
+        )
+    chosen = f"{found} for {workers} workers: each worker reads its own (auto-shard policy FILE)"
+    if files % workers == 0:
+        return chosen
+    return (
+        f"{chosen}. They do not divide evenly: workers with fewer files have no examples in the last batches of an epoch. "
+        f"Next: a multiple of {workers} files"
+    )
+
+
+def _too_few(files: int | None, workers: int) -> str:
+    if files is None:
+        return (
+            "AutoShardPolicy.FILE needs a data set that reads files with tf.data.TFRecordDataset, TextLineDataset or "
+            "FixedLengthRecordDataset. Received: one that does not. Next: AutoShardPolicy.DATA, or OFF with "
+            "dataset.shard(count, index) of index, count = sdk.context().shard()."
+        )
+    return (
+        f"AutoShardPolicy.FILE needs a file for each worker. Received: {text.counted(files, 'file')} for {workers} workers. "
+        f"Next: split the data into {workers} files or more, use AutoShardPolicy.DATA or AUTO, or submit with --workers "
+        f"{max(files, 1)}."
+    )
+
+
+def _files_of(dataset: Any) -> int | None:
+    """Return how many files the source with the fewest reads; None if nothing reads files."""
+    from ...checkpoint.tf.position import nodes_of, steps_of
+
+    counts = []
+    for step in steps_of(dataset):
+        names = getattr(step, "_filenames", None)
+        if not hasattr(names, "cardinality"):
+            reads = any(_READERS.fullmatch(node.op) for node in nodes_of(step))
+            names = step._inputs()[0] if reads else None
+        if names is not None:
+            known = int(names.cardinality())
+            # It is unknown for names that were filtered.
+            counts.append(known if known >= 0 else sum(1 for _ in names.take(_COUNTED)))
+    return min(counts, default=None)
