@@ -28,6 +28,8 @@ PROGRESS = struct.Struct("<QQQQQQ")
 # Records of the end of a task or a run.
 _ENDS = ("failed", "final")
 
+MetricRecord = dict[str, Any]
+
 
 class Recorder:
     """Writes one source's records of one attempt, and numbers them. `reserve` takes records if the disk is full."""
@@ -167,14 +169,14 @@ def reports_metrics(tasks: Sequence[str]) -> list[str]:
     return [*tasks[:1], *(task for task in tasks if cluster.role_of(task) == "evaluator")]
 
 
-def metrics_of(paths: RunPaths, attempt: int, tasks: Sequence[str]) -> list[dict[str, Any]]:
+def metrics_of(paths: RunPaths, attempt: int, tasks: Sequence[str]) -> list[MetricRecord]:
     """Return the metric records of an attempt, in the order in which they were reported."""
     first, *others = [read_metrics(paths.metrics(attempt, task)) for task in reports_metrics(tasks)]
     # The clock of a single task may go back; its records have their order.
     return sorted([*first, *chain.from_iterable(others)], key=lambda record: record["time"]) if any(others) else first
 
 
-def read_metrics(path: str) -> list[dict[str, Any]]:
+def read_metrics(path: str) -> list[MetricRecord]:
     """Return the metric records of one task, without a last line that is still being written."""
     try:
         lines = Path(path).read_bytes().split(b"\n")[:-1]

@@ -9,7 +9,7 @@ import importlib
 import inspect
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from ...checkpoint.feed import CheckpointFeed
@@ -61,11 +61,11 @@ class Evaluator:
         def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
             bound = signature.bind(model, *args, **options)
             bound.apply_defaults()
-            return self._fit(module, model, bound.arguments)
+            return self._fit(module, model, SimpleNamespace(**bound.arguments))
 
     # --- fit ----------------------------------------------------------------------------------------------------------
 
-    def _fit(self, module: ModuleType, model: Any, given: Mapping[str, Any]) -> Any:
+    def _fit(self, module: ModuleType, model: Any, given: Any) -> Any:
         data = _validation_data(module, given)
         if data is None:
             raise InputError(
@@ -77,8 +77,8 @@ class Evaluator:
             _log.info("evaluator: fit waits for checkpoints and evaluates each on its validation data")
         number, self._fits = self._fits, self._fits + 1
         how = {
-            "batch_size": given["validation_batch_size"] or given["batch_size"],
-            "steps": given["validation_steps"],
+            "batch_size": given.validation_batch_size or given.batch_size,
+            "steps": given.validation_steps,
             "verbose": 0,
             "return_dict": True,
         }
@@ -167,11 +167,11 @@ def load(
     loading.load(variables, arrays, per_replica=own, rank=0, tasks=1)
 
 
-def _validation_data(module: ModuleType, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _validation_data(module: ModuleType, given: Any) -> Mapping[str, object] | None:
     """Return the arguments of `evaluate`; None if the fit validates nothing."""
-    data, split = given["validation_data"], given["validation_split"]
+    data, split = given.validation_data, given.validation_split
     if data is None and split:
-        parts = (given["x"], given["y"], given["sample_weight"])
+        parts = (given.x, given.y, given.sample_weight)
         cut = getattr(module, "array_slicing", None) or module.data_adapter
         _, data = cut.train_validation_split(parts, validation_split=split)
     if data is None:
@@ -179,7 +179,7 @@ def _validation_data(module: ModuleType, given: Mapping[str, Any]) -> Mapping[st
     return dict(zip(("x", "y", "sample_weight"), data if isinstance(data, (tuple, list)) else (data,), strict=False))
 
 
-def _history(package: str, model: Any, values: Mapping[str, Any], epochs: Any) -> Any:
+def _history(package: str, model: Any, values: Mapping[str, object], epochs: Any) -> Any:
     made = importlib.import_module(package).callbacks.History()
     made.history, made.epoch = dict(values), list(epochs)
     model.history = made

@@ -41,7 +41,7 @@ class SharedInput:
             original(made, divided, context, workers, *args)
 
     def divided(self, dataset: Any, workers: int) -> Any:
-        """Return the data set with a policy that works for so many workers; InputError if the one it asks for does not."""
+        """Return the data set with a policy that works; InputError if it asks for one that does not."""
         if workers < 2:
             return dataset
         import tensorflow as tf
