@@ -37,6 +37,8 @@ _LOADS_MODULES = re.compile(
 # With one of these it can also hide a module that is found elsewhere.
 _CHANGES_PATH = re.compile(r"sys\.(path|modules|meta_path|path_hooks)|site(\..*)?|__path__")
 
+_PODLIFT = Path(__file__).parents[2]
+
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # A module that uses a name like these may read sys.argv: by a parser of arguments, or by podlift's context.
@@ -103,6 +105,8 @@ def check(
     asked = (
         replace(each, place=program.location(file, each.line), sure=each.sure and file in trees)
         for file, tree in reachable.items()
+        # In a checkout of podlift, its own modules are files of the project.
+        if not (program.entry.project / file).is_relative_to(_PODLIFT)
         for each in communication.communications_of(tree)
     )
     return findings, replace(
