@@ -20,6 +20,8 @@ QUICK = ["dense_sgd-fit-weighted_tiny_last", "dense_sgd-loop-uneven"]
 DENSE = [f"dense_sgd-{how}-{shape}" for how in ("fit", "loop") for shape in SHAPES]
 # Adam divides by roots of tiny numbers.
 TOLERANCE = dict.fromkeys(DENSE, 1e-6)
+# The last bias ends near zero, where rounding of the sums is a larger part of it.
+TOLERANCE |= dict.fromkeys(["dense_sgd-loop-tiny_last", "dense_sgd-loop-sample_weight"], 2e-6)
 RARER = [
     *(f"conv_adam-fit-{shape}" for shape in SHAPES),
     *(f"conv_adam-loop-{shape}" for shape in SHAPES[:3]),
