@@ -237,20 +237,12 @@ class Model:
             to: number of the version; by default the champion before this one.
             note: why, for the history.
         """
-        record, generation = self.record()
-        line = record.predecessors
-        if to is None and not line:
-            why = "There is none" if not record.champion else f"Version {record.champion} is the first one"
-            raise InputError(f"The champion of {self.name!r} cannot be rolled back. {why}. Nothing was changed.")
-        number = line[-1] if to is None else to
-        if number not in line:
-            raise InputError(
-                f"The champion of {self.name!r} cannot be rolled back to that version. Received: {to!r}. Earlier champions: "
-                f"{_listed(sorted({*line}))}. Next: podlift models promote {self.name} {to}, which takes any version."
-            )
-        version = self._version(number)
-        self._check(version)
-        self._swap(record, generation, version, "rollback", note)
+        while True:
+            record, generation = self.record()
+            version = self._version(self._earlier(record, to))
+            self._check(version)
+            if self._swap(record, generation, version, "rollback", note):
+                break
         mirroring.follow(self)
         return version
 
@@ -346,9 +338,25 @@ class Model:
             return found[-1].champion if found[-1].outcome == "ask" else None
         return version.record.parent if version.record.ask else None
 
+    def _earlier(self, record: ChampionRecord, to: int | None) -> int:
+        """Return the number of the version to roll back to; InputError if that is not an earlier champion."""
+        line = record.predecessors
+        if to is None and not line:
+            why = "There is none" if not record.champion else f"Version {record.champion} is the first one"
+            raise InputError(f"The champion of {self.name!r} cannot be rolled back. {why}. Nothing was changed.")
+        number = line[-1] if to is None else to
+        if number not in line:
+            raise InputError(
+                f"The champion of {self.name!r} cannot be rolled back to that version. Received: {to!r}. Earlier champions: "
+                f"{_listed(sorted({*line}))}. Next: podlift models promote {self.name} {to}, which takes any version."
+            )
+        return number
+
     def _move(self, version: ModelVersion, cause: Cause, note: str, expect: int | None) -> ModelVersion:
-        record, generation = self.record()
-        if record.champion != version.number:
+        while True:
+            record, generation = self.record()
+            if record.champion == version.number:
+                break
             if expect is not None and record.champion != expect:
                 raise self._moved(record, expect)
             if version.number in record.removed:
@@ -357,7 +365,8 @@ class Model:
                     f"{self.name}."
                 )
             self._check(version)
-            self._swap(record, generation, version, cause, note)
+            if self._swap(record, generation, version, cause, note):
+                break
         mirroring.follow(self)
         return version
 
@@ -367,7 +376,8 @@ class Model:
 
     def _swap(
         self, record: ChampionRecord, generation: str | None, version: ModelVersion, cause: Cause, note: str
-    ) -> None:
+    ) -> bool:
+        """Move the champion; False if another process has removed a version meanwhile, and the record is to be read again."""
         move = Move(
             id=uuid.uuid4().hex,
             champion=version.number,
@@ -386,16 +396,15 @@ class Model:
             with suppress(StoreError):
                 found = self.record()[0]
             if move in found.moves:
-                return
-            if isinstance(error, ConflictError):
+                return True
+            if not isinstance(error, ConflictError):
+                raise
+            if found.champion != record.champion:
                 raise self._moved(found, record.champion) from None
-            raise
+            return False
+        return True
 
     def _moved(self, record: ChampionRecord, expected: int) -> InputError:
-        if record.champion == expected:
-            return InputError(
-                f"Another process has removed a version of {self.name!r} meanwhile. Nothing was changed. Next: do it again."
-            )
         last = record.moves[-1] if record.moves else None
         now = f"version {record.champion}" if record.champion else "none"
         who = f" {last.by} moved it at {shown_time(last.time)} ({last.cause})." if last else ""

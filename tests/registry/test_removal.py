@@ -118,9 +118,29 @@ def test_a_version_that_is_removed_while_it_is_promoted_does_not_become_the_cham
         return []
 
     monkeypatch.setattr(ModelVersion, "damage", removed_meanwhile)
-    with pytest.raises(InputError, match="Another process has removed a version of 'digits' meanwhile"):
+    with pytest.raises(InputError, match="Version 2 of 'digits' was removed. Nothing was changed"):
         model.promote(2)
     assert (model.champion().number, model.numbers()) == (1, [1])
+
+
+def test_a_version_that_is_removed_meanwhile_keeps_no_other_one_from_becoming_the_champion(
+    model: Model, add, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(4):
+        add()
+    model.promote(1)
+    sound, unwanted = ModelVersion.damage, [3]
+
+    def removed_meanwhile(version: ModelVersion) -> list[str]:
+        if unwanted:
+            Model(model.root, "digits").remove(unwanted.pop())
+        return sound(version)
+
+    monkeypatch.setattr(ModelVersion, "damage", removed_meanwhile)
+    assert model.promote(2, expect=1).number == 2
+    unwanted.append(4)
+    assert model.rollback().number == 1
+    assert ([move.champion for move in model.history()], model.numbers()) == ([1, 2, 1], [1, 2])
 
 
 def test_a_removal_that_was_interrupted_can_be_repeated_and_its_version_is_not_promoted(model: Model, add) -> None:
