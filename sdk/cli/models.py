@@ -61,7 +61,7 @@ def _summary(model: Model) -> dict[str, object]:
         "name": model.name,
         "root": model.root,
         "champion": champion.champion,
-        "latest": versions[-1].number,
+        "latest": versions[-1].number if versions else 0,
         "versions": len(versions),
         "awaiting": in_parallel(lambda each: model.state(each, champion), versions).count("awaits approval"),
     }

@@ -154,13 +154,15 @@ class Model:
 
     def versions(self) -> list[ModelVersion]:
         """Return its versions, the oldest first."""
-        return in_parallel(self._version, self.numbers())
+        return self._versions(self.numbers())
 
     def version(self, which: int | str = "champion") -> ModelVersion:
         """Return the version with this number, or the "champion", or the "latest"; InputError if there is none."""
+        # Before the list, which then has its number: a version is registered before it is promoted.
+        champion = self.record()[0].champion if which == "champion" else 0
         numbers = self.numbers()
         if which == "champion":
-            number = self.record()[0].champion
+            number = champion
             if not number:
                 raise InputError(
                     f"The model {self.name!r} has no champion. It has {_listed(numbers)}. Next: podlift models promote "
@@ -282,7 +284,7 @@ class Model:
         stored = files.add(self.store, made.folder)
         while True:
             numbers, champion = self.numbers(), self.record()[0]  # in this order: a removal records the number first
-            for each in in_parallel(self._version, [at for at in numbers if at not in champion.removed]):
+            for each in self._versions([at for at in numbers if at not in champion.removed]):
                 if (each.record.run, each.record.manifest) == (made.run, stored.digest):
                     return each
             record = made.record(
@@ -330,6 +332,18 @@ class Model:
                 f"The record of version {number} of {self.name!r} is damaged: {error} Nothing was changed. Next: remove that "
                 "object, and register its run again: podlift models add RUN."
             ) from error
+
+    def _versions(self, numbers: Sequence[int]) -> list[ModelVersion]:
+        """Return the versions of these numbers, without those that another process removes meanwhile."""
+        return [each for each in in_parallel(self._unless_removed, numbers) if each is not None]
+
+    def _unless_removed(self, number: int) -> ModelVersion | None:
+        try:
+            return self._version(number)
+        except CorruptObjectError:
+            if number in self.record()[0].removed:
+                return None
+            raise
 
     def _asked_about(self, version: ModelVersion) -> int | None:
         """Return the champion that an approval of a version would replace, 0 for none; None if it awaits no approval."""

@@ -143,6 +143,21 @@ def test_a_version_that_is_removed_meanwhile_keeps_no_other_one_from_becoming_th
     assert ([move.champion for move in model.history()], model.numbers()) == ([1, 2, 1], [1, 2])
 
 
+def test_a_list_of_versions_leaves_out_one_that_is_removed_meanwhile(model: Model, add, monkeypatch) -> None:
+    add(), add()
+    sound = Model.numbers
+
+    def removed_meanwhile(self: Model) -> list[int]:
+        monkeypatch.setattr(Model, "numbers", sound)
+        found = self.numbers()
+        Model(model.root, "digits").remove(2)
+        return found
+
+    monkeypatch.setattr(Model, "numbers", removed_meanwhile)
+    assert [each.number for each in model.versions()] == [1]
+    assert model.numbers() == [1]
+
+
 def test_a_removal_that_was_interrupted_can_be_repeated_and_its_version_is_not_promoted(model: Model, add) -> None:
     add(), add()
     lost = StoreFault("swap", "champion", "lose", error=ConflictError("changed by its own first request (injected)"))
