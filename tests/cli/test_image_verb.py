@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from support import LIMIT_S, REPO, FakeClock
 
 import sdk
 from sdk import backends
+from sdk.backends.images import Build
+from sdk.backends.vertex import client
 from sdk.clock import SystemClock
 from sdk.errors import InputError, UnavailableError
 from sdk.planning.settings import record
@@ -147,6 +151,30 @@ def test_a_build_that_nobody_saw_is_neither_repeated_nor_forgotten(cloud: Cloud)
     with pytest.raises(UnavailableError, match=r"unknown whether a build was started.*--submit again"):
         service.start(draft, FakeClock())
     assert builds(cloud) == []
+
+
+@pytest.mark.parametrize("answer", [{"builds": ["none"]}, {"builds": [{"id": "../.."}]}, {"builds": 7}, [], ""])
+def test_an_answer_of_another_shape_starts_no_build(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    """It may be that of a proxy."""
+    sent = []
+
+    def request(method: str, url: str, **_: object) -> object:
+        sent.append(method)
+        found = SimpleNamespace(status_code=200, headers={}, iter_content=lambda _: [json.dumps(answer).encode()])
+        return nullcontext(found)
+
+    service = backends.image_services()["vertex"]
+    draft = service.draft("cpu", Vertex(project="podlift"), region=None, account=None, dockerfile=None)
+    monkeypatch.setattr(client, "session", lambda *_: SimpleNamespace(request=request))
+    for call in (
+        lambda: service.start(draft, FakeClock()),
+        lambda: service.look(draft, Build(id="b", state="working"), FakeClock()),
+    ):
+        with pytest.raises(UnavailableError, match="is not valid"):
+            call()
+    assert set(sent) == {"GET"}
 
 
 def test_who_leaves_is_told_how_to_go_on_and_finds_the_build_again(

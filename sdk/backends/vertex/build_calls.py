@@ -45,8 +45,6 @@ _MEANINGS = (
     ),
 )
 
-# JSON of a service.
-Answer = Any
 _T = TypeVar("_T")
 
 
@@ -58,12 +56,14 @@ class BuildCalls:
     def __init__(self, project: str, clock: Clock) -> None:
         self._project, self._clock = project, clock
 
-    def get(self, service: str, name: str, query: Mapping[str, str] | None = None) -> Answer:
-        """Return a resource, None if there is none."""
+    def get(
+        self, service: str, name: str, convert: Callable[[Any], _T], query: Mapping[str, str] | None = None
+    ) -> _T | None:
+        """Return a resource, converted; None if there is none."""
         tries = Retries.within(_RETRY_S, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
         while True:
             try:
-                return self._send(service, lambda: self._exchange("GET", service, name, _READ_S, query=query))
+                return self._send(service, lambda: self._exchange("GET", service, name, convert, _READ_S, query=query))
             except UnavailableError:
                 if not tries.again():
                     raise
@@ -73,9 +73,9 @@ class BuildCalls:
                     return None
                 raise
 
-    def post(self, service: str, name: str, body: Mapping[str, object]) -> Answer:
-        """Send a request once: a second one could start a second build. OutcomeUnknownError without an answer."""
-        return self._send(service, lambda: self._exchange("POST", service, name, _WRITE_S, body=body))
+    def post(self, service: str, name: str, convert: Callable[[Any], _T], body: Mapping[str, object]) -> _T:
+        """Send a request once: a second one could start a second build. OutcomeUnknownError without a valid answer."""
+        return self._send(service, lambda: self._exchange("POST", service, name, convert, _WRITE_S, body=body))
 
     def _send(self, service: str, call: Callable[[], _T]) -> _T:
         try:
@@ -83,10 +83,12 @@ class BuildCalls:
         except VertexRejectedError as error:
             raise self._failure(service, error) from error
 
-    def _exchange(self, method: str, service: str, name: str, timeout_s: float, **more: Any) -> Answer:
+    def _exchange(
+        self, method: str, service: str, name: str, convert: Callable[[Any], _T], timeout_s: float, **more: Any
+    ) -> _T:
         address = emulator.checked_address() or f"https://{_HOSTS[service]}"
         url = f"{address}/v1/{quote(name, safe='/@:')}"
-        return client.exchange(method, url, _object, timeout_s, service=service, project=self._project, **more)
+        return client.exchange(method, url, convert, timeout_s, service=service, project=self._project, **more)
 
     def _failure(self, service: str, error: VertexRejectedError) -> PodliftError:
         name, said = sentence(named(emulator.asked(), service)), str(error)
@@ -97,12 +99,6 @@ class BuildCalls:
         found = next((text for pattern, text in _MEANINGS if re.search(pattern, said)), "")
         meant = found.format(project=self._project, host=_HOSTS[service])
         return RejectedError(f'{name} rejected the request: {error.status} "{said.rstrip(".")}." {meant}'.rstrip())
-
-
-def _object(answer: Any) -> Answer:
-    if not isinstance(answer, dict):
-        raise ValueError("it is no object")
-    return answer
 
 
 __all__ = ["BUILD", "REGISTRY", "BuildCalls", "OutcomeUnknownError", "RejectedError"]

@@ -13,7 +13,7 @@ from ...spec.policies import Target, Vertex
 from ...storage import emulator
 from ..images import Build, ImageDraft
 from . import image_recipe
-from .build_calls import BUILD, REGISTRY, Answer, BuildCalls, OutcomeUnknownError
+from .build_calls import BUILD, REGISTRY, BuildCalls, OutcomeUnknownError
 from .create_job import SEARCH_DELAYS_S
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -48,14 +48,14 @@ class VertexImages:
 
     def built(self, draft: ImageDraft, clock: Clock) -> str:
         calls = BuildCalls(_project(draft), clock)
-        if calls.get(REGISTRY, draft.repository) is None:
+        if calls.get(REGISTRY, draft.repository, _object) is None:
             region, name = draft.place.rpartition("/")[2], draft.repository.rpartition("/")[2]
             raise InputError(
                 f"There is no repository for images, {draft.repository}. Next: gcloud artifacts repositories create {name} "
                 f"--repository-format=docker --location={region} --project={_project(draft)}."
             )
-        found = calls.get(REGISTRY, f"{draft.repository}/packages/{draft.family}/tags/{draft.tag}")
-        digest = str((found or {}).get("version", "")).rpartition("/")[2]
+        found = calls.get(REGISTRY, f"{draft.repository}/packages/{draft.family}/tags/{draft.tag}", _object) or {}
+        digest = str(found.get("version", "")).rpartition("/")[2]
         return digest if _DIGEST.fullmatch(digest) else ""
 
     def start(self, draft: ImageDraft, clock: Clock) -> tuple[Build, bool]:
@@ -64,10 +64,14 @@ class VertexImages:
         if running is not None:
             return running, False
         try:
-            operation = calls.post(BUILD, f"{draft.place}/builds", draft.build)
-            made = (operation.get("metadata") or {}).get("build") or {}
-            return _build(draft, made), True
-        except (OutcomeUnknownError, ValueError) as error:
+            made = calls.post(
+                BUILD,
+                f"{draft.place}/builds",
+                lambda operation: _build(draft, (operation.get("metadata") or {}).get("build")),
+                draft.build,
+            )
+            return made, True
+        except OutcomeUnknownError as error:
             # The reply was lost: a build that was created has the tag of this content.
             for wait_s in SEARCH_DELAYS_S:
                 clock.sleep(wait_s)
@@ -80,18 +84,20 @@ class VertexImages:
             ) from error
 
     def _running(self, draft: ImageDraft, calls: BuildCalls) -> Build | None:
-        query = {"filter": image_recipe.filter_of(draft)}
-        found = calls.get(BUILD, f"{draft.place}/builds", query) or {}
-        builds = (_build(draft, each) for each in found.get("builds") or ())
-        return next((each for each in builds if each.state in ("waiting", "working")), None)
+        def builds(page: Any) -> list[Build]:
+            return [_build(draft, each) for each in page.get("builds") or ()]
+
+        found = calls.get(BUILD, f"{draft.place}/builds", builds, {"filter": image_recipe.filter_of(draft)}) or []
+        return next((each for each in found if each.state in ("waiting", "working")), None)
 
     def look(self, draft: ImageDraft, build: Build, clock: Clock) -> Build:
-        found = BuildCalls(_project(draft), clock).get(BUILD, f"{draft.place}/builds/{build.id}")
+        name = f"{draft.place}/builds/{build.id}"
+        found = BuildCalls(_project(draft), clock).get(BUILD, name, lambda answer: _build(draft, answer))
         if found is None:
             raise UnavailableError(
                 f"Cloud Build has no build {build.id} any more. Next: podlift image {draft.family} --submit."
             )
-        return _build(draft, found)
+        return found
 
     def cancel_command(self, draft: ImageDraft, build: Build) -> str:
         region = draft.place.rpartition("/")[2]
@@ -102,8 +108,14 @@ def _project(draft: ImageDraft) -> str:
     return draft.place.split("/")[1]
 
 
+def _object(answer: Any) -> dict[str, object]:
+    if not isinstance(answer, dict):
+        raise ValueError("it is no object")
+    return answer
+
+
 def _build(draft: ImageDraft, found: Any) -> Build:
-    """Convert a Build of the API; ValueError if it is none."""
+    """Convert a Build of the API. Raises ValueError, TypeError or AttributeError if it is not one."""
     if not isinstance(found, dict) or not _ID.fullmatch(str(found.get("id", ""))):
         raise ValueError("the answer describes no build")
     status = str(found.get("status", ""))
@@ -117,13 +129,13 @@ def _build(draft: ImageDraft, found: Any) -> Build:
     return Build(id=found["id"], state=state, log_url=url, digest=digest, problem=problem)  # type: ignore[arg-type]
 
 
-def _digests(draft: ImageDraft, found: Answer) -> Iterator[str]:
+def _digests(draft: ImageDraft, found: Any) -> Iterator[str]:
     for each in (found.get("results") or {}).get("images") or ():
         if each.get("name") == draft.name and _DIGEST.fullmatch(str(each.get("digest", ""))):
             yield each["digest"]
 
 
-def _problem(draft: ImageDraft, found: Answer, status: str) -> str:
+def _problem(draft: ImageDraft, found: Any, status: str) -> str:
     failure = found.get("failureInfo") or {}
     kind = str(failure.get("type") or status)
     text = _ENDS.get(kind, _UNKNOWN_END).format(
