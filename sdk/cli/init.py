@@ -16,7 +16,7 @@ from ..backends.setup import Proposed
 from ..checks.check import Check, fine, mended_by, unknown
 from ..errors import InputError, Problems
 from ..packaging.project import parse_toml
-from ..planning.settings import table
+from ..planning.settings import record, table
 from ..planning.settings.merge import UNNAMED, Destination, gather
 from ..spec.setting_names import setting_name
 from ..status import EXIT_DONE
@@ -115,9 +115,10 @@ def _toml(value: str | tuple[str, ...] | None) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    try:
+        record.save(path, text)
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written: {error.strerror}. Next: --dry-run prints its text.") from error
 
 
 def _check(field: str, found: Proposed) -> Check:

@@ -34,7 +34,7 @@ _GOOGLES = re.compile(r".*(-compute@developer|@appspot)\.gserviceaccount\.com")
 _SHOWN = 5
 _DEFAULT = "podlift's default"
 _NO_PROJECT = Proposed(source="no project is set", known=False)
-_NO_IMAGE = f"{BUILD_IMAGE} builds one, or finds the one that was built, and writes it below [vertex.images]"
+_NO_IMAGE = f"{BUILD_IMAGE} builds one, and writes it below [vertex.images]"
 
 
 def proposed(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> dict[str, Proposed]:

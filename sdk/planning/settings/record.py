@@ -43,15 +43,23 @@ def place(start: Path) -> SettingsFile:
 def write(where: SettingsFile, table: str, key: str, value: str) -> None:
     """Set one key of a table, such as "vertex.images"; InputError if the file is written in a way that prevents it."""
     text = changed(where, table, key, value)
-    mode = where.path.stat().st_mode & 0o777 if where.path.exists() else 0o644
-    part = where.path.with_name(f".{where.path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.chmod(mode)
-        part.replace(where.path)
+        save(where.path, text)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise _refusal(where, table, key, value, str(error.strerror)) from error
+
+
+def save(path: Path, text: str) -> None:
+    """Replace a file's text at once, and keep its mode; of a link, the file that it names."""
+    path = path.resolve()
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8", newline="")
+        if path.exists():
+            part.chmod(path.stat().st_mode & 0o777)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def changed(where: SettingsFile, table: str, key: str, value: str) -> str:
