@@ -118,7 +118,9 @@ def _write(path: Path, text: str) -> None:
     try:
         record.save(path, text)
     except OSError as error:
-        raise InputError(f"{str(path)!r} cannot be written: {error.strerror}. Next: --dry-run prints its text.") from error
+        raise InputError(
+            f"{str(path)!r} cannot be written: {error.strerror}. Next: --dry-run prints its text."
+        ) from error
 
 
 def _check(field: str, found: Proposed) -> Check:
