@@ -6,6 +6,7 @@ one that the version was compared with.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -32,7 +33,6 @@ class Trial:
     gate: Gate
     data: str  # the location of the gate's data, "" for none
     evaluate: Evaluate
-    folder: str  # takes the files of the models
     now: Callable[[], float]
 
 
@@ -106,16 +106,18 @@ def _made(
 
 def _evaluated(version: ModelVersion, champion: int, trial: Trial) -> tuple[Evaluation, Evaluation | None]:
     """Return what the function says about the version, and about the champion, None without one."""
-    own, problem = _fetched(version, trial.folder)
-    if problem:
-        return Evaluation(problem=problem), None
-    theirs = ""
-    if champion:
-        try:
-            theirs, problem = _fetched(version.model.version(champion), trial.folder)
-        except (CorruptObjectError, InputError) as error:
-            problem = str(error)
-    found = trial.evaluate([own, *filter(None, [theirs])], trial.data)
+    # A folder of their own for each comparison: the function may have written to the last ones.
+    with tempfile.TemporaryDirectory(prefix="podlift-model-") as folder:
+        own, problem = _fetched(version, folder)
+        if problem:
+            return Evaluation(problem=problem), None
+        theirs = ""
+        if champion:
+            try:
+                theirs, problem = _fetched(version.model.version(champion), folder)
+            except (CorruptObjectError, InputError) as error:
+                problem = str(error)
+        found = trial.evaluate([own, *filter(None, [theirs])], trial.data)
     if not champion:
         return found[0], None
     return found[0], Evaluation(problem=problem) if problem else found[1]

@@ -73,7 +73,7 @@ def _trial(payload: Payload, payload_path: str, task: str, folder: str) -> promo
         return evaluation.evaluate(payload_path, task, request)
 
     data = payload.inputs[gate.data] if gate.data else ""
-    return promotion.Trial(gate=gate, data=data, evaluate=evaluate, folder=folder, now=SystemClock().now)
+    return promotion.Trial(gate=gate, data=data, evaluate=evaluate, now=SystemClock().now)
 
 
 def _version(payload: Payload, folder: str, root: str) -> ModelVersion:
