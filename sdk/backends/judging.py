@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..records.events import PHASE_FAILED, REGISTERED
+from ..records.events import REGISTERED
 from ..records.recorder import read_events
 from ..records.sync.index import FILES_RETRY
 from ..runtime import last_phase, task_main
@@ -55,14 +55,14 @@ class Judge:
         if code is None:
             return None
         del self._evaluations[plan.run_id]
-        found = read_events(RunPaths(known.folder), (REGISTERED, PHASE_FAILED))
+        paths = RunPaths(known.folder)
+        found, why = read_events(paths, (REGISTERED,)), last_phase.failure_of(paths, code)
         shutil.rmtree(known.folder, ignore_errors=True)
         if code == 0 and found:
             return decode(Registered, found[-1].data)
         if known.tries < _TRIES:
             self._evaluations[plan.run_id] = _started(plan, attempt, known.tries + 1)
             return None
-        why = str(found[-1].data.get("message")) if found else f"its process ended with {code}"
         return replace(registered, reason=f"it could not be evaluated: {why}")
 
     def close(self) -> None:

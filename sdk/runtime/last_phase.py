@@ -63,6 +63,12 @@ def main(payload_path: str, task: str, home: str, where: str = JOB, root: str = 
     return 0
 
 
+def failure_of(paths: RunPaths, code: int) -> str:
+    """Return why the phase failed whose process ended with this code: what it has recorded, unless it crashed or was killed."""
+    found = read_events(paths, (PHASE_FAILED,)) if code == EXIT_INFRASTRUCTURE else []
+    return str(found[-1].data.get("message")) if found else f"its process ended with {code}"
+
+
 def _trial(payload: Payload, payload_path: str, task: str, folder: str) -> promotion.Trial:
     gate = payload.gate
 

@@ -10,8 +10,9 @@ from ...process import spawn, task_environment
 from ...process.log_index import LogIndexWriter
 from ...process.log_tail import last_lines
 from ...process.template import TaskStart
-from ...records.events import PHASE_FAILED, TRAINED
+from ...records.events import TRAINED
 from ...records.recorder import Recorder, read_events
+from ...runtime import last_phase
 from ...spec.plan import Plan
 from ...status import Failure, Reason, State
 from ...storage import posix
@@ -55,8 +56,7 @@ class LastPhase:
             index.close()
         if code == 0:
             return Verdict(state=State.SUCCEEDED, reason=Reason.DONE)
-        errors = read_events(paths, (PHASE_FAILED,))
-        why = str(errors[-1].data.get("message")) if code > 0 and errors else f"Its process ended with {code}."
+        why = last_phase.failure_of(paths, code)
         message = f"The training has succeeded, and its model could not be registered or evaluated: {why}"
         failure = Failure(task="", message=message, traceback=last_lines(log, _TAIL_LINES), log=log)
         return failed(Reason.INFRASTRUCTURE, failure)

@@ -305,9 +305,9 @@ class Agent:
         container = self._container
         recorder.record(TRAINED)
         output = tail.CopiedOutput(kept.buffer.add, self._scratch(number), self._secrets)
-        code = container_phase.run(container, replace(self._payload, attempt=number), self._environment(number), output)
-        if code == container.terms.restart_code and not container.process.stop_requested:
-            why = container_phase.failure_of(container.paths)
+        payload, env = replace(self._payload, attempt=number), self._environment(number)
+        code, why = container_phase.run(container, payload, env, output)
+        if why and not container.process.stop_requested:
             message = f"The training has succeeded, and its model could not be registered or evaluated: {why}"
             failure = {"task": container.task, "message": message, "traceback": "", "log": ""}
             reason = Reason.INFRASTRUCTURE.value

@@ -11,13 +11,10 @@ from pathlib import Path
 from ... import logs
 from ...errors import PodliftError
 from ...process.template import TaskStart
-from ...records.events import PHASE_FAILED
-from ...records.recorder import read_events
-from ...spec.layout import RunPaths
 from ...spec.payload import Payload
 from ...status import EXIT_CANCELLED
 from ...storage import posix
-from .. import task_main
+from .. import last_phase, task_main
 from .attempt import Container
 from .tail import CopiedOutput
 
@@ -26,8 +23,8 @@ _POLL_S, _CANCEL_S = 0.05, 2.0
 _DRAIN_S, _LAST_DRAIN_S = 60.0, 5.0
 
 
-def run(container: Container, payload: Payload, env: Mapping[str, str], output: CopiedOutput) -> int | None:
-    """Run the phase; return the container's exit code, None for that of its run's success."""
+def run(container: Container, payload: Payload, env: Mapping[str, str], output: CopiedOutput) -> tuple[int | None, str]:
+    """Run the phase; return the container's exit code, None for that of its run's success, and why it is to be repeated."""
     path, process = container.paths.last_phase(payload.attempt), container.process
     posix.put_passing(path, payload.to_json().encode())
     start = TaskStart(
@@ -49,8 +46,10 @@ def run(container: Container, payload: Payload, env: Mapping[str, str], output: 
         container.clock.sleep(_POLL_S)
     output.finish(_LAST_DRAIN_S if process.stop_requested else _DRAIN_S)
     if code == 0:
-        return None
-    return EXIT_CANCELLED if cancelled else container.terms.restart_code
+        return None, ""
+    if cancelled:
+        return EXIT_CANCELLED, ""
+    return container.terms.restart_code, last_phase.failure_of(container.paths, code)
 
 
 def _is_cancelled(container: Container) -> bool:
@@ -59,9 +58,3 @@ def _is_cancelled(container: Container) -> bool:
     except PodliftError as error:
         _log.info(f"cannot check now whether the run was cancelled: {error}")
         return False
-
-
-def failure_of(paths: RunPaths) -> str:
-    """Return why the last phase failed."""
-    found = read_events(paths, (PHASE_FAILED,))
-    return str(found[-1].data.get("message")) if found else "its process was killed"

@@ -15,10 +15,14 @@ from support import LIMIT_S, said, until
 import sdk
 from sdk.cli import app
 from sdk.clock import SystemClock
-from sdk.records.recorder import read_events
+from sdk.records.events import PHASE, PHASE_FAILED
+from sdk.records.recorder import Recorder, read_events
 from sdk.runtime.evaluation import checked
+from sdk.runtime.last_phase import failure_of
 from sdk.schedules.firing import LocalRuns
 from sdk.schedules.server import Server
+from sdk.spec.layout import RunPaths
+from sdk.status import EXIT_INFRASTRUCTURE
 
 PROGRAM = """
 import sys, sdk
@@ -194,6 +198,15 @@ def test_a_run_can_be_cancelled_in_its_last_phase(project: Path) -> None:
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
     assert not phase.is_running()
     assert sdk.models()["digits"].history() == ()
+
+
+def test_a_phase_that_crashed_or_was_killed_does_not_end_with_the_message_of_an_earlier_one(tmp_path: Path) -> None:
+    paths = RunPaths(str(tmp_path))
+    Path(paths.events).mkdir()
+    Recorder(paths, PHASE, 1, SystemClock()).record(PHASE_FAILED, message="The bucket does not answer.")
+    assert failure_of(paths, EXIT_INFRASTRUCTURE) == "The bucket does not answer."
+    assert failure_of(paths, -9) == "its process ended with -9"
+    assert failure_of(paths, 1) == "its process ended with 1"
 
 
 @pytest.mark.parametrize(
