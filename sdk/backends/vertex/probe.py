@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
 from ...clock import SystemClock
@@ -29,11 +28,10 @@ from ...storage import emulator
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.requests import GcsStatusError as Refusal
 from ...storage.retry import RetryPolicy
-from . import client, locations, rights
+from . import client, locations, reads, rights
 
 _RETRY = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
 _TIMEOUT_S = (3.0, 5.0)
-_QUOTAS = "https://serviceusage.googleapis.com"
 _SERVICE = "aiplatform.googleapis.com"
 # Registries that accept Google's tokens. Others are not queried.
 _REGISTRY = re.compile(r"[a-z0-9-]+-docker\.pkg\.dev|(?:[a-z]+\.)?gcr\.io")
@@ -126,7 +124,7 @@ def image(name: str, address: str | None = None) -> OnlineFacts:
         return _unknown("only Artifact Registry can be queried with Google's credentials")
     url = f"{address or 'https://' + parts['host']}/v2/{parts['path']}/manifests/"
     reference = parts["digest"] or parts["tag"] or "latest"
-    status, error_text, headers = _send("HEAD", url + quote(reference, safe=":"), {"Accept": _MANIFESTS})
+    status, error_text, headers = _head(url + quote(reference, safe=":"), {"Accept": _MANIFESTS})
     if status == 200:
         return {"exists": True, "error": "", "digest": headers.get("docker-content-digest", "")}
     return {"exists": False, "error": error_text} if status == 404 else _unknown(error_text)
@@ -139,31 +137,31 @@ def _emulated_image(name: str, parts: re.Match[str] | None) -> OnlineFacts:
     region = parts["host"].partition("-docker.")[0]
     image = f"{folders[2]}@{parts['digest']}"
     place = f"/v1/projects/{folders[0]}/locations/{region}/repositories/{folders[1]}/dockerImages/{quote(image)}"
-    status, error_text, _ = _send("GET", emulator.address() + place, {})
-    if status == 200:
+    answer = reads.read(reads.REPOSITORIES, place)
+    if answer.status == 200:
         return {"exists": True, "error": "", "digest": parts["digest"]}
-    return {"exists": False, "error": error_text} if status == 404 else _unknown(error_text)
+    return {"exists": False, "error": answer.error} if answer.status == 404 else _unknown(answer.error)
 
 
 def quota(project: str, metric: str, regions: tuple[str, ...]) -> OnlineFacts:
     """Return the limits of one metric by region, -1 for unlimited."""
     path = f"/v1beta1/projects/{project}/services/{_SERVICE}/consumerQuotaMetrics/{quote(metric, safe='')}?view=FULL"
-    status, error_text, answer = _send("GET", (emulator.address() or _QUOTAS) + path, {})
-    if status != 200:
-        return _unknown(error_text)
-    found = {region: limit for region in regions if (limit := _limit(answer, region)) is not None}
+    answer = reads.read(reads.APIS, path, project=project)
+    if answer.error:
+        return _unknown(answer.error)
+    found = {region: limit for region in regions if (limit := _limit(answer.found, region)) is not None}
     return {"exists": True, "error": "", "limits": found}
 
 
-def _limit(answer: Mapping[str, Any], region: str) -> int | None:
+def _limit(answer: Mapping[str, object], region: str) -> int | None:
     """Return the effective limit in a region: the lowest of all limits, each by its most specific bucket."""
     found = []
-    for limit in answer.get("consumerQuotaLimits", ()):
-        fitting = [
-            each for each in limit.get("quotaBuckets", ()) if each.get("dimensions", {}) in ({}, {"region": region})
-        ]
-        # Ordered from the least to the most specific.
-        found += [int(fitting[-1]["effectiveLimit"])] if fitting and "effectiveLimit" in fitting[-1] else []
+    for limit in reads.objects(answer, "consumerQuotaLimits"):
+        buckets = reads.objects(limit, "quotaBuckets")
+        fitting = [each for each in buckets if each.get("dimensions", {}) in ({}, {"region": region})]
+        # Ordered from the least to the most specific. An int64 is a string in JSON.
+        effective = str(fitting[-1].get("effectiveLimit")) if fitting else ""
+        found += [int(effective)] if re.fullmatch(r"-?\d+", effective, re.ASCII) else []
     if not found:
         return None
     return min((each for each in found if each >= 0), default=-1)
@@ -173,25 +171,17 @@ def _unknown(error_text: str) -> OnlineFacts:
     return {"exists": None, "error": error_text}
 
 
-def _send(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, Mapping[str, Any]]:
-    """Return the status (0 without a response), an error text, and the JSON of a GET or the headers of another request."""
+def _head(url: str, headers: Mapping[str, str]) -> tuple[int, str, Mapping[str, str]]:
+    """Return the status (0 without a response), an error text, and the headers of the response."""
     import requests
     from google.auth.exceptions import GoogleAuthError
 
     try:
-        response = client.session(url).request(method, url, headers=dict(headers), timeout=_TIMEOUT_S)
-        answer = response.json() if method == "GET" and response.ok else response.headers
+        response = client.session(url).request("HEAD", url, headers=dict(headers), timeout=_TIMEOUT_S)
     except client.VertexRejectedError as error:
         # The finding about the bucket names the next step.
         return 0, str(error).partition(" Next:")[0], {}
-    except (requests.RequestException, GoogleAuthError, ValueError) as error:
+    except (requests.RequestException, GoogleAuthError) as error:
         return 0, emulator.mask_token(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"), {}
-    return response.status_code, _error_text(response), answer
-
-
-def _error_text(response: Any) -> str:
-    try:
-        error_text = str(response.json()["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        error_text = str(response.reason or "no reason given")
-    return f"{response.status_code}: {error_text}"
+    # A HEAD has no body that could say more.
+    return response.status_code, f"{response.status_code}: {response.reason or 'no reason given'}", response.headers

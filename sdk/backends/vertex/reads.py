@@ -31,8 +31,13 @@ class ServiceReply:
 
     def items(self, name: str) -> list[Mapping[str, object]]:
         """Return the objects of a list in the response."""
-        listed = self.found.get(name)
-        return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        return objects(self.found, name)
+
+
+def objects(found: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+    """Return the objects of a list in another object; what is no object is left out."""
+    listed = found.get(name)
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
 
 def read(host: str, path: str, body: Mapping[str, object] | None = None, *, project: str = "") -> ServiceReply:
@@ -50,7 +55,9 @@ def read(host: str, path: str, body: Mapping[str, object] | None = None, *, proj
             return ServiceReply(status=_NOT_ACCEPTED, error=reason)
         status = _NOT_ACCEPTED if auth is not None and isinstance(error, auth.RefreshError) else 0
         return ServiceReply(status=status, error=emulator.mask_token(f"{type(error).__name__}: {reason}"))
-    if response.status_code != 200 or not isinstance(found, dict):
+    if response.status_code == 200 and not isinstance(found, dict):
+        return ServiceReply(status=0, error="the answer is no object")
+    if response.status_code != 200:
         about = found.get("error") if isinstance(found, dict) else None
         text = about.get("message", "") if isinstance(about, dict) else ""
         return ServiceReply(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import sdk
-from sdk.backends.vertex import locations
+from sdk.backends.vertex import client, locations
 from sdk.backends.vertex import probe as online
 from sdk.checks import Facts, of_vertex
 from sdk.cli.app import run as command
@@ -393,7 +393,7 @@ def test_a_registry_is_asked_for_the_manifest(registry: tuple[str, list[str]]) -
 
 def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
-    monkeypatch.setattr(online, "_send", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(online, "_head", lambda *_: pytest.fail("it was asked"))
     for name in ("tensorflow/tensorflow:2.19.0", "registry.example.com/team/tf:1", "docker.pkg.dev.example.com/a/b:1"):
         assert online.image(name)["exists"] is None
 
@@ -433,3 +433,18 @@ def test_of_a_quota_the_regions_own_limit_counts_and_of_several_the_lowest() -> 
     assert online._limit({"consumerQuotaLimits": [{"quotaBuckets": buckets}]}, "us-east1") == 8
     assert online._limit({"consumerQuotaLimits": [{"quotaBuckets": [{"effectiveLimit": "-1"}]}]}, "us-east1") == -1
     assert online._limit({}, "us-east1") is None
+    for odd in (None, 7, [None, {"quotaBuckets": "none"}], [{"quotaBuckets": [{"effectiveLimit": "many"}]}]):
+        assert online._limit({"consumerQuotaLimits": odd}, "us-east1") is None
+
+
+def test_a_quota_is_asked_at_the_expense_of_the_jobs_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    charged = []
+
+    def session(url: str, project: str = "") -> None:
+        charged.append(project)
+        raise client.VertexRejectedError("There are no credentials. Next: log in.", 0)
+
+    monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
+    monkeypatch.setattr(client, "session", session)
+    found = online.quota("my-project", N1, ("us-central1",))
+    assert found == {"exists": None, "error": "There are no credentials"} and charged == ["my-project"]
