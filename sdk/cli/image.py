@@ -136,7 +136,7 @@ def _watched(service: ImageService, draft: ImageDraft, build: Build, clock: Cloc
 
 def _explain_detached(service: ImageService, draft: ImageDraft, build: Build) -> None:
     say(f"The build {build.id} continues.")
-    say(f"Next: podlift image {draft.family} --submit, which waits for it and writes down its image.")
+    say(f"Next: podlift image {draft.family} --submit, which waits for it and records its image.")
     say(f"To cancel it: {service.cancel_command(draft, build)}")
 
 

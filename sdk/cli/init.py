@@ -56,7 +56,7 @@ def init(
     path = Path.cwd() / _FILE
     if settings.file not in ("", str(path)) and not dry_run:
         raise InputError(
-            f"Settings stand in {settings.file} already. Nothing was written. Next: podlift init {backend} --dry-run prints "
+            f"Settings are in {settings.file} already. Nothing was written. Next: podlift init {backend} --dry-run prints "
             "what to add there."
         )
     text, added = _text(path, backend, found)

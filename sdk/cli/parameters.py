@@ -136,7 +136,7 @@ MaxMonth = Annotated[
     typer.Option(
         "--max-cost-usd-per-month",
         metavar="USD",
-        help="Skip a slot whose run and keeper could break this limit of a calendar month. Default: none.",
+        help="Skip a slot whose run and keeper could exceed this limit of a calendar month. Default: none.",
         show_default=False,
     ),
 ]
@@ -170,11 +170,11 @@ FiredSlot = Annotated[
 ]
 Within = Annotated[
     str | None,
-    option("--within", "DURATION", "Do nothing if the slot is longer ago. Default: the last slot, however old."),
+    option("--within", "DURATION", "Do nothing if the slot is older. Default: any age."),
 ]
 DeliveryId = Annotated[
     str | None,
-    option("--id", "NAME", "Name of this delivery: repeated under it, an interrupted one goes on with its slot."),
+    option("--id", "NAME", "Name of this delivery, under which an interrupted one continues with its slot."),
 ]
 FireDetach = Annotated[
     bool, typer.Option("--detach", help="Let a keeper of the backend's service take the slot and follow the run.")
@@ -184,7 +184,7 @@ Render = Annotated[
     option(
         "--render",
         "kubernetes|github|crontab",
-        "Print a manifest, a workflow or a line that fires it from there: podlift schedule fire at each slot.",
+        "Print a manifest, a workflow or a crontab line that runs podlift schedule fire at each slot.",
     ),
 ]
 Once = Annotated[bool, typer.Option("--once", help="Start what is due now, and exit: for cron, or a test.")]
@@ -208,7 +208,7 @@ Missed = Annotated[
     option(
         "--missed",
         "skip|catch_up_last",
-        "What becomes of slots at which nothing fired: none of them fires, or the last one, late. Default: skip.",
+        "Slots at which nothing fired: skip all of them, or start the last one late. Default: skip.",
     ),
 ]
 From = Annotated[
@@ -252,7 +252,7 @@ Ask = Annotated[
 ]
 Expect = Annotated[
     int | None,
-    option("--expect", "N", "Refuse unless version N is the champion, 0 for none. Default: whichever is.", min=0),
+    option("--expect", "N", "Refuse unless version N is the champion, 0 for none. Default: no check.", min=0),
 ]
 Note = Annotated[str, option("--note", "TEXT", "Why, for the history.")]
 VersionDest = Annotated[
@@ -275,11 +275,11 @@ MirrorId = Annotated[
 MirrorImage = Annotated[
     str, option("--image", "IMAGE", "Container image that serves its versions there. Default: none, and no artifacts.")
 ]
-TakeAlias = Annotated[
-    bool, typer.Option("--take-alias", help="Move the alias there also if another client has moved it.")
+TakeAlias = Annotated[bool, typer.Option("--take-alias", help="Move the alias even if another client has moved it.")]
+MirrorCheck = Annotated[
+    bool, typer.Option("--check", help="Only report differences, and exit with 3 if there are any.")
 ]
-MirrorCheck = Annotated[bool, typer.Option("--check", help="Only say what differs there, and exit with 3 if it does.")]
-MirrorStop = Annotated[bool, typer.Option("--stop", help="Mirror the model no longer. What is there stays.")]
+MirrorStop = Annotated[bool, typer.Option("--stop", help="Stop mirroring the model. Nothing is removed.")]
 VerifyFiles = Annotated[bool, typer.Option("--verify", help="Read all files, and exit with 3 if one is damaged.")]
 
 # Checks before a run.
@@ -310,7 +310,7 @@ Refresh = Annotated[
     bool, typer.Option("--refresh", help="Read prices and regions from Google's catalogs first, and keep them.")
 ]
 PriceProject = Annotated[
-    str | None, option("--vertex-project", "ID", "Project in whose name they are read. Default: vertex_project.")
+    str | None, option("--vertex-project", "ID", "Project whose APIs are used. Default: vertex_project.")
 ]
 
 # Images.

@@ -173,8 +173,8 @@ class Schedule:
 
         Args:
             slot: another slot, with its offset.
-            within_s: do nothing if the slot is longer ago.
-            id: name of the delivery: one that was interrupted is repeated under its name, and goes on with its slot.
+            within_s: do nothing if the slot is older.
+            id: name of the delivery, under which one that was interrupted continues with its slot.
             detach: let a keeper of the backend's service follow the run.
 
         Raises:
