@@ -184,7 +184,9 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     found = [*reporting.patches(reporter), *steps_per_execution.patches()]
     found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]
     found += auto_shard.SharedInput(logs=task == payload.tasks[0]).patches()
-    found += shuffle_seeds.ShuffleSeeds(payload.run_id).patches()
+    if not cluster.has_servers(payload.tasks):
+        # The workers of parameter servers each read all of the data, and must not all take the same batches.
+        found += shuffle_seeds.ShuffleSeeds(payload.run_id).patches()
     if payload.drill:
         # After the seeds, so that the drill's own calls are not reported.
         found += seeds.patches(payload.drill.seed)

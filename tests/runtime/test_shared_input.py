@@ -17,6 +17,34 @@ np = pytest.importorskip("numpy")
 needs("tensorflow")
 
 EXAMPLES, BATCH = 24, 8
+# Each worker has one batch, which it takes again and again. Prints the different ones.
+PER_WORKER = """
+import json
+
+import tensorflow as tf
+
+import sdk
+
+coordinator = tf.distribute.coordinator.ClusterCoordinator(sdk.context().strategy)
+
+
+def data():
+    return tf.data.Dataset.range(1000).shuffle(1000, reshuffle_each_iteration=False).take(5).batch(5).repeat()
+
+
+@tf.function
+def step(batches):
+    return next(batches)
+
+
+batches, found = iter(coordinator.create_per_worker_dataset(data)), set()
+for _ in range(100):
+    steps = [coordinator.schedule(step, args=(batches,)) for _ in range(20)]
+    found |= {tuple(map(int, each)) for each in coordinator.fetch(steps)}
+    if len(found) > 1:
+        break
+print(json.dumps(list(found)))
+"""
 
 
 @pytest.fixture(
@@ -79,6 +107,14 @@ def test_unseeded_shuffles_are_shared_without_repetitions_and_differ_between_epo
     epochs = list(zip(first["shuffled"], second["shuffled"], strict=True))
     assert [all_of(list(parts)) for parts in epochs] == [list(range(EXAMPLES))] * 3
     assert epochs[0] != epochs[2], "another line has another order"
+
+
+@pytest.mark.full
+def test_workers_of_parameter_servers_shuffle_the_same_data_differently(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PER_WORKER)
+    run = sdk.submit(tmp_path / "train.py", workers=3, ps=1, root=tmp_path / "runs")
+    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+    assert len(json.loads(said(run, "chief-0")[-1])) == 2, "both train on the same examples"
 
 
 @pytest.mark.parametrize("batch", [10, 5])

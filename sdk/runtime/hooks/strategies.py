@@ -36,7 +36,8 @@ class StrategyWatch:
         self._report, self._home = report, f"{home}{os.sep}"
         self._reported: set[object] = set()
         self._started = ""  # where the program started TensorFlow's runtime: "train.py:12"
-        self._strategies: weakref.WeakSet[Any] = weakref.WeakSet()  # those with several replicas
+        self._strategies: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._watches_changes = False
 
     def patches(self) -> list[Patch]:
         """Return the patches that watch each library as soon as the program imports it."""
@@ -106,6 +107,16 @@ class StrategyWatch:
                 )
             return original(extended, variable, *args, **options)
 
+        @around(library.StrategyBase, "__init__")
+        def init(original: Function, strategy: Any, extended: Any) -> None:
+            original(strategy, extended)
+            self._strategies.add(strategy)
+            if not self._watches_changes and isinstance(extended, mirrored.MirroredExtended):
+                self._watches_changes = True
+                self._watch_changes(tf, library, mirrored)
+
+    def _watch_changes(self, tf: ModuleType, library: Any, mirrored: Any) -> None:
+        """Watch assignments, once a program has a strategy of this kind: others assign as fast as ever."""
         # TensorFlow copies the methods of its bases to this class.
         kind: Any = importlib.import_module("tensorflow.python.ops.resource_variable_ops").ResourceVariable
         for name in _CHANGES:
@@ -119,11 +130,6 @@ class StrategyWatch:
 
             # Programs call it in their tf.functions.
             setattr(kind, name, tf.autograph.experimental.do_not_convert(getattr(kind, name)))
-
-        @around(library.StrategyBase, "__init__")
-        def init(original: Function, strategy: Any, *args: Any, **options: Any) -> None:
-            original(strategy, *args, **options)
-            self._strategies.add(strategy)
 
     def _check_change(self, strategy: Any, variable: Any) -> None:
         here = _replicas_here(strategy)
@@ -153,7 +159,8 @@ class StrategyWatch:
     def _watch_batches(self, library: Any) -> None:
         @around(library.StrategyBase, "experimental_distribute_dataset")
         def distribute(original: Function, strategy: Any, dataset: Any, options: Any = None) -> Any:
-            self._check_batch(_batch_size(dataset), strategy)
+            if strategy.num_replicas_in_sync > 1:
+                self._check_batch(_batch_size(dataset), strategy)
             return original(strategy, dataset, options)
 
     def _check_batch(self, size: int, strategy: Any) -> None:
