@@ -183,7 +183,7 @@ class Dispatcher:
         if now < min(self._goal, coming):
             self._move(min(self._goal, coming) - now, self._goal_jobs)
             self._table.store_ahead(self._clock.ahead_s)
-        if coming > self._goal:
+        if coming > self._goal + _NEAR_S:
             self._goal = None
             self._changed.notify_all()
         return 0.0
@@ -192,7 +192,8 @@ class Dispatcher:
         if not forced and self._faults.for_trigger("disable", _about(row)):
             self.store(replace(row, job={**row.job, "state": DISABLED}, execution=None))
             return
-        began = self._clock.now()
+        # What is near counts as due, and no attempt is before its time.
+        began = max(self._clock.now(), execution.at)
         self.store(replace(row, job={**row.job, "lastAttemptTime": format_time(began)}))
         self._outstanding[row.key] += 1
         about = (self._generation, row, execution, began, forced)

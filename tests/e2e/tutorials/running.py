@@ -116,7 +116,7 @@ def _last_error(traceback: str, script: str) -> tuple[str, str, int]:
     """Return type and message of the error that ended a program, and the script's line it came through."""
     last = traceback.rpartition("Traceback (most recent call last)")[2]
     error = re.search(r"^([A-Za-z_][\w.]*)(?:: (.*))?\Z", last, re.M | re.S)
-    line = re.search(rf'File "[^"]*/{re.escape(script)}", line (\d+), in <module>', last)
+    line = re.search(rf'File "(?:[^"]*/)?{re.escape(script)}", line (\d+), in <module>', last)
     if error is None:
         return "", "", 0
     return error[1].rpartition(".")[2], (error[2] or "").strip(), int(line[1]) if line else 0

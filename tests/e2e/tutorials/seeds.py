@@ -1,19 +1,21 @@
-"""Takes cells out of the seeds, where they exist."""
+"""Takes cells out of the seeds, which lie where TUTORIAL_SEEDS says or in `../shared/seeds` of the checkout."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import textwrap
 from functools import cache
 from pathlib import Path
 
 from .cells import Cell
 
-FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "seeds"
+_CHECKOUT = Path(__file__).resolve().parents[3]
+FOLDER = Path(os.environ.get("TUTORIAL_SEEDS") or _CHECKOUT.parent / "shared" / "seeds")
 
 
 def here() -> bool:
-    """True where the seeds lie beside the repository."""
+    """True where the seeds exist."""
     return FOLDER.is_dir()
 
 

@@ -1,4 +1,4 @@
-"""The tutorials' own cells, where the tutorials lie beside the repository: each has exactly the documented outcome."""
+"""The tutorials' own cells, where the tutorials are on this machine: each has exactly the documented outcome."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CASES = [
     for quick in [program.quick and mode == "keras3"]
 ]
 needs_seeds = pytest.mark.skipif(
-    not seeds.here(), reason=f"the tutorials are not beside the repository: {seeds.FOLDER.name}"
+    not seeds.here(), reason="the tutorials are neither where TUTORIAL_SEEDS says nor in ../shared/seeds"
 )
 
 

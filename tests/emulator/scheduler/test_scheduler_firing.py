@@ -303,6 +303,13 @@ def test_a_clock_that_runs_fires_by_itself(serve) -> None:
     assert timetable.look().schedule_time > made.schedule_time
 
 
+def test_an_attempt_less_than_a_microsecond_early_has_the_time_of_its_slot(timetable: Timetable) -> None:
+    made = timetable.add()
+    now = timetable.ask("GET", "/_clock").json()["now"]
+    (attempt,) = timetable.advance(made.schedule_time.timestamp() - 0.8e-6 - now)
+    assert times([attempt]) == [made.schedule_time] == [timetable.look().last_attempt_time]
+
+
 def test_jobs_and_the_clock_survive_the_server_and_a_reset_removes_both(serve) -> None:
     timetable = serve(frozen=True)
     timetable.add(schedule="0 3 * * *")
