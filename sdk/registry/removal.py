@@ -1,4 +1,4 @@
-"""The removal of a version: its number goes into `champion.json`, by compare-and-swap; then its record and exports go.
+"""The removal of a version: its number goes into `champion.json`, by compare-and-swap; then its exports, evidence and record go.
 
 Because the moves of the champion are in the same object, a promotion and a removal cannot both win. The number is not used
 again. The files go with a later prune, unless another version has them.
@@ -41,11 +41,12 @@ def remove(model: Model, version: ModelVersion, *, force: bool) -> Removal:
         made = replace(record, removed=(*record.removed, version.number))
         with suppress(ConflictError):
             model.store.swap(champion_key(model.name), [encoded(made)], expected=generation)
+    _delete_exports(model, version.number)
     found = [stat.key for stat in model.store.list(evidence.key_of(model.name, version.number))]
-    for key in (version_key(model.name, version.number), *found):
+    # Its record last: without it, a removal that was interrupted could not be repeated.
+    for key in (*found, version_key(model.name, version.number)):
         with suppress(MissingError):
             model.store.delete(key)
-    _delete_exports(model, version.number)
     return freed
 
 

@@ -10,7 +10,7 @@ import pytest
 from programs.store_faults import FaultyStore, StoreFault
 
 from sdk.errors import ConflictError, InputError, StoreError
-from sdk.registry import files
+from sdk.registry import evidence, files
 from sdk.registry.models import Model, ModelVersion
 from sdk.upkeep import prune
 from sdk.upkeep.prune import archives, models
@@ -167,5 +167,10 @@ def test_a_removal_that_was_interrupted_can_be_repeated_and_its_version_is_not_p
     assert model.record()[0].removed == (2,)
     with pytest.raises(InputError, match="Version 2 of 'digits' was removed"):
         model.promote(2)
+    seen = evidence.key_of("digits", 2, "0")
+    model.store.put_new(seen, [b"what a gate has found"])
+    failing.store = FaultyStore(model.store, StoreFault("delete", "evidence/"))
+    with pytest.raises(StoreError, match="injected"):
+        failing.remove(2)
     model.remove(2)
-    assert model.numbers() == [1]
+    assert (model.numbers(), [*model.store.list(seen)]) == ([1], [])
