@@ -23,6 +23,7 @@ from ..ids import digest_of
 from ..logs import logger
 from ..spec.layout import RootPaths
 from ..storage import emulator, trees
+from ..storage.store import current
 from .mirrors import MirrorDraft, MirroredVersion, MirrorPlace, MirrorService
 from .records import FORMAT, account, decoded
 
@@ -56,15 +57,11 @@ def key(model: str) -> str:
 
 def read(model: Model) -> tuple[MirrorRecord | None, str | None]:
     """Return where a model is mirrored, None if it is not, and the generation of the object that holds it."""
-    while True:
-        try:
-            generation = model.store.stat(key(model.name)).generation
-            data = bytes(model.store.get(key(model.name), generation=generation))
-            return decoded(MirrorRecord, data, f"{model.store.url}/{key(model.name)}"), generation
-        except MissingError:
-            return None, None
-        except ConflictError:
-            continue  # it was replaced between the two requests
+    try:
+        data, generation = current(model.store, key(model.name))
+        return decoded(MirrorRecord, data, f"{model.store.url}/{key(model.name)}"), generation
+    except MissingError:
+        return None, None
 
 
 def write(model: Model, record: MirrorRecord, generation: str | None) -> None:

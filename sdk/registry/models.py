@@ -15,7 +15,7 @@ from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
 from ..status import State
 from ..storage.registry import open_store
-from ..storage.store import Store, create
+from ..storage.store import Store, create, current
 from . import evidence, files, lineage, mirroring, removal
 from .evidence import Evidence
 from .records import (
@@ -308,20 +308,16 @@ class Model:
     def record(self) -> tuple[ChampionRecord, str | None]:
         """Return the moves of the champion, and the generation of the object that holds them, None if there is none."""
         key = champion_key(self.name)
-        while True:
-            try:
-                generation = self.store.stat(key).generation
-                data = bytes(self.store.get(key, generation=generation))
-                return decoded(ChampionRecord, data, f"{self.store.url}/{key}"), generation
-            except MissingError:
-                return ChampionRecord(), None
-            except ConflictError:
-                continue  # it was replaced between the two requests
-            except CorruptObjectError as error:
-                raise CorruptObjectError(
-                    f"The champion of {self.name!r} is unknown: {error} Nothing was changed. Next: remove that object, and "
-                    f"podlift models promote {self.name} VERSION, which begins a new history."
-                ) from error
+        try:
+            data, generation = current(self.store, key)
+            return decoded(ChampionRecord, data, f"{self.store.url}/{key}"), generation
+        except MissingError:
+            return ChampionRecord(), None
+        except CorruptObjectError as error:
+            raise CorruptObjectError(
+                f"The champion of {self.name!r} is unknown: {error} Nothing was changed. Next: remove that object, and "
+                f"podlift models promote {self.name} VERSION, which begins a new history."
+            ) from error
 
     def _version(self, number: int) -> ModelVersion:
         key = version_key(self.name, number)

@@ -1,4 +1,4 @@
-"""The removal of a version: its number goes into `champion.json`, by compare-and-swap; then its exports, evidence and record go.
+"""The removal of a version: its number goes into `champion.json`, by compare-and-swap; then its exports, evidence and record.
 
 Because the moves of the champion are in the same object, a promotion and a removal cannot both win. The number is not used
 again. The files go with a later prune, unless another version has them.

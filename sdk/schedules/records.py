@@ -26,7 +26,7 @@ from ..spec.wire import decode, parsed
 from ..status import Registered
 from ..storage.fingerprints import DataState
 from ..storage.registry import open_store
-from ..storage.store import create
+from ..storage.store import create, current
 from .slots import Cron
 
 VERSION = 1
@@ -196,12 +196,8 @@ class Book:
     def _read(self, name: str) -> tuple[ScheduleRecord, str]:
         key = f"specs/{name}.json"
         try:
-            while True:
-                generation = self._store.stat(key).generation
-                # Another process may replace it between the two requests.
-                with suppress(ConflictError):
-                    data = bytes(self._store.get(key, generation=generation))
-                    return _decoded(ScheduleRecord, data, key), generation
+            data, generation = current(self._store, key)
+            return _decoded(ScheduleRecord, data, key), generation
         except (MissingError, InputError) as error:
             if isinstance(error, CorruptRunError):
                 raise
@@ -326,14 +322,11 @@ class Book:
     def bookings(self, record: ScheduleRecord, month: str) -> tuple[dict[str, float], str | None]:
         """Return what the firings of a month have booked, by the keys of their slots, and the generation of that."""
         where = f"bookings/{record.spec.name}/{record.id}/{month}"
-        while True:
-            # Another process may replace it between the two requests.
-            with suppress(ConflictError):
-                try:
-                    generation = self._store.stat(where).generation
-                    return _bookings(bytes(self._store.get(where, generation=generation)), where), generation
-                except MissingError:
-                    return {}, None
+        try:
+            data, generation = current(self._store, where)
+        except MissingError:
+            return {}, None
+        return _bookings(data, where), generation
 
     def put_bookings(self, record: ScheduleRecord, month: str, data: dict[str, float], expected: str | None) -> bool:
         """Replace the bookings of a month; False if another process has."""

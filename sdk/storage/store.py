@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..errors import AlreadyExistsError, InputError
+from ..errors import AlreadyExistsError, ConflictError, InputError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -92,6 +93,14 @@ def create(store: Store, key: str, data: bytes) -> bool:
     except AlreadyExistsError:
         return False
     return True
+
+
+def current(store: Store, key: str) -> tuple[bytes, str]:
+    """Return the bytes and the generation of an object that other processes replace; MissingError if there is none."""
+    while True:
+        generation = store.stat(key).generation
+        with suppress(ConflictError):  # it was replaced between the two requests
+            return bytes(store.get(key, generation=generation)), generation
 
 
 def check_key(key: str) -> str:
