@@ -32,7 +32,7 @@ def emulator(
     allow_retired_images: RetiredImages = False,
     json_output: Json = False,
 ) -> None:
-    """Serve Cloud Storage, Vertex AI and Cloud Scheduler on loopback until Ctrl-C.
+    """Serve Cloud Storage, Vertex AI, Cloud Scheduler and Cloud Build on loopback until Ctrl-C.
 
     It prints the URL with its token.
     """

@@ -11,7 +11,7 @@ import typer
 from .. import backends
 from ..backends.images import Build, ImageDraft, ImageService
 from ..clock import Clock, SystemClock
-from ..errors import InputError, PodliftError, Problems
+from ..errors import InputError, PodliftError, Problems, UnavailableError
 from ..planning.settings import record, table
 from ..planning.settings.merge import UNNAMED, Destination, Settings, gather
 from ..spec.images import EMULATED, family_of
@@ -114,7 +114,7 @@ def _built(service: ImageService, draft: ImageDraft, clock: Clock, wait: bool) -
 
 
 def _watched(service: ImageService, draft: ImageDraft, build: Build, clock: Clock) -> Build:
-    """Wait for the end of a build; an interruption explains how to continue."""
+    """Wait for the end of a build; an interruption or an outage explains how to continue."""
     begun, wait_s, state = clock.monotonic(), _FIRST_WAIT_S, build.state
     try:
         while build.state in ("waiting", "working"):
@@ -127,6 +127,9 @@ def _watched(service: ImageService, draft: ImageDraft, build: Build, clock: Cloc
     except KeyboardInterrupt:
         _explain_detached(service, draft, build)
         raise typer.Exit(EXIT_DETACHED) from None
+    except UnavailableError:
+        _explain_detached(service, draft, build)
+        raise
     if build.state == "failed":
         log = f" Log: {build.log_url}" if build.log_url else ""
         raise PodliftError(f"The build {build.id} failed. {build.problem}{log}")

@@ -18,7 +18,7 @@ from support import LIMIT_S, REPO, FakeClock
 import sdk
 from sdk import backends
 from sdk.backends.images import Build
-from sdk.backends.vertex import client
+from sdk.backends.vertex import build_calls, client
 from sdk.clock import SystemClock
 from sdk.errors import InputError, UnavailableError
 from sdk.planning.settings import record
@@ -197,6 +197,19 @@ def test_who_leaves_is_told_how_to_go_on_and_finds_the_build_again(
     again = here("image", "cpu", "--submit")
     assert again.code == 0 and "is being built already" in again.stderr
     assert len(builds(cloud)) == 1 and images()
+
+
+def test_an_outage_while_a_build_goes_on_says_how_to_find_it_again(
+    cloud: Cloud, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_calls, "_RETRY_S", 0.0)
+    cloud.faults(fault("builds.get", "status_before", status=503))
+    shown = here("image", "cpu", "--submit")
+    [build] = builds(cloud)
+    assert shown.code == 3 and images() == {}
+    assert f"The build {build['id']} continues." in shown.stderr and "failed: 503" in shown.stderr
+    cloud.faults()
+    assert here("image", "cpu", "--submit").code == 0 and len(builds(cloud)) == 1
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ def _image(asked: _Asked) -> Iterator[Check]:
     for family, name in asked.target.images_for(asked.job.resources).items():
         command = f"podlift image {family} --submit" if family else BUILD_IMAGE
         if name is None:
-            yield mended_by("image", "error", f"none is recorded for {family.upper()}s", command, "Build one:")
+            yield mended_by("image", "error", f"none is recorded for {family.upper()}s", command)
             continue
         known = probe.image(name)
         reason = str(known["error"]).rstrip(".")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...clock import Clock
-from ...errors import InputError, UnavailableError
+from ...errors import InputError, MissingError, UnavailableError
 from ...spec.policies import Target, Vertex
 from ...storage import emulator
 from ..images import Build, ImageDraft
@@ -94,7 +94,7 @@ class VertexImages:
         name = f"{draft.place}/builds/{build.id}"
         found = BuildCalls(_project(draft), clock).get(BUILD, name, lambda answer: _build(draft, answer))
         if found is None:
-            raise UnavailableError(
+            raise MissingError(
                 f"Cloud Build has no build {build.id} any more. Next: podlift image {draft.family} --submit."
             )
         return found
