@@ -258,11 +258,13 @@ SURPLUS: dict[str, tuple[str, ...]] = {
         "backends/vertex/test_vertex_resubmission.py::test_a_run_is_taken_over_from_a_killed_process_after_seven_preemptions_and_ends_with_the_same_weights",
         "backends/vertex/test_vertex_service_faults.py::test_the_command_waits_on_and_prints_why_on_stderr",
         "backends/vertex/test_vertex_service_faults.py::test_a_worker_that_is_preempted_at_a_step_goes_on_in_the_same_job",
+        "backends/vertex/test_vertex_service_faults.py::test_following_the_log_outlives_minutes_without_an_answer_and_yields_each_line_once",
     ),
     "a forced run of the trigger is a delivery of a slot, from the keeper to the end of the run; slots are tested one by one": (
         "backends/vertex/test_vertex_schedules.py::test_four_weeks_of_a_weekly_schedule",
         "backends/vertex/test_vertex_schedules.py::test_a_schedule_that_fails_is_paused_by_its_keeper",
         "backends/vertex/test_vertex_schedules.py::test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same",
+        "backends/vertex/test_via_vertex.py::test_a_slot_by_a_schedule_of_vertex_ai_runs_the_keeper_as_a_pipeline_job",
         "backends/vertex/test_via_vertex.py::test_two_triggers_of_one_slot_start_one_run_and_create_again_leaves_one_trigger",
     ),
     "a keeper of a schedule needs the same, and one without a right says so": (
@@ -294,6 +296,9 @@ SURPLUS: dict[str, tuple[str, ...]] = {
     "vertex.md submits to the same emulator": (
         "e2e/test_documents.py::test_the_examples_of_a_guide_work[from-tensorflow-cloud.md]",
         "e2e/test_documents.py::test_the_examples_of_a_guide_work[from-custom-jobs.md]",
+    ),
+    "schedules of this machine and of the emulated cloud have tests of their own": (
+        "e2e/test_documents.py::test_the_examples_of_a_guide_work[schedules.md]",
     ),
     "doctor and prune have tests of their own": (
         "e2e/test_documents.py::test_the_examples_of_a_guide_work[tidy-up.md]",

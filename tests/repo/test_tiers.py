@@ -80,5 +80,5 @@ def test_a_shared_fixture_that_starts_a_process_counts_for_each_test_that_uses_i
 
 
 def test_the_default_run_stays_within_its_budget_of_cpu_seconds() -> None:
-    # As measured last. That machine was busy, which nearly doubles CPU seconds: alone on two cores they are 6 minutes.
-    assert 0 < sum(tiers.budget().values()) <= 1000
+    # As measured last, alone on two cores: these are 9 minutes there. What is new has to take the place of something.
+    assert 0 < sum(tiers.budget().values()) <= 1010
