@@ -1,7 +1,7 @@
 """The cases of `agreement` by strategies that are named on the command line, one after the other in one process.
 
 "one" is one device; "mirrored-2", "multi_worker-2" and "central_storage-2" have two GPUs. Each writes to a folder of its name.
-The program is one for GPUs like anybody's: it knows nothing of stand-ins.
+The program is an ordinary one for GPUs: it knows nothing of stand-ins.
 
 Usage: python agreement_on_gpus.py STRATEGY[,STRATEGY...] CASE...
 """
