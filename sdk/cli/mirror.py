@@ -7,7 +7,7 @@ from dataclasses import asdict
 import typer
 
 from .. import registered
-from ..errors import InputError
+from ..errors import CorruptObjectError, InputError
 from ..registry import mirroring
 from ..registry.mirroring import MirrorRecord
 from ..registry.models import Model
@@ -71,7 +71,11 @@ def line(record: MirrorRecord) -> str:
 
 def say_mirror(model: Model) -> None:
     """Say what became of the mirror of a model, if it has one."""
-    record = mirroring.read(model)[0]
+    try:
+        record = mirroring.read(model)[0]
+    except CorruptObjectError as error:  # of the mirror alone: what was asked for has been done
+        say(f"{model.name}: {error}")
+        return
     if record is not None:
         repair = f" Next: podlift models mirror {model.name}"
         next_step = repair if record.problem and "Next: " not in record.problem else ""

@@ -62,6 +62,11 @@ def read(model: Model) -> tuple[MirrorRecord | None, str | None]:
         return decoded(MirrorRecord, data, f"{model.store.url}/{key(model.name)}"), generation
     except MissingError:
         return None, None
+    except CorruptObjectError as error:
+        raise CorruptObjectError(
+            f"{error} Next: podlift models mirror {model.name} --stop, which removes it and leaves the service as it is; then "
+            f"mirror the model again."
+        ) from None
 
 
 def write(model: Model, record: MirrorRecord, generation: str | None) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..errors import ConflictError, InputError, MissingError
+from ..errors import ConflictError, CorruptObjectError, InputError, MissingError
 from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
 from ..storage.store import Store
@@ -27,7 +27,7 @@ class Removal:
 
     number: int
     run: str  # which prune need not keep for this version any more
-    size_bytes: int  # of the files that no other version has
+    size_bytes: int | None  # of the files that no other version has; None if a damaged version does not tell its files
 
 
 def remove(model: Model, version: ModelVersion, *, force: bool) -> Removal:
@@ -83,8 +83,14 @@ def _delete_exports(model: Model, number: int) -> None:
             bucket.delete(each)
 
 
-def _freed(store: Store, version: ModelVersion) -> int:
+def _freed(store: Store, version: ModelVersion) -> int | None:
     """Return the size of the parts of a version that no other version of any model has."""
+    with suppress(CorruptObjectError):  # a damaged version can be removed, and others do not keep one from being removed
+        return _size_of_own_parts(store, version)
+    return None
+
+
+def _size_of_own_parts(store: Store, version: ModelVersion) -> int:
     own = {key: size for each in version.files() for key, size in files.sizes(each).items()}
     others = set[str]()
     for stat in store.list("records/"):

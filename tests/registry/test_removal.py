@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from programs.store_faults import FaultyStore, StoreFault
 
+from sdk.cli import app
 from sdk.errors import ConflictError, InputError, StoreError
-from sdk.registry import evidence, files
+from sdk.registry import evidence, files, mirroring
 from sdk.registry.models import Model, ModelVersion
 from sdk.upkeep import prune
 from sdk.upkeep.prune import archives, models
@@ -87,6 +88,15 @@ def test_prune_removes_no_part_while_a_manifest_is_damaged(model: Model, add, se
     plan = prune.find(model.root, older_than_s=0, keep=0, now=time.time() + 2)
     assert [item.kind for item in plan.items] == []
     assert any("its manifest is damaged" in each.why for each in plan.skipped)
+
+
+@pytest.mark.parametrize("damaged", [1, 2], ids=["of another version", "of the version itself"])
+def test_a_damaged_manifest_keeps_no_version_from_being_removed(model: Model, add, damaged: int) -> None:
+    versions = [add(), add()]
+    model.store.delete(f"manifests/{versions[damaged - 1].record.manifest}")
+    freed = model.remove(2)
+    assert (freed.number, freed.size_bytes) == (2, None)
+    assert model.numbers() == [1]
 
 
 def test_a_registration_while_prune_removes_keeps_its_parts(model: Model, add, settled, tmp_path: Path) -> None:
@@ -174,3 +184,19 @@ def test_a_removal_that_was_interrupted_can_be_repeated_and_its_version_is_not_p
         failing.remove(2)
     model.remove(2)
     assert (model.numbers(), [*model.store.list(seen)]) == ([1], [])
+
+
+def test_a_damaged_mirror_record_is_named_with_its_removal_and_stops_no_promotion(
+    model: Model, add, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    add()
+    model.store.put_new(mirroring.key(model.name), [b"{"])
+    monkeypatch.setenv("PODLIFT_ROOT", model.root)
+    assert app.run(["models", "promote", model.name, "1"]) == 0
+    said = capsys.readouterr()
+    assert (said.out.strip(), model.record()[0].champion) == ("1", 1)
+    assert "mirror.json cannot be read" in said.err and f"podlift models mirror {model.name} --stop" in said.err
+    assert app.run(["models", "mirror", model.name, "--stop"]) == 0
+    capsys.readouterr()
+    assert app.run(["models", "show", model.name]) == 0
+    assert "mirror" not in capsys.readouterr().err
