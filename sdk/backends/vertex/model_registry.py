@@ -114,10 +114,11 @@ class VertexModels:
             if not operation.get("done") and not tries.again():
                 raise UnavailableError(f"Vertex AI has not completed the upload within {_UPLOAD_S:g} s: {name}.")
         error, response = operation.get("error"), operation.get("response")
-        if isinstance(error, Mapping) or not isinstance(response, Mapping):
+        version = response.get("modelVersionId") if isinstance(response, Mapping) else None
+        if isinstance(error, Mapping) or not version:
             text = error.get("message") if isinstance(error, Mapping) else "it names no version"
             raise PodliftError(f"Vertex AI could not upload the version: {text}")
-        return str(response.get("modelVersionId"))
+        return str(version)
 
     def _delete(self, place: MirrorPlace, version: str, clock: Clock) -> None:
         try:
