@@ -85,7 +85,8 @@ def _delete_exports(model: Model, number: int) -> None:
 
 def _freed(store: Store, version: ModelVersion) -> int | None:
     """Return the size of the parts of a version that no other version of any model has."""
-    with suppress(CorruptObjectError):  # a damaged version can be removed, and others do not keep one from being removed
+    # A damaged version can be removed, and others do not keep one from being removed.
+    with suppress(CorruptObjectError):
         return _size_of_own_parts(store, version)
     return None
 
