@@ -272,9 +272,10 @@ def remove(
         as_json(asdict(removed))
         return
     answer(str(removed.number))
-    freed = f"{size(removed.size_bytes)} of its files belong to no other version, and"
     if removed.size_bytes is None:
         freed = "Files of a version are damaged, so it is not known how much is freed;"
+    else:
+        freed = f"{size(removed.size_bytes)} of its files belong to no other version, and"
     say(
         f"{name}: version {removed.number} is removed. {freed} the run {removed.run} is no longer kept for it. "
         "Next: podlift prune"
