@@ -12,7 +12,8 @@ from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass, field
 
 from ..errors import CorruptCheckpointError, CorruptObjectError, InputError, StoreError
-from ..storage.checksums import crc32c, flat
+from ..storage.checksums import crc32c
+from ..storage.raw_memory import flat
 from ..storage.store import Buffer, Stat, Store
 from . import names
 from .envelope import fields_of, unwrap, wrap

@@ -7,11 +7,14 @@ creation is the commit; then the save is acknowledged; only after that is anythi
 from __future__ import annotations
 
 import math
+import os
 import queue
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +28,9 @@ from .policy import metric_of
 from .retention import Retention
 
 _log = logger("checkpoint")
+
+# A tenth of a thread that computes: one that holds the interpreter's lock must never wait for long.
+_NICE = 10
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class AsyncSaver:
         self._policy, self._rank, self._clock = opened.policy, opened.info.rank, opened.env.clock
         self._saved: Callable[[int], None] | None = opened.env.saved if self._rank == 0 else None
         self._retention = Retention(opened)
+        # Regular saves leave the processor to the training, which continues meanwhile; it waits for all others.
+        self._yielding = ThreadPoolExecutor(WRITERS, thread_name_prefix="podlift-write", initializer=_yield_processor)
         self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="podlift-write")
         # SimpleQueue.put is atomic with respect to signal handlers.
         self._queue: queue.SimpleQueue[tuple[SaveRequest, Ticket] | None] = queue.SimpleQueue()
@@ -140,6 +148,7 @@ class AsyncSaver:
         finally:
             self._closed = True
             self._queue.put(None)
+            self._yielding.shutdown(wait=False)
             self._pool.shutdown(wait=False)
 
     def _raise_if_failed(self) -> None:
@@ -169,7 +178,8 @@ class AsyncSaver:
 
     def _save(self, save: SaveRequest, ticket: Ticket) -> None:
         try:
-            key = commit.save(self.opened, save, self._retention, self._pool, self._limits)
+            pool = self._yielding if save.reason == "interval" else self._pool
+            key = commit.save(self.opened, save, self._retention, pool, self._limits)
             self._record_first(save.checkpoint_id.step)
             ticket.set_result(Commit(key, save.checkpoint_id.step, save.checkpoint_id.epoch))
         except BaseException as error:
@@ -223,6 +233,14 @@ class AsyncSaver:
         if warning and warning not in self._warned:
             self._warned.add(warning)
             _log.info(f"{warning} (step {save.checkpoint_id.step})")
+
+
+def _yield_processor() -> None:
+    """Let this thread run when the training's threads leave a processor idle, and a little otherwise."""
+    if sys.platform == "linux":  # elsewhere the whole process has one priority
+        with suppress(OSError):
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
 
 
 def _broken(save: SaveRequest, cause: BaseException | None) -> SaveFailedError:

@@ -15,11 +15,13 @@ from os import PathLike
 from typing import cast
 
 from ..errors import StoreError
+from .raw_memory import addressed, flat
 from .store import Buffer
 
-# The C function accepts only `bytes`. Copying a piece this small stays in the processor's cache, which costs no more than
-# hashing alone, and holds the interpreter lock for about 30 microseconds.
+# The extension accepts only `bytes`, and holds the interpreter lock. Copying a piece this small stays in the processor's cache,
+# and takes about 30 microseconds. Larger parts are hashed where they are by the library, which does not hold the lock.
 _PIECE = 256 << 10
+_LARGE = 64 << 10
 _READ_BYTES = 1 << 20
 # The check value of CRC-32C.
 _KNOWN = (b"123456789", 0xE3069283)
@@ -35,29 +37,25 @@ def sha256(path: str | PathLike[str]) -> str:
 
 def crc32c(parts: Iterable[Buffer], crc: int = 0) -> int:
     """Return the crc32c of several buffers in a row; `crc` is that of the bytes before them."""
-    extend = _function().extend
+    extend, in_place = _function().extend, _function().in_place
     for part in parts:
-        if isinstance(part, bytes) and len(part) <= _PIECE:
+        if isinstance(part, bytes) and len(part) <= _LARGE:
             crc = extend(crc, part)
             continue
         view = flat(part)
+        if in_place is not None and len(view) > _LARGE:
+            with addressed(view) as address:
+                crc = in_place(crc, address, len(view))
+            continue
         for start in range(0, len(view), _PIECE):
             crc = extend(crc, bytes(view[start : start + _PIECE]))
     return crc
 
 
-def flat(part: Buffer) -> memoryview:
-    """Return a buffer as contiguous bytes, without a copy."""
-    view = memoryview(part)
-    if view.ndim == 1 and view.format == "B":
-        return view
-    # An empty view cannot be cast if one of its dimensions is 0.
-    return view.cast("B") if view.nbytes else memoryview(b"")
-
-
 @dataclass(frozen=True)
 class _Crc32c:
     extend: Callable[[int, bytes], int]
+    in_place: Callable[[int, int, int], int] | None  # of so many bytes at an address
     compiled: bool
 
 
@@ -90,13 +88,20 @@ def _function() -> _Crc32c:
                 "neither. Next: add google-cloud-storage to the requirements."
             ) from None
     extend = cast("Callable[[int, bytes], int]", google_crc32c.extend)
+    in_place = _library()
     if google_crc32c.implementation == "c":
-        return _Crc32c(extend, compiled=True)
-    library = _library()
-    return _Crc32c(library or extend, compiled=library is not None)
+        return _Crc32c(extend, in_place, compiled=True)
+    if in_place is None:
+        return _Crc32c(extend, None, compiled=False)
+
+    def extended(crc: int, data: bytes) -> int:
+        with addressed(data) as address:
+            return in_place(crc, address, len(data))
+
+    return _Crc32c(extended, in_place, compiled=True)
 
 
-def _library() -> Callable[[int, bytes], int] | None:
+def _library() -> Callable[[int, int, int], int] | None:
     """Return the function of the C library in a wheel of google-crc32c, which works with any Python of the same platform."""
     for folder in sys.path:
         for path in glob(f"{escape(folder)}/google_crc32c.libs/libcrc32c*.so*"):
@@ -104,7 +109,8 @@ def _library() -> Callable[[int, bytes], int] | None:
                 extend = ctypes.CDLL(path).crc32c_extend
             except (OSError, AttributeError):
                 continue  # of another platform
-            extend.restype, extend.argtypes = ctypes.c_uint32, (ctypes.c_uint32, ctypes.c_char_p, ctypes.c_size_t)
-            if extend(0, _KNOWN[0], len(_KNOWN[0])) == _KNOWN[1]:
-                return lambda crc, data: int(extend(crc, data, len(data)))
+            extend.restype, extend.argtypes = ctypes.c_uint32, (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t)
+            with addressed(_KNOWN[0]) as address:
+                if extend(0, address, len(_KNOWN[0])) == _KNOWN[1]:
+                    return cast("Callable[[int, int, int], int]", extend)
     return None

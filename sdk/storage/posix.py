@@ -24,6 +24,8 @@ _UNSYNCABLE = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 # Parallel syncs share a disk flush. Beyond this many files the whole disk is synced.
 _THREADS, _ONE_BY_ONE = 8, 500
 _TRIES = 10
+# Linux accepts 1024 buffers in one writev.
+_MOST_PARTS = 512
 
 
 def mark(folder: str | Path, whose: str) -> None:
@@ -71,7 +73,7 @@ def write_all(handle: int, buffers: Sequence[Buffer]) -> None:
     """Write buffers completely: the kernel may accept less than it is given."""
     views = [memoryview(buffer) for buffer in buffers if len(buffer)]
     while views:
-        done = os.writev(handle, views)
+        done = os.writev(handle, views[:_MOST_PARTS])
         while views and done >= len(views[0]):
             done -= len(views.pop(0))
         if views and done:

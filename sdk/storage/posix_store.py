@@ -19,16 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..errors import AlreadyExistsError, ConflictError, CorruptObjectError, MissingError, StoreError
-from . import file_systems, locking, posix
-from .checksums import crc32c, flat
+from . import direct, file_systems, locking, posix
+from .checksums import crc32c
+from .raw_memory import flat
 from .store import DAMAGED, Buffer, Stat, check_key
 
 _TRAILER = re.compile(rb"\n([0-9a-f]{16}) ([0-9a-f]{8}) ([0-9]{16}) ([0-9a-f]{8}) podlift\n")
 _TRAILER_BYTES = 1 + 16 + 1 + 8 + 1 + 16 + 1 + 8 + 1 + 7 + 1
 _READ_BYTES = 4 << 20
-_WRITE_BYTES = 8 << 20
-# Linux accepts 1024 buffers in one writev.
-_WRITE_PARTS = 512
 _LINK_TRIES = 10
 
 
@@ -189,9 +187,10 @@ class PosixStore:
     def _write(self, data: Sequence[Buffer], crc: int | None = None) -> tuple[locking.TemporaryFile, _Trailer]:
         temporary = self._temporary.new()
         try:
-            found, size = _write(temporary.handle, data, hashed=crc is None)
-            trailer = _Trailer(secrets.token_hex(8), found if crc is None else crc, size)
-            _write(temporary.handle, [trailer.encode()], hashed=False)
+            views = [flat(part) for part in data]
+            size = sum(len(view) for view in views)
+            trailer = _Trailer(secrets.token_hex(8), crc32c(views) if crc is None else crc, size)
+            direct.write_all(temporary.handle, [*views, memoryview(trailer.encode())])
             self._at("written")
             posix.sync_file(temporary.handle)
             self._at("synced")
@@ -239,26 +238,6 @@ class PosixStore:
                 yield from self._walk(f"{start}{entry.name}")
             else:
                 yield f"{start}{entry.name}"
-
-
-def _write(handle: int, data: Sequence[Buffer], *, hashed: bool) -> tuple[int, int]:
-    """Write all the bytes without joining or copying them; return their crc32c, if `hashed`, and size."""
-    crc = size = 0
-    batch: list[memoryview] = []
-    pending = 0
-    for part in data:
-        view = flat(part)
-        for start in range(0, len(view), _WRITE_BYTES):
-            piece = view[start : start + _WRITE_BYTES]
-            crc = crc32c([piece], crc) if hashed else 0
-            size += len(piece)
-            batch.append(piece)
-            pending += len(piece)
-            if pending >= _WRITE_BYTES or len(batch) >= _WRITE_PARTS:
-                posix.write_all(handle, batch)
-                batch, pending = [], 0
-    posix.write_all(handle, batch)
-    return crc, size
 
 
 def _read(handle: int, target: memoryview) -> int:

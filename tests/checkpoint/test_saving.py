@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from sdk.checkpoint.contents import Array, Contents
 from sdk.clock import SystemClock
 from sdk.errors import InputError, StoreError, WaitTimeoutError
 from sdk.storage.posix_store import PosixStore
+from sdk.storage.store import Buffer, Stat
 
 from .parts import Attempt, check, contents, files, restored
 
@@ -149,3 +153,21 @@ def test_only_rank_0_skips_and_what_the_others_wrote_for_it_is_removed(store: Po
     assert [key for key in files(store, "data/") if "000000000002-" in key] == []
     attempt.close()
     assert restored(store, 2) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux")
+def test_a_regular_save_yields_the_processor_and_one_that_is_waited_for_does_not(store: PosixStore) -> None:
+    found: dict[str, set[int]] = {"interval": set(), "manual": set()}
+
+    class Watched(PosixStore):
+        def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
+            if key.startswith("data/"):
+                found[reason].add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            return super().put_new(key, data, crc=crc)
+
+    attempt = Attempt(Watched(store.url))
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    for step, reason in enumerate(found):
+        attempt.save(step, reason=reason)
+    attempt.close()
+    assert found == {"interval": {min(before + 10, 19)}, "manual": {before}}

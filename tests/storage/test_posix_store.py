@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
+import mmap
 import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -14,7 +17,9 @@ import pytest
 
 from sdk.errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
 from sdk.storage import locking, posix
+from sdk.storage.checksums import crc32c
 from sdk.storage.posix_store import PosixStore
+from sdk.storage.raw_memory import addressed
 from sdk.storage.registry import open_store
 from sdk.storage.store import DAMAGED, Store
 from sdk.testing.store import StoreContract
@@ -328,3 +333,96 @@ def test_a_record_never_replaces_another_one(tmp_path: Path) -> None:
         posix.put_new(str(tmp_path / "record.json"), b"second")
     assert (tmp_path / "record.json").read_bytes() == b"first"
     assert posix.list_names(str(tmp_path)) == ["record.json"]
+
+
+# --- Large objects, which are written past the page cache
+
+_SIZES = [(4 << 20) - 1, 4 << 20, (9 << 20) + 4097]
+
+
+def large(size: int) -> list[memoryview]:
+    """Return so many bytes in buffers of which none is aligned to a page."""
+    data = memoryview(random.Random(size).randbytes(size + 3))[3:]
+    return [data[:5], data[5 : 3 << 20], data[3 << 20 :]]
+
+
+@pytest.mark.parametrize("size", _SIZES)
+def test_a_large_object_is_what_was_given_and_stays_out_of_the_page_cache(store: PosixStore, size: int) -> None:
+    data = large(size)
+    stat = store.put_new("x", data)
+    cached = cached_pages(Path(store.url, "x"))
+    assert stat.crc32c == store.put_new("y", data, crc=stat.crc32c).crc32c == crc32c([b"".join(data)])
+    assert (stat.size, bytes(store.get("x"))) == (size, b"".join(data))
+    if size >= 8 << 20 and direct_works(Path(store.url)):
+        assert cached < size // 4096 // 2
+
+
+class Unwilling:
+    """A file system that does not write past the page cache, or not everything."""
+
+    def __init__(self, how: str) -> None:
+        self.how, self.refused = how, 0
+        self._write, self._fcntl = os.write, fcntl.fcntl
+
+    def fcntl(self, handle: int, command: int, value: int = 0) -> object:
+        if self.how == "no flag" and command == fcntl.F_SETFL and value & os.O_DIRECT:
+            self.refused += 1
+            raise OSError(errno.EINVAL, "no O_DIRECT")
+        return self._fcntl(handle, command, value)
+
+    def write(self, handle: int, data: memoryview) -> int:
+        if self.how == "short writes" and len(data) > 8192:
+            self.refused += 1
+            return self._write(handle, data[:8192])
+        if self._fcntl(handle, fcntl.F_GETFL) & os.O_DIRECT and (self.how == "no writes" or len(data) % 512):
+            self.refused += 1
+            raise OSError(errno.EINVAL, "not aligned")
+        if self.how == "a write within a page" and not self.refused:
+            self.refused = 1
+            self._fcntl(handle, fcntl.F_SETFL, self._fcntl(handle, fcntl.F_GETFL) & ~os.O_DIRECT)
+            written = self._write(handle, data[:1000])
+            self._fcntl(handle, fcntl.F_SETFL, self._fcntl(handle, fcntl.F_GETFL) | os.O_DIRECT)
+            return written
+        return self._write(handle, data)
+
+
+@pytest.mark.parametrize("how", ["no flag", "no writes", "short writes", "a write within a page"])
+def test_a_file_system_without_direct_writes_gets_the_same_bytes(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    unwilling = Unwilling(how)
+    monkeypatch.setattr(fcntl, "fcntl", unwilling.fcntl)
+    monkeypatch.setattr(os, "write", unwilling.write)
+    data = large(_SIZES[-1])
+    store.put_new("x", data)
+    assert bytes(store.get("x")) == b"".join(data)
+    assert unwilling.refused
+
+
+def test_an_error_of_the_disk_while_a_large_object_is_written_is_reported(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int, data: object) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(StoreError, match="disk is full"):
+        store.put_new("x", large(_SIZES[-1]))
+    assert list(store.list("")) == []
+
+
+def direct_works(folder: Path) -> bool:
+    try:
+        os.close(os.open(folder / ".direct", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
+    except OSError:
+        return False
+    # In memory there is nothing but the page cache.
+    return os.stat(folder).st_dev != os.stat("/dev/shm").st_dev
+
+
+def cached_pages(path: Path) -> int:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as pages:
+        found = (ctypes.c_ubyte * (len(pages) // mmap.PAGESIZE + 1))()
+        with addressed(pages) as address:
+            ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(pages)), found)
+        return sum(each & 1 for each in found)

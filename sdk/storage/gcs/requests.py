@@ -18,7 +18,8 @@ from urllib.parse import quote
 import requests
 from urllib3.exceptions import ProtocolError
 
-from ..checksums import crc32c, flat
+from ..checksums import crc32c
+from ..raw_memory import flat
 from ..store import Buffer
 from .auth import GcsConnection
 

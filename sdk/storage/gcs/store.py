@@ -24,7 +24,8 @@ from ...errors import (
 )
 from ...text import duration
 from .. import emulator
-from ..checksums import crc32c, flat
+from ..checksums import crc32c
+from ..raw_memory import flat
 from ..retry import OUTAGES, Retries, RetryPolicy
 from ..store import DAMAGED, Buffer, Stat, check_key
 
