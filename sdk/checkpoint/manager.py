@@ -25,6 +25,7 @@ from .contents import Contents
 from .manifest import Manifest
 from .opening import Env, OpenStore, TaskInfo
 from .policy import due_by_epoch, due_by_time
+from .recent import RecentCopy
 from .restore import Checkpoint
 from .saver import AsyncSaver, Ticket
 
@@ -76,10 +77,13 @@ def signature(variables: Iterable[tuple[str, str, Sequence[int]]]) -> str:
 class CheckpointManager:
     """The checkpoints of one task in one attempt. The store, at `url`, is opened at the first phase."""
 
-    def __init__(self, info: TaskInfo, url: str, policy: Checkpoints, env: Env) -> None:
+    def __init__(
+        self, info: TaskInfo, url: str, policy: Checkpoints, env: Env, recent: RecentCopy | None = None
+    ) -> None:
         self.info, self.policy, self.rank = info, policy, info.rank
         self._url, self._env, self._clock = url, env, env.clock
         self._saver: AsyncSaver | None = None
+        self._recent = recent
         self.phases: list[TrainingPhase] = []  # those that have begun
         self._last_save = self._clock.monotonic()
         self.base = 0
@@ -99,21 +103,35 @@ class CheckpointManager:
     @property
     def has_checkpoint(self) -> bool:
         """True if an earlier attempt has saved a state."""
-        return self._open().opened.opening.commit is not None
+        return self._open().opened.opening.continues
+
+    @property
+    def restores_memory(self) -> bool:
+        """True if this attempt starts from the copy in memory."""
+        return bool(self._open().opened.opening.memory)
 
     def _open(self) -> AsyncSaver:
         if self._saver is None:
-            info, store = self.info, open_store(self._url)
+            info, store, recent = self.info, open_store(self._url), self._recent
             if info.rank == 0:
                 holder = f"{info.task} of attempt {info.attempt}, process {os.getpid()}"
                 found = opening.open_first(
-                    store, info.attempt, holder, self._clock, run_id=info.run_id, saved=info.saved_before
+                    store,
+                    info.attempt,
+                    holder,
+                    self._clock,
+                    run_id=info.run_id,
+                    saved=info.saved_before,
+                    recent=recent.newest if recent else opening.no_copy,
                 )
             else:
-                found = opening.join(store, info.attempt, self._clock, _JOIN_S, run_id=info.run_id)
+                memory = recent.store if recent else None
+                found = opening.join(store, info.attempt, self._clock, _JOIN_S, run_id=info.run_id, memory=memory)
             about = self._env.about()
             opened = OpenStore(store=store, opening=found, info=info, policy=self.policy, env=self._env, about=about)
             self._saver = AsyncSaver(opened)
+            if recent is not None:
+                recent.begin(opened)
         return self._saver
 
     def begin(self, kind: str, signature: str) -> StartedPhase:
@@ -127,11 +145,11 @@ class CheckpointManager:
         known = before[number] if number < len(before) else None
         if known is None:
             self.phases.append(mine)
-            is_fresh = number == 0 and opened.opening.commit is None
+            is_fresh = number == 0 and not opened.opening.continues
             return StartedPhase(self, number, self._warm() if is_fresh else None, {})
         last = number == len(before) - 1
         if last:
-            checkpoint = opened.opening.read(opened.store)
+            checkpoint = opened.opening.read(opened.store, self._recent.store if self._recent else None)
         else:
             checkpoint = restore.read(opened.store, known.commit, self.info.run_id) if known.commit else None
         # Differences between variables are reported by the restore, which lists them.
@@ -158,15 +176,27 @@ class CheckpointManager:
         url, _, key = self.info.warm_start.rpartition("#")
         return replace(restore.read(open_store(url), key), blobs={})
 
-    def due(self, *, epochs: bool) -> Literal["save", "epoch"] | None:
-        """Return "save" if a checkpoint is due now, "epoch" if the end of this epoch is to be saved. For the chief only."""
-        seconds = self._clock.monotonic() - self._last_save
+    def due(self, *, epochs: bool) -> Literal["save", "epoch", "memory"] | None:
+        """Return what is due now: a checkpoint, one at the end of this epoch, or a copy in memory. For the chief only."""
+        now = self._clock.monotonic()
+        seconds = now - self._last_save
         if due_by_time(self.policy, seconds):
             return "save"
         cost_s = None if self._saver is None else self._saver.cost_s
         if cost_s is None:
             cost_s = _FIRST_S + self.size / _FIRST_BYTES_PER_S
-        return "epoch" if epochs and due_by_epoch(self.policy, seconds, cost_s) else None
+        if epochs and due_by_epoch(self.policy, seconds, cost_s):
+            return "epoch"
+        idle = self._recent is not None and (self._saver is None or not self._saver.busy)
+        return "memory" if idle and self._recent is not None and self._recent.is_due(now, self.size) else None
+
+    def copy(self, state: UnsavedState) -> None:
+        """Begin to copy a state to memory."""
+        if self._recent is not None:
+            phases = [*self.phases[: state.phase], replace(self.phases[state.phase], steps=state.steps)]
+            position = to_json({"stages": [vars(phase) for phase in phases], "at": state.at})
+            step = self.base + state.steps
+            self._recent.save(state.contents, step=step, position=position, downgrades=state.downgrades)
 
     def save(
         self,
@@ -184,6 +214,8 @@ class CheckpointManager:
             mine = replace(mine, finished=True, history=end[0], epochs=end[1])
         self.phases[number] = mine
         self._last_save = self._clock.monotonic()
+        if self._recent is not None:
+            self._recent.saved(self._last_save)
         phases = [*self.phases[:number], mine]
         ticket = self._open().save(
             state.contents,
@@ -234,6 +266,8 @@ class CheckpointManager:
 
     def close(self, timeout_s: float | None) -> None:
         """Wait for the save in progress, then stop saving."""
+        if self._recent is not None:
+            self._recent.close()
         if self._saver is not None:
             self._saver.close(timeout_s)
 
@@ -283,6 +317,11 @@ class StartedPhase:
     number: int
     checkpoint: Checkpoint | None
     at: Mapping[str, Any]
+
+    @property
+    def from_memory(self) -> bool:
+        """True if the state is that of the copy in memory."""
+        return self.checkpoint is not None and self.manager.restores_memory and bool(self.at)
 
     @property
     def known(self) -> TrainingPhase:

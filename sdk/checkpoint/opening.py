@@ -33,7 +33,7 @@ _log = logger("checkpoint")
 _POLL_S = 0.05
 # Each lost race is won by another attempt.
 _TRIES = 1000
-_WRITTEN = ("attempt", "epoch", "nonce", "commit")  # the fields of an opening that are stored
+_WRITTEN = ("attempt", "epoch", "nonce", "commit", "memory")  # the fields of an opening that are stored
 _NONCE = re.compile("[0-9a-f]+")
 
 
@@ -71,15 +71,25 @@ class Opening:
     epoch: int
     nonce: str  # of the lease
     commit: str | None  # the checkpoint to restore; None for a fresh start
+    memory: str = ""  # the newer copy in memory to restore instead; "" for none
     manifest: Manifest | None = None
     run_id: str = ""
     _kept: list[restore.Checkpoint] = field(default_factory=list, compare=False, repr=False)
 
-    def read(self, store: Store) -> restore.Checkpoint | None:
+    def read(self, store: Store, memory: Store | None = None) -> restore.Checkpoint | None:
         """Return the checkpoint to restore, verified; None for a fresh start. The first call may return the chosen copy."""
-        if self.commit is None:
+        if not self.continues:
             return None
-        return self._kept.pop() if self._kept else restore.read(store, self.commit, self.run_id)
+        if self._kept:
+            return self._kept.pop()
+        if self.memory:
+            return restore.read(_given(memory), self.memory, self.run_id)
+        return restore.read(store, self.commit or "", self.run_id)
+
+    @property
+    def continues(self) -> bool:
+        """True if an earlier attempt has saved a state."""
+        return bool(self.commit or self.memory)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +104,25 @@ class OpenStore:
     about: About = field(default_factory=About)
 
 
+def no_copy(lease: Lease, run_id: str) -> None:
+    """The answer of a task without copies in memory."""
+
+
 def open_first(
-    store: Store, attempt: int, holder: str, clock: Clock, *, run_id: str = "", saved: int | None = None
+    store: Store,
+    attempt: int,
+    holder: str,
+    clock: Clock,
+    *,
+    run_id: str = "",
+    saved: int | None = None,
+    recent: Callable[[Lease, str], restore.Checkpoint | None] = no_copy,
 ) -> Opening:
     """Take the lease, choose the newest checkpoint that verifies completely, and publish the choice.
 
     Checkpoints of another run than `run_id` are rejected, unless that is "". If `saved`, a step that was saved according to
-    the run's records, is given, a store without checkpoints is an error.
+    the run's records, is given, a store without checkpoints is an error. `recent` returns a copy in memory, which is chosen if
+    its step is later.
     """
     lease = take(store, holder, clock)
     found = restore.newest(store, run_id=run_id)
@@ -109,6 +131,9 @@ def open_first(
     opening = Opening(attempt=attempt, epoch=lease.epoch, nonce=lease.nonce, commit=None, run_id=run_id)
     if found is not None:
         opening = replace(opening, commit=found.manifest.key, manifest=found.manifest, _kept=[found])
+    copy = recent(lease, run_id)
+    if copy is not None and copy.manifest.step > (found.manifest.step if found else -1):
+        opening = replace(opening, memory=copy.manifest.key, manifest=copy.manifest, _kept=[copy])
     _publish(store, opening)
     return opening
 
@@ -122,7 +147,15 @@ def gone(run_id: str, url: str, step: int) -> str:
     )
 
 
-def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str = "") -> Opening:
+def _given(memory: Store | None) -> Store:
+    if memory is None:
+        raise CorruptCheckpointError("The first task restores a copy in memory that this task cannot read.")
+    return memory
+
+
+def join(
+    store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str = "", memory: Store | None = None
+) -> Opening:
     """Wait up to `wait_s` for the choice of the attempt's first task."""
     until = clock.monotonic() + wait_s
     while True:
@@ -139,6 +172,8 @@ def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str
             clock.sleep(_POLL_S)
     if opening.attempt != attempt:
         raise CorruptCheckpointError(f"{names.opening(attempt)!r} of {store.url} belongs to attempt {opening.attempt}.")
+    if opening.memory:
+        return replace(opening, manifest=restore.read_manifest(_given(memory), opening.memory, run_id))
     if opening.commit is None:
         return opening
     return replace(opening, manifest=restore.read_manifest(store, opening.commit, run_id))
@@ -151,10 +186,11 @@ def _parse(data: Buffer) -> Opening:
         raise foreign("opening", f"'epoch' is {opening.epoch}, and the first one is 1")
     if not _NONCE.fullmatch(opening.nonce):
         raise foreign("opening", f"'nonce' is {opening.nonce!r:.100}, not hexadecimal")
-    if opening.commit is not None and names.parse_commit(opening.commit) is None:
-        raise CorruptCheckpointError(
-            f"The opening refers to {opening.commit!r:.100}, which is not the name of a checkpoint."
-        )
+    for commit in (opening.commit, opening.memory or None):
+        if commit is not None and names.parse_commit(commit) is None:
+            raise CorruptCheckpointError(
+                f"The opening refers to {commit!r:.100}, which is not the name of a checkpoint."
+            )
     return opening
 
 
@@ -218,6 +254,15 @@ def take(store: Store, holder: str, clock: Clock) -> Lease:
     raise StoreError(
         f"The lease of {store.url} was lost to other attempts {_TRIES} times. How many processes write there?"
     )
+
+
+def put_lease(store: Store, lease: Lease) -> None:
+    """Repeat a lease in the store of the copies in memory, which belongs to this attempt from now on."""
+    try:
+        generation: str | None = store.stat(names.LEASE).generation
+    except MissingError:
+        generation = None
+    store.swap(names.LEASE, [wrap("lease", lease.__dict__)], expected=generation)
 
 
 def check_lease(store: Store, lease: Lease | Opening) -> None:

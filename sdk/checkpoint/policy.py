@@ -11,6 +11,10 @@ from ..spec.policies import Checkpoints
 _MOST_FITS = 16
 # The end of an epoch is saved if that takes at most 1/20 of the time.
 _EPOCH_SHARE = 20
+# Copies in memory take at most this part of the training's time, and are no more frequent than this.
+_MEMORY_SHARE, _MEMORY_S = 0.01, 4.5
+# Assumed until one was measured.
+_FIRST_COPY_BYTES_PER_S = 1e9
 _HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "bleu")
 
 
@@ -41,6 +45,12 @@ def due_by_time(policy: Checkpoints, seconds: float) -> bool:
 def due_by_epoch(policy: Checkpoints, seconds: float, cost_s: float) -> bool:
     """True if the end of this epoch is to be saved: `seconds` after the last save, at `cost_s` per save."""
     return policy.every_steps is None and policy.every_s is not None and seconds >= _EPOCH_SHARE * cost_s
+
+
+def due_in_memory(size: int, cost_s: float | None) -> float:
+    """Return the seconds from one copy in memory to the next, at `cost_s` of training per copy; None before the first."""
+    cost_s = size / _FIRST_COPY_BYTES_PER_S if cost_s is None else cost_s
+    return max(_MEMORY_S, cost_s / _MEMORY_SHARE)
 
 
 @dataclass(frozen=True, kw_only=True)

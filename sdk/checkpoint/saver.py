@@ -11,6 +11,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -69,8 +70,8 @@ class AsyncSaver:
         self._saved: Callable[[int], None] | None = opened.env.saved if self._rank == 0 else None
         self._retention = Retention(opened)
         # Regular saves leave the processor to the training, which continues meanwhile; it waits for all others.
-        self._yielding = ThreadPoolExecutor(WRITERS, thread_name_prefix="podlift-write", initializer=_yield_processor)
-        self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="podlift-write")
+        self._yielding = _MeteredPool(initializer=_yield_processor)
+        self._pool = _MeteredPool()
         # SimpleQueue.put is atomic with respect to signal handlers.
         self._queue: queue.SimpleQueue[tuple[SaveRequest, Ticket] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -78,8 +79,10 @@ class AsyncSaver:
         self._counts, self._last_step = dict[int, int](), -1
         self._warned: set[str] = set()
         self._closed = False
+        self._own_s = 0.0
         self.error: SaveFailedError | None = None  # why nothing is saved any more
         self.cost_s: float | None = None  # of the last save, with the removal of old checkpoints
+        self.cpu_s: float | None = None  # the processor time of it
 
     @property
     def busy(self) -> bool:
@@ -161,10 +164,10 @@ class AsyncSaver:
         while (item := self._queue.get()) is not None:
             save, ticket = item
             try:
-                started = self._clock.monotonic()
+                started, _ = self._clock.monotonic(), self._cpu_s()
                 if self.error is None:
                     self._save(save, ticket)
-                self.cost_s = self._clock.monotonic() - started
+                self.cost_s, self.cpu_s = self._clock.monotonic() - started, self._cpu_s()
             except BaseException as error:
                 # If this thread ended instead, the next save would wait for ever.
                 self.error = self.error or _broken(save, error)
@@ -175,6 +178,11 @@ class AsyncSaver:
                 ticket.settled.set()
                 # While it waits, this thread must not keep the arrays of the last save alive.
                 del item, save, ticket
+
+    def _cpu_s(self) -> float:
+        """Return the processor time of the threads since the last call."""
+        before, self._own_s = self._own_s, time.thread_time()
+        return self._own_s - before + self._yielding.taken_s() + self._pool.taken_s()
 
     def _save(self, save: SaveRequest, ticket: Ticket) -> None:
         try:
@@ -233,6 +241,28 @@ class AsyncSaver:
         if warning and warning not in self._warned:
             self._warned.add(warning)
             _log.info(f"{warning} (step {save.checkpoint_id.step})")
+
+
+class _MeteredPool(ThreadPoolExecutor):
+    """Threads that write, and the processor time that they have used."""
+
+    def __init__(self, initializer: Callable[[], None] | None = None) -> None:
+        super().__init__(WRITERS, thread_name_prefix="podlift-write", initializer=initializer)
+        self._used: queue.SimpleQueue[float] = queue.SimpleQueue()
+
+    def taken_s(self) -> float:
+        """Return the processor time since the last call."""
+        return sum(self._used.get() for _ in range(self._used.qsize()))
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(self._metered, fn, *args, **kwargs)
+
+    def _metered(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        started = time.thread_time()
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            self._used.put(time.thread_time() - started)
 
 
 def _yield_processor() -> None:

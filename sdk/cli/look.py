@@ -221,12 +221,15 @@ def cancel(ref: p.Ref, grace: p.Grace = None, root: p.Root = None) -> None:
 
 
 def _saved(status: Status) -> str:
+    copied = ""
+    if status.copied_every_s is not None and not status.state.terminal:
+        copied = f"; a killed process loses at most {status.copied_every_s:.0f} s, by the copy in memory"
     if status.saved_step is None or status.saved_at is None:
-        return "no checkpoint"
+        return f"no checkpoint{copied}"
     until = status.since if status.state.terminal else SystemClock().now()
     risk = "" if status.state is State.SUCCEEDED else f": {max(until - status.saved_at, 0.0) / 60:.1f} min at risk"
     when = datetime.datetime.fromtimestamp(status.saved_at).strftime("%H:%M:%S")
-    return f"step {status.saved_step} at {when}{risk}"
+    return f"step {status.saved_step} at {when}{risk}{copied}"
 
 
 def _state(info: RunInfo) -> str:

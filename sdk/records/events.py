@@ -38,6 +38,8 @@ _NAMES_SUPERVISOR = ("launched", "started")
 TASK_RESTARTING = "task_restarting"
 # The program has succeeded, and only the last phase of the run is left.
 TRAINED = "trained"
+# The interval of the copies of the state in memory.
+COPIED = "memory"
 # The source of the records of a last phase.
 PHASE = "phase"
 REGISTERED, PHASE_FAILED = "registered", "phase_failed"
@@ -111,7 +113,9 @@ SAVED = ("saved", "restored")
 def saved_step(events: Sequence[Event], *, warm: bool) -> int | None:
     """Return the last saved step according to the records. A `warm` run may have restored another run's checkpoint."""
     kinds = SAVED[:1] if warm else SAVED
-    return max((int(event.data["step"]) for event in events if event.kind in kinds), default=None)
+    # A copy in memory is no checkpoint.
+    saved = (event for event in events if event.kind in kinds and not event.data.get("memory"))
+    return max((int(event.data["step"]) for event in saved), default=None)
 
 
 def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
@@ -127,6 +131,7 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         "created": created,
         "timings": _timings(ordered, created),
         "continued_step": _continued(ordered, attempts),
+        "copied_every_s": next((e.data.get("every_s") for e in reversed(ordered) if e.kind == COPIED), None),
         "restarted_alone": dict(
             Counter(str(e.data.get("task")) for e in ordered if e.kind == TASK_RESTARTING and e.attempt == attempts)
         ),

@@ -165,6 +165,8 @@ class Checkpoints(Value):
         on_busy: Skip a checkpoint that is due while the last one is being written, or wait. "block" makes the training
             wait.
         auto: Save and restore `fit` without any code in the program.
+        memory: Also copy the state to the memory of the machine, every few seconds, for the attempt that follows a kill. This
+            takes at most a hundredth of the time.
         resume_from: Start from the state of another run. Its name or directory, or one of its checkpoints (`RUN@STEP`).
             Parameters and optimizer are taken over; the training itself starts from the beginning.
     """
@@ -175,6 +177,7 @@ class Checkpoints(Value):
     best: Annotated[str, Validator(_metric)] | None = None
     on_busy: Literal["skip", "block"] = "skip"
     auto: bool = True
+    memory: bool = True
     resume_from: Accepts[PathText | None, str | PurePath | None] = default(None)
 
 

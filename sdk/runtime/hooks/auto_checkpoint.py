@@ -9,8 +9,9 @@ import os
 import platform
 import queue  # noqa: F401
 import secrets  # noqa: F401
+import shutil  # noqa: F401
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...checkpoint import memory
 from ...clock import Clock
 from ...logs import logger
-from ...records.events import SAVED, saved_step
+from ...records.events import COPIED, SAVED, saved_step
 from ...records.kills import KillRecords
 from ...records.recorder import read_events
 from ...spec import cluster
@@ -35,6 +36,7 @@ from .warm_start import WarmStart
 if TYPE_CHECKING:
     from ...checkpoint.manager import CheckpointManager, FitHistory, StartedPhase, UnsavedState
     from ...checkpoint.manifest import About
+    from ...checkpoint.recent import RecentCopy
     from ...checkpoint.saver import Ticket
 
 _log = logger("runtime")
@@ -80,7 +82,7 @@ class AutoCheckpoint:
         phase = self._phase
         return phase is not None and phase.restored and phase.holds(variables)
 
-    def _due(self) -> Literal["save", "epoch"] | None:
+    def _due(self) -> Literal["save", "epoch", "memory"] | None:
         phase = self._phase
         # An epoch that already holds a save needs no other.
         return None if phase is None else self.manager.due(epochs=phase.has_epochs and not phase.held)
@@ -172,7 +174,9 @@ def make(
             return About(world=world, versions=_versions(), code={"digest": payload.digest, "entry": payload.target})
 
         env = Env(clock=clock, about=about, saved=lambda step: record("saved", step=step))
-        return CheckpointManager(info, payload.store or paths.store, payload.checkpoints, env)
+        return CheckpointManager(
+            info, payload.store or paths.store, payload.checkpoints, env, _recent(payload, tasks, record)
+        )
 
     return AutoCheckpoint(
         make_manager=make_manager,
@@ -186,6 +190,17 @@ def make(
         # The parent of the tasks' temporary folders, which this machine's tasks of the run share.
         warm_start=WarmStart(payload.initial, payload.models, os.path.dirname(os.environ["TMPDIR"])),
     )
+
+
+def _recent(payload: Payload, tasks: Sequence[str], record: Callable[..., None]) -> RecentCopy | None:
+    # Containers share no memory: each may be on a machine of its own.
+    if not payload.checkpoints.memory or (payload.bucket_url and len(tasks) > 1) or sys.platform != "linux":
+        return None
+    from ...checkpoint.recent import RecentCopy, folder_of
+
+    # The parent of the tasks' temporary folders, as above.
+    folder = folder_of(os.path.dirname(os.environ["TMPDIR"]))
+    return RecentCopy(folder, lambda every_s: record(COPIED, every_s=round(every_s, 1)))
 
 
 def _kill_records(payload: Payload) -> KillRecords:
@@ -278,8 +293,9 @@ class PhaseCheckpoints:
             self._auto.resumed(self._manager.base + self.steps)
         if self.finished:
             what = "its end"
-        self._auto.record("restored", step=step, phase=number)
-        _log.info(f"restored {what} of phase {number} of the training from the checkpoint of step {step}")
+        source = "copy in memory" if self._begun.from_memory else "checkpoint"
+        self._auto.record("restored", step=step, phase=number, **({"memory": True} if self._begun.from_memory else {}))
+        _log.info(f"restored {what} of phase {number} of the training from the {source} of step {step}")
         size = checkpoint.manifest.world.get("size")
         if self.at and size != tasks:
             self.downgrade(
@@ -310,6 +326,8 @@ class PhaseCheckpoints:
         action = self._auto.coordinator.step()
         if action == "epoch":
             self.held, action = self.held or "epoch", None
+        copies = action == "memory" and not hold
+        action = None if action == "memory" else action
         due = action is not None or due_by_steps(self._manager.policy, self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
             return action  # a loop that continues all the same
@@ -325,6 +343,8 @@ class PhaseCheckpoints:
             self._save("manual" if action == "stop" else "interval")
         elif due:
             self.held = "save"
+        elif copies:
+            self._manager.copy(self.state())
         return action
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:

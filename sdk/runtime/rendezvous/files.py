@@ -28,12 +28,13 @@ from ...storage import posix
 _log = logger("runtime")
 
 # "epoch": the end of the epoch that this step belongs to is saved.
-Action = Literal["save", "epoch", "stop", "preempt"]
-SAVING = ("save", "epoch")
+# "memory": the state is copied to memory.
+Action = Literal["save", "epoch", "memory", "stop", "preempt"]
+SAVING = ("save", "epoch", "memory")
 # Returns what makes a checkpoint due now, if anything.
-Due = Callable[[], Literal["save", "epoch"] | None]
+Due = Callable[[], Literal["save", "epoch", "memory"] | None]
 # "go" is the entry of a step after which nothing is done.
-ActionOrGo = Literal["save", "epoch", "stop", "preempt", "go"]
+ActionOrGo = Literal["save", "epoch", "memory", "stop", "preempt", "go"]
 ScheduledAction = tuple[int, ActionOrGo]
 
 _AHEAD = 2

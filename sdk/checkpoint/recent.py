@@ -1,0 +1,177 @@
+"""A recent copy of the state in the memory of this machine, for the attempt that follows a kill.
+
+It is written like a checkpoint, in a store of its own below /dev/shm, and never instead of one: it is gone with the machine
+and the supervisor. The lease in that store repeats the one of the checkpoints. So the copy is only used by the attempt that
+directly follows the one that wrote or inherited it, and another boot, run or machine can have left nothing that matches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ..errors import CheckpointError, MissingError, PodliftError
+from ..logs import logger
+from ..spec.policies import Checkpoints
+from ..storage.posix_store import PosixStore
+from . import memory, names, opening, restore
+from .commit import SaveLimits
+from .opening import Lease, OpenStore
+from .policy import due_in_memory
+from .saver import AsyncSaver, Ticket
+
+_log = logger("checkpoint")
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108
+# A new copy is complete before the old one is removed; the state in the training is a third one.
+_COPIES, _COPIES_WITH_STATE, _SPARE = 2, 3, 16 << 20
+_LIMITS = SaveLimits(receipts_s=20.0)
+# CPU time is not all that a copy costs: a step replaces the memory that the copy still holds.
+_REPLACED_PER_S = 2.5e9
+
+
+def folder_of(temporary: str, top: str = SHARED_MEMORY) -> str:
+    """Return the folder in memory that belongs to a folder for temporary files; the janitor computes the same."""
+    return f"{top}/podlift-{os.geteuid()}/{hashlib.sha256(temporary.encode()).hexdigest()[:24]}"
+
+
+class RecentCopy:
+    """The copy of one task in one attempt. No method raises: without it, the training has its checkpoints."""
+
+    def __init__(self, folder: str, record: Callable[[float], None] = lambda every_s: None) -> None:
+        self.folder, self._record = folder, record
+        self.store = PosixStore(folder, cached=True)
+        self._saver: AsyncSaver | None = None
+        self._since: float | None = None
+        self._told_s = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        return self._saver is not None
+
+    def newest(self, lease: Lease, run_id: str) -> restore.Checkpoint | None:
+        """Return the copy that the attempt directly before this lease left; None for none. For the first task."""
+        try:
+            _check(self.folder)
+            left = opening.decode_lease(self.store.get(names.LEASE))
+            if left.epoch != lease.epoch - 1:
+                return None
+            return restore.newest(self.store, run_id=run_id)
+        except (MissingError, FileNotFoundError):
+            return None
+        except (PodliftError, OSError) as error:
+            _log.info(f"The copy of the state in memory is not used. {error}")
+            return None
+
+    def begin(self, opened: OpenStore) -> None:
+        """Write copies from now on. The first task removes what does not belong to this attempt."""
+        rank = opened.info.rank
+        try:
+            if rank == 0:
+                if not opened.opening.memory:
+                    self.remove()
+                _make(self.folder)
+                _check(self.folder)
+                lease = Lease(
+                    epoch=opened.opening.epoch, nonce=opened.opening.nonce, holder=opened.info.task, taken_at=0.0
+                )
+                opening.put_lease(self.store, lease)
+            _check(self.folder)
+        except (PodliftError, OSError) as error:
+            _log.info(f"The state is not copied to memory: {error}")
+            return
+        policy = Checkpoints(every_s=None, keep_last=1)
+        own = replace(opened.opening, commit=None, manifest=None)
+        env = replace(opened.env, saved=lambda step: None)
+        self._saver = AsyncSaver(replace(opened, store=self.store, opening=own, policy=policy, env=env), _LIMITS)
+
+    def is_due(self, now: float, size: int) -> bool:
+        """True if a copy is to be made now, `now` on the clock of the training. For the first task."""
+        saver = self._saver
+        if saver is None or saver.error is not None:
+            return False
+        if self._since is None:
+            # The first step compiles the training.
+            self._since = now
+        cost_s = None if saver.cpu_s is None else saver.cpu_s + size / _REPLACED_PER_S
+        every_s = due_in_memory(size, cost_s)
+        if saver.busy or now - self._since < every_s:
+            return False
+        self._since = now
+        if not self._has_room(size):
+            return False
+        if not 0.5 < self._told_s / every_s < 2 and cost_s is not None:
+            self._told_s = every_s
+            self._record(every_s)
+        return True
+
+    def saved(self, now: float) -> None:
+        """Note that a checkpoint was saved, which makes a copy of the same state pointless."""
+        if self._since is not None:
+            self._since = now
+
+    def save(self, contents: Any, *, step: int, position: Any, downgrades: tuple[str, ...]) -> Ticket | None:
+        """Begin to copy a state. Every task calls this at the same step."""
+        if self._saver is None:
+            return None
+        try:
+            return self._saver.save(contents, step=step, position=position, downgrades=downgrades)
+        except PodliftError as error:
+            self._stop(f"The state is no longer copied to memory: {error}")
+            return None
+
+    def close(self) -> None:
+        """End the threads; the copy stays."""
+        if self._saver is not None:
+            try:
+                self._saver.close(_LIMITS.receipts_s)
+            except PodliftError as error:
+                _log.info(f"The last copy of the state in memory was not finished: {error}")
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _has_room(self, size: int) -> bool:
+        try:
+            room = os.statvfs(self.folder)
+            free = room.f_bavail * room.f_frsize
+        except OSError:
+            free = 0
+        wanted = _COPIES * size + _SPARE
+        if free + self._held() < wanted:
+            self._stop(f"The state is not copied to memory: {self.folder} has room for {free:,} bytes of {wanted:,}.")
+        # In a container these files count as memory.
+        elif memory.is_short(_COPIES_WITH_STATE * size, memory.available()):
+            self._stop(f"The state is not copied to memory, which is short: the state has {size / 1e6:.0f} MB.")
+        return self._saver is not None
+
+    def _held(self) -> int:
+        try:
+            return sum(found.size for found in self.store.list(names.DATA))
+        except PodliftError:
+            return 0
+
+    def _stop(self, sentence: str) -> None:
+        _log.info(sentence)
+        self._saver = None
+        self.remove()
+
+
+def _make(folder: str) -> None:
+    for each in (os.path.dirname(folder), folder):
+        with suppress(FileExistsError):
+            os.mkdir(each, 0o700)
+
+
+def _check(folder: str) -> None:
+    """Return if a folder is this user's and nobody else's, or raise CheckpointError."""
+    for each in (os.path.dirname(folder), folder):
+        found = os.lstat(each)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+            raise CheckpointError(f"{each} is not a folder of this user alone. Next: remove it.")

@@ -1,0 +1,335 @@
+"""The copy of the state in memory: what the next attempt restores of it, and that it never harms a run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from support import until
+
+import sdk
+from sdk.checkpoint import memory, opening
+from sdk.checkpoint.opening import Env, OpenStore, TaskInfo
+from sdk.checkpoint.policy import due_in_memory
+from sdk.checkpoint.recent import RecentCopy, folder_of
+from sdk.checkpoint.saver import AsyncSaver, Ticket
+from sdk.process import janitor
+from sdk.records.events import Event, saved_step
+from sdk.records.recorder import read_events
+from sdk.spec.layout import RunPaths
+from sdk.spec.payload import Drill, Kill
+from sdk.spec.policies import Checkpoints
+from sdk.storage.posix_store import PosixStore
+
+from .parts import CLOCK, check, contents
+
+TASKS = ("worker-0", "worker-1")
+
+
+class Task:
+    """One task in one attempt: its checkpoints, and its copy in memory."""
+
+    def __init__(self, top: Path, number: int, *, rank: int = 0, tasks: int = 1) -> None:
+        store, self.recent = PosixStore(top / "store"), RecentCopy(str(top / "memory/copy"), self.record)
+        self.told: list[float] = []
+        if rank == 0:
+            found = opening.open_first(store, number, "a test", CLOCK, run_id="test", recent=self.recent.newest)
+        else:
+            found = opening.join(store, number, CLOCK, 10, run_id="test", memory=self.recent.store)
+        info = TaskInfo(run_id="test", attempt=number, task=TASKS[rank], tasks=TASKS[:tasks])
+        opened = OpenStore(store=store, opening=found, info=info, policy=Checkpoints(), env=Env(clock=CLOCK))
+        self.saver, self.rank = AsyncSaver(opened), rank
+        checkpoint = found.read(store, self.recent.store)
+        self.restored = None if checkpoint is None else check(checkpoint, tasks)
+        self.from_memory = bool(found.memory)
+        self.recent.begin(opened)
+
+    def record(self, every_s: float) -> None:
+        self.told.append(every_s)
+
+    def save(self, step: int) -> None:
+        ticket = self.saver.save(contents(step), step=step, position={"step": step})
+        assert ticket is not None
+        ticket.wait(20)
+        self.saver.wait(20)
+
+    def begin_copy(self, step: int) -> Ticket | None:
+        return self.recent.save(contents(step, self.rank), step=step, position={"step": step}, downgrades=())
+
+    def copy(self, step: int) -> None:
+        ticket = self.begin_copy(step)
+        assert ticket is not None
+        ticket.wait(20)
+        ticket.settled.wait(20)
+
+
+def found(task: Task) -> tuple[int | None, bool]:
+    return task.restored, task.from_memory
+
+
+def test_the_next_attempt_restores_the_copy_if_it_is_newer_than_the_checkpoint(tmp_path: Path) -> None:
+    first = Task(tmp_path, 1)
+    assert found(first) == (None, False)
+    first.save(10)
+    first.copy(17)
+    second = Task(tmp_path, 2)
+    assert found(second) == (17, True)
+    # It may be restored again by the attempt after one that was killed before it had copied anything.
+    third = Task(tmp_path, 3)
+    assert found(third) == (17, True)
+    third.save(20)
+    assert found(Task(tmp_path, 4)) == (20, False)
+
+
+def test_a_run_without_a_checkpoint_restores_its_copy(tmp_path: Path) -> None:
+    Task(tmp_path, 1).copy(3)
+    assert found(Task(tmp_path, 2)) == (3, True)
+
+
+def test_a_restored_copy_is_no_checkpoint_that_could_be_missing() -> None:
+    data = {"attempt": 2, "source": "chief-0", "sequence": 1, "time": 0.0}
+    copied = Event(kind="restored", data={"step": 26, "memory": True}, **data)  # type: ignore[arg-type]
+    assert saved_step([copied], warm=False) is None
+    saved = Event(kind="restored", data={"step": 20}, **data)  # type: ignore[arg-type]
+    assert saved_step([copied, saved], warm=False) == 20
+
+
+def test_only_the_newest_copy_is_kept(tmp_path: Path) -> None:
+    first = Task(tmp_path, 1)
+    for step in range(1, 5):
+        first.copy(step)
+    first.recent.close()
+    assert len(list(Path(first.recent.folder, "commits").rglob("*.json"))) == 1
+
+
+def test_a_copy_from_before_another_attempt_is_never_restored(tmp_path: Path) -> None:
+    first = Task(tmp_path, 1)
+    first.save(10)
+    first.copy(17)
+    # An attempt on another machine goes a different way.
+    store = PosixStore(tmp_path / "store")
+    opening.open_first(store, 2, "another machine", CLOCK, run_id="test")
+    third = Task(tmp_path, 3)
+    assert found(third) == (10, False)
+    assert not Path(third.recent.folder, "commits").exists()
+
+
+def test_the_copy_of_another_run_is_never_restored(tmp_path: Path) -> None:
+    first = Task(tmp_path, 1)
+    first.save(10)
+    first.copy(17)
+    recent = RecentCopy(first.recent.folder)
+    again = opening.open_first(
+        PosixStore(tmp_path / "store"),
+        2,
+        "a test",
+        CLOCK,
+        run_id="",
+        recent=lambda lease, run_id: recent.newest(lease, "other"),
+    )
+    assert (again.memory, again.manifest.step if again.manifest else None) == ("", 10)
+
+
+def test_a_flipped_byte_is_found_and_the_checkpoint_is_restored(tmp_path: Path) -> None:
+    first = Task(tmp_path, 1)
+    first.save(10)
+    first.copy(17)
+    part = next(
+        path for path in Path(first.recent.folder, "data").rglob("*") if path.is_file() and path.stat().st_size > 500
+    )
+    data = bytearray(part.read_bytes())
+    data[300] ^= 1
+    part.write_bytes(data)
+    second = Task(tmp_path, 2)
+    assert found(second) == (10, False)
+    second.copy(18)
+    assert found(Task(tmp_path, 3)) == (18, True)
+
+
+def test_all_tasks_restore_the_same_copy(tmp_path: Path) -> None:
+    tasks = [Task(tmp_path, 1, rank=rank, tasks=2) for rank in range(2)]
+    tickets = [task.begin_copy(17) for task in tasks]
+    for ticket in tickets:
+        assert ticket is not None
+        ticket.wait(20)
+    assert [found(Task(tmp_path, 2, rank=rank, tasks=2)) for rank in range(2)] == [(17, True)] * 2
+
+
+def test_a_copy_that_one_task_has_not_written_is_not_restored(tmp_path: Path) -> None:
+    first, _ = (Task(tmp_path, 1, rank=rank, tasks=2) for rank in range(2))
+    first.begin_copy(17)
+    assert [found(Task(tmp_path, 2, rank=rank, tasks=2)) for rank in range(2)] == [(None, False)] * 2
+
+
+_KILLED = """
+    import os, signal, sys
+    sys.path[:] = {path!r}
+    from pathlib import Path
+    from sdk.storage.posix_store import PosixStore
+    from checkpoint.test_recent import Task
+    task = Task(Path(sys.argv[1]), 1)
+    task.save(1)
+    task.copy(2)
+    task.recent._saver.wait(20)
+    print(2, flush=True)
+    left = int(sys.argv[3])
+    def at(moment):
+        global left
+        left -= moment == sys.argv[2]
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+    task.recent.store._at = at
+    for step in (3, 4):
+        task.copy(step)
+        print(step, flush=True)
+"""
+
+
+_MOMENTS = ["written 1", "synced 2", "linked 1", "linked 2", "linked 3", "deleted 1", "deleted 3"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("moment", ["written 2", *(pytest.param(each, marks=pytest.mark.full) for each in _MOMENTS)])
+def test_a_kill_at_any_moment_of_a_copy_leaves_an_acknowledged_one(tmp_path: Path, moment: str) -> None:
+    code = textwrap.dedent(_KILLED).format(path=[str(Path(__file__).parents[1]), *sys.path])
+    words = [sys.executable, "-c", code, str(tmp_path), *moment.split()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert done.returncode == -9, done.stderr
+    acknowledged = int(done.stdout.split()[-1])
+    restored, from_memory = found(Task(tmp_path, 2))
+    assert restored in (acknowledged, acknowledged + 1)
+    assert from_memory
+
+
+def test_a_full_memory_ends_the_copies_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(tmp_path, 1)
+    task.copy(1)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(task.recent.store, "_write_all", full)
+        assert task.begin_copy(2) is not None
+        task.recent._saver._ticket.settled.wait(20)  # type: ignore[union-attr]
+    assert task.begin_copy(3) is None
+    assert not task.recent.is_on
+    assert not Path(task.recent.folder).exists()
+    task.save(4)
+    assert found(Task(tmp_path, 2)) == (4, False)
+
+
+def room(free: int) -> SimpleNamespace:
+    return SimpleNamespace(f_bavail=free, f_frsize=1)
+
+
+def test_copies_wait_for_their_share_of_the_time_and_stop_without_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(tmp_path, 1)
+    monkeypatch.setattr(os, "statvfs", lambda path: room(1 << 30))
+    monkeypatch.setattr(memory, "available", lambda: 1 << 30)
+    assert not task.recent.is_due(100.0, 1000)
+    assert not task.recent.is_due(104.0, 1000)
+    assert task.recent.is_due(105.0, 1000)
+    assert task.recent.is_due(110.0, 1000)
+    task.recent.saved(114.0)
+    assert not task.recent.is_due(115.0, 1000)
+    # 64 MB, as in a container of Docker.
+    monkeypatch.setattr(os, "statvfs", lambda path: room(64 << 20))
+    assert not task.recent.is_due(200.0, 100 << 20)
+    assert not task.recent.is_on
+    task = Task(tmp_path / "other", 1)
+    monkeypatch.setattr(os, "statvfs", lambda path: room(1 << 40))
+    assert not task.recent.is_due(0.0, 1 << 29)
+    assert not task.recent.is_due(10_000.0, 1 << 29)
+    assert not task.recent.is_on
+
+
+@pytest.mark.parametrize(
+    ("size", "cost_s", "every_s"), [(1000, None, 4.5), (100, 0.01, 4.5), (0, 0.2, 20.0), (2 * 10**9, None, 200.0)]
+)
+def test_copies_take_a_hundredth_of_the_time(size: int, cost_s: float | None, every_s: float) -> None:
+    assert due_in_memory(size, cost_s) == pytest.approx(every_s)
+
+
+@pytest.mark.parametrize("wrong", ["open to others", "a link"])
+def test_a_folder_that_is_not_of_this_user_alone_is_neither_read_nor_written(tmp_path: Path, wrong: str) -> None:
+    first = Task(tmp_path, 1)
+    first.save(1)
+    first.copy(2)
+    top = tmp_path / "memory"
+    if wrong == "a link":
+        top.rename(tmp_path / "elsewhere")
+        top.symlink_to(tmp_path / "elsewhere")
+    else:
+        top.chmod(0o755)
+    second = Task(tmp_path, 2)
+    assert found(second) == (1, False)
+    assert not second.recent.is_on
+
+
+def test_only_this_user_can_read_a_copy_and_the_janitor_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o1777)  # as /dev/shm
+    monkeypatch.setattr(janitor, "_SHARED_MEMORY", str(tmp_path))
+    folder = Path(folder_of("/tmp/some-run", str(tmp_path)))
+    recent = RecentCopy(str(folder))
+    store = PosixStore(tmp_path / "store")
+    opened = opening.open_first(store, 1, "a test", CLOCK)
+    info = TaskInfo(run_id="test", attempt=1, task="worker-0", tasks=TASKS[:1])
+    recent.begin(OpenStore(store=store, opening=opened, info=info, policy=Checkpoints()))
+    assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder)] == [0o700, 0o700]
+    janitor._remove("/tmp/other-run")
+    assert folder.exists()
+    janitor._remove("/tmp/some-run")
+    assert not folder.exists()
+
+
+PROGRAM = """
+import time, keras, numpy as np, sdk
+
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.2)
+
+keras.utils.set_random_seed(1)
+with sdk.context().strategy.scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+rows = 64 * WORKERS
+model.fit(np.ones((rows, 4), "float32"), np.ones((rows, 1), "float32"), batch_size=WORKERS, verbose=0, callbacks=[Slow()])
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_run_continues_from_memory_and_nothing_stays_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(PROGRAM.replace("WORKERS", str(workers)))
+    retry = sdk.Retry(infrastructure=1)
+    plan = sdk.plan(sdk.Job("train.py", resources=sdk.Resources(workers=workers), retry=retry))
+    run = sdk.submit(replace(plan, drill=Drill(seed=1, kills=(Kill(task="chief-0", point="step", number=45),))))
+    status = run.wait(300)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
+    # Copies are made every 4.5 s, and the steps take 0.2 s.
+    assert 15 <= (status.continued_step or 0) < 45
+    paths = RunPaths(plan.paths.url)
+    records = read_events(paths, ("restored",))
+    assert {event.data.get("memory") for event in records} == {True}
+    assert {event.data["step"] for event in records} == {status.continued_step}
+    text = "\n".join(line.text for line in run.logs())
+    assert f"from the copy in memory of step {status.continued_step}" in text
+    places = {plan.paths.temporary, *(str(event.data["temporary"]) for event in read_events(paths, ("started",)))}
+    assert len(records) == workers
+    until(lambda: not any(Path(folder_of(place)).exists() for place in places))
