@@ -170,7 +170,7 @@ def _make(folder: str) -> None:
 
 
 def _check(folder: str) -> None:
-    """Return if a folder is this user's and nobody else's, or raise CheckpointError."""
+    """Return if a folder belongs to this user alone, or raise CheckpointError."""
     for each in (os.path.dirname(folder), folder):
         found = os.lstat(each)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
