@@ -55,7 +55,7 @@ def crc32c(parts: Iterable[Buffer], crc: int = 0) -> int:
 @dataclass(frozen=True)
 class _Crc32c:
     extend: Callable[[int, bytes], int]
-    in_place: Callable[[int, int, int], int] | None  # of so many bytes at an address
+    in_place: Callable[[int, int, int], int] | None  # of a number of bytes at an address
     compiled: bool
 
 
