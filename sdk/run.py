@@ -25,14 +25,16 @@ from .errors import (
     RunFailedError,
     StoreError,
     WaitTimeoutError,
+    nearest,
 )
 from .planning.roots import configured_root
 from .records.events import Event, fold
 from .records.explain import RunContext, explain
-from .records.recorder import metrics_of, read_events, read_status_records
+from .records.goodput import add_up
+from .records.recorder import accounts_of, metrics_of, read_events, read_status_records
 from .spec.layout import RunPaths
 from .spec.plan import Plan
-from .status import Progress, Reason, State, Status
+from .status import Goodput, Progress, Reason, State, Status
 from .storage import trees
 from .storage.paths import destination
 from .storage.retry import Outage
@@ -144,6 +146,28 @@ class Run:
         On the run's own machine it is current; a run in a bucket updates it every ten seconds.
         """
         return self._handle.progress()
+
+    def goodput(self, task: str | None = None) -> Goodput | None:
+        """Return what the time of the run was spent on so far: `print(run.goodput().goodput)`; None if it is not recorded.
+
+        Args:
+            task: the task whose time it is; the first one by default.
+
+        Raises:
+            InputError: the run has no such task.
+        """
+        name = self.plan.tasks[0] if task is None else task
+        if name not in self.plan.tasks:
+            raise InputError(f"The run {self.id} has no task {name!r}. {nearest(name, self.plan.tasks)}")
+        with self._sound():
+            self._handle.refresh()
+            supervised, live = self._handle.supervised(), self._handle.account() if name == self.plan.tasks[0] else None
+            events = read_events(self.plan.paths)
+            found = accounts_of(self.plan.paths, events, name)
+            found = {**dict([live] if live else ()), **found}
+            cloud = not self.plan.capabilities.supervised_here
+            now = self._clock.now()
+            return add_up(events, found, task=name, now=now, supervised=supervised, waits_for_machines=cloud)
 
     def why(self) -> str:
         """Return an explanation in words: the state, the root cause or what it waits for, a timeline, and the next command.

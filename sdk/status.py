@@ -109,6 +109,56 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Goodput:
+    """What the time of a run was spent on, in seconds. The parts add up to `total_s`.
+
+    Args:
+        task: the task whose time it is: the first one by default.
+        total_s: from the submit to the end of the run, or until now.
+        start_s: until the first training begins: environment, imports, data, the restored checkpoint of a resumed run.
+        compile_s: the first call of each train function, with its first step.
+        input_wait_s: steps that waited for their next batch; None if that is not measured (TPUs, parameter servers).
+        step_s: training steps that were kept, with the callbacks between them, the tasks' communication and that of
+            gradients. This is the productive time.
+        communication_s: None: it is part of the steps, and cannot be told from them without a profiler.
+        checkpoint_s: training that waited for its checkpoints.
+        evaluation_s: `evaluate`, `predict` and the validation of `fit`.
+        lost_to_failures_s: steps that were done again, failed attempts until they ended, and all that a restarted attempt
+            needs until it trains.
+        idle_s: no task could run: waiting for machines, between the end of a run and its resume, while the machine slept.
+        other_s: the program's other work, such as callbacks at the end of an epoch and what follows the training.
+        steps_lost: training steps that were done again.
+    """
+
+    task: str
+    total_s: float = 0.0
+    start_s: float = 0.0
+    compile_s: float = 0.0
+    input_wait_s: float | None = None
+    step_s: float = 0.0
+    communication_s: float | None = None
+    checkpoint_s: float = 0.0
+    evaluation_s: float = 0.0
+    lost_to_failures_s: float = 0.0
+    idle_s: float = 0.0
+    other_s: float = 0.0
+    steps_lost: int = 0
+
+    @property
+    def goodput(self) -> float:
+        """The productive share of the time, from 0 to 1."""
+        return self.step_s / self.total_s if self.total_s > 0 else 0.0
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The parts that are measured, in seconds by their names: "start", "input_wait"."""
+        found = {
+            name.removesuffix("_s"): getattr(self, name) for name in self.__dataclass_fields__ if name[-2:] == "_s"
+        }
+        return {name: seconds for name, seconds in found.items() if name != "total" and seconds is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """The first real failure of a run."""
 

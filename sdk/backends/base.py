@@ -11,6 +11,7 @@ from ..checks import Facts, Finding
 from ..checks.communication import Communication
 from ..clock import Clock
 from ..process.log_lines import LogLine
+from ..records.accounts import TaskAccount
 from ..records.timeline import Moment
 from ..spec.capabilities import Capabilities
 from ..spec.job import Job
@@ -78,6 +79,9 @@ class RunHandle(Protocol):
 
     def progress(self) -> Progress | None:
         """Return the training progress of a few seconds ago, or None if none was reported."""
+
+    def account(self) -> tuple[int, TaskAccount] | None:
+        """Return the attempt and the account of its first task a few seconds ago; None if files or records hold it."""
 
     def history(self) -> Sequence[Moment]:
         """Return what the service that runs it did, the oldest first, for an explanation.

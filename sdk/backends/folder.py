@@ -10,6 +10,7 @@ from ..clock import Clock
 from ..errors import PodliftError
 from ..process import log_lines, supervision
 from ..process.log_lines import LogLine
+from ..records.accounts import TaskAccount
 from ..records.recorder import position
 from ..records.sync.index import SyncedRun
 from ..records.timeline import Moment
@@ -51,6 +52,10 @@ class FolderRun:
     def progress(self) -> Progress | None:
         """Return the progress from the first task's file."""
         return position(self._plan.paths, self._plan.tasks[0])
+
+    def account(self) -> tuple[int, TaskAccount] | None:
+        """Return nothing: the task's file has it."""
+        return None
 
     def history(self) -> Sequence[Moment]:
         """Return nothing: the records hold everything."""

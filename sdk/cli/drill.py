@@ -3,33 +3,73 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 import typer
 
 from .. import logs
 from ..clock import SystemClock
-from ..drill import KILLS, execute, prepare
+from ..drill import KILLS, DrillReport, execute, prepare
+from ..drill.goodput import AT_LEAST, Disturbance, GoodputReport, execute_goodput, prepare_goodput
 from ..errors import Problems
 from ..status import EXIT_CANCELLED
 from .options import CommandLine, with_settings
-from .output import answer, as_json, refusal, say
-from .parameters import DrillBackend, Json, Kill, Name, Root, Seed, Words
+from .output import answer, as_json, refusal, say, seconds
+from .parameters import AtLeast, DrillBackend, For, ForGoodput, Json, Kill, KillEvery, Name, Root, Seed, Words
+
+_Report = TypeVar("_Report", DrillReport, GoodputReport)
 
 
 @with_settings(backend=DrillBackend, root=Root, name=Name, words=Words)
-def drill(command: CommandLine, kill: Kill = None, seed: Seed = 1, json_output: Json = False) -> None:
+def drill(
+    command: CommandLine,
+    kill: Kill = None,
+    seed: Seed = 1,
+    goodput: ForGoodput = False,
+    for_: For = "1h",
+    kill_every: KillEvery = "10m",
+    at_least: AtLeast = AT_LEAST * 100,
+    json_output: Json = False,
+) -> None:
     """Train with and without kills, and compare the weights.
 
     Two trainings are undisturbed; in the third one, tasks are killed, and on an emulated cloud also their machines. The weights
-    are compared bit by bit.
+    are compared bit by bit. With --goodput there is one training, whose time is accounted.
     """
+    if goodput:
+        given = {"--for": for_, "--kill-every": kill_every}
+        _goodput(command, kill, seed, given, at_least / 100, json_output=json_output)
     kills, problems = tuple(kill or KILLS), Problems()
-    entry, given = command.settings(problems)
+    entry, settings = command.settings(problems)
     with problems.closing():
-        plan = prepare(entry, given, command.target, os.environ, kills=kills, seed=seed)
+        plan = prepare(entry, settings, command.target, os.environ, kills=kills, seed=seed)
+    _report(lambda: execute(plan, kills, SystemClock()), json_output=json_output)
+
+
+def _goodput(
+    command: CommandLine, kill: Kill, seed: int, given: dict[str, str], at_least: float, *, json_output: bool
+) -> None:
+    problems, times = Problems(), {"--for": 1.0, "--kill-every": 1.0}
+    if kill:
+        problems.found.append(
+            "--goodput kills a task every --kill-every, and --kill at a point of the training: use one of them."
+        )
+    for name, text in given.items():
+        with problems.collect():
+            times[name] = seconds(name, text)
+    entry, settings = command.settings(problems)
+    wanted = Disturbance(for_s=times["--for"], kill_every_s=times["--kill-every"], at_least=at_least, seed=seed)
+    with problems.closing():
+        plan = prepare_goodput(entry, settings, command.target, os.environ, wanted)
+    _report(lambda: execute_goodput(plan, wanted, SystemClock()), json_output=json_output)
+
+
+def _report(execute: Callable[[], _Report], *, json_output: bool) -> None:
+    """Print the report of a drill, and exit with its code."""
     try:
         with logs.heard(say, "drill"):
-            report = execute(plan, kills, SystemClock())
+            report = execute()
     except KeyboardInterrupt:
         say("podlift: the drill was interrupted and its run cancelled.")
         if json_output:

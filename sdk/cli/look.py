@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 
 import typer
@@ -29,6 +30,7 @@ from .output import (
     answer,
     as_json,
     end_with_reader,
+    goodput_line,
     numbers,
     on_terminal,
     say,
@@ -105,7 +107,7 @@ def _model(run: Run, registered: Registered) -> str:
     return str(registered)
 
 
-def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None:
+def status(ref: p.Ref, root: p.Root = None, each_task: p.EachTask = False, json_output: p.Json = False) -> None:
     """Show the state of a run in a few lines."""
     run = api.attach(ref, root=root)
     now = run.status()
@@ -124,6 +126,7 @@ def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None
     lines += [("attempts", f"{now.attempts}" + (f"; restarted alone in the last one: {alone}" if alone else ""))]
     lines += [("tasks", ", ".join(run.plan.tasks))]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
+    lines += _goodput(run, run.plan.tasks if each_task else run.plan.tasks[:1])
     lines += [("saved", _saved(now))]
     most = run.plan.job.limits.max_cost_usd
     limit = "" if most is None else f"; the limit is {money(most)}"
@@ -135,6 +138,12 @@ def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None
     command = next_command(now, ref, generated=bool(run.plan.code.generated))
     unclear = now.failure or (now.vendor and now.state is State.PENDING)
     answer(f"\nNext: {f'podlift why {ref}' if unclear else command}")
+
+
+def _goodput(run: Run, tasks: Sequence[str]) -> list[tuple[str, str]]:
+    found = [(task, run.goodput(task)) for task in tasks]
+    named = [(f"{task}: " if len(tasks) > 1 else "", spent) for task, spent in found]
+    return [("goodput", f"{name}{goodput_line(spent) if spent else 'not recorded'}") for name, spent in named]
 
 
 def why(ref: p.Ref, root: p.Root = None) -> None:

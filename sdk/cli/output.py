@@ -19,8 +19,8 @@ from typing import Any, TextIO
 from ..errors import InputError
 from ..records.spending import Spent
 from ..run import Run
-from ..status import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER, Reason, Status
-from ..text import harmless, parse_duration, visible
+from ..status import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER, Goodput, Reason, Status
+from ..text import counted, duration, harmless, parse_duration, visible
 
 # The shell's code for Ctrl-C. The run itself continues.
 EXIT_DETACHED = 130
@@ -30,6 +30,8 @@ EXIT_READER_LEFT = 141
 JSON_VERSION = 1
 # Of tables: spaces between columns, what a last column needs in order to wrap, and the indent of a line below a row.
 _BETWEEN, _LEAST, _INDENT = 2, 30, 4
+# Parts of the goodput that are shorter are not shown.
+_SHOWN_S = 0.1
 
 
 def prepare_streams() -> None:
@@ -172,7 +174,21 @@ def summary(run: Run, status: Status) -> dict[str, object]:
         "registered": asdict(status.registered) if status.registered else None,
         "findings": list(status.findings),
         "spent": spent(status),
+        "goodput": goodput_data(run.goodput()),
     }
+
+
+def goodput_data(found: Goodput | None) -> dict[str, object] | None:
+    """Return what the time of a run was spent on, for --json; None if it is not recorded."""
+    return None if found is None else {"share": round(found.goodput, 4), **asdict(found)}
+
+
+def goodput_line(found: Goodput) -> str:
+    """Return it in one line, without the parts that took no time."""
+    parts = [f"{name.replace('_', ' ')} {duration(spent)}" for name, spent in found.parts.items() if spent >= _SHOWN_S]
+    steps = f" ({counted(found.steps_lost, 'step')} again)" if found.steps_lost else ""
+    parts = [f"{part}{steps}" if part.startswith("lost") else part for part in parts]
+    return f"{found.goodput:.1%} of {duration(found.total_s)}: {', '.join(parts)}"
 
 
 def spent(status: Status) -> dict[str, object] | None:
@@ -195,6 +211,7 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, object]:
         "continued_step",
         "progress",
         "spent",
+        "goodput",
         "registered",
     )
     empty = dict.fromkeys(("backend", "emulator", "vendor", "console"), "")

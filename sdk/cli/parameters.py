@@ -48,6 +48,7 @@ Inputs = Annotated[
     list[str] | None, option("--input", "K=URL", "Data by name: a path or a URL. Repeatable.", also=("--inputs",))
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
+EachTask = Annotated[bool, typer.Option("-v", "--verbose", help="Show for each task what its time was spent on.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print the whole plan first, as podlift plan does.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as the run has started.")]
 PlanFile = Annotated[
@@ -297,6 +298,17 @@ DrillBackend = Annotated[
     option("--backend", "NAME", "Where to train: local (default), or vertex on the emulator; never a real cloud."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed of the training and of random kills.")]
+ForGoodput = Annotated[
+    bool,
+    typer.Option(
+        "--goodput", help="Train once, kill a task every few minutes, and report how much of the time was useful."
+    ),
+]
+For = Annotated[str, option("--for", "DURATION", "With --goodput: how long to train.")]
+KillEvery = Annotated[str, option("--kill-every", "DURATION", "With --goodput: how often to kill a task.")]
+AtLeast = Annotated[
+    float, typer.Option("--at-least", metavar="PERCENT", help="With --goodput: how much of the time has to be useful.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse dynamic shapes, which the compiler pads.")]
 TimeLimit = Annotated[str, typer.Option("--time-limit", metavar="DURATION", help="Time limit of the preflight itself.")]
 MemoryLimit = Annotated[

@@ -20,6 +20,7 @@ from ..spec.layout import RunPaths
 from ..status import Progress
 from ..storage import posix, reserve
 from ..storage.reserve import Reserve
+from .accounts import TaskAccount, recorded, unpacked
 from .events import Event, parse, resume_count, source_of, status_records
 
 # Written by a task at each step (runtime/progress.py): training steps; beats (training steps, and batches of evaluate and
@@ -199,9 +200,32 @@ def read_metrics(path: str) -> list[MetricRecord]:
 def _read_numbers(path: str) -> tuple[int, ...] | None:
     try:
         # podlift 0.1 wrote only the first two.
-        return PROGRESS.unpack(Path(path).read_bytes().ljust(PROGRESS.size, b"\0"))
+        return PROGRESS.unpack(Path(path).read_bytes()[: PROGRESS.size].ljust(PROGRESS.size, b"\0"))
     except (OSError, struct.error):
         return None
+
+
+def read_account(path: str) -> TaskAccount | None:
+    """Return what a task has spent its time on, from its progress file; None if it has no account."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError:
+        return None
+    steps, _ = read_progress(path)
+    return unpacked(data[PROGRESS.size :], steps)
+
+
+def accounts_of(paths: RunPaths, events: Sequence[Event], task: str) -> dict[int, TaskAccount]:
+    """Return the accounts of a task by attempt: those in the records, and in files of attempts that have none."""
+    numbers = {event.attempt for event in events if event.attempt}
+    files = {number: read_account(paths.progress(number, task)) for number in numbers}
+    return {**{number: account for number, account in files.items() if account is not None}, **recorded(events, task)}
+
+
+def accounts(paths: RunPaths, attempt: int, tasks: Sequence[str]) -> dict[str, TaskAccount]:
+    """Return the accounts of the tasks of an attempt, as far as their files are on this machine."""
+    found = {task: read_account(paths.progress(attempt, task)) for task in tasks}
+    return {task: account for task, account in found.items() if account is not None}
 
 
 def read_progress(path: str) -> tuple[int, int]:
@@ -224,8 +248,14 @@ def read_position(path: str) -> Progress | None:
 
 def position(paths: RunPaths, task: str) -> Progress | None:
     """Return the progress of a task in the latest attempt, if its files are on this machine."""
-    attempts = [name for name in posix.list_names(os.path.dirname(paths.attempt(1))) if name.isdecimal()]
-    return read_position(paths.progress(int(max(attempts)), task)) if attempts else None
+    attempt = last_attempt(paths)
+    return read_position(paths.progress(attempt, task)) if attempt else None
+
+
+def last_attempt(paths: RunPaths) -> int:
+    """Return the number of the latest attempt whose files are on this machine, 0 if there is none."""
+    names = posix.list_names(os.path.dirname(paths.attempt(1)))
+    return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def last_step(paths: RunPaths, attempt: int, task: str) -> int | None:

@@ -32,9 +32,10 @@ from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import mask_token
 from ..storage.reserve import Reserve
 from . import cells, context, import_guard, reporting, return_value, secret_values
-from .hooks import auto_checkpoint, evaluator, limits, rescue, seeds
+from .hooks import accounting, auto_checkpoint, evaluator, limits, rescue, seeds
 from .hooks.disconnected import DisconnectedTasks
 from .hooks.fit import FitHooks
+from .hooks.input_wait import InputWait
 from .hooks.strategies import StrategyWatch
 from .patches import (
     Patch,
@@ -118,15 +119,17 @@ def _instrument(
         reporting.ProgressWriter(paths.progress(payload.attempt, task)),
         disconnected.check,
     )
-    checkpoint = auto_checkpoint.make(
-        payload, task, coordinator, SystemClock(), recorder.record, reporter.progress.begin
-    )
+    checkpoint = auto_checkpoint.make(payload, task, coordinator, SystemClock(), recorder.record, reporter.progress)
     made = _evaluator(payload, task, reporter, work) if evaluates else None
     context.enter(payload, task, reporter, checkpoint if takes_part else None, made)
     tpu.prepare(payload, os.environ)
     found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
     report = functools.partial(_report_finding, recorder) if is_first else _log.info
     found += StrategyWatch(report, work).patches()
+    found += accounting.FitAccounting(reporter.progress.account).patches()
+    if not (payload.tpu or cluster.has_servers(payload.tasks)):
+        # There, other devices or other tasks take the batches.
+        found += InputWait(reporter.progress.account).patches()
     limit = None
     if payload.limits.max_steps is not None:
         limit = limits.Limit(payload.limits.max_steps)

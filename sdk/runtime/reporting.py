@@ -8,32 +8,38 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..records.accounts import ACCOUNT
 from ..records.recorder import PROGRESS, Recorder
+from .account import Account
 from .patches import CALLBACK_LISTS, Function, Patch, around, plumbing
 
 
 class ProgressWriter:
     """Counts one task's steps in a small file that its supervisor and clients read; `path` is None without a supervisor.
 
-    The file holds six numbers. It is memory-mapped: a write at every step needs no system call, and survives a kill.
+    The file holds the progress, and what the task has spent its time on. It is memory-mapped: a write at every step needs no
+    system call, and survives a kill.
     """
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, account: Account | None = None) -> None:
         self._pid = os.getpid()
+        self.account = account or Account()
         self._steps = self._beats = 0
         self._epoch, self._epochs, self._epoch_step, self._epoch_steps = 0, 0, 0, 0
         self._map: mmap.mmap | None = None
         if path is not None:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             with Path(path).open("w+b") as file:
-                file.write(bytes(PROGRESS.size))
+                file.write(bytes(PROGRESS.size + ACCOUNT.size))
                 file.flush()
-                self._map = mmap.mmap(file.fileno(), PROGRESS.size)
+                self._map = mmap.mmap(file.fileno(), PROGRESS.size + ACCOUNT.size)
+            self._write()
 
     @property
     def steps(self) -> int:
@@ -53,7 +59,8 @@ class ProgressWriter:
         """Count a completed training step, or set the number of all (`count`) and of this epoch (`of_epoch`)."""
         if of_epoch is not None:
             self._epoch_step = of_epoch
-        self._steps = self._steps + 1 if count is None else max(0, int(count))
+        before, self._steps = self._steps, self._steps + 1 if count is None else max(0, int(count))
+        self.account.step(max(self._steps - before, 0))
         self.beat()
 
     def beat(self) -> None:
@@ -61,11 +68,20 @@ class ProgressWriter:
         self._beats += 1
         self._write()
 
+    @contextmanager
+    def during(self, part: int) -> Iterator[None]:
+        """Count the time of this context as that part of the task's account."""
+        with self.account.during(part):
+            self._write()
+            yield
+        self._write()
+
     def _write(self) -> None:
         # A process that the program forked must not count for the task.
         if self._map is not None and os.getpid() == self._pid:
             position = (self._epoch, self._epochs, self._epoch_step, self._epoch_steps)
             PROGRESS.pack_into(self._map, 0, self._steps, self._beats, *position)
+            ACCOUNT.pack_into(self._map, PROGRESS.size, *self.account.numbers())
 
 
 class Reporter:

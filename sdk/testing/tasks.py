@@ -7,12 +7,12 @@ Prefer a drill where possible: it kills at an exact step and reports what was lo
 
 from __future__ import annotations
 
-import os
 import signal
 
 from ..clock import SystemClock
+from ..drill.goodput import kill_task
 from ..errors import InputError, WaitTimeoutError, nearest
-from ..records.recorder import last_step, read_events
+from ..records.recorder import last_step
 from ..run import Run
 
 _POLL_S = 0.02
@@ -58,23 +58,10 @@ def preempt(run: Run, task: str) -> None:
 def _signal(run: Run, task: str, number: int) -> None:
     name = _task(run, task)
     status = run.status()
-    kinds = ("attempt_started", "task_restarting", "task_started", "exited")
-    pid: int | None = None
-    for event in sorted(read_events(run.plan.paths, kinds), key=lambda event: (event.time, event.sequence)):
-        if event.attempt != status.attempts:
-            continue
-        if event.kind == "attempt_started":
-            pid = int(event.data["pids"][name])
-        elif event.data["task"] == name:
-            pid = int(event.data["pid"]) if event.kind == "task_started" else None
-    if status.state.terminal or pid is None:
+    if status.state.terminal or not kill_task(run, name, status.attempts, number):
         raise InputError(
             f"{name} of {run.id} is not running: the run is {status.state.value}, attempt {status.attempts}."
         )
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        raise InputError(f"{name} of {run.id} has just exited.") from None
 
 
 def _task(run: Run, name: str) -> str:

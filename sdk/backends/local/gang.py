@@ -21,6 +21,7 @@ from ...process.log_tail import last_lines
 from ...process.ports import PortReservation
 from ...process.template import TaskStart
 from ...records import outputs
+from ...records.accounts import ACCOUNTED
 from ...records.events import (
     TASK_RESTARTING,
     Event,
@@ -31,7 +32,7 @@ from ...records.events import (
     is_lost_peer,
     reason_of,
 )
-from ...records.recorder import Recorder, last_step, read_events, read_progress, sweep
+from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress, sweep
 from ...records.restarts import Decision, EndedAttempt
 from ...spec import cluster
 from ...spec.payload import TASK_RESTARTS
@@ -119,6 +120,7 @@ class LocalGang:
             return verdict
         finally:
             self._stop(0.0)
+            self._record_accounts()
             self._hidden.close()
             self._log_index.close()
             sweep(self._plan.paths, self._plan.tasks)
@@ -126,6 +128,12 @@ class LocalGang:
             self._reservation.close()
             outputs.collect(self._plan.paths, self._attempt, self._plan.tasks[0], self._bundle_files, self._recorder)
             self._reserve.close()
+
+    def _record_accounts(self) -> None:
+        found = accounts(self._plan.paths, self._attempt, self._plan.tasks)
+        # The verdict does not depend on it.
+        with suppress(OSError):
+            self._recorder.record(ACCOUNTED, tasks={task: asdict(account) for task, account in found.items()})
 
     def _start(self) -> None:
         plan, paths = self._plan, self._plan.paths

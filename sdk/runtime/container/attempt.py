@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ... import logs
@@ -19,8 +19,9 @@ from ...process import exit_reasons, spawn
 from ...process.exit_reasons import OutOfMemory
 from ...process.hang import Activity, HangDetector, blame
 from ...process.template import TaskStart
+from ...records.accounts import ACCOUNTED
 from ...records.events import TASK_RESTARTING, Event, error_of, first_failure, is_collateral, reason_of
-from ...records.recorder import Recorder, last_step, read_events, read_progress
+from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress
 from ...spec import cluster
 from ...spec.container import ContainerTerms
 from ...spec.layout import RunPaths
@@ -241,6 +242,8 @@ class ContainerAttempt:
     def _conclude(self, code: int) -> AttemptEnd | None:
         """Record how the task ended, and return how the attempt did, or None if the task is restarted alone."""
         container = self._container
+        spent = accounts(container.paths, self._attempt, [container.task])
+        self.recorder.record(ACCOUNTED, tasks={task: asdict(account) for task, account in spent.items()})
         stopped = self._end is not None
         failure = first_failure(read_events(container.paths, ("failed", TASK_RESTARTING)), self._attempt)
         stop_requested = container.process.stop_requested

@@ -27,6 +27,7 @@ from ...spec.layout import RunPaths
 from ...spec.payload import Payload
 from ...status import EXIT_CHECKPOINTED, continuation
 from ...storage.registry import open_store
+from ..account import CHECKPOINT
 from ..rendezvous.files import Action, StepCoordinator
 from . import rescue
 from .kill_points import KillPoints
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ...checkpoint.manifest import About
     from ...checkpoint.recent import RecentCopy
     from ...checkpoint.saver import Ticket
+    from ..reporting import ProgressWriter
 
 _log = logger("runtime")
 
@@ -52,7 +54,7 @@ class AutoCheckpoint:
     coordinator: StepCoordinator  # decides with the other tasks what is done after which step
     grace_s: float  # from a stop request to the end of the task
     record: Callable[..., None]  # writes a record of the run
-    resumed: Callable[[int], None]  # called with the number of steps that an earlier attempt did
+    progress: ProgressWriter
     kill_points: KillPoints
     warm_start: WarmStart
 
@@ -145,7 +147,7 @@ def make(
     coordinator: StepCoordinator,
     clock: Clock,
     record: Callable[..., None],
-    resumed: Callable[[int], None],
+    progress: ProgressWriter,
 ) -> AutoCheckpoint:
     """Return the automatic checkpoints of a task."""
     paths = RunPaths(payload.run_url)
@@ -183,7 +185,7 @@ def make(
         coordinator=coordinator,
         grace_s=payload.limits.grace_s,
         record=record,
-        resumed=resumed,
+        progress=progress,
         kill_points=KillPoints(
             _kill_records(payload), payload.attempt, task, payload.drill.kills if payload.drill else ()
         ),
@@ -290,7 +292,7 @@ class PhaseCheckpoints:
         what = "the state of another run"
         if self.at:
             what = f"step {self.steps}"
-            self._auto.resumed(self._manager.base + self.steps)
+            self._auto.progress.begin(self._manager.base + self.steps)
         if self.finished:
             what = "its end"
         source = "copy in memory" if self._begun.from_memory else "checkpoint"
@@ -335,8 +337,9 @@ class PhaseCheckpoints:
         if action == "preempt":
             # Requests to the store have only the time that this task still has.
             self._manager.store.set_deadline(self._auto.grace_s)
-            self._save("preempt")
-            self._manager.wait(self._auto.grace_s)
+            with self._auto.progress.during(CHECKPOINT):
+                self._save("preempt")
+                self._manager.wait(self._auto.grace_s)
             _log.info("the state is saved: this task exits, to be restarted")
             sys.exit(EXIT_CHECKPOINTED)
         if due and not (hold and action in (None, "save")):
@@ -366,6 +369,11 @@ class PhaseCheckpoints:
 
     def finish(self, *, metrics: Mapping[str, float] | None = None) -> None:
         """Save the end of the phase with the metrics of its last epoch, unless it was interrupted, and wait for it."""
+        with self._auto.progress.during(CHECKPOINT):
+            self._finish(metrics)
+        self._auto.drop_phase()
+
+    def _finish(self, metrics: Mapping[str, float] | None) -> None:
         if not self.finished and not self.interrupted:
             self.finished = True
             ticket = self._save("final", metrics, end=(self.history, self.epochs))
@@ -373,12 +381,12 @@ class PhaseCheckpoints:
                 self._manager.finished(self._begun.number, ticket)
         elif self.interrupted:
             self._manager.wait(None)
-        self._auto.drop_phase()
 
     def save_now(self, metrics: Mapping[str, float]) -> None:
         """Save, and wait until that is done."""
-        self._save("manual", metrics)
-        self._manager.wait(None)
+        with self._auto.progress.during(CHECKPOINT):
+            self._save("manual", metrics)
+            self._manager.wait(None)
 
     def _save(
         self,
@@ -387,6 +395,12 @@ class PhaseCheckpoints:
         *,
         leave_out: bool = False,
         end: FitHistory | None = None,
+    ) -> Ticket | None:
+        with self._auto.progress.during(CHECKPOINT):
+            return self._saved(reason, metrics, leave_out=leave_out, end=end)
+
+    def _saved(
+        self, reason: str, metrics: Mapping[str, float] | None, *, leave_out: bool, end: FitHistory | None
     ) -> Ticket | None:
         from ...checkpoint.tf import snapshot
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..account import OTHER
+
 if TYPE_CHECKING:
     from ..reporting import Reporter
     from .auto_checkpoint import AutoCheckpoint, PhaseCheckpoints
@@ -81,13 +83,16 @@ class Loop:
 
         (self._batch, state), self._skip = self._skip, (0, None)
         self._feed = position.ResumableIterator(self._data, skip=self._batch, state=state)
+        account = self._reporter.progress.account
         for batch in self._feed:
+            account.batch()
             self._batch += 1
             if self._phase is not None:
                 self._phase.in_step = True
             yield batch
             if self._phase is not None and self._phase.interrupted:
                 return
+        account.enter(OTHER)
         self.epoch, self._batch, self._feed = self.epoch + 1, 0, None
         if self._phase is not None:
             self._phase.epoch_over()

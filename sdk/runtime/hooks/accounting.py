@@ -1,0 +1,82 @@
+"""Tells the account of a task what `fit`, `evaluate` and `predict` of Keras 3 and of tf_keras do."""
+
+from __future__ import annotations
+
+import weakref
+from types import ModuleType
+from typing import Any
+
+from ..account import COMPILE, EVALUATION, OTHER, STEP, Account
+from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing
+
+_TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
+_EVALUATIONS = ("test", "predict")
+
+
+class FitAccounting:
+    """Watches the outermost `fit`: one inside a callback or a train step belongs to the step that it is part of."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._depth = 0
+        self._compiled: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._last: Any = None
+        self._before: list[int] = []  # the parts that evaluations interrupt
+
+    def patches(self) -> list[Patch]:
+        hooks = dict.fromkeys(CALLBACK_LISTS, self._hook_callbacks)
+        return plumbing(
+            "account", "the time of the task is accounted", {**hooks, **dict.fromkeys(_TRAINERS, self._hook_fit)}
+        )
+
+    def _hook_fit(self, module: ModuleType) -> None:
+        @around(getattr(module, _TRAINERS[module.__name__]), "fit")
+        def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
+            self._depth += 1
+            self._account.in_fit = True
+            try:
+                return original(model, *args, **options)
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._account.in_fit = False
+                    self._account.enter(OTHER)
+                    self._before.clear()
+
+    def _hook_callbacks(self, module: ModuleType) -> None:
+        kind, account = module.CallbackList, self._account
+
+        @around(kind, "on_train_batch_begin")
+        def begin_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
+            if self._depth == 1:
+                self._begin_step(callbacks.model.train_function)
+            original(callbacks, batch, logs)
+
+        @around(kind, "on_epoch_end")
+        def end_epoch(original: Function, callbacks: Any, epoch: int, logs: Any = None) -> None:
+            if self._depth == 1:
+                account.enter(OTHER)
+            original(callbacks, epoch, logs)
+
+        for name in _EVALUATIONS:
+
+            @around(kind, f"on_{name}_begin")
+            def begin(original: Function, callbacks: Any, logs: Any = None) -> None:
+                self._before.append(account.enter(EVALUATION))
+                original(callbacks, logs)
+
+            @around(kind, f"on_{name}_end")
+            def end(original: Function, callbacks: Any, logs: Any = None) -> None:
+                original(callbacks, logs)
+                before = self._before.pop() if self._before else OTHER
+                # In `fit`, callbacks follow until the next step begins.
+                account.enter(OTHER if self._depth and before == STEP else before)
+
+    def _begin_step(self, function: Any) -> None:
+        if function is self._last:
+            self._account.enter(STEP)
+            return
+        self._last = function
+        self._before.clear()
+        self._account.enter(STEP if function in self._compiled else COMPILE)
+        self._compiled.add(function)

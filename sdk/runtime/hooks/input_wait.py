@@ -1,0 +1,106 @@
+"""Measures how long a training waits for its input: the time in the operations that take the next batch.
+
+Keras 3 takes the batch inside its compiled train function. There, two operations of TensorFlow read the clock before and after
+it, and a third one adds the difference to a variable on the CPU. Outside of functions, Python's clock is read.
+See docs/explanation/decisions/goodput.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from ..account import Account
+from ..patches import Function, Patch, around, plumbing
+
+
+class InputWait:
+    """Counts the waiting of one process, for its account."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._thread = threading.main_thread().ident
+        self._waited_ns = 0  # outside of functions
+        self._handle: Any = None
+        self._read: Callable[[], float] = lambda: 0.0
+        self._share = 1.0  # several devices of a task wait at the same time
+
+    def patches(self) -> list[Patch]:
+        return plumbing(
+            "input-wait", "the time that steps wait for their input is counted", {"tensorflow": self._watch}
+        )
+
+    def waited_ns(self) -> int:
+        """Return for how long this process has waited for input."""
+        return self._waited_ns + int(self._read() * 1e9)
+
+    def _watch(self, tf: ModuleType) -> None:
+        iterators: Any = importlib.import_module("tensorflow.python.data.ops.iterator_ops")
+        several: Any = importlib.import_module("tensorflow.python.data.ops.multi_device_iterator_ops")
+        for name in ("_next_internal", "get_next_as_optional"):
+
+            @around(iterators.OwnedIterator, name)
+            def take(original: Function, iterator: Any) -> Any:
+                if tf.executing_eagerly():
+                    return self._taken(original, iterator)
+                return self._timed(tf, original, iterator)
+
+        for name in ("get_next", "get_next_as_optional"):
+
+            @around(several.OwnedMultiDeviceIterator, name)
+            def take_all(original: Function, iterator: Any, *args: Any, **options: Any) -> Any:
+                self._share = 1 / max(len(iterator._devices), 1)
+                try:
+                    return original(iterator, *args, **options)
+                finally:
+                    self._share = 1.0
+
+        self._account.waited_ns = self.waited_ns
+
+    def _taken(self, original: Function, iterator: Any) -> Any:
+        if threading.get_ident() != self._thread:
+            return original(iterator)
+        begun = time.perf_counter_ns()
+        try:
+            return original(iterator)
+        finally:
+            self._waited_ns += int((time.perf_counter_ns() - begun) * self._share)
+
+    def _timed(self, tf: Any, original: Function, iterator: Any) -> Any:
+        """Take the next batch in a graph, and add the time that this takes when the graph runs."""
+        # An iterator that the function itself creates is not the input of a step.
+        if iterator._iterator_resource.op.type != "Placeholder":
+            return original(iterator)
+        handle = self._counter(tf)
+        with tf.device("CPU:0"):
+            before = tf.timestamp()
+        with tf.control_dependencies([before]):
+            taken = original(iterator)
+        parts = [part for part in tf.nest.flatten(taken, expand_composites=True) if tf.is_tensor(part)]
+        with tf.control_dependencies(parts), tf.device("CPU:0"):
+            waited = (tf.timestamp() - before) * self._share
+            tf.raw_ops.AssignAddVariableOp(resource=handle, value=waited)
+        return taken
+
+    def _counter(self, tf: Any) -> Any:
+        """Return the handle of the variable, made at the first use: a strategy has to be made before any operation."""
+        if self._handle is None:
+            with tf.init_scope(), tf.device("CPU:0"):
+                self._handle = handle = tf.raw_ops.VarHandleOp(
+                    dtype=tf.float64, shape=[], container="", shared_name="podlift_input_wait"
+                )
+                tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(0.0, tf.float64))
+
+            def read() -> float:
+                try:
+                    with tf.init_scope(), tf.device("CPU:0"):
+                        return float(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float64))
+                except tf.errors.OpError:
+                    return 0.0  # the program has reset TensorFlow
+
+            self._read = read
+        return self._handle

@@ -1,0 +1,286 @@
+"""What the time of a run was spent on: the parts add up, whatever happened to its attempts and clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdk.clock import SystemClock
+from sdk.records.accounts import ACCOUNTED, PARTS, TaskAccount, account_of, recorded
+from sdk.records.events import Event
+from sdk.records.goodput import add_up
+from sdk.records.recorder import (
+    PROGRESS,
+    Recorder,
+    accounts_of,
+    read_account,
+    read_events,
+    read_position,
+    read_progress,
+)
+from sdk.runtime.reporting import ProgressWriter
+from sdk.spec.layout import RunPaths
+from sdk.status import Goodput
+
+T = 1_000_000.0  # when the run was submitted
+
+
+def at(time: float, kind: str, attempt: int = 0, source: str = "supervisor", **data: Any) -> Event:
+    return Event(attempt=attempt, source=source, sequence=1, kind=kind, time=T + time, data=data)
+
+
+def spent(begun: float, *, steps: int = 0, base: int = 0, asleep: float = 0.0, **parts: float) -> TaskAccount:
+    total = sum(parts.values())
+    known = TaskAccount(
+        begun=T + begun,
+        seen=T + begun + total + asleep,
+        part="step" if steps else "start",
+        steps=steps,
+        reached=base + steps,
+        measures_input=True,
+    )
+    return replace(known, **parts)  # type: ignore[arg-type]
+
+
+def of(events: Sequence[Event], accounts: dict[int, TaskAccount], now: float, **options: Any) -> Goodput:
+    found = add_up(events, accounts, task="chief-0", now=T + now, **{"supervised": True, **options})
+    assert found is not None
+    assert sum(found.parts.values()) == pytest.approx(found.total_s, abs=1e-4)
+    return found
+
+
+SUBMITTED = at(0, "submitted", source="client")
+
+
+def test_a_run_without_failures_is_divided_into_what_it_did() -> None:
+    parts = {
+        "start": 6.0,
+        "compile": 2.0,
+        "input_wait": 5.0,
+        "step": 80.0,
+        "checkpoint": 1.0,
+        "evaluation": 3.0,
+        "other": 1.0,
+    }
+    events = [SUBMITTED, at(1, "attempt_started", 1), at(102, "final", state="SUCCEEDED")]
+    found = of(events, {1: spent(3, steps=800, **parts)}, now=500)
+    assert found == Goodput(
+        task="chief-0", total_s=102, start_s=9, compile_s=2, input_wait_s=5, step_s=80, checkpoint_s=1, evaluation_s=3,
+        other_s=2,
+    )  # fmt: skip
+    assert found.goodput == pytest.approx(80 / 102)
+
+
+def test_steps_that_are_done_again_and_the_way_back_to_them_are_lost() -> None:
+    events = [
+        SUBMITTED,
+        at(0, "attempt_started", 1),
+        at(62, "restarting", 1),
+        at(63, "attempt_started", 2),
+        at(130, "final", state="SUCCEEDED"),
+    ]
+    first = spent(0, start=9, compile=1, input_wait=10, step=40, steps=100)
+    second = spent(63, start=6, compile=1, step=60, steps=120, base=75)
+    found = of(events, {1: first, 2: second}, now=130)
+    assert found.steps_lost == 25  # a quarter of the first attempt's
+    assert (found.step_s, found.input_wait_s) == (40 * 0.75 + 60, 10 * 0.75)
+    # Besides the steps: 2 s until the end of the attempt was noticed, 1 s between them, 7 s until the second one trains.
+    assert found.lost_to_failures_s == pytest.approx(12.5 + 2 + 1 + 7)
+    assert (found.start_s, found.compile_s, found.total_s) == (9, 1, 130)
+
+
+def test_an_attempt_that_falls_back_further_takes_the_steps_of_all_before_it() -> None:
+    events = [
+        SUBMITTED,
+        *(at(100 * n, "attempt_started", n + 1) for n in range(3)),
+        at(300, "final", state="SUCCEEDED"),
+    ]
+    accounts = {
+        1: spent(0, step=100, steps=100),
+        2: spent(100, step=100, steps=100, base=80),
+        3: spent(200, step=100, steps=100, base=50),  # an older checkpoint, as after a damaged one
+    }
+    found = of(events, accounts, now=300)
+    assert found.steps_lost == 50 + 100
+    assert found.step_s == 50 + 0 + 100
+
+
+def test_attempts_without_a_step_are_lost_and_a_restart_that_has_not_trained_yet_takes_no_steps() -> None:
+    events = [SUBMITTED, at(0, "attempt_started", 1), at(50, "restarting", 1), at(51, "attempt_started", 2)]
+    found = of(events, {1: spent(0, start=10, step=40, steps=40), 2: spent(52, start=3)}, now=60)
+    assert (found.steps_lost, found.step_s, found.lost_to_failures_s) == (0, 40, 10)
+    again = [*events, at(60, "restarting", 2), at(60, "attempt_started", 3), at(70, "restarting", 3)]
+    found = of(again, {1: spent(0, start=10, step=40, steps=40), 3: spent(60, start=10)}, now=75)
+    assert (found.step_s, found.start_s, found.lost_to_failures_s, found.total_s) == (40, 10, 25, 75)
+
+
+def test_the_time_between_an_end_and_a_resume_is_idle_and_its_start_is_a_start() -> None:
+    events = [
+        SUBMITTED,
+        at(0, "attempt_started", 1),
+        at(40, "final", state="CANCELLED"),
+        at(1040, "resumed", source="client-1", attempts=1),
+        at(1042, "attempt_started", 2),
+        at(1100, "final", source="supervisor-1", state="SUCCEEDED"),
+    ]
+    accounts = {1: spent(0, start=10, step=30, steps=30), 2: spent(1042, start=8, step=50, steps=50, base=30)}
+    found = of(events, accounts, now=2000)
+    assert (found.idle_s, found.start_s, found.step_s, found.lost_to_failures_s) == (1000, 20, 80, 0)
+    assert found.total_s == 1100
+
+
+def test_a_cloud_that_looks_for_machines_lets_the_run_idle() -> None:
+    events = [SUBMITTED, at(600, "attempt_started", 1)]
+    found = of(events, {1: spent(601, start=9, step=20, steps=9)}, now=640, waits_for_machines=True)
+    assert (found.idle_s, found.start_s, found.step_s) == (600, 10, 30)
+
+
+def test_the_sleep_of_a_laptop_is_idle_and_a_hang_is_lost() -> None:
+    events = [SUBMITTED, at(0, "attempt_started", 1)]
+    slept = {1: spent(0, start=10, step=50, steps=50, asleep=3600)}
+    assert of(events, slept, now=3660).idle_s == 3600
+    hung = [*events, at(700, "restarting", 1)]
+    found = of(hung, {1: spent(0, start=10, step=50, steps=50)}, now=700)
+    assert (found.step_s, found.lost_to_failures_s) == (50, 640)
+
+
+def test_what_a_running_task_does_now_counts_as_its_present_part() -> None:
+    account = replace(spent(0, start=10, step=50, steps=50), part="evaluation")
+    assert of([SUBMITTED, at(0, "attempt_started", 1)], {1: account}, now=90).evaluation_s == 30
+
+
+def test_a_supervisor_that_was_killed_ends_its_attempt_with_the_last_sign_of_life() -> None:
+    events = [SUBMITTED, at(0, "attempt_started", 1)]
+    accounts = {1: spent(0, start=10, step=50, steps=50)}
+    assert of(events, accounts, now=9000, supervised=False).total_s == 60
+    resumed = [*events, at(5000, "resumed", source="client-1", attempts=1), at(5000, "attempt_started", 2)]
+    found = of(resumed, {**accounts, 2: spent(5000, start=5, step=5, steps=5, base=50)}, now=5010)
+    assert (found.idle_s, found.start_s, found.step_s) == (4940, 15, 55)
+
+
+def test_a_run_of_an_earlier_podlift_has_no_goodput(tmp_path: Path) -> None:
+    events = [SUBMITTED, at(0, "attempt_started", 1), at(50, "final", state="SUCCEEDED")]
+    assert add_up(events, {}, task="chief-0", now=T, supervised=False) is None
+    old = tmp_path / "chief-0"
+    old.write_bytes(PROGRESS.pack(7, 9, 0, 0, 0, 0))
+    assert read_account(str(old)) is None and read_progress(str(old)) == (7, 9)
+    assert read_account(str(tmp_path / "none")) is None
+
+
+@pytest.mark.parametrize(
+    "damage", [None, 7, {}, {"begun": "x"}, {"step": float("nan")}, {"step": -1.0}, {"part": "lunch"}, {"steps": -1}]
+)
+def test_a_damaged_account_is_as_good_as_none(damage: Any) -> None:
+    whole = {"begun": 1.0, "seen": 2.0, "part": "step", "steps": 1, "reached": 1, "measures_input": True, "step": 1.0}
+    assert account_of(whole) is not None
+    damaged = {**whole, **damage} if damage else damage
+    assert account_of(damaged) is None
+    assert recorded([at(1, ACCOUNTED, 1, tasks={"chief-0": damaged}), at(1, ACCOUNTED, 2, tasks=5)], "chief-0") == {}
+
+
+def test_the_account_in_a_record_has_priority_and_a_file_serves_where_there_is_none(tmp_path: Path) -> None:
+    paths = RunPaths(str(tmp_path / "run"))
+    for attempt in (1, 2):
+        writer = ProgressWriter(paths.progress(attempt, "chief-0"))
+        writer.begin(10 * attempt)
+        writer.step()
+        Recorder(paths, "chief-0", attempt, SystemClock()).record("entry")
+    assert {n: a.reached for n, a in accounts_of(paths, read_events(paths), "chief-0").items()} == {1: 11, 2: 21}
+    kept = {"begun": 1.0, "seen": 2.0, "part": "step", "steps": 5, "reached": 99, "measures_input": True}
+    Recorder(paths, "supervisor", 1, SystemClock()).record(ACCOUNTED, tasks={"chief-0": kept})
+    assert {n: a.reached for n, a in accounts_of(paths, read_events(paths), "chief-0").items()} == {1: 99, 2: 21}
+    position = read_position(paths.progress(2, "chief-0"))
+    assert position is not None and position.step == 21
+
+
+# --- Whatever happens, the parts add up -------------------------------------------------------------------------------
+
+seconds = st.floats(0, 1e6, allow_nan=False)
+wall = st.floats(0, 1e9, allow_nan=False)  # a clock may jump
+accounts = st.builds(
+    TaskAccount,
+    begun=wall,
+    seen=wall,
+    part=st.sampled_from(PARTS),
+    steps=st.integers(0, 10_000),
+    reached=st.integers(0, 20_000),
+    measures_input=st.booleans(),
+    **{part: seconds for part in PARTS},
+)
+kinds = (
+    "submitted",
+    "attempt_started",
+    "entry",
+    "restarting",
+    "attempt_ended",
+    "resumed",
+    "task_restarting",
+    "exited",
+    "final",
+)
+records = st.builds(
+    Event,
+    attempt=st.integers(0, 4),
+    source=st.sampled_from(["client", "supervisor", "supervisor-1", "chief-0", "client-1"]),
+    sequence=st.integers(1, 9),
+    kind=st.sampled_from(kinds),
+    time=wall,
+    data=st.fixed_dictionaries(
+        {"state": st.sampled_from(["SUCCEEDED", "FAILED", "CANCELLED", "CHECKPOINTED"]), "attempts": st.integers(0, 4)},
+        optional={"continues": st.just(True), "task": st.just("chief-0"), "number": st.just(1)},
+    ),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(records, max_size=12), st.dictionaries(st.integers(1, 4), accounts), wall, st.booleans(), st.booleans())
+def test_the_parts_add_up_whatever_the_records_and_the_clocks_say(events, found, now, supervised, cloud) -> None:
+    known = add_up(events, found, task="chief-0", now=now, supervised=supervised, waits_for_machines=cloud)
+    if known is None:
+        return
+    assert all(part >= 0 for part in known.parts.values())
+    assert sum(known.parts.values()) == pytest.approx(known.total_s, rel=1e-9, abs=1e-4)
+    assert known.communication_s is None and 0 <= known.goodput <= 1
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Event], dict[int, TaskAccount], float]:
+    """A run of several attempts whose clocks are right."""
+    time, base = draw(st.floats(0, 100)), 0
+    events, kept = [SUBMITTED], {}
+    count = draw(st.integers(1, 5))
+    for number in range(1, count + 1):
+        begun = time
+        events.append(at(begun, "attempt_started", number))
+        if draw(st.booleans()):
+            parts = {part: draw(st.floats(0, 1000)) for part in PARTS}
+            steps = draw(st.integers(0, 500))
+            kept[number] = spent(
+                begun + draw(st.floats(0, 9)), steps=steps, base=base, asleep=draw(st.floats(0, 99)), **parts
+            )
+            time = kept[number].seen - T
+            base += draw(st.integers(0, steps))
+        time += draw(st.floats(0, 50))
+        if number < count:
+            resumed = draw(st.booleans())
+            events.append(at(time, "final", state="CANCELLED") if resumed else at(time, "restarting", number))
+            time += draw(st.floats(0, 500))
+            events += [at(time, "resumed", source=f"client-{number}", attempts=number)] if resumed else []
+            time += draw(st.floats(0, 60))
+    end = draw(st.sampled_from(["SUCCEEDED", "FAILED", "CANCELLED", ""]))
+    return [*events, at(time, "final", state=end)] if end else events, kept, time
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories(), st.booleans())
+def test_with_sound_clocks_the_whole_is_the_time_from_the_submit_to_the_end(history, cloud) -> None:
+    events, kept, end = history
+    if kept:
+        found = of(events, kept, now=end, waits_for_machines=cloud)
+        assert found.total_s == pytest.approx(end, rel=1e-6, abs=1e-3)
