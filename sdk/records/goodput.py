@@ -148,7 +148,7 @@ def _steps_lost(accounts: Mapping[int, TaskAccount]) -> dict[int, int]:
 
 
 def _attempt(spent: Counter[str], window: _Window, account: TaskAccount | None, lost: int, *, again: bool) -> None:
-    """Count the time of one attempt. `again`: it repeats what an earlier one had done; `lost`: steps that a later one repeats."""
+    """Count the time of one attempt. `again`: it follows a failure; `lost`: how many of its steps a later one repeats."""
     failed = window.outcome == "failed"
     if account is None:
         name = "lost_to_failures" if failed or again else "start" if window.outcome == "running" else "other"

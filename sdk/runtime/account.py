@@ -18,6 +18,7 @@ class Account:
 
     Attributes:
         waited_ns: returns for how long the process has waited for input so far; None if that cannot be measured.
+        settled: called with the part that this is about, when the waiting is known.
         in_fit: True while Keras tells when a step begins.
     """
 
@@ -28,6 +29,7 @@ class Account:
         self._since = self._settled = clock_ns()
         self._begun, self._waited = now(), 0
         self.waited_ns: Callable[[], int] | None = None
+        self.settled: Callable[[int], None] | None = None
         self.in_fit = False
         self.steps = 0
 
@@ -55,6 +57,12 @@ class Account:
             self._spent[part] -= moved
             self._spent[INPUT_WAIT] += moved
         self._waited = waited
+        if self.settled is not None:
+            self.settled(part)
+
+    def spent(self, part: int) -> int:
+        """Return the nanoseconds of a part that has ended, or was settled, so far."""
+        return self._spent[part]
 
     @contextmanager
     def during(self, part: int) -> Iterator[None]:

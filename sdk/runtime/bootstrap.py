@@ -36,6 +36,7 @@ from .hooks import accounting, auto_checkpoint, evaluator, limits, rescue, seeds
 from .hooks.disconnected import DisconnectedTasks
 from .hooks.fit import FitHooks
 from .hooks.input_wait import InputWait
+from .hooks.starvation import StarvedInput
 from .hooks.strategies import StrategyWatch
 from .patches import (
     Patch,
@@ -126,7 +127,8 @@ def _instrument(
     found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
     report = functools.partial(_report_finding, recorder) if is_first else _log.info
     found += StrategyWatch(report, work).patches()
-    found += accounting.FitAccounting(reporter.progress.account).patches()
+    reporter.starved = StarvedInput(reporter.progress.account, report)
+    found += accounting.FitAccounting(reporter.progress.account, reporter.starved).patches()
     if not (payload.tpu or cluster.has_servers(payload.tasks)):
         # There, other devices or other tasks take the batches.
         found += InputWait(reporter.progress.account).patches()

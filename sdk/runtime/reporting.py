@@ -17,6 +17,7 @@ from typing import Any
 from ..records.accounts import ACCOUNT
 from ..records.recorder import PROGRESS, Recorder
 from .account import Account
+from .hooks.starvation import StarvedInput
 from .patches import CALLBACK_LISTS, Function, Patch, around, plumbing
 
 
@@ -101,6 +102,7 @@ class Reporter:
     ) -> None:
         self._path, self._recorder, self._check = path, recorder, check
         self.progress = progress or ProgressWriter(None)
+        self.starved: StarvedInput | None = None
         self._stepped = False
         self._lock = threading.Lock()
         self._pid = os.getpid()

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..account import COMPILE, EVALUATION, OTHER, STEP, Account
 from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing
+from .starvation import StarvedInput
 
 _TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
 _EVALUATIONS = ("test", "predict")
@@ -16,8 +17,8 @@ _EVALUATIONS = ("test", "predict")
 class FitAccounting:
     """Watches the outermost `fit`: one inside a callback or a train step belongs to the step that it is part of."""
 
-    def __init__(self, account: Account) -> None:
-        self._account = account
+    def __init__(self, account: Account, starved: StarvedInput) -> None:
+        self._account, self._starved = account, starved
         self._depth = 0
         self._compiled: weakref.WeakSet[Any] = weakref.WeakSet()
         self._last: Any = None
@@ -34,11 +35,14 @@ class FitAccounting:
         def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
             self._depth += 1
             self._account.in_fit = True
+            if self._depth == 1:
+                self._starved.watch(args[0] if args else options.get("x"))
             try:
                 return original(model, *args, **options)
             finally:
                 self._depth -= 1
                 if not self._depth:
+                    self._starved.watch(None)
                     self._account.in_fit = False
                     self._account.enter(OTHER)
                     self._before.clear()

@@ -84,6 +84,8 @@ class Loop:
         (self._batch, state), self._skip = self._skip, (0, None)
         self._feed = position.ResumableIterator(self._data, skip=self._batch, state=state)
         account = self._reporter.progress.account
+        if not self.steps - self.restored and self._reporter.starved is not None:
+            self._reporter.starved.watch(self._data)
         for batch in self._feed:
             account.batch()
             self._batch += 1
