@@ -13,6 +13,7 @@ from . import (
     checkpoints,
     container_restart,
     gcs,
+    goodput,
     imports,
     kills,
     listing,
@@ -37,6 +38,7 @@ BENCHMARKS = {
     "gcs": gcs,
     "vertex": vertex,
     "containers": container_restart,
+    "goodput": goodput,
 }
 # Of those that know several stores.
 _TITLES = {"kills": kills.TITLES, "saving": checkpoints.TITLES}

@@ -150,6 +150,12 @@ class Goodput:
         return self.step_s / self.total_s if self.total_s > 0 else 0.0
 
     @property
+    def program_share(self) -> float:
+        """The share of the time that the program had: steps, their input, evaluations and its other work, from 0 to 1."""
+        own = self.step_s + (self.input_wait_s or 0.0) + self.evaluation_s + self.other_s
+        return own / self.total_s if self.total_s > 0 else 0.0
+
+    @property
     def parts(self) -> dict[str, float]:
         """The parts that are measured, in seconds by their names: "start", "input_wait"."""
         found = {

@@ -180,7 +180,8 @@ def summary(run: Run, status: Status) -> dict[str, object]:
 
 def goodput_data(found: Goodput | None) -> dict[str, object] | None:
     """Return what the time of a run was spent on, for --json; None if it is not recorded."""
-    return None if found is None else {"share": round(found.goodput, 4), **asdict(found)}
+    shares = {} if found is None else {"share": found.goodput, "program_share": found.program_share}
+    return None if found is None else {**shares, **asdict(found)}
 
 
 def goodput_line(found: Goodput) -> str:

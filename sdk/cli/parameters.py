@@ -300,14 +300,13 @@ DrillBackend = Annotated[
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed of the training and of random kills.")]
 ForGoodput = Annotated[
     bool,
-    typer.Option(
-        "--goodput", help="Train once, kill a task every few minutes, and report how much of the time was useful."
-    ),
+    typer.Option("--goodput", help="Train once, kill a task every few minutes, and report what the time was spent on."),
 ]
 For = Annotated[str, option("--for", "DURATION", "With --goodput: how long to train.")]
 KillEvery = Annotated[str, option("--kill-every", "DURATION", "With --goodput: how often to kill a task.")]
 AtLeast = Annotated[
-    float, typer.Option("--at-least", metavar="PERCENT", help="With --goodput: how much of the time has to be useful.")
+    float,
+    typer.Option("--at-least", metavar="PERCENT", help="With --goodput: how much of the time the program must have."),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse dynamic shapes, which the compiler pads.")]
 TimeLimit = Annotated[str, typer.Option("--time-limit", metavar="DURATION", help="Time limit of the preflight itself.")]

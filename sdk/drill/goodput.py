@@ -81,7 +81,7 @@ class GoodputReport:
 
     @property
     def passed(self) -> bool:
-        enough = self.goodput is not None and self.goodput.goodput >= self.at_least
+        enough = self.goodput is not None and self.goodput.program_share >= self.at_least
         return enough and not self.kills_missed and not self.message
 
     @property
@@ -92,7 +92,8 @@ class GoodputReport:
 
     def to_data(self) -> dict[str, object]:
         spent = self.goodput
-        found = None if spent is None else {"share": round(spent.goodput, 4), **asdict(spent)}
+        shares = {} if spent is None else {"share": spent.goodput, "program_share": spent.program_share}
+        found = None if spent is None else {**shares, **asdict(spent)}
         known = {"state": self.state.value, "goodput": found, "passed": self.passed, "exit_code": self.exit_code}
         return {**asdict(self), **known}
 
@@ -109,11 +110,12 @@ class GoodputReport:
             return f"failed: the training did not go on: {self.message}"
         if self.goodput is None:
             return "failed: no task has accounted its time"
-        share = f"{self.goodput.goodput:.1%} of {duration(self.goodput.total_s)} were training steps that were kept"
+        spent = self.goodput
+        share = f"the program had {spent.program_share:.1%} of {duration(spent.total_s)}, and {spent.goodput:.1%} were steps"
         if self.kills_missed:
             missed = counted(self.kills_missed, "kill")
             return f"too short: the training ended before {missed}; {share}. Next: train for longer, or --for less"
-        return f"{'passed' if self.passed else 'too low'}: {share}; at least {self.at_least:.0%} were wanted"
+        return f"{'passed' if self.passed else 'too low'}: {share}; it should have at least {self.at_least:.0%}"
 
 
 def prepare_goodput(
@@ -133,7 +135,9 @@ def prepare_goodput(
     if given.get("retry_infrastructure") is not None:
         problems.found.append("retry_infrastructure: a drill sets this itself. Next: leave it out.")
     if not 0 < disturbance.at_least <= 1:
-        problems.found.append(f"The goodput is a share above 0%, up to 100%. Received: {disturbance.at_least:.0%}.")
+        problems.found.append(
+            f"The share of the program is above 0% and at most 100%. Received: --at-least {disturbance.at_least:.0%}."
+        )
     if not disturbance.times:
         problems.found.append(
             f"A drill needs a kill. Received: one every {duration(disturbance.kill_every_s)}, for "

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Literal
 
 from ..status import Goodput, State
@@ -87,7 +88,7 @@ def _windows(
         if event.attempt:
             begins.setdefault(event.attempt, event.time)
     numbers = sorted(begins)
-    for number, following in zip(numbers, [*numbers[1:], None], strict=True):
+    for number, following in zip_longest(numbers, numbers[1:]):
         begun, until = begins[number], math.inf if following is None else begins[following]
         ended, outcome = _end(ordered, number, begun, until)
         if outcome == "":

@@ -179,7 +179,7 @@ def test_a_run_of_an_earlier_podlift_has_no_goodput(tmp_path: Path) -> None:
 def test_a_damaged_account_is_as_good_as_none(damage: Any) -> None:
     whole = {"begun": 1.0, "seen": 2.0, "part": "step", "steps": 1, "reached": 1, "measures_input": True, "step": 1.0}
     assert account_of(whole) is not None
-    damaged = {**whole, **damage} if damage else damage
+    damaged = {**whole, **damage} if damage and isinstance(damage, dict) else damage
     assert account_of(damaged) is None
     assert recorded([at(1, ACCOUNTED, 1, tasks={"chief-0": damaged}), at(1, ACCOUNTED, 2, tasks=5)], "chief-0") == {}
 
