@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 _PR_SET_CHILD_SUBREAPER = 36
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -67,14 +68,19 @@ class Adopted:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
+        return self._waited(os.WNOHANG)
 
     def wait(self) -> int:
+        return cast("int", self._waited(0))
+
+    def _waited(self, options: int) -> int | None:
         if self.returncode is None:
-            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            try:
+                pid, status = os.waitpid(self.pid, options)
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+            except ChildProcessError:
+                # `end_orphans` has killed and reaped it: on a busy machine that may come before its exit is seen.
+                self.returncode = -signal.SIGKILL
         return self.returncode
 
 

@@ -61,8 +61,8 @@ def unpacked(data: bytes, reached: int) -> TaskAccount | None:
     version, begun, seen, at, steps, measures, *spent = ACCOUNT.unpack_from(data)
     if version != ACCOUNT_VERSION or at >= len(PARTS):
         return None
-    parts = {part: ns / 1e9 for part, ns in zip(PARTS, spent, strict=True)}
-    known = {"begun": begun, "seen": seen, "part": PARTS[at], "steps": steps, "reached": reached}
+    parts: dict[str, object] = {part: ns / 1e9 for part, ns in zip(PARTS, spent, strict=True)}
+    known: dict[str, object] = {"begun": begun, "seen": seen, "part": PARTS[at], "steps": steps, "reached": reached}
     return account_of({**known, "measures_input": bool(measures), **parts})
 
 

@@ -7,7 +7,7 @@ parts follow Google's ml-goodput-measurement where they fit: docs/explanation/de
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -62,7 +62,7 @@ def add_up(
         return None
     waiting = "idle" if waits_for_machines else "start"
     created = next((event.time for event in ordered if event.kind == "submitted"), ordered[0].time)
-    spent = Counter({waiting: max(windows[0].begun - created, 0.0)})
+    spent = defaultdict[str, float](float, {waiting: max(windows[0].begun - created, 0.0)})
     lost = _steps_lost(accounts)
     for index, window in enumerate(windows):
         restarted = any(
@@ -76,7 +76,7 @@ def add_up(
     parts = {f"{name}_s": round(seconds, 6) for name, seconds in spent.items() if name != "input_wait"}
     waited = round(spent["input_wait"], 6) if measured else None
     total = round(sum(spent.values()), 6)
-    return Goodput(task=task, total_s=total, input_wait_s=waited, steps_lost=sum(lost.values()), **parts)  # type: ignore[arg-type]
+    return Goodput(task=task, total_s=total, input_wait_s=waited, steps_lost=sum(lost.values()), **parts)
 
 
 def _windows(
@@ -120,7 +120,12 @@ def _resumed(ordered: Sequence[Event], window: _Window) -> float | None:
 
 
 def _between(
-    spent: Counter[str], window: _Window, following: _Window | None, now: float, ordered: Sequence[Event], waiting: str
+    spent: defaultdict[str, float],
+    window: _Window,
+    following: _Window | None,
+    now: float,
+    ordered: Sequence[Event],
+    waiting: str,
 ) -> None:
     """Count the time between two attempts, or after the last one."""
     if following is None:
@@ -148,7 +153,9 @@ def _steps_lost(accounts: Mapping[int, TaskAccount]) -> dict[int, int]:
     return found
 
 
-def _attempt(spent: Counter[str], window: _Window, account: TaskAccount | None, lost: int, *, again: bool) -> None:
+def _attempt(
+    spent: defaultdict[str, float], window: _Window, account: TaskAccount | None, lost: int, *, again: bool
+) -> None:
     """Count the time of one attempt. `again`: it follows a failure; `lost`: how many of its steps a later one repeats."""
     failed = window.outcome == "failed"
     if account is None:

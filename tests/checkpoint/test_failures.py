@@ -220,6 +220,13 @@ def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights
     run.resume()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
     assert (sums(run), said(run)) == (sums(undisturbed), said(undisturbed))
+    for task in run.plan.tasks:
+        spent = run.goodput(task)
+        # Killed after step 8, it continued after step 6; the failure was saved.
+        assert spent is not None and spent.steps_lost == 2
+        assert sum(spent.parts.values()) == pytest.approx(run.status().timings["finished"], rel=0.01)
+        assert min(spent.lost_to_failures_s, spent.compile_s, spent.step_s, spent.evaluation_s) > 0
+        assert spent.checkpoint_s > 0 and spent.input_wait_s is not None
 
 
 @pytest.mark.full

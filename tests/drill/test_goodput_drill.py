@@ -31,14 +31,14 @@ for step in range(1, 100_000):
 @pytest.mark.process
 def test_tasks_are_killed_in_time_and_what_that_costs_is_reported(write, root: Path) -> None:
     write("train.py", STEPS)
-    disturbance = Disturbance(for_s=9.0, kill_every_s=3.0, at_least=0.01)
+    disturbance = Disturbance(for_s=6.0, kill_every_s=2.0, at_least=0.01)
     plan = prepare_goodput("train.py", {"workers": 2}, Destination(root=str(root)), {}, disturbance)
     assert plan.job.retry.infrastructure == sdk.Retry().infrastructure + 2
     report = execute_goodput(plan, disturbance, SystemClock())
     assert report.passed and report.state is State.CANCELLED and not report.message
     assert (report.attempts, report.kills_missed) == (3, 0)
     assert [kill.attempt for kill in report.kills] == [1, 2]
-    assert all(kill.at_s >= 3.0 * kill.attempt and (kill.trains_again_s or 0) > 0 for kill in report.kills)
+    assert all(kill.at_s >= 2.0 * kill.attempt and (kill.trains_again_s or 0) > 0 for kill in report.kills)
     run = sdk.attach(report.run)
     for task in run.plan.tasks:
         spent = run.goodput(task)
@@ -46,7 +46,7 @@ def test_tasks_are_killed_in_time_and_what_that_costs_is_reported(write, root: P
         whole = run.status().timings["finished"]
         assert sum(spent.parts.values()) == pytest.approx(whole, rel=0.01)
         # The steps of the last attempt alone were kept.
-        assert spent.steps_lost > 50 and spent.lost_to_failures_s > 3.0 > spent.step_s > 0.5
+        assert spent.steps_lost > 20 and spent.step_s > 0.2 and spent.lost_to_failures_s > 2.0
     assert report.goodput == run.goodput()
     with pytest.raises(sdk.InputError, match="no task 'worker-7'"):
         run.goodput("worker-7")

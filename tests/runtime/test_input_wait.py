@@ -1,0 +1,35 @@
+"""How long steps wait for their input, measured with an input that is made slow, beside what the steps themselves see."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support import PROGRAMS, REPO
+
+# Of one process, since TensorFlow's start costs more than all of it.
+WAYS = (
+    "fit",
+    "fit, several steps in an execution",
+    "fit on two devices",
+    "a loop",
+    "a loop that takes batches in its function",
+    "a loop over distributed batches",
+)
+
+
+def test_the_waiting_of_steps_is_measured_within_a_tenth_however_they_take_their_batches() -> None:
+    env = {**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, str(PROGRAMS / "input_waits.py")]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=280)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    found = json.loads(ended.stdout.splitlines()[-1])
+    assert set(found["waits"]) == set(WAYS)
+    for way, (measured, truth) in found["waits"].items():
+        assert truth > 0.3, way
+        assert measured == pytest.approx(truth, rel=0.1), way
+    # The 6 batches of a validation are its own, at 0.09 s each.
+    assert 0.5 < found["validated"] < 1.3
