@@ -132,6 +132,7 @@ TENSORFLOW = {
     "e2e/tutorials",
     "preflight/test_preflight.py",
     "runtime/test_checkpoint_weights.py",
+    "runtime/test_input_wait.py",
     "runtime/gpu/test_gpu_stand_in.py",
     "runtime/test_chief_writes.py::test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty",
     "runtime/test_chief_writes.py::test_after_a_kill_and_a_restart_of_two_tasks",

@@ -29,6 +29,7 @@ for step in range(1, 100_000):
 
 
 @pytest.mark.process
+@pytest.mark.full
 def test_tasks_are_killed_in_time_and_what_that_costs_is_reported(write, root: Path) -> None:
     write("train.py", STEPS)
     disturbance = Disturbance(for_s=6.0, kill_every_s=2.0, at_least=0.01)

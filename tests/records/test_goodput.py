@@ -238,7 +238,7 @@ records = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(records, max_size=12), st.dictionaries(st.integers(1, 4), accounts), wall, st.booleans(), st.booleans())
 def test_the_parts_add_up_whatever_the_records_and_the_clocks_say(events, found, now, supervised, cloud) -> None:
     known = add_up(events, found, task="chief-0", now=now, supervised=supervised, waits_for_machines=cloud)
@@ -277,7 +277,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Event], dict[int, TaskAccount], flo
     return [*events, at(time, "final", state=end)] if end else events, kept, time
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(histories(), st.booleans())
 def test_with_sound_clocks_the_whole_is_the_time_from_the_submit_to_the_end(history, cloud) -> None:
     events, kept, end = history

@@ -21,6 +21,7 @@ WAYS = (
 )
 
 
+@pytest.mark.full
 def test_the_waiting_of_steps_is_measured_within_a_tenth_however_they_take_their_batches() -> None:
     env = {**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, str(PROGRAMS / "input_waits.py")]
