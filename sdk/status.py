@@ -118,9 +118,9 @@ class Goodput:
         start_s: until the first training begins: environment, imports, data, the restored checkpoint of a resumed run.
         compile_s: the first call of each train function, with its first step.
         input_wait_s: steps that waited for their next batch; None if that is not measured (TPUs, parameter servers).
-        step_s: training steps that were kept, with the callbacks between them, the tasks' communication and that of
-            gradients. This is the productive time.
-        communication_s: None: it is part of the steps, and cannot be told from them without a profiler.
+        step_s: training steps that were kept, with the callbacks between them and the communication of the tasks. This is the
+            productive time.
+        communication_s: None: it is part of the steps, and only a profiler can separate the two.
         checkpoint_s: training that waited for its checkpoints.
         evaluation_s: `evaluate`, `predict` and the validation of `fit`.
         lost_to_failures_s: steps that were done again, failed attempts until they ended, and all that a restarted attempt
