@@ -164,7 +164,7 @@ class Run:
             supervised, live = self._handle.supervised(), self._handle.account() if name == self.plan.tasks[0] else None
             events = read_events(self.plan.paths)
             found = accounts_of(self.plan.paths, events, name)
-            found = {**dict([live] if live else ()), **found}
+            found = {live.attempt: live.account, **found} if live else found
             cloud = not self.plan.capabilities.supervised_here
             now = self._clock.now()
             return add_up(events, found, task=name, now=now, supervised=supervised, waits_for_machines=cloud)

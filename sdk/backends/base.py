@@ -11,7 +11,7 @@ from ..checks import Facts, Finding
 from ..checks.communication import Communication
 from ..clock import Clock
 from ..process.log_lines import LogLine
-from ..records.accounts import TaskAccount
+from ..records.accounts import LiveAccount
 from ..records.timeline import Moment
 from ..spec.capabilities import Capabilities
 from ..spec.job import Job
@@ -80,8 +80,8 @@ class RunHandle(Protocol):
     def progress(self) -> Progress | None:
         """Return the training progress of a few seconds ago, or None if none was reported."""
 
-    def account(self) -> tuple[int, TaskAccount] | None:
-        """Return the attempt and the account of its first task a few seconds ago; None if files or records hold it."""
+    def account(self) -> LiveAccount | None:
+        """Return what the first task has spent its time on until a few seconds ago; None if its file is on this machine."""
 
     def history(self) -> Sequence[Moment]:
         """Return what the service that runs it did, the oldest first, for an explanation.

@@ -10,7 +10,7 @@ from ..clock import Clock
 from ..errors import PodliftError
 from ..process import log_lines, supervision
 from ..process.log_lines import LogLine
-from ..records.accounts import TaskAccount
+from ..records.accounts import LiveAccount
 from ..records.recorder import position
 from ..records.sync.index import SyncedRun
 from ..records.timeline import Moment
@@ -53,7 +53,7 @@ class FolderRun:
         """Return the progress from the first task's file."""
         return position(self._plan.paths, self._plan.tasks[0])
 
-    def account(self) -> tuple[int, TaskAccount] | None:
+    def account(self) -> LiveAccount | None:
         """Return nothing: the task's file has it."""
         return None
 
@@ -103,6 +103,11 @@ class CopiedRun(FolderRun):
         self._copy = SyncedRun(plan.paths, plan.url, clock)
         self._refresh_s = refresh_s
         self._refreshed: dict[bool, float] = {}
+
+    def account(self) -> LiveAccount | None:
+        """Return what the latest heartbeat says."""
+        self.progress()
+        return self._copy.account
 
     def refresh(self, *, logs: bool = False) -> None:
         """Download what is new, at a limited rate."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from ..spec.wire import decode
+from ..status import Progress
 from .events import Event
 
 Part = Literal["start", "compile", "input_wait", "step", "checkpoint", "evaluation", "other"]
@@ -74,6 +75,24 @@ def account_of(data: object) -> TaskAccount | None:
         if all(math.isfinite(number) and number >= 0 for number in numbers) and found.steps >= 0 <= found.reached:
             return found
     return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveAccount:
+    """The account of a task in the latest attempt, as of now."""
+
+    attempt: int
+    account: TaskAccount
+
+
+def in_heartbeat(found: Mapping[str, object]) -> tuple[Progress | None, LiveAccount | None]:
+    """Return what a heartbeat says of the first task. A later podlift may write either in another shape."""
+    progress = live = None
+    with suppress(TypeError):
+        progress = decode(Progress, found.get("progress"))
+    with suppress(TypeError):
+        live = decode(LiveAccount, found.get("account"))
+    return progress, live if live and account_of(asdict(live.account)) else None
 
 
 def recorded(events: Sequence[Event], task: str) -> dict[int, TaskAccount]:

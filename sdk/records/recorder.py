@@ -20,7 +20,7 @@ from ..spec.layout import RunPaths
 from ..status import Progress
 from ..storage import posix, reserve
 from ..storage.reserve import Reserve
-from .accounts import TaskAccount, recorded, unpacked
+from .accounts import LiveAccount, TaskAccount, recorded, unpacked
 from .events import Event, parse, resume_count, source_of, status_records
 
 # Written by a task at each step (runtime/progress.py): training steps; beats (training steps, and batches of evaluate and
@@ -250,6 +250,13 @@ def position(paths: RunPaths, task: str) -> Progress | None:
     """Return the progress of a task in the latest attempt, if its files are on this machine."""
     attempt = last_attempt(paths)
     return read_position(paths.progress(attempt, task)) if attempt else None
+
+
+def live_account(paths: RunPaths, task: str) -> LiveAccount | None:
+    """Return the account of a task in the latest attempt, if its files are on this machine."""
+    attempt = last_attempt(paths)
+    account = read_account(paths.progress(attempt, task)) if attempt else None
+    return None if account is None else LiveAccount(attempt=attempt, account=account)
 
 
 def last_attempt(paths: RunPaths) -> int:

@@ -9,7 +9,6 @@ from ...clock import Clock
 from ...errors import StoreError, WaitTimeoutError
 from ...process.log_lines import LogLine
 from ...process.log_tail import last_lines
-from ...records.accounts import TaskAccount
 from ...records.recorder import has_ended, is_uploaded, known_resumes
 from ...spec.plan import Plan
 from ...status import Progress
@@ -73,10 +72,6 @@ class BucketRun(CopiedRun):
     def progress(self) -> Progress | None:
         self._has_heartbeat()
         return self._copy.progress
-
-    def account(self) -> tuple[int, TaskAccount] | None:
-        self._has_heartbeat()
-        return self._copy.account
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         self._download(logs=True)

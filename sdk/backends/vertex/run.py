@@ -19,7 +19,6 @@ from ...clock import Clock
 from ...errors import AccessError, PodliftError, StoreError, UnavailableError
 from ...logs import logger
 from ...records import spending
-from ...records.accounts import TaskAccount
 from ...records.events import Event
 from ...records.recorder import has_ended, read_events
 from ...records.sync.index import SYNC_RETRY
@@ -184,11 +183,6 @@ class VertexRun(CopiedRun):
             with suppress(StoreError, ValueError):
                 self._copy.read_heartbeat()
         return self._copy.progress
-
-    def account(self) -> tuple[int, TaskAccount] | None:
-        """Return what the latest heartbeat says."""
-        self.progress()
-        return self._copy.account
 
     def history(self) -> Sequence[Moment]:
         """Return what Vertex AI did with its jobs, by its own log as far as that can be read."""

@@ -26,10 +26,10 @@ from ...storage.locking import file_lock
 from ...storage.retry import RetryPolicy
 from ...storage.trees import links_beside, make_parents, put_link
 from .. import cancels
-from ..accounts import TaskAccount, account_of
+from ..accounts import in_heartbeat
 from ..events import parse
 from ..outputs import OutputsIndex
-from ..recorder import last_attempt, position, read_account, read_file, reports_metrics
+from ..recorder import live_account, position, read_file, reports_metrics
 
 KEYS = RunPaths("")
 SYNC_RETRY = RetryPolicy(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
@@ -50,8 +50,6 @@ class Heartbeat:
     supervised: bool
     resumes: int
     progress: Progress | None = None  # podlift 0.1 wrote none
-    attempt: int = 0  # the latest one
-    account: TaskAccount | None = None  # of the first task in that attempt
 
 
 class SyncedRun:
@@ -65,10 +63,7 @@ class SyncedRun:
         self.store = GcsStore(url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
         self.files = BucketFiles(url, retry=FILES_RETRY, clock=clock)
         self.objects: set[str] = set()
-        self.progress: Progress | None = None  # in the last heartbeat that was read
-        self.account: tuple[int, TaskAccount] | None = (
-            None  # its attempt, and what the first task has spent its time on
-        )
+        self.progress, self.account = in_heartbeat({})  # the last one that was read
         # Sizes of the parts of growing files by their offsets.
         self._parts: dict[str, dict[int, int]] = {}
         self._clock = clock
@@ -142,11 +137,9 @@ class SyncedRun:
 
     def write_heartbeat(self, task: str, *, supervised: bool, resumes: int) -> None:
         """Replace the heartbeat by one with the progress of this task."""
-        attempt = last_attempt(self.paths)
-        account = read_account(self.paths.progress(attempt, task)) if attempt else None
-        where = position(self.paths, task)
-        beat = Heartbeat(supervised=supervised, resumes=resumes, progress=where, attempt=attempt, account=account)
-        self._replace(KEYS.heartbeat, lambda: asdict(beat))
+        beat = Heartbeat(supervised=supervised, resumes=resumes, progress=position(self.paths, task))
+        account = live_account(self.paths, task)
+        self._replace(KEYS.heartbeat, lambda: {**asdict(beat), "account": account and asdict(account)})
 
     def _replace(self, key: str, content: Callable[[], object]) -> None:
         """Replace an object by JSON that may depend on what it was; None leaves it."""
@@ -166,14 +159,10 @@ class SyncedRun:
         text = bytes(self.store.get(KEYS.heartbeat))
         try:
             found = parsed(text)
-            beat = decode(Heartbeat, {**found, "progress": None, "account": None})
+            beat = decode(Heartbeat, {**found, "progress": None})
         except TypeError as error:
             raise ValueError(f"This is not a heartbeat: {text!r:.100}") from error
-        self.progress = None  # a later podlift may write it in another shape
-        with suppress(TypeError):
-            self.progress = decode(Progress, found.get("progress"))
-        account = account_of(found.get("account"))
-        self.account = None if account is None else (beat.attempt, account)
+        self.progress, self.account = in_heartbeat(found)
         return replace(beat, progress=self.progress)
 
     def request_cancel(self, resumes: int, grace_s: float) -> None:
