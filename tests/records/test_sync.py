@@ -18,6 +18,7 @@ from sdk.records.outputs import OutputsIndex
 from sdk.records.recorder import Recorder
 from sdk.records.sync.index import Heartbeat, SyncedRun
 from sdk.records.sync.push import ContainerUploader, Pusher
+from sdk.runtime.reporting import ProgressWriter
 from sdk.spec.layout import RunPaths
 from sdk.status import Progress
 
@@ -110,6 +111,20 @@ def test_two_writers_of_a_heartbeat_replace_each_other(bucket, here) -> None:
     blob.upload_from_string("[]")
     with pytest.raises(ValueError, match="not a heartbeat"):
         one.read_heartbeat()
+
+
+def test_a_heartbeat_tells_other_machines_what_the_first_task_spends_its_time_on(bucket, here) -> None:
+    writer = ProgressWriter(here.progress(3, "chief-0"))
+    writer.begin(30)
+    writer.step()
+    SyncedRun(here, URL, SystemClock()).write_heartbeat("chief-0", supervised=True, resumes=0)
+    other = SyncedRun(here, URL, SystemClock())
+    other.read_heartbeat()
+    assert other.account is not None and (other.account.attempt, other.account.account.reached) == (3, 31)
+    blob = bucket.blob("runs/digits-aaaaaa/heartbeat.json")
+    blob.upload_from_string('{"supervised": true, "resumes": 0, "account": {"attempt": 1, "account": {}}}')
+    other.read_heartbeat()
+    assert other.account is None
 
 
 @pytest.mark.parametrize("progress", ["step 4", {"steps": 4}, {"step": "4"}, [None]])
