@@ -189,7 +189,7 @@ def goodput_line(found: Goodput) -> str:
     parts = [f"{name.replace('_', ' ')} {duration(spent)}" for name, spent in found.parts.items() if spent >= _SHOWN_S]
     steps = f" ({counted(found.steps_lost, 'step')} again)" if found.steps_lost else ""
     parts = [f"{part}{steps}" if part.startswith("lost") else part for part in parts]
-    return f"{found.goodput:.1%} of {duration(found.total_s)}: {', '.join(parts)}"
+    return f"{found.goodput:.1%} of {duration(found.total_s)}{': ' if parts else ''}{', '.join(parts)}"
 
 
 def spent(status: Status) -> dict[str, object] | None:
