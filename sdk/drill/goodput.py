@@ -179,15 +179,15 @@ def execute_goodput(plan: Plan, disturbance: Disturbance, clock: Clock) -> Goodp
 
 
 @dataclass(frozen=True)
-class _Kill:
+class _SentKill:
     task: str
     attempt: int
     time: float
 
 
-def _disturb(run: Run, disturbance: Disturbance, clock: Clock) -> tuple[list[_Kill], Status]:
+def _disturb(run: Run, disturbance: Disturbance, clock: Clock) -> tuple[list[_SentKill], Status]:
     """Kill tasks when that is due; return the kills, and the status at the end of the time or of the training."""
-    killed: list[_Kill] = []
+    killed: list[_SentKill] = []
     # Nothing secret depends on it.
     chosen = random.Random(disturbance.seed)  # noqa: S311
     begun, due = clock.monotonic(), list(disturbance.times)
@@ -198,7 +198,7 @@ def _disturb(run: Run, disturbance: Disturbance, clock: Clock) -> tuple[list[_Ki
         # If no task runs at the moment, the kill follows as soon as one does.
         if due and passed_s >= due[0] and kill_task(run, task := chosen.choice(run.plan.tasks), status.attempts):
             due.pop(0)
-            killed.append(_Kill(task, status.attempts, clock.now()))
+            killed.append(_SentKill(task, status.attempts, clock.now()))
             _log.info(f"{run.id}: {task} was killed after {duration(passed_s)}")
         clock.sleep(_POLL_S)
 
@@ -222,7 +222,7 @@ def kill_task(run: Run, task: str, attempt: int, number: int = signal.SIGKILL) -
     return True
 
 
-def _described(kill: _Kill, events: Sequence[Event], created: float) -> TimedKill:
+def _described(kill: _SentKill, events: Sequence[Event], created: float) -> TimedKill:
     later = [event.time for event in events if event.kind == "first_step" and event.time > kill.time]
     again = round(min(later) - kill.time, 3) if later else None
     return TimedKill(task=kill.task, attempt=kill.attempt, at_s=round(kill.time - created, 3), trains_again_s=again)
