@@ -347,7 +347,8 @@ class PhaseCheckpoints:
         elif due:
             self.held = "save"
         elif copies:
-            self._manager.copy(self.state())
+            with self._auto.progress.during(CHECKPOINT):
+                self._manager.copy(self.state())
         return action
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
