@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
-from .. import launch
+from .. import backends, launch
 from ..clock import Clock
 from ..errors import PodliftError, Problems
 from ..logs import logger
@@ -25,6 +25,7 @@ from ..run import Run
 from ..spec.gates import Gate
 from ..spec.job import Job
 from ..spec.plan import Plan
+from ..spec.policies import BACKENDS
 from ..spec.values import changed
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, Goodput, State, Status
 from ..text import counted, duration
@@ -126,10 +127,11 @@ def prepare_goodput(
     disturbance: Disturbance,
 ) -> Plan:
     """Return the plan of the training, or raise an InputError with every mistake."""
-    problems = Problems()
-    if (wanted := target.backend or "local") != "local":
+    problems, wanted = Problems(), target.backend or "local"
+    name = next((name for name, kind in BACKENDS.items() if isinstance(wanted, kind)), wanted)
+    if name in backends.names() and not backends.load(str(name)).capabilities.supervised_here:
         problems.found.append(
-            f"A drill of the goodput kills processes of this machine. Received: --backend {wanted}. Next: leave it out; "
+            f"A drill of the goodput kills processes of this machine. Received: --backend {name}. Next: leave it out; "
             "`podlift status` shows the goodput of every run."
         )
     if given.get("retry_infrastructure") is not None:
@@ -144,7 +146,7 @@ def prepare_goodput(
             f"{duration(disturbance.for_s)}. Next: --for longer than --kill-every."
         )
     with problems.closing():
-        made = make_plan(what, given, replace(target, backend="local"), environ, verb="drill")
+        made = make_plan(what, given, replace(target, backend=wanted), environ, verb="drill")
     # It neither registers its model nor starts from one.
     job = changed(made.job, model=None, warm_start=None, gate=Gate())
     retry = replace(job.retry, infrastructure=job.retry.infrastructure + len(disturbance.times))
