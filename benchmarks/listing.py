@@ -37,8 +37,8 @@ def run(count: int) -> list[str]:
         rows = [
             ("status of an ended run", 20.0, _ms(count, sdk.attach(root.run(_id(1)).url).status)),
             ("attach and status", 20.0, _ms(count, lambda: sdk.attach(root.run(_id(1)).url).status())),
-            ("`sdk.runs(limit=20)`", 500.0, _ms(count, lambda: _listed(root, 20))),
-            ("`sdk.runs(limit=None)`", 500.0, _ms(count, lambda: _listed(root, None))),
+            ("`sdk.runs(limit=20)`", 300.0, _ms(count, lambda: _listed(root, 20))),
+            ("`sdk.runs(limit=None)`", 300.0, _ms(count, lambda: _listed(root, None))),
         ]
         _lose_summaries(root)
         rows.append(("the same, no run has a summary", None, _ms(1, lambda: _listed(root, None))))

@@ -77,6 +77,6 @@ def run(count: int) -> list[str]:
     lines += [f"| {name} | {median(costs, 'wall_s'):.2f} | {median(costs, 'cpu_s'):.2f} |" for name, costs in rows]
     lines += [
         "",
-        f"Medians of {count}, with the files in the page cache. Target: 1.5 s for the first plan, 0.5 s for the second.",
+        f"Medians of {count}, with the files in the page cache. Target: 0.8 s for the first plan, 0.15 s for the second.",
     ]
     return lines

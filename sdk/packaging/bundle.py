@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
-import io
 import os
 import shlex
 import stat
@@ -31,6 +31,9 @@ MAX_BYTES = 512 * 1024 * 1024
 _SHOWN = 10
 # How often files are read if some vanish meanwhile and come back, as they do when an editor saves them.
 _TRIES = 3
+# Where the size and the checksum of a member stand in its header, and the largest size that fits there.
+_SIZE, _SUM = slice(124, 135), slice(148, 154)
+_MAX_PLAIN = 8**11 - 1
 # Files whose content is checked for secrets: key files are small, and have one of these suffixes.
 _LOOK_BYTES = 64 * 1024
 _LOOK_SUFFIXES = {".json", ".pem", ".key", ".p8", ".yaml", ".yml", ".txt", ".log", ".out", ".err", ".sh", ""}
@@ -292,6 +295,28 @@ def _pack(
 
 
 def _header(path: str, kind: bytes, size: int, *, executable: bool) -> bytes:
+    """Return a member's header as `tarfile` makes it, which takes twenty times as long."""
+    if not path.isascii() or len(path) > tarfile.LENGTH_NAME or size > _MAX_PLAIN:
+        return _slow_header(path, kind, size, executable=executable)
+    name, digits = path.encode(), b"%011o" % size
+    plain, total = _plain_header(kind, executable)
+    header = bytearray(plain)
+    header[: len(name)] = name
+    header[_SIZE] = digits
+    header[_SUM] = b"%06o" % (total + sum(name) + sum(digits))
+    return bytes(header)
+
+
+@functools.cache
+def _plain_header(kind: bytes, executable: bool) -> tuple[bytes, int]:
+    """Return a header without name, size and checksum, and the sum of its bytes, where the checksum counts as spaces."""
+    header = bytearray(_slow_header("x", kind, 0, executable=executable))
+    header[: tarfile.LENGTH_NAME] = bytes(tarfile.LENGTH_NAME)
+    header[_SIZE] = bytes(_SIZE.stop - _SIZE.start)
+    return bytes(header), sum(header[: _SUM.start]) + 8 * ord(" ") + sum(header[_SUM.start + 8 :])
+
+
+def _slow_header(path: str, kind: bytes, size: int, *, executable: bool) -> bytes:
     # Times and owners keep the defaults of TarInfo, so that only names, modes and bytes determine the digest.
     info = tarfile.TarInfo(path)
     info.type, info.size, info.mode = kind, size, 0o755 if executable else 0o644
@@ -303,10 +328,12 @@ def _read(project: Path, path: str, skipped: _SkippedFiles) -> tuple[bytes, bool
     try:
         # Opening a named pipe would block.
         number = os.open(f"{project}/{path}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(number, "rb", buffering=0) as file:
+        try:
             about = os.fstat(number)
             if stat.S_ISREG(about.st_mode):
-                return _all_of(file, about.st_size), bool(about.st_mode & stat.S_IXUSR)
+                return _all_of(number, about.st_size), bool(about.st_mode & stat.S_IXUSR)
+        finally:
+            os.close(number)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
@@ -318,10 +345,10 @@ def _read(project: Path, path: str, skipped: _SkippedFiles) -> tuple[bytes, bool
     return None
 
 
-def _all_of(file: io.FileIO, size: int) -> bytes:
+def _all_of(number: int, size: int) -> bytes:
     """Return the bytes that a file had when it was opened: it may be growing all the time."""
     parts = []
-    while size > 0 and (part := file.read(size)):
+    while size > 0 and (part := os.read(number, size)):
         parts.append(part)
         size -= len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -12,13 +12,13 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .tree import ProjectTree
 
-_VERSION = 1
+_VERSION = 2
 # The resolution of times in some file systems: a file that changed later than this may change again without a trace.
 _SETTLED_NS = 2_000_000_000
 
@@ -46,10 +46,10 @@ class ReadCache:
         if self._file is None:
             return None
         try:
-            data = json.loads(self._file.read_bytes())
-            known = (data["version"], data["key"], data["check"]) == (_VERSION, self._key, _check(data["packed"]))
-            return ArchiveIndex(**data["packed"]) if known else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            about, _, packed = self._file.read_bytes().partition(b"\n")
+            known = json.loads(about) == self._about(packed)
+            return ArchiveIndex(**json.loads(packed)) if known else None
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
 
     def save(self, index: ArchiveIndex) -> None:
@@ -58,17 +58,16 @@ class ReadCache:
         part = self._file.with_name(f".{uuid.uuid4().hex}.part")
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            data = asdict(index)
-            about = {"version": _VERSION, "key": self._key, "check": _check(data), "packed": data}
-            part.write_text(json.dumps(about))
+            # Not asdict, which copies every member.
+            packed = json.dumps(vars(index), separators=(",", ":")).encode()
+            part.write_bytes(json.dumps(self._about(packed)).encode() + b"\n" + packed)
             part.replace(self._file)
         except OSError:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
 
-
-def _check(packed: Any) -> str:
-    return hashlib.sha256(json.dumps(packed, sort_keys=True).encode()).hexdigest()
+    def _about(self, packed: bytes) -> dict[str, object]:
+        return {"version": _VERSION, "key": self._key, "check": hashlib.sha256(packed).hexdigest()}
 
 
 def _key(tree: ProjectTree, generated: Mapping[str, str]) -> str:

@@ -212,18 +212,18 @@ class _Walk:
 
     def _stat(self, file: str) -> tuple[os.stat_result | None, str | None]:
         """Return the stat of a file and the reason to leave it out; neither for one that was removed meanwhile."""
-        link = os.path.islink(file)
-        # pathlib's resolve() raises at a loop of links.
-        if link and not Path(os.path.realpath(file)).is_relative_to(self._real_top):
-            return None, "a link that leaves the folder"
         try:
-            about = os.stat(file)
+            about = os.lstat(file)
         except FileNotFoundError:
-            return None, "a broken link" if link else None
-        except OSError:
-            if link:
+            return None, None
+        if stat.S_ISLNK(about.st_mode):
+            # pathlib's resolve() raises at a loop of links.
+            if not Path(os.path.realpath(file)).is_relative_to(self._real_top):
+                return None, "a link that leaves the folder"
+            try:
+                about = os.stat(file)
+            except OSError:
                 return None, "a broken link"
-            raise
         return about, None if stat.S_ISREG(about.st_mode) else "not a regular file"
 
     def _too_many(self) -> str:

@@ -178,7 +178,8 @@ def newest_first(
         try:
             if in_bucket(root):
                 return [ListedRun(time, run, paths.run(run).url) for time, run in _runs(root, limit, retry=retry)]
-            return [ListedRun(time, run, f"{paths.runs}/{run}", whole) for time, run, whole in candidates(paths.runs)]
+            folder = paths.runs
+            return [ListedRun(time, run, f"{folder}/{run}", whole) for time, run, whole in candidates(folder)]
         except (StoreError, InputError) as error:
             return error
 
@@ -206,16 +207,19 @@ def candidates(folder: str) -> list[tuple[float, str, bool]]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    with suppress(OSError):
+    try:
         return entry.is_dir()
-    return False
+    except OSError:
+        return False
 
 
 def _submitted(url: str, name: str) -> tuple[float, str, bool]:
-    # The plan is written once, on submit; the folder's own time changes with its content.
-    for place in (RunPaths(url).plan, url):
+    try:
+        # The plan is written once, on submit; the folder's own time changes with its content.
+        info = os.stat(RunPaths(url).plan)
+        return info.st_mtime, name, stat.S_ISREG(info.st_mode) and info.st_size > 0
+    except OSError:
+        # Missing or unreadable: the listing reports which.
         with suppress(OSError):
-            info = os.stat(place)
-            return info.st_mtime, name, place != url and stat.S_ISREG(info.st_mode) and info.st_size > 0
-    # Missing or unreadable: the listing reports which.
+            return os.stat(url).st_mtime, name, False
     return 0.0, name, False

@@ -156,9 +156,9 @@ def read_file(path: str) -> bytes:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise OSError(f"{path!r} is not a file")
-        # One call reads nearly every file, and a second one detects its end.
+        # One call reads nearly every file: it asks for a byte more than there is.
         parts = [os.read(handle, info.st_size + 1)]
-        while parts[-1]:
+        while parts[-1] and len(parts[0]) != info.st_size:
             parts.append(os.read(handle, 1 << 20))
         return b"".join(parts)
     finally:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,33 @@ def test_a_damaged_summary_is_none(make, content: str) -> None:
     paths = make("a")
     Path(paths.summary).write_text(content)
     assert listed()["a-aaaaaa"].status.state is sdk.State.SUCCEEDED
+
+
+def test_a_summary_with_a_field_that_is_unknown_here_is_not_read(make) -> None:
+    paths = make("a")
+    data = json.loads(Path(paths.summary).read_text())
+    data["status"] |= {"state": "FAILED", "mood": "good"}
+    Path(paths.summary).write_text(json.dumps(data))
+    assert listed()["a-aaaaaa"].status.state is sdk.State.SUCCEEDED
+
+
+def test_a_summary_of_an_older_podlift_with_every_field_is_read(make) -> None:
+    paths = make("a")
+    data, status = json.loads(Path(paths.summary).read_text()), sdk.attach(paths.url).status()
+    data["status"] = json.loads(json.dumps(asdict(status)))
+    Path(paths.summary).write_text(json.dumps(data))
+    found = summaries.read(paths)
+    assert found is not None and found.status == status
+
+
+def test_the_statuses_of_two_runs_share_nothing_that_can_change(make) -> None:
+    make("a"), make("b")
+    found = listed()
+    found["a-aaaaaa"].status.restarted_alone["chief-0"] = 1
+    found["a-aaaaaa"].status.timings["entry"] = -1.0
+    assert found["b-aaaaaa"].status.restarted_alone == {}
+    assert found["b-aaaaaa"].status.timings.get("entry") != -1.0
+    assert sdk.Status(state=sdk.State.FAILED, reason=sdk.Reason.DONE).restarted_alone == {}
 
 
 def test_a_copy_under_another_name_is_no_run_for_its_summary_either(make) -> None:
