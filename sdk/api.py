@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from . import backends, ids, launch
+from . import backends, garbage, ids, launch
 from .errors import InputError, nearest
 from .logs import logger
 from .planning import references
@@ -147,7 +147,8 @@ def list_runs(
     size = (limit if far else None) or len(named) or 1
     chunks = (named[at : at + size] for at in range(0, len(named), size))
     found = (info for chunk in chunks for info in (in_parallel(_info, chunk) if far else map(_info, chunk)))
-    return list(itertools.islice(filter(fits, found), limit)), problems + failures
+    with garbage.put_off():
+        return list(itertools.islice(filter(fits, found), limit)), problems + failures
 
 
 def _is_named(run: str, pattern: str | None) -> bool:

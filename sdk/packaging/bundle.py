@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from .. import text
+from .. import garbage, text
 from ..checks import Finding
 from ..errors import InputError
 from ..spec.code import PackedFile
@@ -54,6 +54,7 @@ def of(plan: Plan) -> Bundle:
     return Bundle(plan.code.digest, plan.code.files, generated=plan.code.generated)
 
 
+@garbage.put_off()
 def build(
     entry: LocatedEntry,
     *,

@@ -11,7 +11,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import CorruptRunError
 from ..spec.layout import RunPaths
@@ -42,8 +42,7 @@ class Shown:
     metric: str = ""  # name of the metric to show, or ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(NamedTuple):
     """One row of a list of runs."""
 
     status: Status

@@ -50,7 +50,8 @@ class _Fixed:
 
     def __get__(self, run: RunPaths, owner: type) -> str:
         # Not posixpath.join: a list of runs needs 100,000 of them.
-        return run.url + self._path if not run.url or run.url.endswith("/") else f"{run.url}/{self._path}"
+        url = run.url
+        return f"{url}/{self._path}" if url and url[-1] != "/" else url + self._path
 
 
 class _OfAttempt:
@@ -154,7 +155,7 @@ class RunPaths:
 
     @property
     def run_id(self) -> str:
-        return posixpath.basename(self.url)
+        return self.url.rpartition("/")[2]
 
     def revision(self, name: str) -> str:
         """The plan of a run that was resumed with other code. The record of the resume names it."""

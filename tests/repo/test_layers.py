@@ -16,7 +16,7 @@ LAYERS = [
     ("names", "published"),
     ("status",),
     ("errors",),
-    ("ids", "clock", "text", "logs"),
+    ("ids", "clock", "text", "logs", "garbage"),
     ("tracebacks",),
     ("hardware",),
     ("spec",),
