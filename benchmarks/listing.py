@@ -19,6 +19,7 @@ from sdk.spec.plan import Plan
 from sdk.storage import posix
 
 from . import measure
+from .regressions import Section
 
 TITLE = "Listing of 10,000 runs"
 _RUNS = 10_000
@@ -26,8 +27,8 @@ _FRAMES = '  File "train.py", line 1, in train\n    step()\n' * 20
 _FAILURE = {"task": "chief-0", "message": "chief-0 failed: ValueError: x", "traceback": _FRAMES, "log": "/somewhere"}
 
 
-def run(count: int) -> list[str]:
-    """Return the section's lines."""
+def run(count: int) -> Section:
+    """Return the section."""
     with tempfile.TemporaryDirectory() as folder, _inside(f"{folder}/project"):
         root = RootPaths(f"{folder}/root")
         Path("train.py").write_text("print(1)")
@@ -39,7 +40,9 @@ def run(count: int) -> list[str]:
             ("attach and status", 20.0, _ms(count, lambda: sdk.attach(root.run(_id(1)).url).status())),
             ("`sdk.runs(limit=20)`", 300.0, _ms(count, lambda: _listed(root, 20))),
             ("`sdk.runs(limit=None)`", 300.0, _ms(count, lambda: _listed(root, None))),
+            ("every summary read and parsed, nothing else", None, _ms(count, lambda: _parsed(root))),
         ]
+        ratios = {"all runs, relative to reading and parsing their summaries": rows[-2][2] / rows[-1][2]}
         _lose_summaries(root)
         rows.append(("the same, no run has a summary", None, _ms(1, lambda: _listed(root, None))))
         _lose_plans(root)
@@ -51,7 +54,7 @@ def run(count: int) -> list[str]:
         f"| {name} | {taken:.1f} | {'-' if target is None else f'{target:.0f}'} |" for name, target, taken in rows
     ]
     setting = "Each run has 2 tasks and 13 records, every fifth run failed, and all files were in the page cache."
-    return [*lines, "", f"Medians of {count}. {setting}"]
+    return Section([*lines, "", f"Medians of {count}. {setting}"], ratios)
 
 
 def _ms(count: int, work: Callable[[], object]) -> float:
@@ -60,6 +63,10 @@ def _ms(count: int, work: Callable[[], object]) -> float:
 
 def _listed(root: RootPaths, limit: int | None) -> None:
     assert len(sdk.runs(root=root.root, limit=limit)) == (limit or _RUNS)
+
+
+def _parsed(root: RootPaths) -> None:
+    assert all(json.loads(Path(root.run(_id(number)).summary).read_bytes()) for number in range(_RUNS))
 
 
 def _id(number: int) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import statistics
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,52 @@ class Cost:
 
     wall_s: float
     cpu_s: float
+
+
+@dataclass
+class Peak:
+    """The largest memory of some processes together, in MB."""
+
+    memory_mb: float = 0.0
+
+
+@contextmanager
+def peak_memory(pids: Callable[[], Collection[int]], every_s: float = 0.5) -> Iterator[Peak]:
+    """Look at the memory of processes meanwhile: shared pages count by the share of each (PSS)."""
+    peak, over = Peak(), threading.Event()
+
+    def look() -> None:
+        while not over.wait(every_s):
+            peak.memory_mb = max(peak.memory_mb, sum(map(_memory_mb, pids())))
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        looking.join()
+
+
+def descendants_of(pid: int) -> set[int]:
+    """Return the processes that a process has started, and those that they have started, and so on."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with suppress(OSError):
+                # The name, in brackets, may hold spaces.
+                parents[int(entry)] = int(Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while new := {each for each, parent in parents.items() if parent in found} - found:
+        found |= new
+    return found - {pid}
+
+
+def _memory_mb(pid: int) -> float:
+    with suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    return 0.0
 
 
 def command(words: Sequence[str], env: dict[str, str] | None = None, cwd: str | None = None) -> Cost:

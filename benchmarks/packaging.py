@@ -9,7 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from .measure import Cost, command, median
+from .measure import Cost, command, median, ratio
+from .regressions import Section
 
 TITLE = "Plan of 10,000 files and 200 MB"
 _FILES, _BYTES = 10_000, 200_000_000
@@ -52,8 +53,8 @@ def _plans(top: Path, cache: str) -> tuple[Cost, Cost]:
     return costs[0], costs[1]
 
 
-def run(count: int) -> list[str]:
-    """Return the section's lines."""
+def run(count: int) -> Section:
+    """Return the section."""
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder) / "project"
         top.mkdir()
@@ -79,4 +80,6 @@ def run(count: int) -> list[str]:
         "",
         f"Medians of {count}, with the files in the page cache. Target: 0.8 s for the first plan, 0.15 s for the second.",
     ]
-    return lines
+    plans = (("first plan", first), ("second plan", second))
+    ratios = {f"{name}, CPU, relative to tar and sha256sum": ratio(costs, tar, "cpu_s") for name, costs in plans}
+    return Section(lines, ratios)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .regressions import Section
 from .start import PROGRAM, RAY_PYTHON
 
 TITLE = "A killed worker"
@@ -28,8 +29,8 @@ class Found:
     kill_s: float
 
 
-def run(count: int) -> list[str]:
-    """Return the section's lines."""
+def run(count: int) -> Section:
+    """Return the section."""
     ways = {"`podlift submit --workers 2`": _ours, **({"Ray Train, two workers": _by_ray} if RAY_PYTHON else {})}
     # The first round warms up.
     rounds = [[way() for way in ways.values()] for _ in range(count + 1)][1:]
@@ -38,14 +39,17 @@ def run(count: int) -> list[str]:
         cold, kill = (statistics.median(getattr(found, field) for found in results) for field in ("cold_s", "kill_s"))
         own = statistics.median(found.kill_s / found.cold_s for found in results)
         lines.append(f"| {name} | {cold:.1f} | {kill:.1f} | {own:.2f} |")
+    ours = [found[0] for found in rounds]
+    ratios = {"kill to the next step, relative to a cold start": statistics.median(f.kill_s / f.cold_s for f in ours)}
     if RAY_PYTHON:
         ratio = statistics.median(ours.kill_s / theirs.kill_s for ours, theirs in rounds)
         lines.append(f"| podlift relative to Ray, by pair | | {ratio:.2f} | |")
-    return [
-        *lines,
+        ratios["kill to the next step, relative to Ray"] = ratio
+    lines += [
         "",
         f"Medians of {count} pairs; SIGKILL is sent to the second worker once both workers have completed {_STEPS} steps.",
     ]
+    return Section(lines, ratios)
 
 
 def _ours() -> Found:

@@ -55,6 +55,9 @@ def main() -> None:
             with open(os.environ["FIRST_STEP_FILE"], "w") as file:
                 file.write(str(time.time()))
     print("loss", float(loss))
+    if os.environ.get("FIRST_STEP_FILE"):
+        with open(os.environ["FIRST_STEP_FILE"], "a") as file:
+            file.write(f" {time.time()}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from ..spec.findings import warning
 from ..spec.job import Job
 from ..spec.plan import Plan
 from ..storage import emulator
-from . import initial, preflight_cache
+from . import initial, pace, preflight_cache
 from .pack import Packed
 from .roots import configured_roots, in_bucket
 from .validate import Wanted
@@ -42,6 +42,10 @@ def decide(
     )
     preflight = preflight_cache.plan_findings(job, packed.code, environ, verb)
     findings = [*wanted.notes, *placing, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
+    if job.resources.workers > 1:
+        roots = [local or root, *configured_roots(environ)[0]]
+        here = list(dict.fromkeys(each for each in roots if not in_bucket(each)))
+        findings += pace.findings(job, target, facts, packed.code, here, ids.name_of(run_id))
     if fresh and target.start == "fork":
         findings.append(warning(f"local_start='fork' is ignored: {fresh}"))
     made = Plan(

@@ -13,6 +13,7 @@ import pytest
 from support import LONG_LIMIT_S, REPO, full_only
 
 import sdk
+from sdk.records.recorder import read_events
 
 EXAMPLES = REPO / "examples"
 
@@ -46,6 +47,9 @@ def test_the_first_example_trains_on_two_workers_with_unchanged_fit(tmp_path: Pa
         assert "keras-multi-worker" in log, "the log names the cure"
     timings = run.status().timings
     assert 0 < timings["started"] < timings["entry"] < timings["first_step"] < timings["finished"]
+    # What the next plan compares the network with.
+    sizes = [event.data["gradient_bytes"] for event in read_events(run.plan.paths, ("first_step",))]
+    assert len(sizes) == 2 and len(set(sizes)) == 1 and sizes[0] > 1000
 
 
 def test_the_notebook_gets_the_value_of_its_function(

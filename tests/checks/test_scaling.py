@@ -1,0 +1,126 @@
+"""The prediction of what communication costs: its limits, its direction, and when the plan warns."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdk.checks.scaling import Network, Pace, computing_s, dominating, exchange_s, share
+from sdk.hardware.network import gbit
+
+sizes, counts = st.integers(4, 10**10), st.integers(2, 64)
+networks = st.builds(Network, gbit=st.none() | st.floats(0.1, 400), per_core=st.floats(0.01, 32))
+paces = st.builds(
+    Pace,
+    run=st.just("digits-aaaaaa"),
+    gradient_bytes=sizes,
+    step_s=st.floats(1e-4, 100),
+    workers=st.integers(1, 64),
+    network=st.none() | networks,
+)
+
+
+def pace(size: int, step_s: float, workers: int = 1) -> Pace:
+    return Pace(run="digits-aaaaaa", gradient_bytes=size, step_s=step_s, workers=workers, network=Network())
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "workers", "rate", "at_least", "at_most"),
+    [
+        # The wire alone: 2 (n-1)/n times the bytes.
+        (125, 2, 1, 1.0, 1.8),
+        (125, 2, 10, 0.1, 0.8),
+        (125, 32, 1, 1.9, 3.5),
+        (0, 2, 1, 0.0001, 0.01),
+        (1000, 4, 100, 0.12, 9.0),
+    ],
+)
+def test_what_an_exchange_takes(megabytes: int, workers: int, rate: float, at_least: float, at_most: float) -> None:
+    assert at_least <= exchange_s(megabytes * 10**6, workers, Network(gbit=rate)) <= at_most
+
+
+@given(sizes, networks)
+def test_one_worker_exchanges_nothing(size: int, network: Network) -> None:
+    assert exchange_s(size, 1, network) == 0.0
+
+
+@given(sizes, counts, networks)
+def test_more_bytes_more_workers_and_a_slower_network_never_take_less(size: int, count: int, network: Network) -> None:
+    takes = exchange_s(size, count, network)
+    assert takes <= exchange_s(size * 2, count, network)
+    assert takes <= exchange_s(size, count + 1, network)
+    assert takes <= exchange_s(size, count, Network(gbit=(network.gbit or 1000) / 2, per_core=network.per_core))
+    assert takes <= exchange_s(size, count, Network(gbit=network.gbit, per_core=network.per_core * 2))
+
+
+@given(sizes, counts, st.floats(0.1, 400))
+def test_no_sum_is_faster_than_its_wire(size: int, count: int, rate: float) -> None:
+    assert exchange_s(size, count, Network(gbit=rate)) >= size * 8 / (rate * 1e9)
+
+
+@given(paces, counts, networks)
+def test_a_share_is_a_share_and_grows_with_what_is_exchanged(pace: Pace, count: int, network: Network) -> None:
+    part = share(pace, count, network)
+    assert 0 < part < 1
+    assert 0 < computing_s(pace) <= pace.step_s
+    assert share(pace, 1, network) == 0.0
+    assert part <= share(pace, count + 1, network)
+
+
+def test_what_a_run_of_several_workers_waited_for_is_not_computing() -> None:
+    network = Network(gbit=1)
+    waited = exchange_s(125_000_000, 2, network)
+    seen = Pace(run="a-aaaaaa", gradient_bytes=125_000_000, step_s=waited + 0.5, workers=2, network=network)
+    assert computing_s(seen) == pytest.approx(0.5)
+    assert share(seen, 2, network) == pytest.approx(waited / (waited + 0.5))
+
+
+@pytest.mark.parametrize(
+    ("size", "step_s", "workers", "network", "warns"),
+    [
+        (400_000_000, 0.2, 4, Network(gbit=10), True),
+        (400_000_000, 30.0, 4, Network(gbit=10), False),
+        (40_000, 0.2, 4, Network(gbit=10), False),
+        # Of a toy nobody needs to know.
+        (40_000, 0.001, 2, Network(gbit=10), False),
+        (400_000_000, 0.2, 1, Network(gbit=10), False),
+        (400_000_000, 0.2, 4, None, False),
+        (400_000_000, 0.2, 2, Network(per_core=1), True),
+    ],
+)
+def test_the_plan_warns_when_communication_dominates(
+    size: int, step_s: float, workers: int, network: Network | None, warns: bool
+) -> None:
+    found = list(dominating(pace(size, step_s), workers, network))
+    assert len(found) == warns
+    if found:
+        assert found[0].level == "warning"
+        assert "400 MB of gradients over" in found[0].message
+        assert "in the run digits-aaaaaa (cpu)." in found[0].message
+
+
+def test_of_gpus_on_several_machines_only_the_wire_is_predicted() -> None:
+    assert exchange_s(125_000_000, 2, Network(gbit=1, grpc=False)) == pytest.approx(1.0)
+
+
+def test_without_an_earlier_run_there_is_nothing_to_say() -> None:
+    assert list(dominating(None, 4, Network(gbit=1))) == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "rate"),
+    [
+        ("n1-standard-4", 10),
+        ("n1-standard-8", 16),
+        ("n1-highmem-2", 10),
+        ("e2-standard-4", 8),
+        ("g2-standard-48", 50),
+        ("a2-highgpu-1g", 24),
+        ("m1-ultramem-40", None),
+        ("cloud-tpu", None),
+        ("n1-standard-1", None),
+    ],
+)
+def test_the_bandwidth_of_machines(machine: str, rate: float | None) -> None:
+    assert gbit(machine) == rate

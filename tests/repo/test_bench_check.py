@@ -1,0 +1,115 @@
+"""`scripts/bench --check` fails on a ratio that is more than 10% worse, and only on one that stays so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import __main__ as bench
+from benchmarks import regressions
+from benchmarks.regressions import Kept, Section, check, judge, keep, load
+
+ratios = st.floats(0.001, 1000)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "worse"),
+    [
+        (1.0, 1.1, False),
+        (1.0, 1.11, True),
+        (1.0, 0.5, False),
+        (0.15, 0.16, False),
+        (0.15, 0.17, True),
+        (0.0, 0.1, True),
+    ],
+)
+def test_more_than_a_tenth_is_worse(before: float, now: float, worse: bool) -> None:
+    (verdict,) = judge({"start": before}, [{"start": now}])
+    assert verdict.worse is worse
+    assert str(verdict).endswith("worse") is worse
+    assert f"{before:.3f} before, {now:.3f} now" in str(verdict)
+
+
+def test_what_was_not_measured_or_not_kept_is_said_and_fails_nothing() -> None:
+    verdicts = judge({"to Ray": 0.15}, [{"by hand": 0.9}])
+    assert [str(each) for each in verdicts] == [
+        "by hand: 0.900, none was kept before",
+        "to Ray: not measured here, 0.150 before",
+    ]
+    assert not any(each.worse for each in verdicts)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "needed", "worse"),
+    [
+        ([1.0], 1, False),
+        ([2.0, 1.0, 1.05], 3, False),
+        ([2.0, 1.0, 1.2], 3, True),
+        ([1.2, 1.2, 1.2], 3, True),
+        ([1.2, 0.9], 2, False),
+    ],
+)
+def test_what_seems_worse_is_measured_again_and_the_median_counts(
+    rounds: list[float], needed: int, worse: bool
+) -> None:
+    left = iter([*rounds, 1.0, 1.0])
+    used = 0
+
+    def measure() -> dict[str, float]:
+        nonlocal used
+        used += 1
+        return {"start": next(left)}
+
+    (verdict,) = check({"start": 1.0}, measure)
+    assert (used, verdict.worse) == (needed, worse)
+
+
+@given(st.dictionaries(st.text(max_size=5), ratios, max_size=4))
+def test_a_ratio_that_has_not_changed_is_never_worse(before: dict[str, float]) -> None:
+    assert not any(each.worse for each in judge(before, [before, before]))
+
+
+@given(ratios, st.lists(ratios, min_size=1, max_size=5))
+def test_better_measurements_never_make_a_verdict_worse(before: float, found: list[float]) -> None:
+    (now,) = judge({"x": before}, [{"x": each} for each in found])
+    (better,) = judge({"x": before}, [{"x": each * 0.9} for each in found])
+    assert now.worse or not better.worse
+
+
+def test_ratios_are_kept_with_their_date_and_machine_and_others_stay(tmp_path: Path) -> None:
+    file = tmp_path / "ratios.json"
+    assert load(file) == {}
+    keep("start", {"to Ray": 0.15, "by hand": 0.8}, "2026-11-20, 2 cores", file)
+    keep("start", {"by hand": 0.7}, "2026-11-21, 4 cores", file)
+    keep("listing", {"all": 2.0}, "2026-11-21, 4 cores", file)
+    assert load(file) == {
+        "listing": {"all": Kept(2.0, "2026-11-21, 4 cores")},
+        "start": {"by hand": Kept(0.7, "2026-11-21, 4 cores"), "to Ray": Kept(0.15, "2026-11-20, 2 cores")},
+    }
+
+
+def test_the_command_fails_names_the_ratio_and_says_before_and_now(tmp_path: Path, monkeypatch, capsys) -> None:
+    class Fake:
+        @staticmethod
+        def run(count: int) -> Section:
+            return Section([], {"to Ray": 0.3, "by hand": 0.8})
+
+    monkeypatch.setattr(regressions, "load", lambda: {"start": {"to Ray": Kept(0.15, "2026-11-20, 2 cores")}})
+    monkeypatch.setitem(bench.BENCHMARKS, "start", Fake)
+    assert bench.check(["start"], 1) == 1
+    said = capsys.readouterr().out
+    assert "start: to Ray: 0.150 before, 0.300 now (+100%), worse (kept: 2026-11-20, 2 cores)" in said
+    assert "start: by hand: 0.800, none was kept before" in said
+    monkeypatch.setattr(Fake, "run", lambda count: Section([], {"to Ray": 0.14}))
+    assert bench.check([], 1) == 0
+    assert bench.check(["kills"], 1) == 2
+
+
+def test_the_kept_ratios_are_those_of_benchmarks_that_exist() -> None:
+    data = json.loads(regressions.FILE.read_text())
+    assert data and set(data) <= set(bench.BENCHMARKS)
+    assert all(kept.ratio > 0 and kept.measured for found in load().values() for kept in found.values())
