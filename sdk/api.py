@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from . import backends, garbage, ids, launch
+from . import backends, ids, launch
 from .errors import InputError, nearest
 from .logs import logger
 from .planning import references
 from .planning.prepare import make_plan, refuse_inside_task, refuse_keywords
 from .planning.roots import configured_root, configured_roots, in_bucket
 from .planning.settings.merge import from_keywords
+from .process import garbage
 from .records import summaries
 from .records.sync.index import in_parallel
 from .run import Run, RunInfo

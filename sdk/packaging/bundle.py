@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from .. import garbage, text
+from .. import text
 from ..checks import Finding
 from ..errors import InputError
+from ..process import garbage
 from ..spec.code import PackedFile
 from ..spec.plan import Plan
 from ..storage import posix

@@ -16,7 +16,7 @@ LAYERS = [
     ("names", "published"),
     ("status",),
     ("errors",),
-    ("ids", "clock", "text", "logs", "garbage"),
+    ("ids", "clock", "text", "logs"),
     ("tracebacks",),
     ("hardware",),
     ("spec",),
