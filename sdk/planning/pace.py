@@ -25,7 +25,7 @@ _ASKED = 10
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _MeasuredStep:
     """The first step of a run's last attempt."""
 
     time: float
@@ -97,13 +97,13 @@ def _is_same(one: PackedCode, other: PackedCode) -> bool:
     return (one.project, one.program, one.function) == (other.project, other.program, other.function)
 
 
-def _first_step(paths: RunPaths) -> _Seen | None:
+def _first_step(paths: RunPaths) -> _MeasuredStep | None:
     events = [event for event in read_events(paths, ("first_step",)) if event.data.get("gradient_bytes")]
     newest = max(events, key=lambda event: event.attempt, default=None)
-    return None if newest is None else _Seen(newest.time, newest.attempt, int(newest.data["gradient_bytes"]))
+    return None if newest is None else _MeasuredStep(newest.time, newest.attempt, int(newest.data["gradient_bytes"]))
 
 
-def _step_s(paths: RunPaths, seen: _Seen, tasks: Sequence[str]) -> float | None:
+def _step_s(paths: RunPaths, seen: _MeasuredStep, tasks: Sequence[str]) -> float | None:
     """Return the seconds per step of the attempt's first `fit`, validation included, by the metrics of its epochs."""
     at, steps = seen.time, 1
     for record in metrics_of(paths, seen.attempt, tasks[:1]):
