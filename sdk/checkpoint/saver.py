@@ -21,6 +21,7 @@ from typing import Any
 
 from ..errors import PodliftError, SaveFailedError, WaitTimeoutError, nearest
 from ..logs import logger
+from ..process import cores
 from . import commit, names
 from .commit import SaveLimits, SaveRequest
 from .contents import WRITERS, Contents
@@ -161,6 +162,8 @@ class AsyncSaver:
             raise SaveFailedError("The saver is closed; no further checkpoints are saved.")
 
     def _work(self) -> None:
+        # Elsewhere a core may wait for this task, which is still computing.
+        cores.widen()
         while (item := self._queue.get()) is not None:
             save, ticket = item
             try:

@@ -38,6 +38,10 @@ def run(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
             "untrusted network use local_network='isolated' (docs/explanation/security.md)"
         )
     yield from _shared_cpus(job, target, facts)
+    if target.cores.isdecimal() and int(target.cores) > facts.cpus:
+        yield warning(
+            f"local_cores={target.cores}: each task gets {counted(facts.cpus, 'CPU')}, which is what this run may use"
+        )
     if job.limits.max_cost_usd is not None:
         yield note("max_cost_usd: ignored in local mode, where there are no cloud machines")
 

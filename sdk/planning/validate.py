@@ -54,9 +54,10 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems,
     job, entry = _ANY_JOB, settings.function or settings.job.get("entry")
     with problems.collect():
         job = table.job({**settings.job, "entry": settings.job.get("entry", "none")})
-    backend, target = _ANY_BACKEND, Target()
+    backend = _ANY_BACKEND
     with problems.collect():
         backend = backends.check_name(settings.values.get("backend", backend))
+    target = table.target(backend, {})
     with problems.collect():
         target = table.target(backend, settings.values)
     capabilities = backends.load(backend).capabilities

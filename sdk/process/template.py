@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import spawn as processes
+from .cores import confined
 
 _POLL_S = 0.05
 _CHUNK = 65536
@@ -33,9 +34,11 @@ class TaskStart:
     cwd: str
     log: str  # path of the file for its output
     errors: str = ""  # path of another one for its stderr; "" for the same
+    cpus: tuple[int, ...] = ()  # that it may use; () for all
 
     def spawn(self) -> processes.Process:
-        return processes.spawn(self.command, env=self.env, cwd=self.cwd, log=self.log)
+        with confined(self.cpus):
+            return processes.spawn(self.command, env=self.env, cwd=self.cwd, log=self.log)
 
 
 class CannotForkError(Exception):

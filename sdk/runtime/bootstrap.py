@@ -45,6 +45,7 @@ from .patches import (
     gpu,
     install,
     keras_multi_worker,
+    own_threads,
     restore_together,
     shuffle_seeds,
     steps_per_execution,
@@ -81,6 +82,8 @@ def main(payload_path: str, task: str, home: str) -> int:
         _print_error(error)
         recorder.record("failed", reason="infrastructure", **_describe(error, secrets))
         return 1
+    if payload.cores and task == payload.tasks[0]:
+        _log.info(payload.cores)
     os.chdir(work / payload.cwd)
     set_path(payload, work, home)
     import_guard.install(payload.source_dirs, work)
@@ -186,7 +189,7 @@ def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
 
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
-    found = [*reporting.patches(reporter), *steps_per_execution.patches()]
+    found = [*reporting.patches(reporter), *steps_per_execution.patches(), *own_threads.patches()]
     found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]
     found += auto_shard.SharedInput(logs=task == payload.tasks[0]).patches()
     if not cluster.has_servers(payload.tasks):

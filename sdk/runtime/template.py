@@ -50,6 +50,7 @@ class ForkedTask(TypedDict):
     log: str
     errors: str  # "" for the log
     env: dict[str, str]
+    cpus: list[int]  # that it may use; [] for all
 
 
 def main() -> ForkedTask:
@@ -157,6 +158,8 @@ def _threads() -> int:
 def _become(task: ForkedTask) -> None:
     """Set session, folder, output and environment as if the task's command had been started."""
     os.setsid()
+    if task["cpus"]:
+        os.sched_setaffinity(0, task["cpus"])
     os.chdir(task["cwd"])
     for stream, path in ((1, task["log"]), (2, task["errors"] or task["log"])):
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

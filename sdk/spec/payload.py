@@ -121,6 +121,7 @@ class Payload:
         ""  # the name under which the run's model is registered when the program has succeeded; "" if it is not
     )
     gate: Gate = field(default_factory=Gate)  # what promotes that model
+    cores: str = ""  # how the tasks divide this machine's CPUs, for the log
 
     def to_json(self) -> str:
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1, sort_keys=True)

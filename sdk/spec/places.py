@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
 from ..errors import InputError, nearest
 from ..hardware import Provisioning, accelerators, regions
-from .values import Validator, Value
+from .values import Validator, Value, text_or_texts
 
 
 def accelerator_name(value: str) -> str:
@@ -62,6 +62,16 @@ class Place(Value):
 
 def words(text: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def region_names(value: object) -> object:
+    return words(value) if isinstance(value, str) else text_or_texts(value)
+
+
+def some_regions(value: Sequence[str]) -> Sequence[str]:
+    if not value:
+        raise ValueError("must name one at least, such as us-central1")
+    return value
 
 
 def parse_places(value: object) -> object:

@@ -12,7 +12,7 @@ from ..hardware.price_table import KnownPrices
 from . import cheapest
 from .findings import Facts, Finding
 from .images import by_family, family_of
-from .places import Place, accelerator_name, by_region, parse_places, words
+from .places import Place, accelerator_name, by_region, parse_places, region_names, some_regions
 from .values import (
     Accepts,
     Bounds,
@@ -42,14 +42,11 @@ def _metric(value: str) -> str:
     return value
 
 
-def _regions(value: object) -> object:
-    return words(value) if isinstance(value, str) else text_or_texts(value)
-
-
-def _some(value: Sequence[str]) -> Sequence[str]:
-    if not value:
-        raise ValueError("must name one at least, such as us-central1")
-    return value
+def _cores(value: object) -> object:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if text not in ("share", "all") and not (isinstance(text, str) and text.isdecimal() and int(text)):
+        raise ValueError("must be share, all or a number of CPUs from 1")
+    return text
 
 
 class _JsonObject:
@@ -275,12 +272,15 @@ class Local(Target):
             0 of `worker` is the chief.
         gpus: Stand-ins or this machine's own GPUs, if the accelerator is a GPU. "stand-in": logical CPU devices. "real": each
             task has GPUs of its own, of any type.
+        cores: How the tasks divide the CPUs of this machine. "share": each of several tasks has equally many of its own, and as
+            many threads. "all": each may use all. A number: as many for each task, also for a single one.
     """
 
     network: Literal["host", "isolated"] = "host"
     start: Literal["auto", "fork", "spawn"] = "auto"
     cluster: Literal["chief", "workers"] = "chief"
     gpus: Literal["stand-in", "real"] = "stand-in"
+    cores: Accepts[Annotated[str, Validator(_cores, before=True)], str | int] = default("share")
 
     @property
     def shape(self) -> Literal["chief", "workers"]:
@@ -330,7 +330,7 @@ class Vertex(Target):
 
     project: Name | None = None
     regions: Accepts[
-        Annotated[tuple[Name, ...], Validator(_regions, before=True), Validator(_some)], str | Sequence[str]
+        Annotated[tuple[Name, ...], Validator(region_names, before=True), Validator(some_regions)], str | Sequence[str]
     ] = default((regions.DEFAULT,))
     places: Accepts[Annotated[tuple[Place, ...], Validator(parse_places, before=True)], str | Sequence[str | Place]] = (
         default(())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...checks import Facts, Finding, communication, local, of_local
 from ...clock import Clock, SystemClock
-from ...process import namespaces, spawn, task_environment
+from ...process import cores, namespaces, spawn, task_environment
 from ...records.events import resume_count, source_of
 from ...records.recorder import Recorder, is_owned, read_events
 from ...spec import capabilities, cluster
@@ -39,7 +39,7 @@ class LocalBackend:
             tensorflow=_version("tensorflow") or _version("tensorflow-cpu") or _version("tensorflow-tpu"),
             keras=_version("keras"),
             tf_keras=_version("tf_keras"),
-            cpus=os.cpu_count() or 1,
+            cpus=cores.available().count,
             gpus=len([path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdecimal()]),
             memory_gib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
             isolation=namespaces.why_not() if Local.of(target).network == "isolated" else None,

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ...clock import Clock
-from ...process import exit_reasons, janitor, spawn, task_environment
+from ...process import cores, exit_reasons, janitor, spawn, task_environment
+from ...process.cores import Division
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.hang import Activity, Hang, HangDetector, Pauses, blame
 from ...process.log_index import LogIndexWriter
@@ -37,6 +38,7 @@ from ...records.restarts import Decision, EndedAttempt
 from ...spec import cluster
 from ...spec.payload import TASK_RESTARTS
 from ...spec.plan import Plan
+from ...spec.policies import Local
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage import file_systems, posix, reserve
 from ...storage.reserve import Reserve
@@ -138,11 +140,15 @@ class LocalGang:
     def _start(self) -> None:
         plan, paths = self._plan, self._plan.paths
         addresses = {task.name: f"{self._host(task)}:{self._reservation.ports[task.name]}" for task in plan.members}
-        starts = [self._task(task, addresses) for task in plan.members]
+        # Threads of the user's own are not squeezed into a part of the CPUs.
+        wanted = "all" if cores.INTRA in plan.job.env else Local.of(plan.target).cores
+        division = cores.divide(plan.tasks, cores.available(), wanted, run_id=plan.run_id)
+        starts = [self._task(task, addresses, division) for task in plan.members]
         # Importing begins here, and everything below happens at the same time.
         self._starts = {start.task: start for start in starts}
         launch = GangLaunch(plan, starts, self._interpreter, f"{self._temporary}/{self._attempt}-imports.log")
-        posix.put_passing(paths.payload(self._attempt), plan.payload(self._attempt).to_json().encode())
+        payload = replace(plan.payload(self._attempt), cores=str(division))
+        posix.put_passing(paths.payload(self._attempt), payload.to_json().encode())
         for folder in (paths.model, paths.checkpoints, paths.tensorboard):
             Path(folder).mkdir(parents=True, exist_ok=True)
         for task in plan.tasks:
@@ -158,15 +164,21 @@ class LocalGang:
         pids = {name: process.pid for name, process in self._tasks.items()}
         self._recorder.record("attempt_started", addresses=addresses, pids=pids, why_fresh=launch.why_fresh)
 
-    def _task(self, task: cluster.Task, addresses: Mapping[str, str]) -> TaskStart:
+    def _task(self, task: cluster.Task, addresses: Mapping[str, str], division: Division) -> TaskStart:
         plan, paths = self._plan, self._plan.paths
         variables = task_environment.environment(plan, self._attempt, task, addresses, self._temporary)
         return TaskStart(
             task=task.name,
             command=self._interpreter.command(plan, self._attempt, task.name),
-            env={**self._interpreter.inherited(plan), **variables, "PODLIFT_PARENT": str(os.getpid())},
+            env={
+                **division.variables(task.name),
+                **self._interpreter.inherited(plan),
+                **variables,
+                "PODLIFT_PARENT": str(os.getpid()),
+            },
             cwd=str(Path(paths.work(self._attempt, task.name)).parent),
             log=self._hidden.target(task.name),
+            cpus=division.shares[task.name].cpus,
         )
 
     def _watch(self) -> tuple[Verdict, float]:

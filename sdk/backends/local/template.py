@@ -7,13 +7,16 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ...process import cores
 from ...process import spawn as processes
 from ...process.template import CannotForkError, Imports, TaskStart, Template, top_modules
 from ...spec.plan import Plan
 from .interpreter import Interpreter
 
 # Variables that differ between tasks and are not read before the program runs. All others are the template's from its start.
-_PER_TASK = frozenset({"PODLIFT_TASK", "PODLIFT_PARENT", "TMPDIR", "TF_CONFIG", "CLUSTER_SPEC"})
+_PER_TASK = frozenset(
+    {"PODLIFT_TASK", "PODLIFT_PARENT", "TMPDIR", "TF_CONFIG", "CLUSTER_SPEC", cores.VARIABLE, cores.INTRA, cores.INTER}
+)
 
 
 def why_not(plan: Plan, starts: Sequence[TaskStart]) -> str:

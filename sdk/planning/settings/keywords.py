@@ -64,6 +64,7 @@ class JobKeywords(TypedDict, total=False):
     local_start: Literal["auto", "fork", "spawn"] | None
     local_cluster: Literal["chief", "workers"] | None
     local_gpus: Literal["stand-in", "real"] | None
+    local_cores: str | int | None
 
 
 class Keywords(JobKeywords, total=False):

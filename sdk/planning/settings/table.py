@@ -27,7 +27,7 @@ TARGET = ("backend", "root", "name", "online")
 # Not settings: set by podlift itself in the processes that it starts, or properties of this machine that change no plan.
 _INTERNAL = {
     "PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH", "PODLIFT_TASKS",
-    "PODLIFT_RESTART_CODE", "PODLIFT_EMULATOR", "PODLIFT_TPU_REPLICAS", "PODLIFT_GPU_REPLICAS",
+    "PODLIFT_RESTART_CODE", "PODLIFT_CORES", "PODLIFT_EMULATOR", "PODLIFT_TPU_REPLICAS", "PODLIFT_GPU_REPLICAS",
 }  # fmt: skip
 # Several values that may be written as one text: "us-central1,us-east1".
 _AS_TEXT = ("vertex_regions", "vertex_places")

@@ -25,6 +25,7 @@ from typing import Any
 from ... import logs
 from ...clock import SystemClock
 from ...errors import AccessError, InputError, PodliftError
+from ...process import cores
 from ...process.redirect import start
 from ...process.template import Imports, top_modules
 from ...records import outputs
@@ -157,6 +158,8 @@ class Agent:
         if self._payload.model and (trained := self._container.attempts.succeeded()):
             return self._phase_alone(trained)
         membership = self._container.attempts.join()
+        if limits := cores.within_quota(machine := cores.available()):
+            _log.info(f"{machine}: TensorFlow gets {limits[cores.INTRA]} threads")
         self._redirected = start.start(os.environ, self._home)
         self._uploader.start()
         while True:
@@ -224,7 +227,7 @@ class Agent:
         found = environment(
             os.environ, payload, self._container.task, self._scratch(attempt), self._installed, known.values()
         )
-        return {**found, **self._redirected}
+        return {**cores.within_quota(cores.available()), **found, **self._redirected}
 
     def _start_spare(self, attempt: ContainerAttempt, env: Mapping[str, str]) -> None:
         """Start the process from which the next attempt is forked, if there is none yet and the memory allows it."""

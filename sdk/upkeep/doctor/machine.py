@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 import resource
 import shlex
 import shutil
@@ -17,7 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from ...checks.check import Check, Level, bad, fine
-from ...process import namespaces
+from ...process import cores, namespaces
 from ...process.ports import PortReservation
 from ...text import size
 
@@ -89,7 +87,7 @@ def memory() -> list[Check]:
         with suppress(OSError, ValueError, KeyError):
             rows = dict(line.split(maxsplit=1) for line in _cgroup(f"{Path(limit).parent}/memory.stat").splitlines())
             free_bytes = min(free_bytes, float(_cgroup(limit)) - float(_cgroup(used)) + int(rows[cached]))
-    return [memory_per_cpu(free_bytes, _cpus())]
+    return [memory_per_cpu(free_bytes, cores.available().count)]
 
 
 def memory_per_cpu(free_bytes: float, cpus: int) -> Check:
@@ -98,14 +96,6 @@ def memory_per_cpu(free_bytes: float, cpus: int) -> Check:
         return fine("memory", said)
     fits = max(1, int(free_bytes / _MEMORY_PER_CPU))
     return bad("memory", "warning", f"{said}: a task needs about 1 GB", f"use at most --workers {fits}")
-
-
-def _cpus() -> int:
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):
-        quota, period = _cgroup("cpu.max").split()
-        cpus = min(cpus, math.ceil(int(quota) / int(period)))
-    return cpus
 
 
 def _cgroup(name: str) -> str:

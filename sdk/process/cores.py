@@ -1,0 +1,270 @@
+"""Divides the cores of this machine between the tasks of a run, and tells how many a process may use.
+
+TensorFlow makes as many threads as the process may use CPUs when it first computes, and not when it is imported: a task that is
+confined before that has pools of the right size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..spec import cluster
+from ..text import counted
+
+# The part of a task and all CPUs of its run, for threads that may use these: "0-1/0-7".
+VARIABLE = "PODLIFT_CORES"
+INTRA, INTER, OPENMP = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"
+_GROUPS, _PROCESS, _SYSTEM = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/sys/devices/system")
+# Two operations of which one waits for the other, such as a collective, must not need the same thread.
+_LEAST_INTER = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cores:
+    """What a process may use."""
+
+    nodes: tuple[
+        tuple[int, ...], ...
+    ]  # CPUs by NUMA node, siblings of a core next to each other; () if they cannot be chosen
+    limit: float  # in CPUs, of which a quota may leave a fraction
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        return tuple(cpu for node in self.nodes for cpu in node)
+
+    @property
+    def count(self) -> int:
+        return max(1, math.ceil(self.limit))
+
+    @property
+    def has_quota(self) -> bool:
+        return self.limit < len(self.cpus)
+
+    def __str__(self) -> str:
+        if not self.nodes:
+            return counted(self.count, "CPU")
+        return f"{f'a quota of {self.limit:g} on ' if self.has_quota else ''}{_named(self.cpus)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What a task gets. Both are empty if it is not restricted."""
+
+    cpus: tuple[int, ...] = ()
+    threads: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """How the tasks of a run divide what they may use."""
+
+    cores: Cores
+    shares: Mapping[str, Share]
+    least_inter: int
+
+    def variables(self, task: str) -> dict[str, str]:
+        """Return the variables of a task for the pools that do not follow its CPUs."""
+        share = self.shares[task]
+        if not share.threads:
+            return {}
+        found = {INTRA: str(share.threads), INTER: str(max(share.threads, self.least_inter))}
+        # It is read at imports, which forked tasks share.
+        found |= {OPENMP: str(most)} if (most := min(share.threads for share in self.shares.values())) else {}
+        return {**found, VARIABLE: f"{spans(share.cpus)}/{spans(self.cores.cpus)}"} if share.cpus else found
+
+    def __str__(self) -> str:
+        """Return the line for the log, "" if nothing is restricted."""
+        if not any(share.threads for share in self.shares.values()):
+            return ""
+        each = [f"{task} {_words(share)}" for task, share in self.shares.items()]
+        return f"{counted(len(each), 'task')} on {self.cores}: {', '.join(each)}"
+
+
+def available(groups: Path = _GROUPS, process: Path = _PROCESS, system: Path = _SYSTEM) -> Cores:
+    """Return what this process may use: its affinity, and the quota of its control groups."""
+    if not hasattr(os, "sched_getaffinity"):
+        return Cores(nodes=(), limit=os.cpu_count() or 1)
+    allowed = os.sched_getaffinity(0)
+    return Cores(nodes=_nodes(allowed, system), limit=min([float(len(allowed)), *_quotas(groups, process)]))
+
+
+def _nodes(allowed: set[int], system: Path) -> tuple[tuple[int, ...], ...]:
+    found = []
+    for folder in sorted(system.glob("node/node[0-9]*"), key=lambda path: int(path.name[4:])):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(allowed & _numbers((folder / "cpulist").read_text()))
+    found.append(allowed.difference(*found))
+    return tuple(tuple(sorted(node, key=lambda cpu: (_core(cpu, system), cpu))) for node in found if node)
+
+
+def _core(cpu: int, system: Path) -> int:
+    """Return the lowest CPU of the same core."""
+    try:
+        return min(_numbers((system / f"cpu/cpu{cpu}/topology/thread_siblings_list").read_text()))
+    except (OSError, ValueError):
+        return cpu
+
+
+def _quotas(groups: Path, process: Path) -> Iterator[float]:
+    """Return the quotas of this process's control groups and of those above them, in both versions."""
+    try:
+        lines = [line.split(":", 2) for line in process.read_text().splitlines()]
+    except OSError:
+        return
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        roots = [groups / controllers, groups / "cpu"] if controllers else [groups, groups / "unified"]
+        # A container's own group is mounted at the top, though the path may be that of the host.
+        above = [part.strip("/") for part in (path, *map(str, Path(path).parents))]
+        for folder in {root / part for root in roots for part in above}:
+            with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+                if (folder / "cpu.max").exists():
+                    quota, period = map(int, (folder / "cpu.max").read_text().split())
+                else:
+                    quota, period = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+                if quota > 0:
+                    yield quota / period
+
+
+def divide(tasks: Sequence[str], cores: Cores, wanted: str = "share", *, run_id: str = "") -> Division:
+    """Return what each task of a run gets; `wanted` is "share", "all" or the number of CPUs for each task."""
+    # A parameter server answers each worker and the coordinator: with fewer threads TensorFlow's clusters have stopped.
+    least = len(tasks) + 1 if cluster.has_servers(tasks) else _LEAST_INTER
+    found = {task: Share() for task in tasks}
+    if wanted == "share" and len(tasks) > 1:
+        found |= _equal(tasks, cores, run_id)
+    elif wanted not in ("share", "all"):
+        found |= _counted(tasks, cores, min(int(wanted), cores.count))
+    return Division(cores=cores, shares=found, least_inter=least)
+
+
+def _equal(tasks: Sequence[str], cores: Cores, run_id: str) -> dict[str, Share]:
+    computing = _computing(tasks)
+    # The others mostly wait, and may do so on any CPU.
+    found = {task: Share(threads=max(1, int(cores.limit / len(tasks)))) for task in tasks}
+    if len(computing) == 1:
+        return {**found, computing[0]: Share()}
+    own = parts(cores.nodes, len(computing)) if _may_confine(cores) else [()] * len(computing)
+    # The first task alone writes and evaluates: those of two runs should not have the same CPUs.
+    turn = hashlib.sha256(run_id.encode()).digest()[0] % len(computing)
+    each = max(1, int(cores.limit / len(computing)))
+    made = [_share(cpus, each, cores) for cpus in (*own[turn:], *own[:turn])]
+    return {**found, **dict(zip(computing, made, strict=True))}
+
+
+def _counted(tasks: Sequence[str], cores: Cores, each: int) -> dict[str, Share]:
+    computing = _computing(tasks)
+    found = {task: Share(threads=each) for task in tasks}
+    if _may_confine(cores) and each * len(computing) <= len(cores.cpus):
+        slices = [cores.cpus[index * each :][:each] for index in range(len(computing))]
+        found |= {task: _share(cpus, each, cores) for task, cpus in zip(computing, slices, strict=True)}
+    return found
+
+
+def within_quota(cores: Cores) -> dict[str, str]:
+    """Return the variables of a task that is alone under a quota: TensorFlow looks at the CPUs only. Empty without one."""
+    threads = str(cores.count)
+    return {INTRA: threads, INTER: str(max(cores.count, _LEAST_INTER)), OPENMP: threads} if cores.has_quota else {}
+
+
+def _may_confine(cores: Cores) -> bool:
+    # Under a quota, other containers may use the same CPUs: which ones are free is the kernel's decision.
+    return bool(cores.nodes) and not cores.has_quota
+
+
+def _share(cpus: tuple[int, ...], each: int, cores: Cores) -> Share:
+    if not cpus or len(cpus) == len(cores.cpus):
+        return Share(threads=each)
+    return Share(cpus=cpus, threads=len(cpus))
+
+
+def _computing(tasks: Sequence[str]) -> tuple[str, ...]:
+    """Return the tasks that compute all the time: not servers, the coordinator of their workers, or an evaluator."""
+    if not cluster.has_servers(tasks):
+        return cluster.in_step(tasks)
+    return tuple(task for task in tasks[1:] if cluster.role_of(task) == "worker") or tuple(tasks[:1])
+
+
+def parts(nodes: Sequence[Sequence[int]], number: int) -> list[tuple[int, ...]]:
+    """Divide CPUs into parts that have equally many of their own, and share those that are left over.
+
+    No part reaches over two NUMA nodes if that makes the smallest one no smaller.
+    """
+    whole = [cpu for node in nodes for cpu in node]
+    counts = [0] * len(nodes)
+    for _ in range(number):
+        counts[max(range(len(nodes)), key=lambda index: len(nodes[index]) / (counts[index] + 1))] += 1
+    pairs = list(zip(nodes, counts, strict=True))
+    if all(counts) and min(len(node) // count for node, count in pairs) >= len(whole) // number:
+        return [part for node, count in pairs for part in _even(node, count)]
+    return _even(whole, number)
+
+
+def _even(cpus: Sequence[int], number: int) -> list[tuple[int, ...]]:
+    each = len(cpus) // number
+    return [(*cpus[index * each : (index + 1) * each], *cpus[each * number :]) for index in range(number)]
+
+
+def _words(share: Share) -> str:
+    if share.cpus:
+        return f"has {_named(share.cpus)}"
+    return f"has {counted(share.threads, 'thread')}" if share.threads else "may use all"
+
+
+def _named(cpus: Sequence[int]) -> str:
+    return f"{'CPU' if len(cpus) == 1 else 'CPUs'} {spans(cpus)}"
+
+
+@contextlib.contextmanager
+def confined(cpus: Iterable[int]) -> Iterator[None]:
+    """Let the processes that the calling thread starts in the block use these CPUs only; none for all."""
+    before = os.sched_getaffinity(0) if cpus else set[int]()
+    if before:
+        os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        if before:
+            os.sched_setaffinity(0, before)
+
+
+def widen() -> None:
+    """Let the calling thread, and those that it starts, use all CPUs of the run, unless the program has chosen its own."""
+    own, _, whole = os.environ.get(VARIABLE, "").partition("/")
+    # A quota or a stranger may have changed what is allowed.
+    with contextlib.suppress(OSError, ValueError):
+        if own and os.sched_getaffinity(0) == _numbers(own):
+            os.sched_setaffinity(0, _numbers(whole))
+
+
+def own_part() -> int:
+    """Return how many CPUs this task is confined to, 0 for no limit."""
+    own = os.environ.get(VARIABLE, "").partition("/")[0]
+    return len(_numbers(own)) if own else 0
+
+
+def _numbers(text: str) -> set[int]:
+    """Return the numbers of "0-3,8"."""
+    found = set[int]()
+    for span in filter(None, text.strip().split(",")):
+        first, _, last = span.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Return "0-3,8" for these numbers."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
