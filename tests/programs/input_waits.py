@@ -120,6 +120,18 @@ def distributed(*, inside: bool) -> None:
         account.step(1)
 
 
+def captured() -> None:
+    net, feed = model(), iter(batches(BATCHES + 1))
+
+    @tf.function
+    def step():  # type: ignore[no-untyped-def]
+        return net(next(feed)[0])
+
+    for _ in range(BATCHES):
+        step()
+        account.step(1)
+
+
 def mirrored_fit() -> None:
     with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
         net = model()
@@ -132,6 +144,7 @@ ways = {
     "fit on two devices": mirrored_fit,
     "a loop": loop,
     "a loop that takes batches in its function": lambda: distributed(inside=True),
+    "a loop whose function captures its iterator": captured,
     "a loop over distributed batches": lambda: distributed(inside=False),
 }
 wanted = sys.argv[1:] or list(ways)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from sdk.records.accounts import PARTS, TaskAccount
 from sdk.records.recorder import read_account, read_position
 from sdk.runtime.account import CHECKPOINT, COMPILE, EVALUATION, OTHER, START, STEP, Account
+from sdk.runtime.hooks.accounting import FitAccounting
 from sdk.runtime.hooks.starvation import Pipeline, Stage, StarvedInput, change
 from sdk.runtime.reporting import ProgressWriter
 
@@ -118,6 +120,78 @@ def test_the_parts_add_up_in_any_order_and_whatever_the_waiting_is_said_to_be(
         account.enter(part)
     assert all(account.spent(part) >= 0 for part in range(len(PARTS)))
     assert sum(account.spent(part) for part in range(len(PARTS))) == time.ns
+
+
+# --- What Keras calls -------------------------------------------------------------------------------------------------
+
+
+def test_fit_and_evaluate_tell_the_account_what_they_do_also_when_they_fail() -> None:
+    time = Time()
+    account = made(time)
+
+    def pass_s(seconds: float) -> None:
+        time.ns += int(seconds * S)
+
+    class CallbackList:
+        def __init__(self, model: object) -> None:
+            self.model = model
+
+        def on_train_batch_begin(self, batch: int, logs: object = None) -> None: ...
+        def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+            pass_s(2)
+
+        def on_test_begin(self, logs: object = None) -> None: ...
+        def on_test_end(self, logs: object = None) -> None: ...
+        def on_predict_begin(self, logs: object = None) -> None: ...
+        def on_predict_end(self, logs: object = None) -> None: ...
+
+    class Model:
+        train_function: object = None
+
+        def evaluate(self) -> None:
+            callbacks = CallbackList(self)
+            callbacks.on_test_begin()
+            pass_s(10)
+            callbacks.on_test_end()
+
+        def fit(self, x: object = None, *, fails: bool = False, inner: bool = False) -> None:
+            callbacks = CallbackList(self)
+            for step in range(4):
+                callbacks.on_train_batch_begin(step)
+                pass_s(3)
+                if inner and step == 1:
+                    Model().fit()  # its steps are part of this one
+            if fails:
+                callbacks.on_test_begin()
+                pass_s(5)
+                raise KeyError("x")
+            self.evaluate()
+            pass_s(1)
+            callbacks.on_epoch_end(0)
+
+    module = SimpleNamespace(
+        CallbackList=CallbackList, TensorFlowTrainer=Model, __name__="keras.src.backend.tensorflow.trainer"
+    )
+    for patch in FitAccounting(account, StarvedInput(account, print)).patches():
+        if patch.module in ("keras.src.callbacks.callback_list", module.__name__):
+            patch.apply(module)  # type: ignore[arg-type]
+    model = Model()
+    model.evaluate()
+    pass_s(4)
+    model.train_function = pass_s
+    model.fit()
+    model.fit(inner=True)
+    with pytest.raises(KeyError):
+        model.fit(fails=True)
+    assert not account.in_fit and account.part == "other"
+    pass_s(7)
+    account.enter(OTHER)
+    spent = {part: account.spent(index) / S for index, part in enumerate(PARTS)}
+    # The inner fit evaluates too, which counts as its evaluation; each end of an epoch has 3 s of callbacks.
+    assert spent["evaluation"] == 4 * 10 + 5
+    assert (spent["start"], spent["compile"]) == (4, 3)
+    assert sum(spent.values()) == time.ns / S
+    assert spent["step"] == 9 + 12 + 12 + 12 and spent["other"] == 7 + 3 * 3
 
 
 # --- An input that is too slow ----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ WAYS = (
     "fit on two devices",
     "a loop",
     "a loop that takes batches in its function",
+    "a loop whose function captures its iterator",
     "a loop over distributed batches",
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from types import ModuleType
 from typing import Any
 
@@ -20,7 +19,7 @@ class FitAccounting:
     def __init__(self, account: Account, starved: StarvedInput) -> None:
         self._account, self._starved = account, starved
         self._depth = 0
-        self._compiled: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._compiled: set[int] = set()  # ids of train functions
         self._last: Any = None
         self._before: list[int] = []  # the parts that evaluations interrupt
 
@@ -53,7 +52,7 @@ class FitAccounting:
         @around(kind, "on_train_batch_begin")
         def begin_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
             if self._depth == 1:
-                self._begin_step(callbacks.model.train_function)
+                self._begin_step(getattr(callbacks.model, "train_function", None))
             original(callbacks, batch, logs)
 
         @around(kind, "on_epoch_end")
@@ -82,5 +81,5 @@ class FitAccounting:
             return
         self._last = function
         self._before.clear()
-        self._account.enter(STEP if function in self._compiled else COMPILE)
-        self._compiled.add(function)
+        self._account.enter(STEP if id(function) in self._compiled else COMPILE)
+        self._compiled.add(id(function))

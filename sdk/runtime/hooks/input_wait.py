@@ -72,10 +72,9 @@ class InputWait:
 
     def _timed(self, tf: Any, original: Function, iterator: Any) -> Any:
         """Take the next batch in a graph, and add the time that this takes when the graph runs."""
-        # An iterator that the function itself creates is not the input of a step.
-        if iterator._iterator_resource.op.type != "Placeholder":
+        handle = self._counter(tf) if _is_given(iterator._iterator_resource) else None
+        if handle is None:
             return original(iterator)
-        handle = self._counter(tf)
         with tf.device("CPU:0"):
             before = tf.timestamp()
         with tf.control_dependencies([before]):
@@ -87,10 +86,12 @@ class InputWait:
         return taken
 
     def _counter(self, tf: Any) -> Any:
-        """Return the handle of the variable, made at the first use: a strategy has to be made before any operation."""
+        """Return the variable, None in a graph of TensorFlow 1. Made late: a strategy has to be made before any operation."""
         if self._handle is None:
             with tf.init_scope(), tf.device("CPU:0"):
-                self._handle = handle = tf.raw_ops.VarHandleOp(
+                if not tf.executing_eagerly():
+                    return None
+                handle = tf.raw_ops.VarHandleOp(
                     dtype=tf.float64, shape=[], container="", shared_name="podlift_input_wait"
                 )
                 tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(0.0, tf.float64))
@@ -102,5 +103,11 @@ class InputWait:
                 except tf.errors.OpError:
                     return 0.0  # the program has reset TensorFlow
 
-            self._read = read
+            self._handle, self._read = handle, read
         return self._handle
+
+
+def _is_given(resource: Any) -> bool:
+    """Return False for an iterator that the function itself creates: it is not the input of a step."""
+    operation = getattr(resource, "op", None)  # none outside of graphs: the function has captured the iterator
+    return operation is None or operation.type == "Placeholder"
