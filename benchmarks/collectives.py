@@ -79,6 +79,11 @@ def run(count: int) -> list[str]:
                 sums.append(Sum(workers, network, int(size), one["fast_s"], one["cpu_s"]))
             for one in found.get("steps", ()):
                 steps.append(Step(workers, network, one["bytes"], one["alone"]["fast_s"], one["together"]["fast_s"]))
+    return section(sums, steps, "" if can_shape else "Links were not shaped, which needs root.")
+
+
+def section(sums: Sequence[Sum], steps: Sequence[Step], said: str = "") -> list[str]:
+    """Return the lines about what was found, with the costs that fit it best and what they predict."""
     costs = fit([each for each in sums if each.fitted])
     lines = [
         "| workers | link | bytes | a sum, ms | predicted, ms | | CPU of each, ms |",
@@ -90,12 +95,8 @@ def run(count: int) -> list[str]:
     message_us, byte_ns = costs.message_s * 1e6, costs.byte_s * 1e9
     text = f"{costs.sum_s * 1e3:.2f} ms, {message_us:.0f} us for each message and {byte_ns:.2f} ns for each byte"
     spread = math.exp(math.sqrt(_error([each for each in sums if each.fitted], costs)))
-    unshaped = "" if can_shape else " Links were not shaped, which needs root."
-    return [
-        *lines,
-        "",
-        f"Fitted: {text}; typical residual: a factor of {spread:.2f}.{unshaped} Times are the fastest tenth.",
-    ]
+    fitted = f"Fitted: {text}; typical residual: a factor of {spread:.2f}. Times are the fastest tenth. {said}"
+    return [*lines, "", fitted.rstrip()]
 
 
 def _row(each: Sum, costs: Costs) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from .. import ids
 from ..checks.scaling import Network, Pace, dominating
 from ..errors import CorruptRunError
 from ..hardware import accelerators, network
+from ..records.accounts import ACCOUNTED, recorded
+from ..records.events import Event
 from ..records.plans import read_plan
-from ..records.recorder import metrics_of, read_events
+from ..records.recorder import read_events
 from ..spec.code import PackedCode
 from ..spec.findings import Facts, Finding
 from ..spec.job import Job
@@ -22,15 +23,6 @@ from ..storage import posix
 
 # The newest runs that are asked: most have what is looked for.
 _ASKED = 10
-
-
-@dataclass(frozen=True)
-class _MeasuredStep:
-    """The first step of a run's last attempt."""
-
-    time: float
-    attempt: int
-    gradient_bytes: int
 
 
 def findings(
@@ -64,15 +56,15 @@ def last(code: PackedCode, folders: Sequence[str], name: str, facts: Facts) -> P
     for paths in sorted(found, key=_submitted, reverse=True)[:_ASKED]:
         # A damaged run says nothing about its pace.
         with suppress(CorruptRunError, OSError, ValueError, TypeError, KeyError):
-            seen = _first_step(paths)
-            if seen is None:
+            events = read_events(paths, ("first_step", ACCOUNTED))
+            if (size := _gradient_bytes(events)) is None:
                 continue
             plan = read_plan(paths, paths.root)
-            step_s = _step_s(paths, seen, plan.tasks) if _is_same(plan.code, code) else None
+            step_s = _step_s(events, plan.tasks[0]) if _is_same(plan.code, code) else None
             if step_s is not None:
                 return Pace(
                     run=plan.run_id,
-                    gradient_bytes=seen.gradient_bytes,
+                    gradient_bytes=size,
                     step_s=step_s,
                     workers=plan.job.resources.workers,
                     network=network_of(plan.job, plan.target, facts),
@@ -97,17 +89,15 @@ def _is_same(one: PackedCode, other: PackedCode) -> bool:
     return (one.project, one.program, one.function) == (other.project, other.program, other.function)
 
 
-def _first_step(paths: RunPaths) -> _MeasuredStep | None:
-    events = [event for event in read_events(paths, ("first_step",)) if event.data.get("gradient_bytes")]
-    newest = max(events, key=lambda event: event.attempt, default=None)
-    return None if newest is None else _MeasuredStep(newest.time, newest.attempt, int(newest.data["gradient_bytes"]))
+def _gradient_bytes(events: Sequence[Event]) -> int | None:
+    known = [event for event in events if event.data.get("gradient_bytes")]
+    return int(max(known, key=lambda event: event.attempt).data["gradient_bytes"]) if known else None
 
 
-def _step_s(paths: RunPaths, seen: _MeasuredStep, tasks: Sequence[str]) -> float | None:
-    """Return the seconds per step of the attempt's first `fit`, validation included, by the metrics of its epochs."""
-    at, steps = seen.time, 1
-    for record in metrics_of(paths, seen.attempt, tasks[:1]):
-        if record["step"] is None or record["step"] <= steps:
-            break
-        at, steps = record["time"], record["step"]
-    return (at - seen.time) / (steps - 1) if steps > 1 and at > seen.time else None
+def _step_s(events: Sequence[Event], task: str) -> float | None:
+    """Return the seconds per step of the last attempt, waiting for input included; the first step is part of compiling."""
+    found = recorded(events, task)
+    account = found[max(found)] if found else None
+    if account is None or account.steps < 2:
+        return None
+    return (account.step + account.input_wait) / (account.steps - 1) or None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.checks.scaling import Network, Pace, computing_s, dominating, exchange_s, share
+from benchmarks import collectives
+from sdk.checks.scaling import Costs, Network, Pace, computing_s, dominating, exchange_s, share
 from sdk.hardware.network import gbit
 
 sizes, counts = st.integers(4, 10**10), st.integers(2, 64)
@@ -102,6 +105,16 @@ def test_the_plan_warns_when_communication_dominates(
 
 def test_of_gpus_on_several_machines_only_the_wire_is_predicted() -> None:
     assert exchange_s(125_000_000, 2, Network(gbit=1, grpc=False)) == pytest.approx(1.0)
+
+
+def test_the_fit_finds_the_costs_that_made_the_measurements() -> None:
+    costs = Costs(sum_s=2e-3, message_s=5e-5, byte_s=2e-9)
+    cases = [(count, size, rate) for count in (2, 4, 8) for size in (4, 10**6, 10**8) for rate in (None, 10.0)]
+    found = []
+    for count, size, rate in cases:
+        network = Network(gbit=rate, per_core=count / 2)
+        found.append(collectives.Sum(count, network, size, exchange_s(size, count, network, costs), 0.0))
+    assert astuple(collectives.fit(found)) == pytest.approx(astuple(costs), rel=0.05)
 
 
 def test_without_an_earlier_run_there_is_nothing_to_say() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import sdk
 from sdk import ids
+from sdk.records.accounts import TaskAccount
 from sdk.records.recorder import Recorder
 from sdk.spec.layout import RootPaths, RunPaths
 
@@ -25,19 +27,17 @@ class Clock:
 
 
 def ran(root: Path, plan: sdk.Plan, *, size: int | None = SIZE, step_s: float = 0.2, run: str = "") -> RunPaths:
-    """Leave a run of a plan that made 100 steps in two epochs."""
+    """Leave a run of a plan that made 101 steps."""
     paths = RootPaths(str(root)).run(run or plan.run_id)
     Path(paths.events).mkdir(parents=True)
     Path(paths.plan).write_text(json.dumps(json.loads(plan.to_json()) | {"run_id": paths.run_id}))
     first = plan.tasks[0]
     Recorder(paths, first, 1, Clock(1000.0)).record("first_step", **({} if size is None else {"gradient_bytes": size}))
-    metrics = Path(paths.metrics(1, first))
-    metrics.parent.mkdir(parents=True)
-    steps = [50, 100]
-    lines = [
-        {"time": 1000 + step_s * (step - 1), "step": step, "epoch": n, "metrics": {}} for n, step in enumerate(steps)
-    ]
-    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    account = TaskAccount(
+        begun=1000.0, seen=1200.0, part="step", steps=101, reached=101, measures_input=True, compile=30.0,
+        step=75 * step_s, input_wait=25 * step_s, evaluation=50.0,
+    )  # fmt: skip
+    Recorder(paths, "supervisor", 1, Clock(1200.0)).record("accounted", tasks={first: asdict(account)})
     return paths
 
 
