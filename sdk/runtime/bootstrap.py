@@ -191,10 +191,11 @@ def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
     found = [*reporting.patches(reporter), *steps_per_execution.patches(), *own_threads.patches()]
     found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]
-    found += auto_shard.SharedInput(logs=task == payload.tasks[0]).patches()
+    shuffles = shuffle_seeds.ShuffleSeeds(payload.run_id)
+    found += auto_shard.SharedInput(logs=task == payload.tasks[0], seeded=shuffles.derived).patches()
     if not cluster.has_servers(payload.tasks):
         # The workers of parameter servers each read all of the data, and must not all take the same batches.
-        found += shuffle_seeds.ShuffleSeeds(payload.run_id).patches()
+        found += shuffles.patches()
     if payload.drill:
         # After the seeds, so that the drill's own calls are not reported.
         found += seeds.patches(payload.drill.seed)

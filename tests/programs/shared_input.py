@@ -61,6 +61,49 @@ def losses(batch):
     return [float(loss) for loss in history["loss"]]
 
 
+def undivided():
+    """Return what each of three pipelines that TensorFlow does not divide gives this task."""
+    off = tf.data.Options()
+    off.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    whole = tf.data.Dataset.range(EXAMPLES)
+    parts = [
+        whole.batch(8).with_options(off),
+        whole.shuffle(EXAMPLES).shard(*reversed(ctx.shard())).batch(4).with_options(off),
+        whole.shuffle(EXAMPLES).batch(8).with_options(off),
+    ]
+    made = strategy.distribute_datasets_from_function(lambda _: whole.shuffle(EXAMPLES).batch(8))
+    for number, part in enumerate(parts):
+        parts[number] = seen(part)
+    return [*parts, [[int(i) for i in strategy.experimental_local_results(batch)[0]] for batch in made]]
+
+
+def in_a_graph():
+    """Return whether data is distributed inside a function of TensorFlow, with names of known and unknown number."""
+
+    def filtered(names):
+        listed = tf.data.Dataset.from_tensor_slices(names).filter(lambda name: tf.strings.length(name) > 0)
+        return listed.interleave(tf.data.TFRecordDataset).batch(8)
+
+    @tf.function
+    def count(make, names):
+        found = tf.constant(0)
+        for batch in strategy.experimental_distribute_dataset(make(names)):
+            found += tf.size(strategy.experimental_local_results(batch)[0])
+        return found
+
+    return [int(count(make, files(2))) for make in (read, filtered)]
+
+
+def misspelt():
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    try:
+        model.fit(x, y, epoch=2)
+    except TypeError as error:
+        return str(error)
+
+
 shuffled = tf.data.Dataset.range(EXAMPLES).shuffle(EXAMPLES)
 if ctx.is_chief:
     # Data of the first task alone must not change the order of the data that all share.
@@ -78,6 +121,9 @@ found = {
         refused(shuffled.batch(8).with_options(read(files(2), "FILE").options())),
     ],
     "shuffled": [seen(data.batch(8)) for data in (shuffled, shuffled, again)],
+    "undivided": undivided(),
+    "graph": in_a_graph(),
+    "misspelt": misspelt(),
     "losses": {batch: losses(batch) for batch in (10, 5)},
 }
 print(json.dumps(found))

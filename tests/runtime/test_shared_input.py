@@ -109,6 +109,26 @@ def test_unseeded_shuffles_are_shared_without_repetitions_and_differ_between_epo
     assert epochs[0] != epochs[2], "another line has another order"
 
 
+def test_data_that_the_tasks_do_not_divide_and_shuffle_alike_is_in_the_log_once(shared: Any) -> None:
+    (first, second), log, _ = shared
+    ordered, divided, shuffled, made = zip(first["undivided"], second["undivided"], strict=True)
+    assert all_of(list(divided)) == list(range(EXAMPLES))
+    assert all(one == other for one, other in (ordered, shuffled, made)), "each task has all of it"
+    # In a defined order it is what the program asked for; a task that shards has divided it.
+    assert log.count("each of 2 workers reads all of this data") == 2
+    assert log.count("(AutoShardPolicy.OFF), and shuffles it without a seed") == 1
+    assert log.count("(distribute_datasets_from_function), and shuffles it without a seed") == 1
+
+
+def test_data_is_divided_inside_a_function_of_tensorflow_too(shared: Any) -> None:
+    assert [sum(counts) for counts in zip(*(task["graph"] for task in shared[0]), strict=True)] == [EXAMPLES] * 2
+
+
+def test_a_misspelt_argument_of_fit_gets_the_words_of_keras(shared: Any) -> None:
+    for task in shared[0]:
+        assert task["misspelt"].endswith("fit() got an unexpected keyword argument 'epoch'")
+
+
 @pytest.mark.full
 def test_workers_of_parameter_servers_shuffle_the_same_data_differently(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PER_WORKER)

@@ -20,7 +20,7 @@ _WHY = (
 )
 
 _begin: dict[int, int] = {}
-# What feeds the `fit` of a model.
+# What feeds the `fit` of a model, while it runs; None until it exists.
 _handlers: dict[int, Any] = {}
 
 
@@ -39,12 +39,27 @@ def install(module: Any) -> None:
     @functools.wraps(make)
     def handler(*args: Any, **options: Any) -> Any:
         made = make(*args, **options)
-        # Without it, it is not of a `fit`.
-        if "initial_epoch" in options:
+        # The first one is that of the `fit`: its validation has one too, as `evaluate` and `predict` have.
+        if _handlers.get(id(options.get("model")), made) is None:
             _handlers[id(options["model"])] = made
         return made
 
     module.data_adapter.get_data_handler = handler
+    train = module.Model.fit
+
+    @functools.wraps(train)
+    def fit(model: Any, *args: Any, **options: Any) -> Any:
+        outer = _handlers.get(id(model))  # of a `fit` whose callback calls this one
+        _handlers[id(model)] = None
+        try:
+            return train(model, *args, **options)
+        finally:
+            # Also of one that failed or that nothing saves: it would keep all of its data in memory.
+            release(model)
+            if outer is not None:
+                _handlers[id(model)] = outer
+
+    module.Model.fit = fit
 
 
 def build(model: Any) -> None:

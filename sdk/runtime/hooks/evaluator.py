@@ -59,7 +59,10 @@ class Evaluator:
 
         @around(trainer, "fit")
         def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
-            bound = signature.bind(model, *args, **options)
+            try:
+                bound = signature.bind(model, *args, **options)
+            except TypeError:  # a misspelt argument: fit says so itself
+                return original(model, *args, **options)
             bound.apply_defaults()
             return self._fit(module, model, SimpleNamespace(**bound.arguments))
 

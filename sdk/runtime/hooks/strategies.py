@@ -201,7 +201,10 @@ def _batch_size(dataset: Any) -> int:
 
 def _size_of_arrays(fit: Function, model: Any, args: Any, options: Any) -> int:
     """Return the size of the batches that `fit` makes of arrays; 0 for data that comes in batches."""
-    given = inspect.signature(fit).bind_partial(model, *args, **options).arguments
+    try:
+        given = inspect.signature(fit).bind_partial(model, *args, **options).arguments
+    except TypeError:  # a misspelt argument: fit says so itself
+        return 0
     first = next(iter(given["x"].values()), None) if isinstance(given.get("x"), dict) else given.get("x")
     first = first[0] if isinstance(first, (list, tuple)) and first else first
     shape = getattr(first, "shape", None)

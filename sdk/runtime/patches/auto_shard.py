@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -21,13 +22,24 @@ _INPUT_LIB = "tensorflow.python.distribute.input_lib"
 # The sources that TensorFlow can divide by files (auto_shard.cc).
 _READERS = re.compile(r"(TFRecord|TextLine|FixedLengthRecord|RecordIO|SSTable|ArrayRecord)DatasetV?\d*")
 _COUNTED = 10_000
+_UNKNOWN = -1  # in a graph, the number of files is a tensor without a value
+_UNDIVIDED = (
+    "each of {0} workers reads all of this data ({1}), and shuffles it without a seed, in the same order as the others: they "
+    "train on the same batches, unless the program has divided it before. Next: dataset.shard(count, index) of index, count = "
+    "sdk.context().shard(), or a shuffle seed that differs between the tasks"
+)
 
 
 class SharedInput:
-    """Chooses how the data sets of one process are divided; `logs` is False in tasks that need not say it."""
+    """Chooses how the data sets of one process are divided.
 
-    def __init__(self, *, logs: bool) -> None:
-        self._logs = logs
+    Args:
+        logs: False in tasks that need not say it.
+        seeded: whether the seed of a step of a pipeline was derived, and is the same in all tasks.
+    """
+
+    def __init__(self, *, logs: bool, seeded: Callable[[Any], bool] = lambda step: False) -> None:
+        self._logs, self._seeded = logs, seeded
         self._said: set[str] = set()
         self._pid = os.getpid()
 
@@ -40,6 +52,12 @@ class SharedInput:
             divided = self.divided(data, context.num_input_pipelines if context else workers.num_workers)
             original(made, divided, context, workers, *args)
 
+        @around(module, "_create_datasets_from_function_with_input_context")
+        def create(original: Function, contexts: Any, *args: Any) -> Any:
+            found = original(contexts, *args)
+            self._warn(found[0][0], contexts[0].num_input_pipelines, "distribute_datasets_from_function")
+            return found
+
     def divided(self, dataset: Any, workers: int) -> Any:
         """Return the data set with a policy that works; InputError if it asks for one that does not."""
         if workers < 2:
@@ -48,9 +66,13 @@ class SharedInput:
 
         policies = tf.data.experimental.AutoShardPolicy
         asked = dataset.options().experimental_distribute.auto_shard_policy
+        if asked == policies.OFF:
+            self._warn(dataset, workers, "AutoShardPolicy.OFF")
         if asked not in (policies.AUTO, policies.FILE):
             return dataset
         files = _files_of(dataset)
+        if files == _UNKNOWN:
+            return dataset
         enough = files is not None and files >= workers
         if asked == policies.FILE and not enough:
             raise InputError(_too_few(files, workers))
@@ -60,6 +82,15 @@ class SharedInput:
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = policies.DATA
         return dataset.with_options(options)
+
+    def _warn(self, dataset: Any, workers: int, why: str) -> None:
+        """Say that all workers train on the same batches, if they do."""
+        from ...checkpoint.tf.position import steps_of
+
+        steps = list(steps_of(dataset)) if workers > 1 else []
+        # What was divided by hand before it became a data set is not seen here: the sentence says what it depends on.
+        if any(map(self._seeded, steps)) and not any("Shard" in type(step).__name__ for step in steps):
+            self._say(_UNDIVIDED.format(workers, why))
 
     def _say(self, sentence: str) -> None:
         # A process that the program forked must not log for the task.
@@ -104,7 +135,7 @@ def _too_few(files: int | None, workers: int) -> str:
 
 
 def _files_of(dataset: Any) -> int | None:
-    """Return how many files the source with the fewest reads; None if nothing reads files."""
+    """Return how many files the source with the fewest reads; None if nothing reads files, _UNKNOWN in some graphs."""
     from ...checkpoint.tf.position import nodes_of, steps_of
 
     counts = []
@@ -114,7 +145,16 @@ def _files_of(dataset: Any) -> int | None:
             reads = any(_READERS.fullmatch(node.op) for node in nodes_of(step))
             names = step._inputs()[0] if reads else None
         if names is not None:
-            known = int(names.cardinality())
-            # It is unknown for names that were filtered.
-            counts.append(known if known >= 0 else sum(1 for _ in names.take(_COUNTED)))
+            counts.append(_count(names))
     return min(counts, default=None)
+
+
+def _count(names: Any) -> int:
+    import tensorflow as tf
+
+    if not tf.executing_eagerly():
+        listed = getattr(names, "_tensors", None)
+        return int(listed[0].shape[0] or _UNKNOWN) if listed else _UNKNOWN
+    known = int(names.cardinality())
+    # It is unknown for names that were filtered.
+    return known if known >= 0 else sum(1 for _ in names.take(_COUNTED))

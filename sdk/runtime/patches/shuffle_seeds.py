@@ -26,6 +26,14 @@ class ShuffleSeeds:
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self._asked: Counter[str] = Counter()
+        self._derived: set[int] = set()
+
+    def derived(self, step: Any) -> bool:
+        """Return whether a step of a pipeline has a seed of this run, which all tasks have in common."""
+        from tensorflow import get_static_value
+
+        found = getattr(step, "_seed2", None)
+        return found is not None and get_static_value(found) in self._derived
 
     def patches(self) -> list[Patch]:
         changes = {_DATA_SEEDS: self._hook_data, _LEGACY_ARRAYS: self._hook_legacy_arrays}
@@ -38,7 +46,9 @@ class ShuffleSeeds:
             from tensorflow import get_static_value
 
             if seed is None and all(get_static_value(part) == 0 for part in found):
-                return original(self._next())
+                derived = original(self._next())
+                self._derived.add(get_static_value(derived[1]))
+                return derived
             return found
 
     def _hook_legacy_arrays(self, module: ModuleType) -> None:
