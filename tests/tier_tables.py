@@ -190,6 +190,9 @@ SMOKE: dict[str, tuple[str, ...]] = {
     "a few steps of each program that readers learn from, in the tests' own process": (
         "e2e/test_jobs.py::test_a_job_runs_by_hand_too_and_leaves_a_model",
     ),
+    "a worker and a parameter server train": (
+        "e2e/test_jobs.py::test_recommender_takes_a_few_steps_with_a_worker_and_a_parameter_server",
+    ),
     "the weights of a checkpoint get into a model": ("runtime/test_checkpoint_weights.py",),
     "a run begins with the weights of a registered model": (
         "runtime/test_model_weights.py",
@@ -319,6 +322,7 @@ TOGETHER = {
         "checkpoint/test_failures.py::test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights",
         "checkpoint/test_phases.py::test_a_limit_of_steps_counts_those_of_earlier_attempts",
         "cli/test_progress.py::test_a_fit_says_epoch_and_step_while_it_trains_to_every_client",
+        "e2e/test_jobs.py::test_recommender_takes_a_few_steps_with_a_worker_and_a_parameter_server",
         "runtime/gpu/test_gpu_stand_in.py",
         "runtime/test_keras_multi_worker.py::test_all_tasks_report_and_end_with_the_same_numbers_as_one",
         "runtime/test_limits.py::test_an_evaluation_of_the_programs_own_is_left_alone",

@@ -75,8 +75,7 @@ def main() -> None:
 
         return strategy.run(on_worker, args=next(batches))
 
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    batches = iter(coordinator.create_per_worker_dataset(data))
+    coordinator, batches = ctx.coordinator, ctx.per_worker_data(data)
     ckpt = ctx.checkpoint(model=model, optimizer=optimizer)
     ckpt.restore()
     while ckpt.steps < options.steps and not ctx.should_stop():

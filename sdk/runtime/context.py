@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from .hooks.auto_checkpoint import AutoCheckpoint
     from .hooks.evaluator import Evaluator
     from .hooks.loop import Loop
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,43 @@ class Context:
         if self._strategy is None:
             self._strategy = _make_strategy(self.task, self.tasks, tpu=bool(self._tpu), gpus=self._gpus)
         return self._strategy
+
+    @property
+    def coordinator(self) -> Any:
+        """TensorFlow's ClusterCoordinator for `ctx.strategy`, in the first task of a job with parameter servers.
+
+        Usage: `ctx.coordinator.schedule(step, args=(data,))`, then `ctx.coordinator.join()`. It gives the steps of a lost
+        worker to the others. In workers and servers this property does not return, as `ctx.strategy` does not.
+
+        Raises:
+            InputError: the job has no parameter servers.
+        """
+        if not cluster.has_servers(self.tasks) or self.is_evaluator:
+            raise InputError(
+                f"Only the first task of a job with parameter servers has a coordinator. Received: ctx.coordinator in "
+                f"{self.task} of {', '.join(self.tasks)}. Next: submit with --ps 1, or use ctx.strategy alone."
+            )
+        import tensorflow as tf
+
+        return tf.distribute.coordinator.ClusterCoordinator(self.strategy)  # the same one at each call
+
+    def per_worker_data(self, make: Callable[..., Any]) -> Any:
+        """Return an iterator for the steps of `ctx.coordinator`: each worker makes its own data, also after a restart.
+
+        Usage: `data = ctx.per_worker_data(make)`, then `ctx.coordinator.schedule(step, args=(data,))` with `next(data)` in the
+        step. Nothing divides the data between the workers.
+
+        Args:
+            make: called in each worker; returns a tf.data.Dataset that is repeated and shuffled. If it takes an argument, it
+                gets a tf.distribute.InputContext, and its batches are spread over the devices of the worker.
+
+        Raises:
+            InputError: the job has no parameter servers.
+        """
+        coordinator, spread = self.coordinator, self.strategy.distribute_datasets_from_function
+        given = inspect.signature(make).parameters.values()
+        takes_context = any(each.default is each.empty and each.kind in _POSITIONAL for each in given)
+        return iter(coordinator.create_per_worker_dataset((lambda: spread(make)) if takes_context else make))
 
     @property
     def is_chief(self) -> bool:

@@ -173,6 +173,11 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
         _steps: int | None = None
         _before: int | None = None  # the steps before this fit, or before its first epoch here if it was resumed
 
+        def __init__(self) -> None:
+            super().__init__()
+            # It reads no logs of batches. tf_keras need not fetch them for it, and accepts it with parameter servers.
+            self._supports_tf_logs = True
+
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             if self._before is None:
                 self._before = reporter.progress.steps

@@ -6,9 +6,10 @@ import runpy
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support import REPO, needs
+from support import LIMIT_S, REPO, needs
 
 import sdk
 
@@ -36,6 +37,17 @@ def test_a_job_runs_by_hand_too_and_leaves_a_model(
     made = sorted((tmp_path / "model").glob("*.keras"))
     # The layer of char_lm that has no registered name is of the program.
     assert made and (name == "char_lm" or all(keras.models.load_model(each).count_params() for each in made))
+
+
+def test_recommender_takes_a_few_steps_with_a_worker_and_a_parameter_server(tmp_path: Path, warm_runs: Any) -> None:
+    with warm_runs:
+        run = sdk.submit(
+            JOBS / "recommender" / "train.py", args=["--steps", "4"], workers=2, ps=1, root=tmp_path, timeout_s=LIMIT_S
+        )
+    metrics = run.result().metrics
+    # Guessing the average has an error of 1.12.
+    assert 1.0 < metrics["val_rmse"] < 1.3 and run.status().saved_step == 4
+    assert Path(run.result().model_dir, "recommender.weights.h5").stat().st_size > 8 * 4 * (600 + 400)
 
 
 def last(name: str, root: Path, **settings: object) -> dict[str, float]:

@@ -17,6 +17,24 @@ PROGRAM = """
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
     model.fit(data, epochs=2, verbose=0)
     print("keras", tf.keras.Model.__module__)
+
+    import gc
+    import weakref
+
+    def uses(method):
+        more = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+        try:
+            method(more)
+        except TypeError:
+            pass
+        return weakref.ref(more)
+
+    alone = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+    alone.compile(loss="mse", run_eagerly=True)
+    alone.train_step = lambda batch: int("a" "b" + batch)  # fails
+    kept = [uses(lambda data: alone.evaluate(data, verbose=0)), uses(lambda data: alone.fit(data, verbose=0))]
+    gc.collect()
+    print("kept", sum(each() is not None for each in kept))
 """
 
 
@@ -27,4 +45,6 @@ def test_legacy_keras_trains_on_two_workers_up_to_max_steps_and_its_metrics_reac
     result = run.result(300)
     assert [(record["epoch"], record["step"]) for record in run.metrics()] == [(0, 4), (1, 6)]
     assert result.metrics["loss"] is not None
-    assert any("tf_keras" in line.text for line in run.logs(task="worker-0"))
+    printed = [line.text for line in run.logs(task="worker-0")]
+    assert any("tf_keras" in line for line in printed)
+    assert "kept 0" in printed, "the data of an evaluation and of a fit that failed stays in memory"

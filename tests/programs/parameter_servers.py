@@ -42,8 +42,7 @@ def process(stat):
     return stat.split()[0], stat.rpartition(b")")[2].split()[19]
 
 
-coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-iterator = iter(coordinator.create_per_worker_dataset(data))
+coordinator, iterator = ctx.coordinator, ctx.per_worker_data(data)
 processes, losses = set(), []
 while len(processes) < 3 and len(losses) < MOST:
     steps = [coordinator.schedule(step, args=(iterator,)) for _ in range(STEPS)]

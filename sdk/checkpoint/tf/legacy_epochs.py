@@ -18,6 +18,7 @@ _WHY = (
     "tf_keras begins its data anew after a restart: data that each epoch shuffles comes in the order of the first epochs. "
     "Next: pass arrays to fit, or use Keras 3"
 )
+_WHY_PER_WORKER = "with parameter servers, each worker begins its data anew after a restart, in another order"
 
 _begin: dict[int, int] = {}
 # What feeds the `fit` of a model, while it runs; None until it exists.
@@ -85,8 +86,13 @@ def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) 
 
 def position(model: Any, taken: int | None = None, *, by_count: bool = False) -> Position:
     # Once the `fit` is over, there is nothing to begin again.
-    exact = id(model) not in _handlers or _order_of(model) is not None
-    return Position(kind="epoch", state=b"", why="" if exact else _WHY)
+    if id(model) not in _handlers:
+        why = ""
+    elif getattr(model, "_cluster_coordinator", None) is not None:
+        why = _WHY_PER_WORKER
+    else:
+        why = "" if _order_of(model) is not None else _WHY
+    return Position(kind="epoch", state=b"", why=why)
 
 
 def _order_of(model: Any) -> Any:

@@ -266,7 +266,8 @@ class _SavedFit:
 
     def count(self, last: int, logs: Any) -> int:
         """End an execution, whose last step has this number, and return how many steps it had."""
-        self.logs, self.calling = logs, "on_train_batch_end"
+        # With parameter servers a step is scheduled, and not yet done.
+        self.logs, self.calling = logs if isinstance(logs, dict) else None, "on_train_batch_end"
         next_batch = steps_done(self.model, self.begun, last, self._steps)
         done, self._batch = max(next_batch - self._batch, 1), next_batch
         self._phase.count(done)

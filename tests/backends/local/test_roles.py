@@ -10,6 +10,8 @@ from support import LIMIT_S, PROGRAMS, until
 
 import sdk
 from sdk.records.recorder import read_events
+from sdk.runtime import context
+from sdk.runtime.reporting import Reporter
 from sdk.testing import tasks
 
 # As tf.distribute's guide has it: servers and workers serve until somebody stops them, the chief coordinates.
@@ -66,15 +68,19 @@ BY_CONTEXT = """
     state.weights = weights
     ckpt = ctx.checkpoint(state=state)
     ckpt.restore()
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+    def data(context):
+        ones = tf.data.Dataset.from_tensors(tf.ones([4])).repeat()
+        return ones.batch(context.get_per_replica_batch_size(2))
 
     @tf.function
-    def step():
-        return strategy.run(lambda: weights.assign_add(tf.ones([4])))
+    def step(batches):
+        return strategy.run(lambda batch: weights.assign_add(tf.reduce_mean(batch, axis=0)), args=(next(batches),))
 
+    batches = ctx.per_worker_data(data)
     for number in range(4):
-        coordinator.schedule(step)
-        coordinator.join()
+        ctx.coordinator.schedule(step, args=(batches,))
+        ctx.coordinator.join()
         ckpt.step()
     ctx.report({"sum": float(tf.reduce_sum(weights))}, step=4)
 """
@@ -178,6 +184,18 @@ def test_a_chief_with_servers_stops_between_two_steps_and_takes_them_along(write
     assert printed(run, "chief-0").endswith("saved")
 
 
+def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
+    write: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("train.py", "print(1)")
+    monkeypatch.setattr(context, "_current", None)
+    with pytest.raises(sdk.InputError, match=r"ctx\.coordinator in chief-0 of chief-0\. Next: submit with --ps 1"):
+        sdk.context().coordinator  # noqa: B018
+    context.enter(sdk.plan("train.py", workers=2, ps=1, evaluator=True).payload(1), "evaluator-0", Reporter(None))
+    with pytest.raises(sdk.InputError, match="--ps"):
+        sdk.context().per_worker_data(lambda: None)
+
+
 @pytest.mark.full
 def test_parameter_servers_hold_the_weights(write: Any) -> None:
     write("train.py", COORDINATED)
@@ -224,6 +242,40 @@ def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_and_no
         assert printed(run, task).count(f"begins {task}") == 1, "it was restarted"
     exited = {event.data["task"] for event in read_events(run.plan.paths, ("exited",))}
     assert set(started.data["pids"]) == exited, "each task ended with the run"
+
+
+@pytest.mark.full
+def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_server_from_the_last_epoch(
+    write: Any,
+) -> None:
+    write("train.py", (PROGRAMS / "parameter_server_fit.py").read_text())
+    job = sdk.Job(
+        "train.py",
+        args=["12"],
+        resources=sdk.Resources(workers=3, ps=1),
+        code=sdk.Code(keras="legacy"),
+        checkpoints=sdk.Checkpoints(every_steps=20),
+        retry=sdk.Retry(infrastructure=2),
+        limits=sdk.Limits(timeout_s=LIMIT_S),
+    )
+    run = sdk.submit(job)
+    until(lambda: run.status().saved_step or run.status().state.terminal, run.why)
+    tasks.kill(run, "worker-1")
+    until(lambda: run.status().restarted_alone or run.status().state.terminal, run.why)
+    tasks.kill(run, "ps-0")
+    status = run.wait(timeout_s=LIMIT_S)
+    assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.SUCCEEDED, 2, {"worker-1": 1}), (
+        run.why()
+    )
+    steps = [line for line in printed(run, "chief-0").splitlines() if line.startswith("epoch ")]
+    # A step that was lost on its way back is taken twice.
+    assert steps[0] == "epoch 0: steps 20" and int(steps[-1].split()[-1]) >= 12 * 20
+    begun = [record for record in run.metrics() if record["attempt"] == 2]
+    assert status.continued_step and 0 < len(begun) < 12, "it has not begun anew"
+    losses = [record["metrics"]["loss"] for record in run.metrics()]
+    assert losses[-1] < losses[0] / 10 and max(record["metrics"]["loss"] for record in begun) < losses[0]
+    assert "the weights are on /job:ps/replica:0/task:0" in printed(run, "chief-0")
+    assert "with parameter servers, each worker begins its data anew" in printed(run, "chief-0")
 
 
 @pytest.mark.full

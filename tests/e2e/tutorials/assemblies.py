@@ -156,7 +156,21 @@ with central_storage_strategy.scope():
     line.compile(optimizer='sgd', loss='mae')
 line.fit(tf.ones((8, 1)), tf.ones((8, 1)), batch_size=4)"""
 _OPTIMIZER = "with mirrored_strategy.scope():\n    optimizer = tf.keras.optimizers.SGD(learning_rate)"
-_PARTITIONER = "variable_partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner()"
+_SERVE = """
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+print('task', resolver.task_type, resolver.task_id, flush=True)
+if resolver.task_type in ('worker', 'ps'):
+    tf.distribute.Server(
+        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol='grpc'
+    ).join()
+variable_partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner()"""
+_SCHEDULED = """
+with strategy.scope():
+    total = tf.Variable(0.0)
+for _ in range(4):
+    coordinator.schedule(tf.function(lambda: total.assign_add(1.0)))
+coordinator.join()
+assert float(total) == 4.0 and total.device.startswith('/job:ps/'), total"""
 
 _OVERVIEW = [
     Program(
@@ -189,10 +203,12 @@ _OVERVIEW = [
     ),
     Program(
         name="overview-parameter-server",
-        parts=(_TF, Ours(_PARTITIONER), *_cells("003", 7)),
+        parts=(_TF, Ours(_SERVE), *_cells("003", 7), Ours(_SCHEDULED)),
         workers=2,
-        notes="jobs have no parameter-server tasks",
-        **_same(Fails("ValueError", "There must be at least one ps.", "003-07")),
+        ps=1,
+        cluster="chief",
+        says="task",
+        notes="workers and servers run `tf.distribute.Server`, as the text asks for",
     ),
     Program(name="overview-central-storage", parts=(_TF, *_cells("003", 8), Ours(_CENTRAL)), says="loss"),
     Program(

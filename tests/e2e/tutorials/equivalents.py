@@ -68,7 +68,7 @@ EQUIVALENTS = [
     Equivalent(file="report_and_keep", technique="metrics without a callback, newest model kept", workers=2, says="loss"),
     Equivalent(file="central_storage", technique="CentralStorageStrategy, one device", says="replicas=1"),
     Equivalent(file="parameter_server", technique="ParameterServerStrategy, servers within the task", says="loss 1.3863 ->",
-               notes="jobs have no parameter-server tasks: TF_CONFIG holds chief and workers only"),
+               notes="as in a notebook; with `ps=1` the servers are tasks of the job"),
     _removed("compile_with_a_strategy", "compile(distribute=)", Fails("TypeError", "unexpected keyword argument 'distribute'"),
              Fails("ValueError", "`distribute` argument in compile is not available"), _SCOPE),
     _removed("estimator_from_keras", "model_to_estimator", Fails("AttributeError", "has no attribute 'estimator'"),

@@ -53,6 +53,7 @@ class Program:
         keras3: what happens with `keras="auto"`.
         legacy: what happens with `code_keras="legacy"`.
         workers: tasks.
+        ps: parameter servers beside them.
         cluster: shape of the cluster.
         accelerator: "t4:2" where the text has GPUs, for which logical CPU devices stand in.
         network: "isolated" where the tutorial's own port numbers are used.
@@ -69,6 +70,7 @@ class Program:
     keras3: Outcome = RUNS
     legacy: Outcome = RUNS
     workers: int = 1
+    ps: int = 0
     cluster: str = "workers"
     accelerator: str = "cpu"
     network: str = "host"

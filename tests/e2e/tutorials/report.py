@@ -150,7 +150,9 @@ def render(versions: dict[str, str]) -> str:
         notes += [f"lines added: {lines_of_ours}"] if lines_of_ours else []
         words = [_outcome(getattr(program, mode)) for mode in MODES]
         cells = f"{program.cells[0].partition('-')[0]}: " + ", ".join(cell.partition("-")[2] for cell in program.cells)
-        lines.append(_row(program.name, cells, _tasks(program.workers, program.cluster), *words, "; ".join(notes)))
+        lines.append(
+            _row(program.name, cells, _tasks(program.workers, program.cluster, program.ps), *words, "; ".join(notes))
+        )
     lines += ["", "## Additional programs (`tests/programs/tutorials`)", ""]
     lines += ["| program | technique | tasks | Keras 3 | legacy | notes |", "|---|---|---|---|---|---|"]
     for own in EQUIVALENTS:
@@ -159,8 +161,9 @@ def render(versions: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tasks(workers: int, cluster: str) -> str:
-    return "1" if workers == 1 else f"chief + {workers - 1}" if cluster == "chief" else f"{workers} workers"
+def _tasks(workers: int, cluster: str, ps: int = 0) -> str:
+    found = "1" if workers == 1 else f"chief + {workers - 1}" if cluster == "chief" else f"{workers} workers"
+    return f"{found} + {ps} ps" if ps else found
 
 
 def _outcome(outcome: Outcome) -> str:

@@ -81,7 +81,7 @@ def write_project(program: Program, folder: Path) -> list[str]:
 def run_cells(program: Program, mode: str, folder: Path) -> Measured:
     """Run a program of cells."""
     owners = write_project(program, folder)
-    resources = sdk.Resources(workers=program.workers, accelerator=program.accelerator)
+    resources = sdk.Resources(workers=program.workers, ps=program.ps, accelerator=program.accelerator)
     job = sdk.Job(str(folder / "project" / "program.py"), resources=resources, code=sdk.Code(keras=MODES[mode]))
     return run(job, folder / "root", owners, sdk.Local(cluster=program.cluster, network=program.network))
 

@@ -1,4 +1,4 @@
-"""ParameterServerStrategy within one task: its servers run in this process, since a job has no parameter-server tasks.
+"""ParameterServerStrategy within one task: its servers run in this process, as TensorFlow's tutorial has them in a notebook.
 
 Two workers and one server that are threads of this process show that the strategy itself works; nothing is gained by it.
 """
