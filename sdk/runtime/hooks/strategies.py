@@ -23,6 +23,12 @@ _log = logger("runtime")
 _WHY = "a mistake with a strategy is reported with the change to make"
 _TOO_LATE = "must be configured at program startup"
 _CHANGES = ("assign", "assign_add", "assign_sub")
+_REFUSED = "ClusterCoordinator.create_per_worker_dataset"
+_NO_FIT = (
+    "fit() of Keras 3 cannot train with parameter servers: TensorFlow refuses the data that it has divided. Next: "
+    "--code-keras legacy, with a tf.keras.utils.experimental.DatasetCreator and steps_per_epoch; or a loop of your own with "
+    "sdk.context().coordinator."
+)
 _INSIDE = (
     "Next: make the model, its optimizer and its metrics, and call compile(), inside `with strategy.scope():`; fit() and the "
     "training loop may stay outside."
@@ -152,7 +158,12 @@ class StrategyWatch:
                     f"fit() trains {model.name!r} without the strategy of {most} replicas that the program has made: the model "
                     f"was made outside strategy.scope(). {_INSIDE}",
                 )
-            return original(model, *args, **options)
+            try:
+                return original(model, *args, **options)
+            except ValueError as error:
+                if _REFUSED not in str(error) or not kind.__module__.startswith("keras."):
+                    raise
+                raise ValueError(_NO_FIT) from error
 
     # --- A batch that the replicas do not divide ------------------------------------------------------------------
 

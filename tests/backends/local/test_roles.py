@@ -279,6 +279,25 @@ def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_se
 
 
 @pytest.mark.full
+def test_a_fit_of_keras_3_with_parameter_servers_ends_with_what_can_train_with_them(write: Any) -> None:
+    write(
+        "train.py",
+        """
+        import keras, numpy as np, sdk
+
+        with sdk.context().strategy.scope():
+            model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        model.fit(np.ones((8, 1)), np.ones((8, 1)), verbose=0)
+        """,
+    )
+    status = finished("train.py", workers=2, ps=1).wait(timeout_s=LIMIT_S)
+    assert status.failure is not None and status.reason is sdk.Reason.USER_ERROR
+    assert "fit() of Keras 3 cannot train with parameter servers" in status.failure.message
+    assert "--code-keras legacy" in status.failure.message and "coordinator" in status.failure.message
+
+
+@pytest.mark.full
 def test_a_killed_parameter_server_restarts_all_tasks_which_continue_at_the_last_checkpoint(write: Any) -> None:
     write("train.py", BY_CONTEXT.replace("range(4)", "range(ckpt.restored, 60)"))
     job = sdk.Job(
