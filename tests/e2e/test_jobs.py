@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, REPO, needs
+from support import LIMIT_S, REPO, full_only, needs
 
 import sdk
 
@@ -25,7 +25,7 @@ FEW_STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", FEW_STEPS)
+@pytest.mark.parametrize("name", ["digits_loop", full_only("ae_images"), "char_lm"])
 def test_a_job_runs_by_hand_too_and_leaves_a_model(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
