@@ -19,7 +19,7 @@ import tensorflow as tf
 from ...errors import CheckpointMismatchError
 from ..restore import LoadedArray
 from .object_state import blob_of, split
-from .snapshot import Variables, bytes_of, components, value_of
+from .snapshot import Variables, bytes_of, components, is_sharded, value_of
 
 _LISTED = 20
 
@@ -53,6 +53,9 @@ def load(
 
 def assign(component: Any, value: Any) -> None:
     """Assign a value to one replica's variable, without communication."""
+    if is_sharded(component):
+        component.assign(value)
+        return
     with tf.device(component.device):
         component.assign(value, read_value=False)
 

@@ -26,7 +26,7 @@ class FirstReplica(NamedTuple):
     """A variable on the first replica."""
 
     path: str
-    handle: Any
+    handles: tuple[Any, ...]  # several for one that is divided among parameter servers
     dtype: Any
     shape: tuple[int, ...]
 
@@ -42,7 +42,7 @@ class Variables(dict[str, Any]):
     def first(self) -> list[FirstReplica]:
         """Each variable as it is on the first replica."""
         local = ((path, components(variable)[0]) for path, variable in self.items())
-        return [FirstReplica(path, c.handle, c.dtype, tuple(c.shape.as_list())) for path, c in local]
+        return [FirstReplica(path, _handles(c), c.dtype, tuple(c.shape.as_list())) for path, c in local]
 
 
 def variables_of(**objects: Any) -> Variables:
@@ -72,9 +72,13 @@ def variables_of(**objects: Any) -> Variables:
 
 def take(variables: Variables) -> tuple[Array, ...]:
     """Return the current values; later changes do not affect them. Only the first replica is read, see `loading`."""
+    return tuple(_array(known, _read(known)) for known in variables.first)
+
+
+def _read(known: FirstReplica) -> Any:
     # `value()` costs three times as much, which matters with thousands of variables.
-    read = tf.raw_ops.ReadVariableOp
-    return tuple(_array(known, read(resource=known.handle, dtype=known.dtype)) for known in variables.first)
+    read = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=known.dtype) for handle in known.handles]
+    return read[0] if len(read) == 1 else tf.concat(read, axis=0)
 
 
 def size_of(arrays: Iterable[Array]) -> int:
@@ -128,7 +132,7 @@ def _members(value: Any, keyword: str) -> Iterator[_Member]:
     if isinstance(value, (list, tuple)):
         for item in value:
             yield from _members(item, keyword)
-    elif _is_keras(value) or isinstance(value, tf.Variable):
+    elif _is_variable(value):
         yield _name(value), value, _is_per_replica(value)
     elif (listed := _listed(value)) is not None:
         yield from listed
@@ -168,7 +172,7 @@ def _tracked(value: Any) -> Iterator[tuple[str, Any]]:
             if id(child) not in visited:
                 visited.add(id(child))
                 path = f"{name}/{attribute}" if name else attribute
-                if _is_keras(child) or isinstance(child, tf.Variable):
+                if _is_variable(child):
                     yield path, child
                 else:
                     queue.append((path, child))
@@ -184,6 +188,15 @@ def _is_of_keras(value: Any) -> bool:
 
 def _is_keras(variable: Any) -> bool:
     return hasattr(variable, "path") and hasattr(variable, "value") and not callable(variable.value)
+
+
+def _is_variable(value: Any) -> bool:
+    return _is_keras(value) or isinstance(value, tf.Variable) or is_sharded(value)
+
+
+def is_sharded(value: Any) -> bool:
+    """True for a variable that a partitioner has divided among parameter servers; it is saved as one."""
+    return type(value).__name__ == "ShardedVariable"
 
 
 def value_of(variable: Any) -> Any:
@@ -220,7 +233,8 @@ def _was_seen(variable: Any, seen: set[int]) -> bool:
 
 def _problems(name: str, variable: Any) -> Iterator[str]:
     value = value_of(variable)
-    if not isinstance(value, (tf.Variable, tf.distribute.DistributedValues)) or not _has_memory(variable):
+    known = isinstance(value, (tf.Variable, tf.distribute.DistributedValues)) or is_sharded(value)
+    if not known or not _has_memory(variable):
         yield f"Variable {name!r} cannot be saved: it is a {type(value).__name__}. Build what it belongs to first."
     elif value.dtype in _NO_NUMBERS or value.dtype.is_quantized or value.dtype.size < 1:
         kind = _NO_NUMBERS.get(value.dtype, value.dtype.name)
@@ -229,7 +243,11 @@ def _problems(name: str, variable: Any) -> Iterator[str]:
 
 def _has_memory(variable: Any) -> bool:
     # In a strategy's scope, which tf_keras uses, a distributed variable has no handle; its components do.
-    return all(hasattr(component, "handle") for component in components(variable))
+    return all(is_sharded(component) or hasattr(component, "handle") for component in components(variable))
+
+
+def _handles(component: Any) -> tuple[Any, ...]:
+    return tuple(part.handle for part in (component.variables if is_sharded(component) else [component]))
 
 
 def _numbered(members: list[_Member]) -> list[_Member]:

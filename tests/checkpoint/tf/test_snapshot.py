@@ -221,3 +221,22 @@ def test_with_fewer_tasks_sums_are_added_up_and_other_numbers_averaged():
     assert [float(v) for v in held(found).values()] == [5.0, 5.0, 5.0]
     load(replicated, saved, per_replica=blobs, rank=0, tasks=1)
     assert {path: float(v) for path, v in held(found).items()} == {"sum/total": 8.0, "mean": 4.0, "alone": 3.0}
+
+
+def test_a_variable_that_is_divided_among_parameter_servers_is_saved_and_loaded_as_one():
+    sharded = Later("tensorflow.python.distribute.sharded_variable", "ShardedVariable")
+
+    def module(*parts):
+        made = tf.Module()
+        made.table = sharded([tf.Variable(part) for part in parts], name="table")
+        return made
+
+    rows = np.arange(10.0).reshape(5, 2)
+    saved = take(variables_of(module=module(rows[:3], rows[3:])))
+    assert [(array.path, array.shape) for array in saved] == [("table", (5, 2))]
+    # Another number of servers divides it otherwise, and an evaluator does not.
+    other, whole = module(rows[:1] * 0, rows[1:3] * 0, rows[3:] * 0), tf.Module()
+    whole.table = tf.Variable(rows * 0)
+    for each in (other, whole):
+        load(variables_of(module=each), loaded(saved))
+        np.testing.assert_array_equal(tf.convert_to_tensor(each.table), rows)
