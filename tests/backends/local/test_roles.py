@@ -355,7 +355,7 @@ def test_a_fit_of_keras_3_with_parameter_servers_ends_with_what_can_train_with_t
     status = finished("train.py", workers=2, ps=1).wait(timeout_s=LIMIT_S)
     assert status.failure is not None and status.reason is sdk.Reason.USER_ERROR
     assert "fit() of Keras 3 cannot train with parameter servers" in status.failure.message
-    assert "--code-keras legacy" in status.failure.message and "coordinator" in status.failure.message
+    assert "--code-keras legacy" in status.failure.message and "coordinator" in status.failure.traceback
 
 
 @pytest.mark.full
