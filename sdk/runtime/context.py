@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from .hooks.auto_checkpoint import AutoCheckpoint
     from .hooks.evaluator import Evaluator
     from .hooks.loop import Loop
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,16 +101,12 @@ class Context:
         step. Nothing divides the data between the workers.
 
         Args:
-            make: called in each worker; returns a tf.data.Dataset that is repeated and shuffled. If it takes an argument, it
-                gets a tf.distribute.InputContext, and its batches are spread over the devices of the worker.
+            make: called in each worker, without arguments; returns a tf.data.Dataset that is repeated and shuffled.
 
         Raises:
             InputError: the job has no parameter servers.
         """
-        coordinator, spread = self.coordinator, self.strategy.distribute_datasets_from_function
-        given = inspect.signature(make).parameters.values()
-        takes_context = any(each.default is each.empty and each.kind in _POSITIONAL for each in given)
-        return iter(coordinator.create_per_worker_dataset((lambda: spread(make)) if takes_context else make))
+        return iter(self.coordinator.create_per_worker_dataset(make))
 
     @property
     def is_chief(self) -> bool:
