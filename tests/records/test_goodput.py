@@ -115,6 +115,9 @@ def test_attempts_without_a_step_are_lost_and_a_restart_that_has_not_trained_yet
     events = [SUBMITTED, at(0, "attempt_started", 1), at(50, "restarting", 1), at(51, "attempt_started", 2)]
     found = of(events, {1: spent(0, start=10, step=40, steps=40), 2: spent(52, start=3)}, now=60)
     assert (found.steps_lost, found.step_s, found.lost_to_failures_s) == (0, 40, 10)
+    first = [SUBMITTED, at(0, "attempt_started", 1), at(10, "restarting", 1), at(11, "attempt_started", 2)]
+    found = of(first, {1: spent(0, start=6, compile=4), 2: spent(11, start=4, step=20, steps=9)}, now=35)
+    assert (found.start_s, found.compile_s, found.lost_to_failures_s, found.step_s) == (0, 0, 15, 20)
     again = [*events, at(60, "restarting", 2), at(60, "attempt_started", 3), at(70, "restarting", 3)]
     found = of(again, {1: spent(0, start=10, step=40, steps=40), 3: spent(60, start=10)}, now=75)
     assert (found.step_s, found.start_s, found.lost_to_failures_s, found.total_s) == (40, 10, 25, 75)
@@ -174,7 +177,18 @@ def test_a_run_of_an_earlier_podlift_has_no_goodput(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [None, 7, {}, {"begun": "x"}, {"step": float("nan")}, {"step": -1.0}, {"part": "lunch"}, {"steps": -1}]
+    "damage",
+    [
+        None,
+        7,
+        {},
+        {"begun": "x"},
+        {"step": float("nan")},
+        {"step": -1.0},
+        {"begun": float("inf")},
+        {"part": "lunch"},
+        {"steps": -1},
+    ],
 )
 def test_a_damaged_account_is_as_good_as_none(damage: Any) -> None:
     whole = {"begun": 1.0, "seen": 2.0, "part": "step", "steps": 1, "reached": 1, "measures_input": True, "step": 1.0}
