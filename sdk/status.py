@@ -223,6 +223,7 @@ class Status:
         since: unix time at which it entered this state, in seconds; for a lost run, the time of its last record.
         saved_step: training step of the last checkpoint; None without one.
         saved_at: unix time of the last checkpoint, in seconds; training since then is at risk.
+        saved_every_s: seconds from one checkpoint to the next, if that was chosen while the run trains; otherwise None.
         copied_every_s: seconds from one copy of the state in memory to the next, which a killed process loses at most; None
             without copies.
         restarted_alone: how often each task was restarted in the last attempt while the others went on, by its name.
@@ -249,6 +250,7 @@ class Status:
     saved_step: int | None = None
     saved_at: float | None = None
     continued_step: int | None = None
+    saved_every_s: float | None = None
     copied_every_s: float | None = None
     restarted_alone: dict[str, int] = field(default_factory=dict)
     vendor: str = ""

@@ -24,7 +24,7 @@ from . import names, opening, restore
 from .contents import Contents
 from .manifest import Manifest
 from .opening import Env, OpenStore, TaskInfo
-from .policy import due_by_epoch, due_by_time
+from .policy import due_by_epoch, due_by_time, interval_s, mtbf_s, training_cost_s
 from .recent import RecentCopy
 from .restore import Checkpoint
 from .saver import AsyncSaver, Ticket
@@ -88,6 +88,7 @@ class CheckpointManager:
         self._last_save = self._clock.monotonic()
         self.base = 0
         self.size = 0  # bytes of the state
+        self._began_at, self._interval_s = self._clock.now(), 0.0
         self._last: tuple[int, int, Ticket] | None = None  # the last save: phase, steps, ticket
 
     @property
@@ -180,7 +181,7 @@ class CheckpointManager:
         """Return what is due now: a checkpoint, one at the end of this epoch, or a copy in memory. For the chief only."""
         now = self._clock.monotonic()
         seconds = now - self._last_save
-        if due_by_time(self.policy, seconds):
+        if due_by_time(self._interval(), seconds):
             return "save"
         cost_s = None if self._saver is None else self._saver.cost_s
         if cost_s is None:
@@ -189,6 +190,24 @@ class CheckpointManager:
             return "epoch"
         idle = self._recent is not None and (self._saver is None or not self._saver.busy)
         return "memory" if idle and self._recent is not None and self._recent.is_due(now, self.size) else None
+
+    def _interval(self) -> float | None:
+        """Return the seconds from one save to the next; what is chosen for the training is logged and recorded."""
+        if self.policy.interval == "fixed":
+            return self.policy.every_s
+        cpu_s = None if self._saver is None else self._saver.cpu_s
+        cost_s = _FIRST_S + self.size / _FIRST_BYTES_PER_S if cpu_s is None else training_cost_s(cpu_s, self.size)
+        running_s = self._clock.now() - (self.info.since or self._began_at)
+        mean_s = mtbf_s(max(running_s, 0.0), self.info.attempt - 1, len(self.info.tasks))
+        every_s = interval_s(self.policy, cost_s, mean_s)
+        if every_s is not None and cpu_s is not None and not 0.5 < self._interval_s / every_s < 2:
+            self._interval_s = every_s
+            _log.info(
+                f"a save costs the training {cost_s:.2g} s, and a failure is expected every {mean_s / 3600:.1f} h: "
+                f"the state is saved every {every_s:.0f} s (checkpoint_every={self.policy.interval})"
+            )
+            self._env.paced(every_s)
+        return every_s
 
     def copy(self, state: UnsavedState) -> None:
         """Begin to copy a state to memory."""

@@ -46,6 +46,7 @@ class TaskInfo:
     task: str
     tasks: tuple[str, ...]  # that step together; the first one commits
     warm_start: str = ""  # a checkpoint of another run to start from, as `STORE#COMMIT`; "" for none
+    since: float | None = None  # unix time at which the run began
     saved_before: int | None = None  # a step that earlier attempts saved, according to the run's records
 
     @property
@@ -61,6 +62,8 @@ class Env:
     about: Callable[[], About] = About
     # Called in the background with the step of this attempt's first acknowledged checkpoint.
     saved: Callable[[int], None] = lambda step: None
+    # Called with the interval between saves that was chosen.
+    paced: Callable[[float], None] = lambda every_s: None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,13 @@ _MOST_FITS = 16
 _EPOCH_SHARE = 20
 # Copies in memory take at most this part of the training's time, and are no more frequent than this.
 _MEMORY_SHARE, _MEMORY_S = 0.01, 4.5
+# A step replaces the memory of the state that a save still holds.
+_REPLACED_PER_S = 2.5e9
 # Assumed until one was measured.
 _FIRST_COPY_BYTES_PER_S = 1e9
+# Saves whose interval is chosen take at most this part of the training's time.
+_PACED_SHARE = 0.05
+_LEAST_S, _MOST_S, _DAY_S = 1.0, 3600.0, 86400.0
 _HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "bleu")
 
 
@@ -37,14 +42,36 @@ def due_by_steps(policy: Checkpoints, before: int, now: int) -> bool:
     return policy.every_steps is not None and now // policy.every_steps > before // policy.every_steps
 
 
-def due_by_time(policy: Checkpoints, seconds: float) -> bool:
+def interval_s(policy: Checkpoints, cost_s: float, mtbf_s: float) -> float | None:
+    """Return the seconds from one save to the next, at `cost_s` of training per save; None if time decides nothing."""
+    if policy.interval == "fixed":
+        return policy.every_s
+    least_s = max(cost_s / _PACED_SHARE, _LEAST_S)
+    if policy.interval == "continuous":
+        return least_s
+    # Young and Daly: the time that saves cost equals the time that failures cost.
+    return min(max(math.sqrt(2 * cost_s * mtbf_s), least_s), _MOST_S)
+
+
+def mtbf_s(running_s: float, failures: int, tasks: int) -> float:
+    """Return the mean time between failures: as seen, and one failure per day and task before anything was seen."""
+    return (_DAY_S / tasks + running_s) / (1 + failures)
+
+
+def due_by_time(every_s: float | None, seconds: float) -> bool:
     """True if the last save was at least `every_s` ago."""
-    return policy.every_s is not None and seconds >= policy.every_s
+    return every_s is not None and seconds >= every_s
 
 
 def due_by_epoch(policy: Checkpoints, seconds: float, cost_s: float) -> bool:
     """True if the end of this epoch is to be saved: `seconds` after the last save, at `cost_s` per save."""
-    return policy.every_steps is None and policy.every_s is not None and seconds >= _EPOCH_SHARE * cost_s
+    by_time = policy.every_steps is None and policy.every_s is not None and policy.interval == "fixed"
+    return by_time and seconds >= _EPOCH_SHARE * cost_s
+
+
+def training_cost_s(cpu_s: float, size: int) -> float:
+    """Return what a save costs the training: the processor time of its threads, and the memory that a step replaces."""
+    return cpu_s + size / _REPLACED_PER_S
 
 
 def due_in_memory(size: int, cost_s: float | None) -> float:

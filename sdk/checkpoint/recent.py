@@ -23,7 +23,7 @@ from ..storage.posix_store import PosixStore
 from . import memory, names, opening, restore
 from .commit import SaveLimits
 from .opening import Lease, OpenStore
-from .policy import due_in_memory
+from .policy import due_in_memory, training_cost_s
 from .saver import AsyncSaver, Ticket
 
 _log = logger("checkpoint")
@@ -32,8 +32,6 @@ SHARED_MEMORY = "/dev/shm"  # noqa: S108
 # A new copy is complete before the old one is removed; the state in the training is a third one.
 _COPIES, _COPIES_WITH_STATE, _SPARE = 2, 3, 16 << 20
 _LIMITS = SaveLimits(receipts_s=20.0)
-# CPU time is not all that a copy costs: a step replaces the memory that the copy still holds.
-_REPLACED_PER_S = 2.5e9
 
 
 def folder_of(temporary: str, top: str = SHARED_MEMORY) -> str:
@@ -99,7 +97,7 @@ class RecentCopy:
         if self._since is None:
             # The first step compiles the training.
             self._since = now
-        cost_s = None if saver.cpu_s is None else saver.cpu_s + size / _REPLACED_PER_S
+        cost_s = None if saver.cpu_s is None else training_cost_s(saver.cpu_s, size)
         every_s = due_in_memory(size, cost_s)
         if saver.busy or now - self._since < every_s:
             return False

@@ -231,8 +231,10 @@ def cancel(ref: p.Ref, grace: p.Grace = None, root: p.Root = None) -> None:
 
 def _saved(status: Status) -> str:
     copied = ""
+    if status.saved_every_s is not None and not status.state.terminal:
+        copied = f"; saved every {status.saved_every_s:.0f} s"
     if status.copied_every_s is not None and not status.state.terminal:
-        copied = f"; a killed process loses at most {status.copied_every_s:.0f} s, by the copy in memory"
+        copied += f"; a killed process loses at most {status.copied_every_s:.0f} s, by the copy in memory"
     if status.saved_step is None or status.saved_at is None:
         return f"no checkpoint{copied}"
     until = status.since if status.state.terminal else SystemClock().now()

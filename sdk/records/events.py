@@ -38,8 +38,8 @@ _NAMES_SUPERVISOR = ("launched", "started")
 TASK_RESTARTING = "task_restarting"
 # The program has succeeded, and only the last phase of the run is left.
 TRAINED = "trained"
-# The interval of the copies of the state in memory.
-COPIED = "memory"
+# The interval of the copies of the state in memory, and of the checkpoints, where they are chosen while the run trains.
+COPIED, PACED = "memory", "paced"
 # The source of the records of a last phase.
 PHASE = "phase"
 REGISTERED, PHASE_FAILED = "registered", "phase_failed"
@@ -132,6 +132,7 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         "timings": _timings(ordered, created),
         "continued_step": _continued(ordered, attempts),
         "copied_every_s": next((e.data.get("every_s") for e in reversed(ordered) if e.kind == COPIED), None),
+        "saved_every_s": next((e.data.get("every_s") for e in reversed(ordered) if e.kind == PACED), None),
         "restarted_alone": dict(
             Counter(str(e.data.get("task")) for e in ordered if e.kind == TASK_RESTARTING and e.attempt == attempts)
         ),

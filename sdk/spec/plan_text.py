@@ -318,8 +318,15 @@ def _roles(tasks: Sequence[str]) -> list[str]:
 
 def _checkpoints(policy: Checkpoints, warm_start: str) -> str:
     when = [f"every {policy.every_steps} steps"] if policy.every_steps else []
-    when += [f"every {duration(policy.every_s)}"] if policy.every_s else []
+    if policy.interval == "continuous":
+        when.append("one save after another (at most 5% of the time)")
+    elif policy.interval == "auto":
+        when.append("as often as pays off (by the cost of a save and the rate of failures, at most 5% of the time)")
+    elif policy.every_s:
+        when.append(f"every {duration(policy.every_s)}")
     words = f"fit saves {', '.join([*when, 'at its end'])}" if policy.auto else "saved by ctx.checkpoint() only"
+    if policy.interval != "fixed":
+        words += "; at risk is what came after the last save: the interval is logged, and podlift status shows it"
     words += f"; the last {policy.keep_last} are kept"
     if policy.best:
         words += f", and the best by {policy.best}"

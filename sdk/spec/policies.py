@@ -154,6 +154,8 @@ class Checkpoints(Value):
 
     Args:
         every_steps: Save after this many training steps; None leaves it to `every_s`.
+        interval: "fixed": `every_s`. "continuous": one save after another, at intervals that let the training lose at most 5%.
+            "auto": from the cost of a save and the rate of failures, as measured; also at most 5%. Both replace `every_s`.
         every_s: Save when this many seconds have passed since the last save; None leaves it to `every_steps`. Without
             `every_steps`, the end of an epoch is saved too, if that takes at most a twentieth of the time.
         keep_last: Newest checkpoints to keep. The best one, pinned ones and the ends of `fit` calls are kept too.
@@ -169,6 +171,7 @@ class Checkpoints(Value):
     """
 
     every_steps: Annotated[int, Bounds(ge=1)] | None = None
+    interval: Literal["fixed", "continuous", "auto"] = "fixed"
     every_s: Seconds | None = 300.0
     keep_last: Annotated[int, Bounds(ge=1)] = 3
     best: Annotated[str, Validator(_metric)] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -14,8 +15,11 @@ from sdk.checkpoint.policy import (
     due_by_epoch,
     due_by_steps,
     due_by_time,
+    interval_s,
     metric_of,
+    mtbf_s,
     retention,
+    training_cost_s,
 )
 from sdk.spec.policies import Checkpoints
 
@@ -58,7 +62,35 @@ def test_a_checkpoint_is_due_behind_every_so_many_steps(
     ("seconds", "passed", "expected"), [(60.0, 59, False), (60.0, 60, True), (None, 1e9, False), (1.0, 0, False)]
 )
 def test_a_checkpoint_is_due_after_every_so_many_seconds(seconds: float | None, passed: float, expected: bool) -> None:
-    assert due_by_time(Checkpoints(every_s=seconds), passed) is expected
+    assert due_by_time(interval_s(Checkpoints(every_s=seconds), 10.0, 3600.0), passed) is expected
+
+
+@pytest.mark.parametrize(
+    ("interval", "cost_s", "mtbf", "expected"),
+    [
+        ("continuous", 1.0, 1e6, 20.0),
+        ("continuous", 0.001, 1e6, 1.0),
+        ("auto", 1.0, 7200.0, 120.0),  # sqrt(2 * 1 * 7200)
+        ("auto", 1.0, 50.0, 20.0),  # never more than 5% of the time
+        ("auto", 100.0, 1e9, 3600.0),
+    ],
+)
+def test_an_interval_is_chosen_by_what_saves_and_failures_cost(
+    interval: Literal["continuous", "auto"], cost_s: float, mtbf: float, expected: float
+) -> None:
+    assert interval_s(Checkpoints(interval=interval), cost_s, mtbf) == pytest.approx(expected)
+
+
+def test_failures_are_expected_as_often_as_they_were_seen() -> None:
+    assert mtbf_s(0.0, 0, 1) == 86400.0
+    assert mtbf_s(0.0, 0, 4) == 21600.0
+    assert mtbf_s(10 * 86400.0, 10, 1) == pytest.approx(86400.0)
+    assert mtbf_s(3600.0, 5, 1) < mtbf_s(3600.0, 1, 1)
+
+
+def test_the_cost_of_a_save_is_its_processor_time_and_the_memory_that_steps_replace() -> None:
+    assert training_cost_s(0.4, 0) == 0.4
+    assert training_cost_s(0.4, 10**9) == pytest.approx(0.8)
 
 
 def test_attempts_save_at_the_same_steps_wherever_they_began() -> None:

@@ -43,6 +43,8 @@ def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
         ("PODLIFT_CHECKPOINT_EVERY", "500steps", "checkpoint_every", "500steps"),
         ("PODLIFT_CHECKPOINT_EVERY", "300 , 20 steps", "checkpoint_every", "20steps,5m"),
         ("PODLIFT_CHECKPOINT_EVERY", "none", "checkpoint_every", None),
+        ("PODLIFT_CHECKPOINT_EVERY", "continuous", "checkpoint_every", "continuous"),
+        ("PODLIFT_CHECKPOINT_EVERY", "Auto, 20steps", "checkpoint_every", "20steps,auto"),
         ("PODLIFT_ACCELERATOR", "cpu", "accelerator", "cpu"),
         ("PODLIFT_CODE_KERAS", "legacy", "code_keras", "legacy"),
         ("PODLIFT_ARGS", '["--a", 1]', "args", ["--a", 1]),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...checkpoint import memory
 from ...clock import Clock
 from ...logs import logger
-from ...records.events import COPIED, SAVED, saved_step
+from ...records.events import COPIED, PACED, SAVED, saved_step
 from ...records.kills import KillRecords
 from ...records.recorder import read_events
 from ...spec import cluster
@@ -154,7 +154,7 @@ def make(
     together = cluster.in_step(payload.tasks)
     tasks = tuple(together) if task in together else (task,)
     # A container starts without records.
-    events = read_events(paths, SAVED) if os.path.isdir(paths.events) else []
+    events = read_events(paths, (*SAVED, "entry")) if os.path.isdir(paths.events) else []
     saved_before = saved_step(events, warm=bool(payload.warm_start))
 
     def make_manager() -> CheckpointManager:
@@ -169,13 +169,19 @@ def make(
             tasks=tasks,
             warm_start=payload.warm_start,
             saved_before=saved_before,
+            since=min((event.time for event in events), default=None),
         )
 
         def about() -> About:
             world = {"size": len(tasks), "tasks": list(tasks)}
             return About(world=world, versions=_versions(), code={"digest": payload.digest, "entry": payload.target})
 
-        env = Env(clock=clock, about=about, saved=lambda step: record("saved", step=step))
+        env = Env(
+            clock=clock,
+            about=about,
+            saved=lambda step: record("saved", step=step),
+            paced=lambda every_s: record(PACED, every_s=round(every_s, 1)),
+        )
         return CheckpointManager(
             info, payload.store or paths.store, payload.checkpoints, env, _recent(payload, tasks, record)
         )
