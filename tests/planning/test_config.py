@@ -23,6 +23,7 @@ def test_every_field_of_a_job_and_of_a_backend_is_set_by_one_setting_that_names_
     # Units are in the value, and the common ones have a bare name.
     renamed = {f"limit_{name}_s": f"limit_{name}" for name in ("hang", "grace", "exit_wait")}
     renamed |= {f"checkpoint_every_{unit}": "checkpoint_every" for unit in ("s", "steps")}
+    renamed["checkpoint_interval"] = "checkpoint_every"
     renamed |= {"vertex_keep_for_s": "vertex_keep_for", "code_allow_secret": "allow_secret"}
     renamed |= {"limit_timeout_s": "timeout", "limit_max_steps": "max_steps", "limit_max_cost_usd": "max_cost_usd"}
     assert set(table.SETTINGS) == BARE | {renamed.get(name, name) for name in names}
