@@ -22,7 +22,7 @@ from ..spec.policies import Checkpoints
 from ..storage.posix_store import PosixStore
 from . import memory, names, opening, restore
 from .commit import SaveLimits
-from .opening import Lease, OpenStore
+from .opening import Lease, Opening, OpenStore
 from .policy import due_in_memory, training_cost_s
 from .saver import AsyncSaver, Ticket
 
@@ -68,31 +68,33 @@ class RecentCopy:
             return None
 
     def begin(self, opened: OpenStore) -> None:
-        """Write copies from now on. The first task removes what does not belong to this attempt."""
-        rank = opened.info.rank
-        try:
-            if rank == 0:
-                if not opened.opening.memory:
-                    self.remove()
-                _make(self.folder)
-                _check(self.folder)
-                lease = Lease(
-                    epoch=opened.opening.epoch, nonce=opened.opening.nonce, holder=opened.info.task, taken_at=0.0
-                )
-                opening.put_lease(self.store, lease)
-            _check(self.folder)
-        except (PodliftError, OSError) as error:
-            _log.info(f"The state is not copied to memory: {error}")
-            return
+        """Write copies from now on. The first task makes the folder, without what does not belong to this attempt."""
+        if opened.info.rank == 0:
+            try:
+                self._take_over(opened.opening, opened.info.task)
+            except (PodliftError, OSError) as error:
+                _log.info(f"The state is not copied to memory: {error}")
+                return
         policy = Checkpoints(every_s=None, keep_last=1)
         own = replace(opened.opening, commit=None, manifest=None)
         env = replace(opened.env, saved=lambda step: None)
-        self._saver = AsyncSaver(replace(opened, store=self.store, opening=own, policy=policy, env=env), _LIMITS)
+        self._saver = AsyncSaver(
+            replace(opened, store=self.store, opening=own, policy=policy, env=env), _LIMITS, what="copy in memory"
+        )
+
+    def _take_over(self, chosen: Opening, task: str) -> None:
+        if not chosen.memory:
+            self.remove()
+        _make(self.folder)
+        _check(self.folder)
+        opening.put_lease(self.store, Lease(epoch=chosen.epoch, nonce=chosen.nonce, holder=task, taken_at=0.0))
 
     def is_due(self, now: float, size: int) -> bool:
         """True if a copy is to be made now, `now` on the clock of the training. For the first task."""
         saver = self._saver
-        if saver is None or saver.error is not None:
+        if saver is not None and saver.error is not None:
+            self._stop(f"The state is no longer copied to memory. {saver.error}")
+        if saver is None or self._saver is None:
             return False
         if self._since is None:
             # The first step compiles the training.
@@ -119,18 +121,17 @@ class RecentCopy:
         if self._saver is None:
             return None
         try:
+            _check(self.folder)  # the first task may have made it after the others began
             return self._saver.save(contents, step=step, position=position, downgrades=downgrades)
-        except PodliftError as error:
-            self._stop(f"The state is no longer copied to memory: {error}")
+        except (PodliftError, OSError) as error:
+            self._stop(f"The state is no longer copied to memory. {error}")
             return None
 
     def close(self) -> None:
-        """End the threads; the copy stays."""
+        """End the threads without waiting for a copy in progress; the last complete one stays."""
         if self._saver is not None:
-            try:
-                self._saver.close(_LIMITS.receipts_s)
-            except PodliftError as error:
-                _log.info(f"The last copy of the state in memory was not finished: {error}")
+            with suppress(PodliftError):
+                self._saver.close(0.0)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

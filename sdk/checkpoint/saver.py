@@ -65,8 +65,8 @@ class Ticket(Future[Commit]):
 class AsyncSaver:
     """Saves one task's checkpoints in a background thread. Rank 0 commits."""
 
-    def __init__(self, opened: OpenStore, limits: SaveLimits | None = None) -> None:
-        self.opened, self._limits = opened, limits or SaveLimits()
+    def __init__(self, opened: OpenStore, limits: SaveLimits | None = None, *, what: str = "checkpoint") -> None:
+        self.opened, self._limits, self._what = opened, limits or SaveLimits(), what
         self._policy, self._rank, self._clock = opened.policy, opened.info.rank, opened.env.clock
         self._saved: Callable[[int], None] | None = opened.env.saved if self._rank == 0 else None
         self._retention = Retention(opened)
@@ -196,7 +196,7 @@ class AsyncSaver:
         except BaseException as error:
             known = str(error) if isinstance(error, PodliftError) else f"{type(error).__name__}: {error}"
             self._fail(
-                f"The checkpoint of step {save.checkpoint_id.step} was not saved by {self.opened.info.task}. {known} "
+                f"The {self._what} of step {save.checkpoint_id.step} was not saved by {self.opened.info.task}. {known} "
                 "Earlier checkpoints are untouched.",
                 error,
             )

@@ -74,8 +74,9 @@ def test_a_fixed_interval_is_neither_chosen_nor_recorded(tmp_path: Path) -> None
     assert training.paced == []
 
 
-def test_the_plan_says_that_the_interval_is_chosen(write) -> None:
-    write("train.py", "print(1)\n")
+def test_the_plan_says_that_the_interval_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print(1)\n")
     for every, words in (("continuous", "at most 5% of the time"), ("auto", "the rate of failures")):
         plan = sdk.plan("train.py", checkpoint_every=every)
         assert (plan.job.checkpoints.interval, plan.job.checkpoints.every_s) == (every, None)

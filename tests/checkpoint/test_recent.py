@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -49,6 +50,7 @@ class Task:
         checkpoint = found.read(store, self.recent.store)
         self.restored = None if checkpoint is None else check(checkpoint, tasks)
         self.from_memory = bool(found.memory)
+        self.opened = opened
         self.recent.begin(opened)
 
     def record(self, every_s: float) -> None:
@@ -162,6 +164,26 @@ def test_all_tasks_restore_the_same_copy(tmp_path: Path) -> None:
     assert [found(Task(tmp_path, 2, rank=rank, tasks=2)) for rank in range(2)] == [(17, True)] * 2
 
 
+def test_a_task_may_begin_before_the_first_one_has_made_the_folder(tmp_path: Path) -> None:
+    first = Task(tmp_path, 1, tasks=2)
+    shutil.rmtree(first.recent.folder)
+    second = Task(tmp_path, 1, rank=1, tasks=2)
+    first.recent.begin(first.opened)
+    tickets = [task.begin_copy(17) for task in (first, second)]
+    for ticket in tickets:
+        assert ticket is not None
+        ticket.wait(20)
+    assert found(Task(tmp_path, 2, tasks=2)) == (17, True)
+
+
+def test_a_copy_in_progress_does_not_delay_the_end_of_a_task(tmp_path: Path) -> None:
+    first, _ = (Task(tmp_path, 1, rank=rank, tasks=2) for rank in range(2))
+    assert first.begin_copy(17) is not None
+    started = CLOCK.monotonic()
+    first.recent.close()
+    assert CLOCK.monotonic() - started < 5
+
+
 def test_a_copy_that_one_task_has_not_written_is_not_restored(tmp_path: Path) -> None:
     first, _ = (Task(tmp_path, 1, rank=rank, tasks=2) for rank in range(2))
     first.begin_copy(17)
@@ -219,6 +241,7 @@ def test_a_full_memory_ends_the_copies_and_not_the_training(tmp_path: Path, monk
         patched.setattr(task.recent.store, "_write_all", full)
         assert task.begin_copy(2) is not None
         task.recent._saver._ticket.settled.wait(20)  # type: ignore[union-attr]
+    assert not task.recent.is_due(1e6, 10)
     assert task.begin_copy(3) is None
     assert not task.recent.is_on
     assert not Path(task.recent.folder).exists()
