@@ -154,18 +154,14 @@ class Checkpoints(Value):
 
     Args:
         every_steps: Save after this many training steps; None leaves it to `every_s`.
-        interval: "fixed": `every_s`. "continuous": one save after another, at intervals that let the training lose at most 5%.
-            "auto": from the cost of a save and the rate of failures, as measured; also at most 5%. Both replace `every_s`.
-        every_s: Save when this many seconds have passed since the last save; None leaves it to `every_steps`. Without
-            `every_steps`, the end of an epoch is saved too, if that takes at most a twentieth of the time.
+        interval: What replaces `every_s`: "continuous" saves take 5% of the time, "auto" as much as pays off, at most 5%.
+        every_s: Save this many seconds after the last save; without `every_steps` also at ends of epochs, for at most 5%.
         keep_last: Newest checkpoints to keep. The best one, pinned ones and the ends of `fit` calls are kept too.
         best: Also keep the checkpoint with the best value of this metric. It is a metric of `fit`; "val_loss" is best when it
             is low; write "max:val_f1" or "min:val_cost" if the name does not show it.
-        on_busy: Skip a checkpoint that is due while the last one is being written, or wait. "block" makes the training
-            wait.
+        on_busy: Skip a checkpoint that is due while the last one is being written. "block" makes the training wait.
         auto: Save and restore `fit` without any code in the program.
-        memory: Also copy the state to the memory of the machine, every few seconds, for the attempt that follows a kill. This
-            takes at most a hundredth of the time.
+        memory: Also copy the state to the machine's memory, for the attempt after a kill. This takes at most 1% of the time.
         resume_from: Start from the state of another run. Its name or directory, or one of its checkpoints (`RUN@STEP`).
             Parameters and optimizer are taken over; the training itself starts from the beginning.
     """
