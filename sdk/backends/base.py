@@ -35,6 +35,7 @@ class Draft:
         run_id: its id.
         strategies: the names of distribution strategies that the program uses.
         communications: what it asks for among replicas.
+        fits: the lines that call Keras's `fit`.
         starting: what is required to start is an error, else a warning.
         emulator: the address of the emulator that stands in for the cloud, such as "127.0.0.1:8123"; "" for none.
     """
@@ -46,6 +47,7 @@ class Draft:
     run_id: str
     strategies: Sequence[str]
     communications: Sequence[Communication] = ()
+    fits: Sequence[str] = ()
     starting: bool
     emulator: str = ""
 

@@ -20,7 +20,7 @@ from . import (
     vertex_prices,
     vertex_target,
 )
-from .strategies import strategies_in
+from .strategies import roles, strategies_in
 
 __all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "of_local", "of_vertex", "strategies_in"]
 
@@ -69,7 +69,7 @@ def of_vertex(
     found += vertex_limits.cost(job, target, facts, emulator=emulator)
     found += vertex_prices.run(job, target, facts)
     found += vertex_hardware.tensorflow(job, target, facts)
-    found += vertex_limits.roles(job, strategies)
+    found += roles(job, strategies)
     found += vertex_limits.display_name(run_id)
     found += vertex_target.place(target, root)
     found += vertex_target.emulated_images(target, emulator)

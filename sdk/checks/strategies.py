@@ -1,13 +1,21 @@
-"""Which strategies of tf.distribute a program mentions: read from its source, nothing is imported."""
+"""Which strategies of tf.distribute a program mentions, and those that its job cannot serve. Nothing is imported."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
+
+from ..spec.findings import Finding, error, warning
+from ..spec.job import Job
+from .keras2 import ADVICE
 
 PARAMETER_SERVER = "ParameterServerStrategy"
 # Every task holds the whole model, and all of them take each step together.
 SYNCHRONOUS = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "TPUStrategy")
-_KNOWN = (*SYNCHRONOUS, PARAMETER_SERVER, "CentralStorageStrategy", "OneDeviceStrategy")
+_OTHERS = ("CentralStorageStrategy", "OneDeviceStrategy")
+_KNOWN = (*SYNCHRONOUS, PARAMETER_SERVER, *_OTHERS)
+# Arguments of Keras's `fit` that the `fit` of other libraries does not have.
+_OF_FIT = {"batch_size", "callbacks", "epochs", "steps_per_epoch", "validation_data"}
 
 
 def strategies_in(source_text: str) -> tuple[str, ...]:
@@ -35,3 +43,35 @@ def _names(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.ImportFrom):
         return tuple(alias.name for alias in node.names if alias.name in _KNOWN)
     return ()
+
+
+def fits_of(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that call Keras's `fit`, as far as the arguments show it."""
+    for node in ast.walk(tree):
+        is_fit = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "fit"
+        if is_fit and _OF_FIT & {keyword.arg for keyword in node.keywords}:  # type: ignore[attr-defined]
+            yield node.lineno  # type: ignore[attr-defined]
+
+
+def roles(job: Job, strategies: Sequence[str]) -> Iterator[Finding]:
+    """Parameter servers that would stay unused."""
+    servers, alone = job.resources.ps, [name for name in strategies if name in (*SYNCHRONOUS, *_OTHERS)]
+    if servers and alone and PARAMETER_SERVER not in strategies:
+        message = (
+            f"{', '.join(alone)} trains without parameter servers: they would only cost money. Received: ps={servers}"
+        )
+        yield error(message, {"resources.ps": 0})
+    if servers and job.resources.workers == 1:
+        message = f"Parameter servers without workers: the chief only coordinates. Received: workers=1, ps={servers}"
+        yield warning(f"{message}; training needs at least workers=2")
+
+
+def served_fit(job: Job, strategies: Sequence[str], fits: Sequence[str]) -> Iterator[Finding]:
+    """`fit` of Keras 3 under parameter servers; `fits` are the places of its calls."""
+    others = [name for name in strategies if name != PARAMETER_SERVER]
+    served = PARAMETER_SERVER in strategies or job.resources.ps
+    if served and fits and not others and job.code.keras != "legacy":
+        yield warning(
+            f"{fits[0]} calls fit, which Keras 3 does not support under {PARAMETER_SERVER}: it fails before its first step. "
+            f"Use a custom loop with ClusterCoordinator, or {ADVICE}"
+        )

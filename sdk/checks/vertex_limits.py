@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ..hardware import accelerators, pricing
 from ..spec.findings import Facts, Finding, error, note, warning
 from ..spec.job import Job
 from ..spec.policies import Vertex
 from ..text import compact_duration, duration, emulator_at, joined, money
-from .strategies import PARAMETER_SERVER, SYNCHRONOUS
 from .vertex_hardware import WEEK_S
 
 DISK_GB = (100, 64_000)
@@ -50,17 +49,6 @@ def numbers(job: Job, target: Vertex) -> Iterator[Finding]:
 def display_name(run_id: str) -> Iterator[Finding]:
     if len(run_id) > MAX_DISPLAY_NAME:
         yield error(f"A job's name has at most {MAX_DISPLAY_NAME} characters. Received: {len(run_id)}, {run_id!r}")
-
-
-def roles(job: Job, strategies: Sequence[str]) -> Iterator[Finding]:
-    """Parameter servers that would stay unused."""
-    servers, together = job.resources.ps, [name for name in strategies if name in SYNCHRONOUS]
-    if servers and together and PARAMETER_SERVER not in strategies:
-        message = f"{', '.join(together)} trains without parameter servers: they would only cost money. Received: ps={servers}"
-        yield error(message, {"resources.ps": 0})
-    if servers and job.resources.workers == 1:
-        message = f"Parameter servers without workers: the chief only coordinates. Received: workers=1, ps={servers}"
-        yield warning(f"{message}; training needs at least workers=2")
 
 
 def times(job: Job, target: Vertex) -> Iterator[Finding]:

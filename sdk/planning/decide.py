@@ -37,6 +37,7 @@ def decide(
         run_id=run_id,
         strategies=preload.strategies,
         communications=preload.communications,
+        fits=preload.fits,
         starting=verb != "plan",
         emulator=asked or "",
     )

@@ -41,6 +41,7 @@ from .hooks.strategies import StrategyWatch
 from .patches import (
     Patch,
     auto_shard,
+    central_storage,
     chief_writes,
     gpu,
     install,
@@ -189,7 +190,7 @@ def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
 
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
-    found = [*reporting.patches(reporter), *steps_per_execution.patches(), *own_threads.patches()]
+    found = [*reporting.patches(reporter), *steps_per_execution.patches(), *own_threads.patches(), central_storage.PATCH]
     found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]
     shuffles = shuffle_seeds.ShuffleSeeds(payload.run_id)
     found += auto_shard.SharedInput(logs=task == payload.tasks[0], seeded=shuffles.derived).patches()

@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from ...checks import Facts, Finding, communication, local, of_local
+from ...checks import Facts, Finding, communication, local, of_local, strategies
 from ...clock import Clock, SystemClock
 from ...process import cores, namespaces, spawn, task_environment
 from ...records.events import resume_count, source_of
@@ -53,6 +53,8 @@ class LocalBackend:
             *local.replicas(draft.job, os.environ),
             *of_local(draft.job, draft.facts, target=target),
             *communication.run(draft.job, draft.communications, stands_in=not target.real_gpus),
+            *strategies.roles(draft.job, draft.strategies),
+            *strategies.served_fit(draft.job, draft.strategies, draft.fits),
         ]
 
     def render(self, plan: Plan) -> Request:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Literal
 
-from ...checks import Facts, Finding, communication, of_vertex
+from ...checks import Facts, Finding, communication, of_vertex, strategies
 from ...clock import Clock
 from ...spec import capabilities
 from ...spec.job import Job
@@ -58,6 +58,7 @@ class VertexBackend:
             *(Finding(level, text) for text in job_request.missing(target, draft.job.resources, draft.root)),
             *job_request.findings(target),
             *communication.run(draft.job, draft.communications, stands_in=bool(draft.emulator)),
+            *strategies.served_fit(draft.job, draft.strategies, draft.fits),
             *of_vertex(
                 draft.job, draft.facts, target=target, **place, strategies=draft.strategies, emulator=draft.emulator
             ),

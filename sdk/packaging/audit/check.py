@@ -101,20 +101,25 @@ def check(
     if not tasks.legacy:
         findings += keras2.rejected_by_keras_3(program, reachable)
     preload = environment.find_preload(program, reachable, legacy=tasks.legacy)
+    found = _strategies(program, reachable, certain=trees)
+    return findings, replace(preload, **found, own_names=reader.names.projects_names())
+
+
+def _strategies(program: Program, reachable: Mapping[str, ast.Module], certain: Collection[str]) -> dict[str, Any]:
+    """Return what a program asks of strategies, under the names of Preload; `certain` are the files that certainly run."""
     names = (name for tree in reachable.values() for name in strategies.strategies_of(tree))
+    # In a checkout of podlift, its own modules are files of the project.
+    own = [each for each in reachable.items() if not (program.entry.project / each[0]).is_relative_to(_PODLIFT)]
     asked = (
-        replace(each, place=program.location(file, each.line), sure=each.sure and file in trees)
-        for file, tree in reachable.items()
-        # In a checkout of podlift, its own modules are files of the project.
-        if not (program.entry.project / file).is_relative_to(_PODLIFT)
+        replace(each, place=program.location(file, each.line), sure=each.sure and file in certain)
+        for file, tree in own
         for each in communication.communications_of(tree)
     )
-    return findings, replace(
-        preload,
-        strategies=tuple(dict.fromkeys(names)),
-        communications=tuple(asked),
-        own_names=reader.names.projects_names(),
-    )
+    return {
+        "strategies": tuple(dict.fromkeys(names)),
+        "communications": tuple(asked),
+        "fits": tuple(program.location(file, line) for file, tree in own for line in strategies.fits_of(tree)),
+    }
 
 
 def _credentials(program: Program, files: Iterable[str]) -> list[str]:

@@ -85,6 +85,7 @@ class Preload:
     doubt: str = ""  # what may make it different
     strategies: tuple[str, ...] = ()  # of tf.distribute that the program names
     communications: tuple[Communication, ...] = ()  # what it asks for among replicas
+    fits: tuple[str, ...] = ()  # where it calls Keras's `fit`
     own_names: tuple[str, ...] = ()  # podlift's import names that the project has modules of
 
 

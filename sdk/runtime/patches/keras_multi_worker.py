@@ -1,6 +1,6 @@
 """Keras 3 `fit`, `evaluate` and `predict` under a synchronous strategy give one device's numbers.
 
-Keras fails under MultiWorkerMirroredStrategy at the first batch (keras#20585). Under it, MirroredStrategy and TPUStrategy it
+Keras fails under MultiWorkerMirroredStrategy at the first batch (keras#20585). Under every synchronous strategy it
 gives all replicas the same weight, which is wrong if the global batch does not divide evenly: see `keras_shares`. Other
 strategies use Keras's own code. The reasoning, the costs and what remains inexact:
 docs/explanation/decisions/keras-multi-worker.md.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +23,8 @@ from .keras_shares import (
     cure_losses,
     cure_optimizers,
     during,
-    is_mirrored,
+    is_replicated,
+    is_shared,
     is_tpu,
 )
 
@@ -34,7 +36,7 @@ def _cure_trainer(trainer: ModuleType) -> None:
     in_multi_worker_mode = trainer._collective_all_reduce_multi_worker
 
     def weighs(strategy: Any) -> bool:
-        return in_multi_worker_mode(strategy) or is_tpu(strategy) or is_mirrored(strategy)
+        return in_multi_worker_mode(strategy) or is_tpu(strategy) or is_replicated(strategy)
 
     @around(trainer.TensorFlowTrainer, "make_predict_function")
     def make_predict(original: Function, self: Any, force: bool = False) -> None:
@@ -111,8 +113,9 @@ def _measuring_step(trainer: ModuleType, model: Any, step_function: Function) ->
         # If a trace does not know the sizes, the metrics of the outputs' losses count steps, empty ones included.
         per_step = [] if tf.executing_eagerly() or not model._compile_loss else model._compile_loss.variables
         counted = [v for v in model.metrics_variables if all(v is not other for other in per_step)]
-        metrics = [(variable, tf.identity(variable.value)) for variable in counted]
-        with during(ReplicaStep.measure(tf, size)) as current:
+        own = [variable for variable in counted if not is_shared(variable)]
+        metrics = [(variable, tf.identity(variable.value)) for variable in own]
+        with during(replace(ReplicaStep.measure(tf, size), counted=tuple(counted))) as current:
             outputs = _mean_over_replicas(trainer, current.present, step_function(data))
         for variable, before in metrics:
             variable.assign(tf.where(tf.equal(size, 0), before, variable.value))

@@ -25,10 +25,15 @@ def is_tpu(strategy: Any) -> bool:
     return any(kind.__name__.startswith("TPUStrategy") for kind in type(strategy).__mro__)
 
 
-def is_mirrored(strategy: Any) -> bool:
-    """Return whether it is MirroredStrategy, or MultiWorkerMirroredStrategy, with several replicas."""
-    names = {kind.__name__ for kind in type(strategy).__mro__}
-    return bool(names & {"MirroredStrategy", "CollectiveAllReduceStrategy"}) and strategy.num_replicas_in_sync > 1
+def is_replicated(strategy: Any) -> bool:
+    """Return whether it is one of these with several replicas, by any of its spellings."""
+    kinds = {"MirroredStrategy", "CollectiveAllReduceStrategy", "CentralStorageStrategy"}
+    return strategy.num_replicas_in_sync > 1 and bool(kinds & {kind.__name__ for kind in type(strategy).__mro__})
+
+
+def is_shared(variable: Any) -> bool:
+    """Return whether all replicas have this one variable, as under CentralStorageStrategy."""
+    return type(variable._value).__name__ == "AggregatingVariable"
 
 
 def _counts(tf: ModuleType) -> Any:
@@ -74,6 +79,7 @@ class ReplicaStep:
     present: ReplicaShare  # 1, or 0 for a replica without examples, of the number of replicas that have any
     divisor: ReplicaShare  # `batch`, except inside a loss that divides by something else
     metric: ReplicaShare  # `batch`, except for metrics that count steps instead of examples
+    counted: tuple[Any, ...] = ()  # variables of metrics that count examples: a made-up one must not count
 
     @classmethod
     def measure(cls, tf: ModuleType, size: Any) -> ReplicaStep:
@@ -88,6 +94,14 @@ class ReplicaStep:
 
 
 _step: ContextVar[ReplicaStep | None] = ContextVar("_step", default=None)
+
+
+def counted(variable: Any, increment: Any) -> Any:
+    """Return what this replica adds to a variable that all replicas share: nothing to a metric if it has no examples."""
+    step = _step.get()
+    if step is None or all(variable is not other for other in step.counted):
+        return increment
+    return step.batch.tf.math.multiply_no_nan(increment, step.batch.tf.cast(step.present.amount, increment.dtype))
 
 
 @contextmanager

@@ -41,12 +41,13 @@ def trained(folder, accelerator, strategies, cases, timeout_s=900):
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory, warm_runs):
     with warm_runs:
-        return trained(tmp_path_factory.mktemp("quick"), "a100:2", "one,mirrored-2", QUICK)
+        return trained(tmp_path_factory.mktemp("quick"), "a100:2", "one,mirrored-2,central_storage-2", QUICK)
 
 
+@pytest.mark.parametrize("strategy", ["mirrored-2", "central_storage-2"])
 @pytest.mark.parametrize("case", QUICK)
-def test_two_replicas_give_the_losses_and_weights_of_one_device(quick, case):
-    assert_as_one(quick / "one", quick / "mirrored-2", case, TOLERANCE[case])
+def test_two_replicas_give_the_losses_and_weights_of_one_device(quick, case, strategy):
+    assert_as_one(quick / "one", quick / strategy, case, TOLERANCE[case])
 
 
 @pytest.fixture(scope="module")

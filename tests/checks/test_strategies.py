@@ -1,0 +1,53 @@
+"""What a program does with strategies and its job cannot serve is in the plan, on both backends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import sdk
+
+CLOUD = {"backend": sdk.Vertex(project="my-project", bucket="my-bucket")}
+FIT = "model.fit(data, epochs=2)\n"
+SERVED = "import tensorflow as tf\nstrategy = tf.distribute.ParameterServerStrategy(resolver)\n"
+
+
+def warned(plan: sdk.Plan) -> list[str]:
+    return [found.message for found in plan.findings if found.level == "warning" and "calls fit" in found.message]
+
+
+@pytest.mark.parametrize("where", [{}, CLOUD])
+def test_a_plan_says_that_keras_3_has_no_fit_under_parameter_servers(write: Any, where: dict[str, Any]) -> None:
+    write("train.py", SERVED + FIT)
+    assert warned(sdk.plan("train.py", workers=2, ps=1, **where)) == [
+        "train.py:3 calls fit, which Keras 3 does not support under ParameterServerStrategy: it fails before its first step. "
+        "Use a custom loop with ClusterCoordinator, or code_keras='legacy' (--code-keras legacy)."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        (SERVED + FIT, {"ps": 1, "code_keras": "legacy"}),
+        (SERVED + "scaler.fit(data)\n", {"ps": 1}),  # of another library
+        (SERVED, {"ps": 1}),
+        (f"import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n{FIT}", {}),
+        (f"{SERVED}other = tf.distribute.MultiWorkerMirroredStrategy()\n{FIT}", {}),
+    ],
+)
+def test_it_says_nothing_of_programs_that_work(write: Any, source: str, options: dict[str, Any]) -> None:
+    write("train.py", source)
+    assert warned(sdk.plan("train.py", workers=2, **options)) == []
+
+
+@pytest.mark.parametrize("where", [{}, CLOUD])
+@pytest.mark.parametrize(
+    "name", ["MirroredStrategy", "MultiWorkerMirroredStrategy", "experimental.CentralStorageStrategy"]
+)
+def test_parameter_servers_of_another_strategy_are_refused(write: Any, where: dict[str, Any], name: str) -> None:
+    write("train.py", f"import tensorflow as tf\nstrategy = tf.distribute.{name}()\n")
+    with pytest.raises(sdk.InputError, match="trains without parameter servers") as caught:
+        sdk.plan("train.py", workers=2, ps=1, **where)
+    assert "Received: ps=1" in str(caught.value)
+    assert "Nearest: ps=0." in str(caught.value)
