@@ -101,12 +101,14 @@ def check(
     if not tasks.legacy:
         findings += keras2.rejected_by_keras_3(program, reachable)
     preload = environment.find_preload(program, reachable, legacy=tasks.legacy)
-    found = _strategies(program, reachable, certain=trees)
-    return findings, replace(preload, **found, own_names=reader.names.projects_names())
+    preload = replace(preload, own_names=reader.names.projects_names())
+    return findings, _with_strategies(preload, program, reachable, certain=trees)
 
 
-def _strategies(program: Program, reachable: Mapping[str, ast.Module], certain: Collection[str]) -> dict[str, Any]:
-    """Return what a program asks of strategies, under the names of Preload; `certain` are the files that certainly run."""
+def _with_strategies(
+    preload: Preload, program: Program, reachable: Mapping[str, ast.Module], certain: Collection[str]
+) -> Preload:
+    """Add what a program asks of strategies; `certain` are the files that certainly run."""
     names = (name for tree in reachable.values() for name in strategies.strategies_of(tree))
     # In a checkout of podlift, its own modules are files of the project.
     own = [each for each in reachable.items() if not (program.entry.project / each[0]).is_relative_to(_PODLIFT)]
@@ -115,11 +117,12 @@ def _strategies(program: Program, reachable: Mapping[str, ast.Module], certain: 
         for file, tree in own
         for each in communication.communications_of(tree)
     )
-    return {
-        "strategies": tuple(dict.fromkeys(names)),
-        "communications": tuple(asked),
-        "fits": tuple(program.location(file, line) for file, tree in own for line in strategies.fits_of(tree)),
-    }
+    return replace(
+        preload,
+        strategies=tuple(dict.fromkeys(names)),
+        communications=tuple(asked),
+        fits=tuple(program.location(file, line) for file, tree in own for line in strategies.fits_of(tree)),
+    )
 
 
 def _credentials(program: Program, files: Iterable[str]) -> list[str]:
