@@ -190,7 +190,12 @@ def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
 
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
-    found = [*reporting.patches(reporter), *steps_per_execution.patches(), *own_threads.patches(), central_storage.PATCH]
+    found = [
+        *reporting.patches(reporter),
+        *steps_per_execution.patches(),
+        *own_threads.patches(),
+        central_storage.PATCH,
+    ]
     found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]
     shuffles = shuffle_seeds.ShuffleSeeds(payload.run_id)
     found += auto_shard.SharedInput(logs=task == payload.tasks[0], seeded=shuffles.derived).patches()
