@@ -168,7 +168,8 @@ def _attempt(
     for part, seconds in account.parts.items():
         wasted = seconds if part in repeated else seconds * share if part in _OF_STEPS else 0.0
         spent["lost_to_failures"] += wasted
-        spent[part] += seconds - wasted
+        # What was measured before it turned out to be impossible belongs to the steps again.
+        spent["step" if part == "input_wait" and not account.measures_input else part] += seconds - wasted
     spent["lost_to_failures" if again or fruitless else "start"] += max(account.begun - window.begun, 0.0)
     # The task's clock stands still while the machine sleeps, and the time of day does not.
     spent["idle"] += max(account.seen - account.begun - account.total_s, 0.0)

@@ -138,6 +138,12 @@ def test_the_time_between_an_end_and_a_resume_is_idle_and_its_start_is_a_start()
     assert found.total_s == 1100
 
 
+def test_what_was_measured_of_the_input_belongs_to_the_steps_if_the_rest_could_not_be() -> None:
+    events = [SUBMITTED, at(0, "attempt_started", 1)]
+    found = of(events, {1: replace(spent(0, step=20, input_wait=7, steps=9), measures_input=False)}, now=27)
+    assert (found.step_s, found.input_wait_s) == (27, None)
+
+
 def test_a_cloud_that_looks_for_machines_lets_the_run_idle() -> None:
     events = [SUBMITTED, at(600, "attempt_started", 1)]
     found = of(events, {1: spent(601, start=9, step=20, steps=9)}, now=640, waits_for_machines=True)

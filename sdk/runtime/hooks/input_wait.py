@@ -17,6 +17,9 @@ from typing import Any
 from ..account import Account
 from ..patches import Function, Patch, around, plumbing
 
+# The functions of Keras 3 that take a batch.
+_OF_KERAS = ("multi_step_on_iterator", "one_step_on_iterator")
+
 
 class InputWait:
     """Counts the waiting of one process, for its account."""
@@ -72,8 +75,11 @@ class InputWait:
 
     def _timed(self, tf: Any, original: Function, iterator: Any) -> Any:
         """Take the next batch in a graph, and add the time that this takes when the graph runs."""
-        handle = self._counter(tf) if _is_given(iterator._iterator_resource) else None
+        if not _is_given(iterator._iterator_resource):
+            return original(iterator)
+        handle = None if _counts_operations(tf) else self._counter(tf)
         if handle is None:
+            self._account.waited_ns = None
             return original(iterator)
         with tf.device("CPU:0"):
             before = tf.timestamp()
@@ -105,6 +111,20 @@ class InputWait:
 
             self._handle, self._read = handle, read
         return self._handle
+
+
+def _counts_operations(tf: Any) -> bool:
+    """Return whether other operations may change the program's random numbers: with a seed, they depend on their number.
+
+    Keras 3 calls the step itself as a function of its own, with operations of its own.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        if getattr(graph, "name", "") in _OF_KERAS:
+            return False
+        graph = getattr(graph, "outer_graph", None)
+    context: Any = importlib.import_module("tensorflow.python.eager.context")
+    return context.global_seed() is not None
 
 
 def _is_given(resource: Any) -> bool:
