@@ -31,8 +31,9 @@ from .retention import Retention
 
 _log = logger("checkpoint")
 
-# A tenth of a thread that computes: one that holds the interpreter's lock must never wait for long.
-_NICE = 10
+# A third of the weight of a thread that computes: one that holds the interpreter's lock must never wait for long, and a save
+# on a busy machine must be done before the next one is due.
+_NICE = 5
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,9 @@ class Attempt:
             saver.save(contents(step, rank), step=step, position={"step": step}, **options)
             for rank, saver in enumerate(self.savers)
         ]
-        keys = [ticket.wait(20).key for ticket in tickets if ticket]
+        keys = [ticket.wait(60).key for ticket in tickets if ticket]
         for saver in self.savers:
-            saver.wait(20)
+            saver.wait(60)
         return keys[0]
 
     def close(self) -> None:

@@ -170,4 +170,4 @@ def test_a_regular_save_yields_the_processor_and_one_that_is_waited_for_does_not
     for step, reason in enumerate(found):
         attempt.save(step, reason=reason)
     attempt.close()
-    assert found == {"interval": {min(before + 10, 19)}, "manual": {before}}
+    assert found == {"interval": {min(before + 5, 19)}, "manual": {before}}
