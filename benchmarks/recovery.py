@@ -31,30 +31,48 @@ class Found:
 
 def run(count: int) -> Section:
     """Return the section."""
-    ways = {"`podlift submit --workers 2`": _ours, **({"Ray Train, two workers": _by_ray} if RAY_PYTHON else {})}
     # The first round warms up.
-    rounds = [[way() for way in ways.values()] for _ in range(count + 1)][1:]
+    return section([measure() for _ in range(count + 1)][1:])
+
+
+def measure() -> list[Found]:
+    """Return one round: the figures of each way, in the order of the table."""
+    return [way() for way in _ways().values()]
+
+
+def _ways() -> dict[str, Callable[[], Found]]:
+    ours = {
+        "`podlift submit --workers 2`": lambda: _ours("auto"),
+        "the same with `--local-standby off`": lambda: _ours("off"),
+    }
+    return {**ours, **({"Ray Train, two workers": _by_ray} if RAY_PYTHON else {})}
+
+
+def section(rounds: Sequence[Sequence[Found]]) -> Section:
+    """Return the table of these rounds, and its ratios."""
     lines = ["| | cold start to the first step, s | kill to the next step, s | ratio |", "|---|---|---|---|"]
-    for name, results in zip(ways, zip(*rounds, strict=True), strict=True):
+    for name, results in zip(_ways(), zip(*rounds, strict=True), strict=True):
         cold, kill = (statistics.median(getattr(found, field) for found in results) for field in ("cold_s", "kill_s"))
         own = statistics.median(found.kill_s / found.cold_s for found in results)
         lines.append(f"| {name} | {cold:.1f} | {kill:.1f} | {own:.2f} |")
     ours = [found[0] for found in rounds]
     ratios = {"kill to the next step, relative to a cold start": statistics.median(f.kill_s / f.cold_s for f in ours)}
     if RAY_PYTHON:
-        ratio = statistics.median(ours.kill_s / theirs.kill_s for ours, theirs in rounds)
-        lines.append(f"| podlift relative to Ray, by pair | | {ratio:.2f} | |")
-        ratios["kill to the next step, relative to Ray"] = ratio
+        for name, index in (("podlift", 0), ("without a standby", 1)):
+            ratio = statistics.median(found[index].kill_s / found[-1].kill_s for found in rounds)
+            lines.append(f"| {name} relative to Ray, by pair | | {ratio:.2f} | |")
+            ratios.setdefault("kill to the next step, relative to Ray", ratio)
     lines += [
         "",
-        f"Medians of {count} pairs; SIGKILL is sent to the second worker once both workers have completed {_STEPS} steps.",
+        f"Medians of {len(rounds)} rounds, each way in turn; SIGKILL is sent to the second worker once both workers have "
+        f"completed {_STEPS} steps.",
     ]
     return Section(lines, ratios)
 
 
-def _ours() -> Found:
+def _ours(standby: str) -> Found:
     words = [sys.executable, "-m", "benchmarks.submit_and_account", str(PROGRAM), "2", "STEPS_FOLDER"]
-    return _measure(lambda folder: words, lambda folder: {"PODLIFT_ROOT": folder})
+    return _measure(lambda folder: words, lambda folder: {"PODLIFT_ROOT": folder, "BENCHMARK_STANDBY": standby})
 
 
 def _by_ray() -> Found:

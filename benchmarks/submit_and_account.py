@@ -23,7 +23,8 @@ if __name__ == "__main__":
         resources=sdk.Resources(workers=int(workers)),
         code=sdk.Code(project=os.path.dirname(program)),
     )
-    run = sdk.submit(job, local_start=os.environ.get("BENCHMARK_START", "auto"))
+    start, standby = (os.environ.get(f"BENCHMARK_{name}", "auto") for name in ("START", "STANDBY"))
+    run = sdk.submit(job, local_start=start, local_standby=standby)
     run.result(600)
     while True:
         try:

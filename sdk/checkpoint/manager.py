@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -260,17 +260,22 @@ class CheckpointManager:
         ticket = None if self._last is None else self._last[2]
         return self.restored_step if ticket is None or not ticket.done() or _failed(ticket) else ticket.step
 
-    def meet(self, steps: int, within_s: float) -> bool:
-        """Report that this task can save after `steps` of the open phase; True once every task has reported so."""
+    def meet(self, steps: int, within_s: float, ended: Callable[[], Collection[str]] = tuple) -> bool:
+        """Report that this task can save after `steps` of the open phase; True once every task has reported so.
+
+        False after `within_s` seconds, or as soon as a task has `ended` that has not reported.
+        """
         opened, step, until = self._open().opened, self.base + steps, self._clock.monotonic() + within_s
         epoch, nonce = opened.opening.epoch, opened.opening.nonce
-        waiting = [names.arrival(epoch, step, nonce, rank) for rank in range(len(self.info.tasks))]
+        waiting = {task: names.arrival(epoch, step, nonce, rank) for rank, task in enumerate(self.info.tasks)}
         if len(waiting) == 1:
             return True
-        opened.store.put_new(waiting.pop(self.rank), [b"arrived"])
+        opened.store.put_new(waiting.pop(self.info.tasks[self.rank]), [b"arrived"])
         while True:
-            waiting = [mark for mark in waiting if not restore.exists(opened.store, mark)]
-            if not waiting or self._clock.monotonic() >= until:
+            # Before its mark, which it may have left just before its end.
+            gone = ended()
+            waiting = {task: mark for task, mark in waiting.items() if not restore.exists(opened.store, mark)}
+            if not waiting or not waiting.keys().isdisjoint(gone) or self._clock.monotonic() >= until:
                 return not waiting
             self._clock.sleep(_MEET_POLL_S)
 

@@ -49,6 +49,8 @@ def decide(
         findings += pace.findings(job, target, facts, packed.code, here, ids.name_of(run_id))
     if fresh and target.start == "fork":
         findings.append(warning(f"local_start='fork' is ignored: {fresh}"))
+    if fresh and target.standby == "on":
+        findings.append(warning(f"local_standby='on' is ignored: {fresh}"))
     made = Plan(
         run_id=run_id,
         root=root,
@@ -99,7 +101,7 @@ def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:
         return "TensorFlow is not installed"
     if target.real_gpus:
         return "forking is not tested with real GPUs"
-    if target.start == "auto" and len(cluster.members(job.resources, target)) == 1:
+    if target.start == "auto" and target.standby != "on" and len(cluster.members(job.resources, target)) == 1:
         return "a single task has no imports to share"
     return ""
 

@@ -1,8 +1,8 @@
 """Starts tasks by forking a process that has imported TensorFlow.
 
-The template (`runtime/template.py`) starts to import at once, receives one JSON line per task over a pipe, forks a process for
-each, and exits. The process that started it adopts its children, which wait for permission to begin. If anything fails before
-that, no task has begun, and the caller starts them as new processes instead.
+The template (`runtime/template.py`) starts to import at once, receives one JSON line per task over a pipe, and has a process
+forked for each. The process that started it adopts them; they wait for permission to begin. If anything fails before that, no
+task has begun, and the caller starts them as new processes instead. The template may stay, for the tasks of the next attempt.
 """
 
 from __future__ import annotations
@@ -60,12 +60,17 @@ class Imports:
 class Template:
     """A process that imports the tasks' modules and then forks the tasks.
 
-    The thread that makes it must outlive it. `env` is what all tasks share, `room` the longest of their commands.
+    The thread that makes it must outlive it. `env` is what all tasks share, `room` the longest of their commands. One that
+    `yields` imports at the lowest priority.
     """
 
-    def __init__(self, imports: Imports, env: Mapping[str, str], *, cwd: str, log: str, room: int) -> None:
+    def __init__(
+        self, imports: Imports, env: Mapping[str, str], *, cwd: str, log: str, room: int, yields: bool = False
+    ) -> None:
         self._project_modules = imports.project
         self._env = dict(env)
+        self._attempts = 0
+        self._unread = b""
         (orders, order_end), (go, go_end), (news_end, news) = os.pipe(), os.pipe(), os.pipe()
         self._orders = os.fdopen(order_end, "wb", buffering=0)
         self._go = os.fdopen(go_end, "wb", buffering=0)
@@ -79,6 +84,7 @@ class Template:
             "own_names": list(imports.own_names),
             "outside": list(imports.outside),
             "work": cwd,
+            "yields": yields,
             # Room for the tasks' command lines, which replace this one in process lists.
             "room": " " * room,
         }
@@ -98,35 +104,71 @@ class Template:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Return the variables that it was started with."""
+        return dict(self._env)
+
+    def stand_by(self) -> None:
+        """Let it live when all else that the tasks of an attempt have left is ended."""
+        processes.SPARED.add(self.pid)
+
     def close(self) -> None:
         """End a template that is not needed."""
+        processes.SPARED.discard(self.pid)
         with self._orders, self._go, self._news:
-            processes.signal_group(self._process, signal.SIGKILL)
-            self._process.wait()
+            if self.is_alive:
+                processes.signal_group(self._process, signal.SIGKILL)
+                self._process.wait()
 
-    def fork(self, starts: Sequence[TaskStart], stop: Callable[[], bool]) -> list[processes.Process]:
-        """Fork the tasks and return their processes, in the order of `starts`. The template exits.
+    def fork(
+        self, starts: Sequence[TaskStart], stop: Callable[[], bool], *, stays: bool = False
+    ) -> list[processes.Process]:
+        """Fork the tasks and return their processes, in the order of `starts`. The template is ended, or `stays` for more.
 
         `stop` is polled several times a second. Once it is True, no further task is started.
         """
-        with self._orders, self._go, self._news:
-            try:
-                tasks = self._fork(starts, stop)
-                self._process.wait()
-                for task in tasks:
-                    _check_adopted(task)
-            except CannotForkError:
-                processes.signal_group(self._process, signal.SIGKILL)
-                self._process.wait()
-                # Its forks have not begun yet, and this process has no other children.
-                processes.end_orphans()
-                raise
-            self._go.write(b"g" * len(tasks))
-            return tasks
+        self._attempts += 1
+        try:
+            tasks = self._fork(starts, stop)
+            for task in tasks:
+                _check_adopted(task)
+        except CannotForkError:
+            self.close()
+            # Its forks have not begun yet, and this process has no other children.
+            processes.end_orphans()
+            raise
+        self._go.write(bytes([self._attempts % 256]) * len(tasks))
+        if not stays:
+            self.close()
+        return tasks
 
     def _fork(self, starts: Sequence[TaskStart], stop: Callable[[], bool]) -> list[processes.Process]:
         messages = self._messages(stop)
-        first = next(messages, {})
+        if self._attempts == 1:
+            self._check_ready(next(messages, {}))
+        self._send_orders(starts, stop)
+        pids: dict[str, int] = {}
+        threads = 0
+        for message in messages:
+            if "failed" in message:
+                raise CannotForkError(message["failed"])
+            if "pid" in message:
+                pids[message["task"]] = message["pid"]
+            # The last message.
+            if threads := message.get("threads", 0):
+                break
+        if not threads or len(pids) < len(starts):
+            raise CannotForkError("a process ended while the tasks were being forked")
+        if threads > 1:
+            raise CannotForkError(f"{threads} threads are running after the imports, and a fork would keep only one")
+        return [processes.Adopted(pids[start.task]) for start in starts]
+
+    def _check_ready(self, first: _Message) -> None:
         if "ready" not in first:
             raise CannotForkError(first.get("failed", "the process that imports for all tasks has ended"))
         shadowed = set(self._project_modules) & set(first["ready"])
@@ -136,40 +178,24 @@ class Template:
             )
         if first.get("devices"):
             raise CannotForkError(f"the imports have opened {', '.join(first['devices'])}")
-        self._send_orders(starts, stop)
-        found: _Message = {}
-        pids: dict[str, int] = {}
-        for message in messages:
-            found.update(message)
-            if "pid" in message:
-                pids[message["task"]] = message["pid"]
-        if "failed" in found:
-            raise CannotForkError(found["failed"])
-        if "threads" not in found or len(pids) < len(starts):
-            raise CannotForkError("a process ended while the tasks were being forked")
-        if found["threads"] > 1:
-            raise CannotForkError(
-                f"{found['threads']} threads are running after the imports, and a fork would keep only one"
-            )
-        return [processes.Adopted(pids[start.task]) for start in starts]
 
     def _messages(self, stop: Callable[[], bool]) -> Iterator[_Message]:
         """Yield messages of the template and its children, until all of them closed the pipe."""
-        unread = b""
         while True:
+            while b"\n" in self._unread:
+                line, _, self._unread = self._unread.partition(b"\n")
+                yield json.loads(line)
             while not select.select([self._news], [], [], _POLL_S)[0]:
                 _check(stop)
             chunk = self._news.read(_CHUNK)
             if not chunk:
                 return
-            *lines, unread = (unread + chunk).split(b"\n")
-            yield from map(json.loads, lines)
+            self._unread += chunk
 
     def _send_orders(self, starts: Sequence[TaskStart], stop: Callable[[], bool]) -> None:
         os.set_blocking(self._orders.fileno(), False)
-        for start in starts:
-            per_task = {name: value for name, value in start.env.items() if self._env.get(name) != value}
-            line = json.dumps({**asdict(start), "env": per_task}).encode() + b"\n"
+        lines = [json.dumps({**asdict(start), "env": self._own(start)}).encode() + b"\n" for start in starts]
+        for line in [*lines, b"\n"]:
             while line:
                 while not select.select([], [self._orders], [], _POLL_S)[1]:
                     _check(stop)
@@ -177,7 +203,10 @@ class Template:
                     line = line[self._orders.write(line) or 0 :]
                 except BrokenPipeError:
                     raise CannotForkError("the process to be forked has ended") from None
-        self._orders.close()
+
+    def _own(self, start: TaskStart) -> dict[str, str]:
+        """Return the variables of a task that differ from the template's."""
+        return {name: value for name, value in start.env.items() if self._env.get(name) != value}
 
 
 def _check(stop: Callable[[], bool]) -> None:
@@ -190,6 +219,11 @@ def _check_adopted(task: processes.Process) -> None:
         os.waitid(os.P_PID, task.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         raise CannotForkError("a forked process was adopted by another parent") from None
+
+
+def room_for(starts: Sequence[TaskStart]) -> int:
+    """Return the room that the longest of these commands needs."""
+    return max(len(os.fsencode("\0".join(start.command))) for start in starts)
 
 
 def top_modules(paths: Iterable[str], roots: Sequence[str]) -> set[str]:

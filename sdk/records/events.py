@@ -290,7 +290,12 @@ def error_of(event: Event) -> str:
 
 def is_lost_peer(event: Event) -> bool:
     """True if the tasks lost contact with each other: one of them is gone, was paused, or is cut off."""
-    kind, text = event.data.get("type"), f"{event.data.get('message')}\n{event.data.get('traceback')}"
+    return names_a_lost_peer(event.data)
+
+
+def names_a_lost_peer(failed: Mapping[str, object]) -> bool:
+    """The same for what such a record holds."""
+    kind, text = failed.get("type"), f"{failed.get('message')}\n{failed.get('traceback')}"
     return kind in _COLLATERAL | _GENERAL and bool(_ABOUT_A_PEER.search(text))
 
 

@@ -151,14 +151,17 @@ def _stuck(history: Sequence[EndedAttempt]) -> int:
 
 
 def _delay(history: Sequence[EndedAttempt], budget: Budget) -> float:
-    """Return the delay: none after an attempt that made progress, else it doubles with each failure in a row."""
+    """Return the delay: none for the first restart or after progress, else it doubles with each failure in a row."""
     row = 0
     if history[-1].task:
         # The steps are the first task's: they say nothing about the progress of this one.
-        row, history = len(history) - 1, ()
+        row, history = len(history), ()
     for index in range(len(history) - 1, -1, -1):
         ended, before = history[index], history[index - 1].step if index else None
         if BUDGETS.get(ended.reason) != budget or (ended.step or 0) > (before or 0):
             break
         row += 1
-    return backoff(row, _FIRST_DELAY_S, _LONGEST_DELAY_S) if row else 0.0
+    # One end is no loop; machines that are scarce now are not there a moment later either.
+    if not history or (row == len(history) and history[-1].reason not in _NO_MACHINE):
+        row -= 1
+    return backoff(row, _FIRST_DELAY_S, _LONGEST_DELAY_S) if row > 0 else 0.0

@@ -23,7 +23,7 @@ from .. import logs, names, tracebacks
 from ..checkpoint.feed import CheckpointFeed
 from ..clock import SystemClock
 from ..errors import CheckpointError, StoreError
-from ..records.events import TASK_RESTARTING, unsettled
+from ..records.events import TASK_RESTARTING, names_a_lost_peer, unsettled
 from ..records.recorder import Recorder, read_events, read_metrics
 from ..spec import cluster
 from ..spec.layout import RunPaths
@@ -31,7 +31,7 @@ from ..spec.payload import TASK_RESTARTS, Payload
 from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import mask_token
 from ..storage.reserve import Reserve
-from . import cells, context, import_guard, reporting, return_value, secret_values
+from . import cells, context, exiting, import_guard, reporting, return_value, secret_values
 from .hooks import accounting, auto_checkpoint, evaluator, limits, rescue, seeds
 from .hooks.disconnected import DisconnectedTasks
 from .hooks.fit import FitHooks
@@ -43,6 +43,7 @@ from .patches import (
     auto_shard,
     central_storage,
     chief_writes,
+    first_server,
     gpu,
     install,
     keras_multi_worker,
@@ -98,7 +99,11 @@ def main(payload_path: str, task: str, home: str) -> int:
     if os.getpid() != pid:
         return code  # a child that the program forked: it must not report for the task
     if failure is not None:
-        _fail(failure, _describe(failure, secrets), checkpoint, recorder, payload.limits.grace_s)
+        details, ended = _describe(failure, secrets), _finished(paths, payload)
+        _fail(failure, details, checkpoint, recorder, payload.limits.grace_s, ended)
+        if task in together and len(together) > 1 and names_a_lost_peer(details):
+            del failure
+            exiting.leave(code)
     elif code == 0:
         _record_value(recorder, returned, secrets)
         if task == payload.tasks[0] and (unused := checkpoint.warm_start.unused):
@@ -209,6 +214,8 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         found += seeds.UnseededCalls(path, work).patches()
     if len(payload.tasks) > 1:
         found += [keras_multi_worker.PATCH, *restore_together.patches()]
+        if task != payload.tasks[0]:
+            found += first_server.patches()
         if payload.writes == "chief" and task == payload.tasks[0]:
             found += chief_writes.chief_patches()
         elif payload.writes == "chief" and cluster.role_of(task) != "evaluator":
@@ -237,6 +244,7 @@ def _fail(
     checkpoint: auto_checkpoint.AutoCheckpoint,
     recorder: Recorder,
     grace_s: float,
+    ended: Callable[[], set[str]],
 ) -> None:
     """Record a failure, then save the state of the training that it left; both within `grace_s`."""
     until = time.monotonic() + grace_s
@@ -250,7 +258,7 @@ def _fail(
         details["saving_s"] = within_s
     recorder.record("failed", **details)
     if checkpoint.has_phases:
-        rescue.save(checkpoint.manager, state, within_s)
+        rescue.save(checkpoint.manager, state, within_s, ended)
         recorder.record("left")
 
 

@@ -1,13 +1,13 @@
-"""Imports once what a program will import, and then forks one process per task.
+"""Imports once what a program will import, and then forks one process per task, for one attempt after the other.
 
 Usage: `python template.py JSON`. In the JSON, "orders", "go" and "news" are file descriptors, "modules" what to import,
 "own_names" the names of podlift that the project has modules of, "outside" and "work" the arguments of `import_guard.install`,
-and "log" the file that this process writes to.
+"log" the file that this process writes to, and "yields" whether the import gives way to other processes.
 
 Only what a fork copies completely may exist here: no TensorFlow context, device, thread pool or collective. Importing creates
 none. OpenBLAS ends its own threads before a fork and restarts them when needed. Other threads would be missing in the tasks,
-so their number is reported. A forked task waits until this process has exited: the supervisor is its parent then, and sees
-its end like that of any other child.
+so their number is reported. The tasks are forked by a fork of this process that then exits: the supervisor is their parent
+then, and sees their ends like those of any other child.
 """
 
 import contextlib
@@ -18,12 +18,15 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict
 
 _LINGER_S = 0.5
+_LOWEST, _CAP_SYS_NICE = 19, 23
+_DIED = "a process ended while the tasks were being forked"
 _DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd", "/dev/dri")
 _ARG_START, _ARG_END = 45, 46  # in /proc/PID/stat, counted after the command
 
@@ -39,10 +42,11 @@ class TemplateOptions(TypedDict):
     outside: list[str]
     work: str
     log: str
+    yields: bool
 
 
 class ForkedTask(TypedDict):
-    """One line of "orders"."""
+    """One line of "orders"; an empty line ends an attempt's."""
 
     task: str
     command: list[str]
@@ -60,14 +64,15 @@ def main() -> ForkedTask:
         os.set_inheritable(channel, False)
     path = list(sys.path)
     try:
-        names = _load(given)
+        with _yielding() if given["yields"] else contextlib.nullcontext():
+            names = _load(given)
     except BaseException as error:
         # The program's own import will fail in the same way, and report it in the task's log.
         _tell(given["news"], {"failed": f"{type(error).__name__}: {error}"[:1000]})
         os._exit(1)
     printed = Path(given["log"]).read_bytes()
     _tell(given["news"], {"ready": names, "devices": _devices()})
-    task = _fork(given)
+    task = _serve(given)
     os.write(1, printed)  # output of the imports belongs into the log of every task
     sys.path[:] = path
     return task
@@ -115,27 +120,65 @@ class _MissingModules:
         self.names.add(fullname)
 
 
-def _fork(given: TemplateOptions) -> ForkedTask:
-    """Fork a process for each line of "orders", and exit; return the line's content in each of them."""
-    with open(given["orders"], "rb") as lines:
-        for line in lines:
-            if os.fork() == 0:
-                task: ForkedTask = json.loads(line)
-                break
-        else:
-            _tell(given["news"], {"threads": _threads()})
+def _serve(given: TemplateOptions) -> ForkedTask:
+    """Have the tasks of each attempt forked until "orders" is closed, and exit; return the task in each of them."""
+    orders = open(given["orders"], "rb")  # noqa: SIM115
+    attempt = 0
+    while True:
+        attempt += 1
+        lines = list(iter(orders.readline, b"\n"))
+        if lines[-1:] == [b""]:
             os._exit(0)
+        forking = os.fork()
+        if forking == 0:
+            orders.close()
+            return _fork(given, lines, bytes([attempt % 256]))
+        _, status = os.waitpid(forking, 0)
+        # Its children have another parent now.
+        _tell(given["news"], {"failed": f"{_DIED} ({status})"} if status else {"threads": _threads()})
+
+
+def _fork(given: TemplateOptions, lines: list[bytes], go: bytes) -> ForkedTask:
+    """Fork a process for each line, and exit once all have reported; return the line's content in each of them."""
+    reported, reporting = os.pipe()
+    for line in lines:
+        if os.fork() == 0:
+            task: ForkedTask = json.loads(line)
+            break
+    else:
+        os.close(reporting)
+        os.read(reported, 1)
+        os._exit(0)
     try:
         _become(task)
         _tell(given["news"], {"task": task["task"], "pid": os.getpid()})
     except BaseException as error:
         _tell(given["news"], {"failed": f"{task['task']}: {type(error).__name__}: {error}"[:1000]})
         os._exit(1)
-    os.close(given["news"])
-    if os.read(given["go"], 1) != b"g":
-        os._exit(1)  # the supervisor has ended, or starts this task without a template
+    for channel in (given["news"], reported, reporting):
+        os.close(channel)
+    # A task of an earlier attempt that was killed before it began has left its permission.
+    while (said := os.read(given["go"], 1)) != go:
+        if not said:
+            os._exit(1)  # the supervisor has ended, or starts this task without a template
     os.close(given["go"])
     return task
+
+
+@contextlib.contextmanager
+def _yielding() -> Iterator[None]:
+    """Run at the lowest priority, where the usual one can be had again: the tasks inherit it."""
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    lines = Path("/proc/self/status").read_text().splitlines()
+    capabilities = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff:"))
+    if not capabilities >> _CAP_SYS_NICE & 1:
+        yield
+        return
+    os.setpriority(os.PRIO_PROCESS, 0, _LOWEST)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, usual)
 
 
 def _devices() -> list[str]:

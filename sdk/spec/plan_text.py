@@ -15,6 +15,8 @@ from .policies import Checkpoints, Keeper
 if TYPE_CHECKING:
     from .plan import Plan
 
+# Memory of a process that has imported TensorFlow and Keras: beyond that of the tasks that were forked from it, and alone.
+_STANDBY_SHARED, _STANDBY_ALONE = "about 50 MB", "about 400 MB"
 _LARGEST = 5
 _SHOWN = 8
 # Tasks that the short form lists.
@@ -220,10 +222,18 @@ def _python(plan: Plan) -> list[tuple[str, str]]:
     else:
         python = f"{plan.facts.python} with TensorFlow {plan.facts.tensorflow}, Keras {plan.facts.keras}, as here"
     if plan.preload:
-        start = f"forked from one process that has imported {', '.join(plan.preload)}"
+        start = _start(plan, ", ".join(plan.preload))
     else:
         start = f"each task starts its own Python: {plan.fresh}"
     return [("python", python), ("start", start)]
+
+
+def _start(plan: Plan, modules: str) -> str:
+    several, stays = len(plan.tasks) > 1 or plan.target.start == "fork", plan.target.standby != "off"
+    if not several:
+        return f"its own Python; a process that imports {modules} stands by for restarts ({_STANDBY_ALONE})"
+    forked = f"forked from one process that has imported {modules}"
+    return f"{forked} and stands by for restarts ({_STANDBY_SHARED})" if stays else forked
 
 
 def _program(plan: Plan) -> list[tuple[str, str]]:

@@ -23,7 +23,9 @@ from .values import (
     Validator,
     Value,
     changed,
+    cores_text,
     default,
+    metric_text,
     text_or_texts,
     unchecked,
 )
@@ -33,20 +35,6 @@ PREFIX = "podlift"
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-def _metric(value: str) -> str:
-    mode, colon, name = value.partition(":")
-    if colon and (mode not in ("min", "max") or not name):
-        raise ValueError("a metric's name, or min:NAME, or max:NAME")
-    return value
-
-
-def _cores(value: object) -> object:
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if text not in ("share", "all") and not (isinstance(text, str) and text.isdecimal() and int(text)):
-        raise ValueError("must be share, all or a number of CPUs from 1")
-    return text
 
 
 class _JsonObject:
@@ -170,7 +158,7 @@ class Checkpoints(Value):
     interval: Literal["fixed", "continuous", "auto"] = "fixed"
     every_s: Seconds | None = 300.0
     keep_last: Annotated[int, Bounds(ge=1)] = 3
-    best: Annotated[str, Validator(_metric)] | None = None
+    best: Annotated[str, Validator(metric_text)] | None = None
     on_busy: Literal["skip", "block"] = "skip"
     auto: bool = True
     memory: bool = True
@@ -223,6 +211,11 @@ class Target(Value):
         return "spawn"
 
     @property
+    def standby(self) -> Literal["auto", "on", "off"]:
+        """Whether a process with TensorFlow waits on this machine for restarts."""
+        return "off"
+
+    @property
     def bucket(self) -> str | None:
         """The target's own setting of a bucket for runs."""
         return None
@@ -269,6 +262,9 @@ class Local(Target):
             several tasks and nothing in the program speaks against it.
         cluster: A chief and workers, or workers only. "chief" is what Vertex AI gives; "workers" is for scripts in which task
             0 of `worker` is the chief.
+        standby: Keep a process with TensorFlow for restarts. "auto": the process from which tasks are forked stays, and the
+            next attempt is forked from it. "on": a single task has one too, which imports at low priority while the task
+            trains. "off": each attempt imports anew. Nothing stands by while less than 1.5 GB of memory are free.
         gpus: Stand-ins or this machine's own GPUs, if the accelerator is a GPU. "stand-in": logical CPU devices. "real": each
             task has GPUs of its own, of any type.
         cores: How the tasks divide the CPUs of this machine. "share": each of several tasks has equally many of its own, and as
@@ -277,9 +273,10 @@ class Local(Target):
 
     network: Literal["host", "isolated"] = "host"
     start: Literal["auto", "fork", "spawn"] = "auto"
+    standby: Literal["auto", "on", "off"] = "auto"
     cluster: Literal["chief", "workers"] = "chief"
     gpus: Literal["stand-in", "real"] = "stand-in"
-    cores: Accepts[Annotated[str, Validator(_cores, before=True)], str | int] = default("share")
+    cores: Accepts[Annotated[str, Validator(cores_text, before=True)], str | int] = default("share")
 
     @property
     def shape(self) -> Literal["chief", "workers"]:

@@ -136,6 +136,20 @@ def _texts(value: object) -> object:
     return tuple(as_text(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
+def metric_text(value: str) -> str:
+    mode, colon, name = value.partition(":")
+    if colon and (mode not in ("min", "max") or not name):
+        raise ValueError("a metric's name, or min:NAME, or max:NAME")
+    return value
+
+
+def cores_text(value: object) -> object:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if text not in ("share", "all") and not (isinstance(text, str) and text.isdecimal() and int(text)):
+        raise ValueError("must be share, all or a number of CPUs from 1")
+    return text
+
+
 def text_or_texts(value: object) -> object:
     return as_text(value) if isinstance(value, (str, PurePath)) else _texts(value)
 

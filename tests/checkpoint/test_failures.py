@@ -282,6 +282,19 @@ def test_tasks_meet_behind_one_step_or_not_at_all(tmp_path) -> None:
     assert second.meet(7, 0.0)
 
 
+def test_tasks_do_not_wait_for_one_that_has_ended_unless_it_had_reported(tmp_path) -> None:
+    tasks = ("chief-0", "worker-0")
+    infos = [TaskInfo(run_id="r", attempt=1, task=task, tasks=tasks) for task in tasks]
+    first, second = [CheckpointManager(info, str(tmp_path), Checkpoints(), Env()) for info in infos]
+    first.begin("fit", "signature")
+    second.begin("fit", "signature")
+    begun = time.monotonic()
+    assert not first.meet(7, 60.0, lambda: {"worker-0"}), "it was killed"
+    assert time.monotonic() - begun < 30
+    second.meet(8, 0.0)
+    assert first.meet(8, 0.0, lambda: {"worker-0"}), "it has left all that it had"
+
+
 @pytest.mark.full
 def test_after_a_step_that_failed_a_fit_goes_on_from_the_end_of_the_epoch_before(
     monkeypatch, tmp_path, undisturbed_fit: tuple

@@ -45,7 +45,7 @@ from ...storage.reserve import Reserve
 from .ending import StopConditions, Verdict, failed
 from .hidden_logs import HiddenLogs
 from .interpreter import Interpreter
-from .template import GangLaunch
+from .template import GangLaunch, Standby
 
 _POLL_S = 0.05
 # How long to wait for the record of the failed peer, after an error that is its consequence ("peer unavailable").
@@ -59,6 +59,8 @@ _TAIL_LINES = 20
 _MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE}
 # The signal handler writes the stacks within milliseconds and needs no lock of Python.
 _STACKS_S = 0.5
+# How often to check whether a process is wanted that waits for the next attempt.
+_STANDBY_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,7 @@ class Place:
 
     temporary: str  # folder of the TMPDIRs
     interpreter: Interpreter
+    standby: Standby
     conditions: StopConditions
     clock: Clock
 
@@ -78,7 +81,7 @@ class LocalGang:
         self._plan = plan
         self._alone = alone  # decides whether a task that has ended is restarted while the others go on
         self._temporary, self._interpreter = place.temporary, place.interpreter
-        self._conditions, self._clock = place.conditions, place.clock
+        self._conditions, self._clock, self._standby = place.conditions, place.clock, place.standby
         self._attempt, clock = attempt, place.clock
         self._reserve = Reserve(plan.paths.reserve(attempt, "supervisor"))
         self._recorder = Recorder(plan.paths, "supervisor", attempt, clock, self._reserve)
@@ -146,7 +149,8 @@ class LocalGang:
         starts = [self._task(task, addresses, division) for task in plan.members]
         # Importing begins here, and everything below happens at the same time.
         self._starts = {start.task: start for start in starts}
-        launch = GangLaunch(plan, starts, self._interpreter, f"{self._temporary}/{self._attempt}-imports.log")
+        imports = f"{self._temporary}/{self._attempt}-imports.log"
+        launch = GangLaunch(plan, starts, self._interpreter, imports, self._standby)
         payload = replace(plan.payload(self._attempt), cores=str(division))
         posix.put_passing(paths.payload(self._attempt), payload.to_json().encode())
         for folder in (paths.model, paths.checkpoints, paths.tensorboard):
@@ -186,8 +190,13 @@ class LocalGang:
         self._pauses.begin()
         limit_s = self._plan.job.limits.hang_s
         detector = HangDetector(limit_s, self._activity, self._clock)
+        standby_due = self._clock.monotonic()
         while True:
             self._reap(may_restart=True)
+            if self._clock.monotonic() >= standby_due:
+                standby_due += _STANDBY_S
+                if self._trains():
+                    self._standby.prepare(list(self._starts.values()))
             verdict = self._tasks_verdict()
             if verdict is None:
                 self._start_due()
@@ -213,6 +222,9 @@ class LocalGang:
                 steps = dict(zip(cluster.in_step(self._plan.tasks), activity.beats, strict=True))
                 return self._hung(blame(limit_s, steps)), 0.0
             self._clock.sleep(_POLL_S)
+
+    def _trains(self) -> bool:
+        return bool(read_progress(self._plan.paths.progress(self._attempt, self._plan.tasks[0]))[1])
 
     def _activity(self) -> Activity:
         paths, tasks = self._plan.paths, cluster.in_step(self._plan.tasks)

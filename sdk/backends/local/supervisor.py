@@ -10,7 +10,7 @@ import tempfile
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from . import interpreter
 from .ending import StopConditions, Verdict, failed
 from .gang import LocalGang, Place
 from .last_phase import LastPhase
+from .template import Standby
 
 # A Unix socket's path has at most 107 bytes, and the task's name and the names that multiprocessing adds need the others.
 _MAX_TEMPORARY = 55
@@ -125,8 +126,11 @@ def _supervise(
 
             redirected = start.start(os.environ, temporary)
             starter = replace(starter, variables={**starter.variables, **redirected})
-            place = Place(temporary=temporary, interpreter=starter, conditions=conditions, clock=clock)
-            return _attempts(plan, partial(LocalGang, plan, place, named=named), place, history)
+            with closing(Standby(plan, starter, temporary)) as standby:
+                place = Place(
+                    temporary=temporary, interpreter=starter, standby=standby, conditions=conditions, clock=clock
+                )
+                return _attempts(plan, partial(LocalGang, plan, place, named=named), place, history)
     except EnvironmentBuildError as error:
         reason = Reason.INFRASTRUCTURE if error.transient else Reason.USER_ERROR
         return failed(reason, Failure(task="", message=str(error), log=plan.paths.environment_log))
@@ -173,6 +177,8 @@ def _attempts(
             verdict = gang(number, decided).run()
             trained = verdict.state is State.SUCCEEDED and bool(plan.model)
         if trained:
+            # The evaluation may need the memory.
+            place.standby.close()
             verdict = LastPhase(plan, number, place).run()
         step = last_step(plan.paths, number, plan.tasks[0])
         decision = decided(EndedAttempt(state=verdict.state, reason=verdict.reason, step=step, task=verdict.alone))

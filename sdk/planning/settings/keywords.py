@@ -62,6 +62,7 @@ class JobKeywords(TypedDict, total=False):
     gate_where: Literal["job", "keeper"] | None
     local_network: Literal["host", "isolated"] | None
     local_start: Literal["auto", "fork", "spawn"] | None
+    local_standby: Literal["auto", "on", "off"] | None
     local_cluster: Literal["chief", "workers"] | None
     local_gpus: Literal["stand-in", "real"] | None
     local_cores: str | int | None

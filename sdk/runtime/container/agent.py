@@ -25,9 +25,9 @@ from typing import Any
 from ... import logs
 from ...clock import SystemClock
 from ...errors import AccessError, InputError, PodliftError
-from ...process import cores
+from ...process import cores, free_memory
 from ...process.redirect import start
-from ...process.template import Imports, top_modules
+from ...process.template import Imports, Template, room_for, top_modules
 from ...records import outputs
 from ...records.events import PHASE, TRAINED
 from ...records.recorder import Recorder
@@ -42,7 +42,7 @@ from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import posix, secret_manager
 from ...storage.registry import open_store
 from .. import secret_values, task_main, unpack
-from . import identity, records, spare, tail
+from . import identity, records, tail
 from . import last_phase as container_phase
 from .attempt import Container, ContainerAttempt
 from .attempts import AttemptEnd, Attempts, LeaveError, Membership
@@ -142,7 +142,7 @@ class Agent:
         self._is_first = container.task == payload.tasks[0]
         self._uploader = self._new_uploader()
         self._redirected: Mapping[str, str] = {}
-        self._spare: spare.Spare | None = None
+        self._spare: Template | None = None
         # They finish the work for earlier attempts while the next one runs.
         self._later: list[threading.Thread] = []
 
@@ -169,8 +169,7 @@ class Agent:
             error, end = None, None
             try:
                 env = self._environment(membership.attempt)
-                chosen, self._spare = self._spare, None
-                end = attempt.run(env, chosen, partial(self._start_spare, attempt, env))
+                end = attempt.run(env, self._standing_by, partial(self._start_spare, attempt, env))
             except PodliftError as failed:
                 error = failed
             except LeaveError as left:
@@ -229,9 +228,16 @@ class Agent:
         )
         return {**cores.within_quota(cores.available()), **found, **self._redirected}
 
+    def _standing_by(self) -> Template | None:
+        """Return the process from which a task can be forked, if there is one."""
+        if self._spare is not None and not self._spare.is_alive:
+            self._spare.close()
+            self._spare = None
+        return self._spare
+
     def _start_spare(self, attempt: ContainerAttempt, env: Mapping[str, str]) -> None:
         """Start the process from which the next attempt is forked, if there is none yet and the memory allows it."""
-        if self._spare is not None or not self._preload or not spare.fits(spare.free_bytes()):
+        if self._standing_by() is not None or not self._preload or not free_memory.allows_standby():
             return
         preload, self._preload = self._preload, ()
         begin = attempt.start(env)
@@ -243,9 +249,10 @@ class Agent:
             project=top_modules(self._names(), self._payload.roots),
             outside=self._payload.source_dirs,
         )
-        log, room = posixpath.join(self._home, "imports.log"), spare.room_for(begin.command)
+        log, room = posixpath.join(self._home, "imports.log"), room_for([begin])
         try:
-            self._spare = spare.Spare(imports, env, cwd=begin.cwd, log=log, room=room)
+            self._spare = Template(imports, env, cwd=begin.cwd, log=log, room=room, yields=True)
+            self._spare.stand_by()
         except OSError as error:
             # It is not tried again: the task that trains needs what is scarce.
             _log.info(f"no spare process for the next attempt: {error}")

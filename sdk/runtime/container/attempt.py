@@ -18,7 +18,7 @@ from ...errors import PodliftError
 from ...process import exit_reasons, spawn
 from ...process.exit_reasons import OutOfMemory
 from ...process.hang import Activity, HangDetector, blame
-from ...process.template import TaskStart
+from ...process.template import TaskStart, Template
 from ...records.accounts import ACCOUNTED
 from ...records.events import TASK_RESTARTING, Event, error_of, first_failure, is_collateral, reason_of
 from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress
@@ -32,7 +32,6 @@ from ...storage.store import Store
 from .. import task_main
 from . import exit_codes, records
 from .attempts import AttemptEnd, Attempts, Membership
-from .spare import Spare
 from .tail import CopiedOutput
 from .task_process import TaskProcess
 from .task_restarts import TaskRestart
@@ -95,19 +94,24 @@ class ContainerAttempt:
 
     # --- While the task runs
 
-    def run(self, env: Mapping[str, str], spare: Spare | None, spare_wanted: Callable[[], None]) -> AttemptEnd:
-        """Run the task, and return how the attempt ended; `spare_wanted` is called once a second while the task trains."""
+    def run(
+        self, env: Mapping[str, str], spare: Callable[[], Template | None], spare_wanted: Callable[[], None]
+    ) -> AttemptEnd:
+        """Run the task, and return how the attempt ended.
+
+        The task is forked from the `spare` process, if there is one; `spare_wanted` is called once a second while it trains.
+        """
         threading.Thread(target=self._follow, name="podlift-follow", daemon=True).start()
         while True:
             if self._restarts:
                 env = {**env, TASK_RESTARTS: str(self._restarts)}
-            code = self._run_process(env, spare, spare_wanted)
-            end, spare = self._conclude(code), None
+            code = self._run_process(env, spare(), spare_wanted)
+            end = self._conclude(code)
             if end is not None:
                 return end
             self._prepare_again(env)
 
-    def _run_process(self, env: Mapping[str, str], spare: Spare | None, spare_wanted: Callable[[], None]) -> int:
+    def _run_process(self, env: Mapping[str, str], spare: Template | None, spare_wanted: Callable[[], None]) -> int:
         container, process = self._container, self._container.process
         self._gone.clear()
         why = process.start(self.start(env), spare)

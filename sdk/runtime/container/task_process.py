@@ -9,10 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from ...process import spawn
-from ...process.template import CannotForkError, TaskStart
+from ...process import free_memory, spawn
+from ...process.template import CannotForkError, TaskStart, Template
 from ..shared import Shared
-from .spare import Spare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +42,15 @@ class TaskProcess:
     def stop_requested(self) -> bool:
         return self._state.value.stop_requested
 
-    def start(self, start: TaskStart, spare: Spare | None) -> str:
+    def start(self, start: TaskStart, spare: Template | None) -> str:
         """Start the task, forked from the spare process if there is one. Return why it was not, or ""."""
         # The kernel ends the task when this process is gone: the task compares the number with its parent's.
         start = replace(start, env={**start.env, "PODLIFT_PARENT": str(os.getpid())})
         why = ""
         if spare is not None:
             try:
-                self._started(spare.fork(start, lambda: self.stop_requested))
+                stays = free_memory.allows_standby()
+                self._started(spare.fork([start], lambda: self.stop_requested, stays=stays)[0].pid)
                 return ""
             except CannotForkError as reason:
                 why = str(reason)

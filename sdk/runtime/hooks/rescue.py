@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from ...errors import PodliftError
@@ -31,8 +31,16 @@ def bounded(call: Callable[[], None], within_s: float) -> bool:
     return not thread.is_alive()
 
 
-def save(manager: CheckpointManager, state: UnsavedState | None, within_s: float) -> None:
-    """Save the state, if any, finish the saves in progress, and log where a further attempt would begin."""
+def save(
+    manager: CheckpointManager,
+    state: UnsavedState | None,
+    within_s: float,
+    ended: Callable[[], Collection[str]] = tuple,
+) -> None:
+    """Save the state, if any, finish the saves in progress, and log where a further attempt would begin.
+
+    `ended` returns the tasks that have ended: there is no state to save without their parts.
+    """
     until = time.monotonic() + within_s
     problems: list[str] = []
 
@@ -41,23 +49,23 @@ def save(manager: CheckpointManager, state: UnsavedState | None, within_s: float
             # Store requests end when this task stops waiting for them.
             manager.store.set_deadline(within_s)
             manager.wait(within_s)
-            problems.append("" if state is None else _save(manager, state, until))
+            problems.append("" if state is None else _save(manager, state, until, ended))
         except PodliftError as error:
             problems.append(str(error))
         except BaseException as error:
             problems.append(f"{type(error).__name__}: {error}")
 
-    ended = bounded(work, within_s)
+    in_time = bounded(work, within_s)
     problem = problems[0] if problems else f"it did not finish within {within_s:.1f} s"
     if problem:
         _log.info(f"the state was not saved on the way out: {problem}")
     elif state is not None:
         _log.info(f"saved on the way out, at step {manager.base + state.steps}")
-    if manager.rank == 0 and ended:
+    if manager.rank == 0 and in_time:
         _log.info(continuation(manager.info.attempt + 1, manager.saved_step))
 
 
-def _save(manager: CheckpointManager, state: UnsavedState, until: float) -> str:
+def _save(manager: CheckpointManager, state: UnsavedState, until: float, ended: Callable[[], Collection[str]]) -> str:
     """Save, and return what prevented it; "" if nothing did."""
     from ...checkpoint.tf import snapshot
 
@@ -65,7 +73,7 @@ def _save(manager: CheckpointManager, state: UnsavedState, until: float) -> str:
     wrong = snapshot.first_non_finite(checked)
     if wrong is not None:
         return f"{wrong} holds NaN or infinity"
-    if not manager.meet(state.steps, min(_MEET_S, _MEET_SHARE * (until - time.monotonic()))):
+    if not manager.meet(state.steps, min(_MEET_S, _MEET_SHARE * (until - time.monotonic())), ended):
         return f"not every task reached step {manager.base + state.steps} in time, and each holds a part of the state"
     ticket = manager.save(state, reason="failure")
     if ticket is not None:

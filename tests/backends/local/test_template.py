@@ -163,19 +163,6 @@ def test_a_forked_task_is_what_a_started_one_is(write) -> None:
         assert len(set(values)) == len(values), "nobody shares what is drawn at random"
 
 
-def test_a_further_attempt_is_forked_from_a_process_of_its_own(write, fake: Fake) -> None:
-    write("train.py", """
-        import os, sys, tensorflow
-        print("attempt", os.environ["PODLIFT_ATTEMPT"], flush=True)
-        sys.exit(75 if os.environ["PODLIFT_ATTEMPT"] == "1" else 0)
-        """)  # fmt: skip
-    run = submit(fake("print('importing', flush=True)"), retry={"preemptions": None})
-    run.result(LIMIT_S)
-    assert [event.data["why_fresh"] for event in events(run, "attempt_started")] == ["", ""]
-    for number in (1, 2):
-        assert said(run, "chief-0", number) == ["importing", f"attempt {number}"]
-
-
 @pytest.mark.parametrize(
     ("text", "state", "code", "message"),
     [

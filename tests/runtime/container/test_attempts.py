@@ -221,8 +221,11 @@ def test_the_next_attempt_begins_after_its_delay(service: Service) -> None:
     container = alone.container("chief-0")
     assert container.join(wait_s=0).attempt == 1
     end = container.conclude(1, Reason.KILLED, exit_code=137)
-    before = alone.clock.time
+    assert end.delay_s == 0.0, "the first restart is at once"
     assert container.join(end.delay_s, wait_s=0).attempt == 2
+    end = container.conclude(2, Reason.KILLED, exit_code=137)
+    before = alone.clock.time
+    assert container.join(end.delay_s, wait_s=0).attempt == 3
     assert end.delay_s == 1.0
     assert 1.0 <= alone.clock.time - before < 2.0
 

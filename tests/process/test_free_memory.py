@@ -1,4 +1,4 @@
-"""When a container has room for the process that imports TensorFlow for its next attempt."""
+"""When there is room for a process that has imported TensorFlow and waits for the next attempt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sdk.runtime.container import spare
+from sdk.process import free_memory
 
 GB = 1_000_000_000
 MEMORY = "MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\nHugePages_Total:       0\n"
@@ -22,7 +22,7 @@ def machine(tmp_path: Path):
             path = tmp_path / name.replace("__", "/").replace("DOT", ".")
             path.parent.mkdir(exist_ok=True)
             path.write_text(f"{text}\n")
-        return spare.free_bytes(tmp_path, tmp_path / "meminfo")
+        return free_memory.free_bytes(tmp_path, tmp_path / "meminfo")
 
     return free
 
@@ -43,7 +43,7 @@ def test_an_older_kernel_has_other_files(machine) -> None:
 
 
 def test_where_memory_is_short_or_unknown_there_is_no_spare_process(tmp_path: Path) -> None:
-    assert spare.free_bytes(tmp_path, tmp_path / "nothing") is None
-    assert not spare.fits(None)
-    assert not spare.fits(1 * GB)
-    assert spare.fits(2 * GB)
+    assert free_memory.free_bytes(tmp_path, tmp_path / "nothing") is None
+    assert not free_memory.fits(None)
+    assert not free_memory.fits(1 * GB)
+    assert free_memory.fits(2 * GB)

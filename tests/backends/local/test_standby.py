@@ -1,0 +1,126 @@
+"""The process with TensorFlow that waits for the next attempt: it is used, replaced and ended.
+
+The tests import a `tensorflow` of their own, which notes each import.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S, full_only, said, until
+from test_template import events, left_alive
+
+import sdk
+from sdk.spec.job import FromCaller
+
+# The attempts after the first one end well.
+ENDS = """
+    import os, sys, tensorflow
+    print("attempt", os.environ["PODLIFT_ATTEMPT"], flush=True)
+    {}
+    sys.exit(75 if int(os.environ["PODLIFT_ATTEMPT"]) < 3 else 0)
+    """
+
+
+@pytest.fixture
+def importers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:
+    """Return what returns the processes that have imported TensorFlow, and have it found by the tasks."""
+    site, notes = tmp_path / "site", tmp_path / "notes"
+    for name, text in {
+        "keras": "",
+        "tensorflow": f"import os; print('importing', flush=True); open({str(notes)!r}, 'a').write(f'{{os.getpid()}}\\n')",
+    }.items():
+        (site / name).mkdir(parents=True)
+        (site / name / "__init__.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    return lambda: [int(line) for line in notes.read_text().splitlines()] if notes.exists() else []
+
+
+def submit(workers: int = 2, **settings) -> sdk.Run:
+    job = sdk.Job(
+        "train.py", env={"PYTHONPATH": FromCaller()}, resources={"workers": workers}, retry={"preemptions": None}
+    )
+    return sdk.submit(job, **settings)
+
+
+def why_fresh(run: sdk.Run) -> list[str]:
+    return [event.data["why_fresh"] for event in events(run, "attempt_started")]
+
+
+@pytest.mark.parametrize(("standby", "imports"), [("auto", 1), full_only("off", 3)])
+def test_all_attempts_are_forked_from_the_process_that_stayed(write, importers, standby: str, imports: int) -> None:
+    write("train.py", ENDS.format(""))
+    run = submit(local_standby=standby)
+    run.result(LIMIT_S)
+    assert why_fresh(run) == ["", "", ""]
+    assert len(importers()) == imports
+    for number in (1, 2, 3):
+        assert said(run, "chief-0", number) == ["importing", f"attempt {number}"]
+    assert left_alive(run) == []
+
+
+@pytest.mark.full
+def test_a_process_that_has_died_while_it_waited_is_replaced(write, importers, tmp_path: Path) -> None:
+    # The first task kills what it was forked from.
+    kill = f"os.environ['PODLIFT_TASK'] == 'chief-0' and os.kill(int(open({str(tmp_path / 'notes')!r}).read().split()[-1]), 9)"
+    write("train.py", ENDS.format(kill))
+    run = submit()
+    run.result(LIMIT_S)
+    assert why_fresh(run) == ["", "", ""]
+    assert len(importers()) == 3
+
+
+@pytest.mark.full
+def test_a_single_task_has_one_on_request_that_imports_while_it_trains(write, importers, tmp_path: Path) -> None:
+    write("train.py", f"""
+        import os, sys, time, tensorflow
+        import sdk
+        notes, attempt = {str(tmp_path / "notes")!r}, os.environ["PODLIFT_ATTEMPT"]
+        print("attempt", attempt, os.getpriority(os.PRIO_PROCESS, 0), flush=True)
+        until = time.monotonic() + 60
+        while attempt == "1" and len(open(notes).read().split()) < 2 and time.monotonic() < until:
+            sdk.context().should_stop()
+            time.sleep(0.02)
+        sys.exit(75 if attempt == "1" else 0)
+        """)  # fmt: skip
+    run = submit(workers=1, local_standby="on")
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    run.result(LIMIT_S)
+    assert why_fresh(run) == ["a single task has no imports to share", ""]
+    assert len(importers()) == 2
+    assert said(run, "chief-0", 2) == ["importing", f"attempt 2 {usual}"], "the next task has the usual priority"
+    assert "stands by for restarts" in str(run.plan)
+
+
+@pytest.mark.full
+def test_what_waits_ends_with_a_killed_supervisor(write, importers) -> None:
+    write("train.py", "import tensorflow, time; print('ready', flush=True); time.sleep(600)")
+    run = submit()
+    until(lambda: said(run).count("ready") == 2)
+    (waiting,) = importers()
+    assert waiting in left_alive(run)
+    assert len(left_alive(run)) == 3
+    os.kill(int(events(run, "started")[0].data["supervisor"].split(":")[1]), signal.SIGKILL)
+    assert run.wait(LIMIT_S).state is sdk.State.LOST
+    until(lambda: left_alive(run) == [])
+
+
+def test_where_nothing_is_forked_nothing_stands_by_and_the_plan_says_so(write, importers) -> None:
+    write("train.py", "import tensorflow")
+    plan = sdk.plan("train.py", local_start="spawn", local_standby="on")
+    assert "local_standby='on' is ignored: local_start='spawn'" in str(plan)
+    assert "stands by" not in str(sdk.plan("train.py", workers=2, local_standby="off"))
+    assert "stands by" not in str(sdk.plan("train.py"))
+
+
+@pytest.mark.full
+def test_the_first_restart_is_at_once_and_a_crash_loop_is_held_back(write) -> None:
+    write("train.py", "import os; os.kill(os.getpid(), 9)")
+    run = sdk.submit("train.py", retry_infrastructure=9)
+    with pytest.raises(sdk.RunError, match="3 consecutive attempts ended before reporting a step"):
+        run.result(LIMIT_S)
+    assert [event.data["delay_s"] for event in events(run, "restarting")] == [0.0, 1.0]
