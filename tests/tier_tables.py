@@ -178,6 +178,7 @@ SMOKE: dict[str, tuple[str, ...]] = {
         "checkpoint/test_failures.py::test_a_save_on_the_way_out_is_given_up_in_time",
         "checkpoint/test_failures.py::test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time",
         "checkpoint/test_failures.py::test_tasks_meet_behind_one_step_or_not_at_all",
+        "checkpoint/test_failures.py::test_tasks_do_not_wait_for_one_that_has_ended_unless_it_had_reported",
         "checkpoint/test_phases.py::test_a_limit_of_steps_counts_those_of_earlier_attempts",
         "checkpoint/test_failures.py::test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights",
     ),
