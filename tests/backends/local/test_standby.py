@@ -109,6 +109,7 @@ def test_what_waits_ends_with_a_killed_supervisor(write, importers) -> None:
     until(lambda: left_alive(run) == [])
 
 
+@pytest.mark.full
 def test_where_nothing_is_forked_nothing_stands_by_and_the_plan_says_so(write, importers) -> None:
     write("train.py", "import tensorflow")
     plan = sdk.plan("train.py", local_start="spawn", local_standby="on")

@@ -363,6 +363,7 @@ def test_forked_tasks_are_stopped_with_their_children(write, fake: Fake) -> None
     assert left_alive(run) == []
 
 
+@pytest.mark.full
 def test_many_tasks_are_forked_at_once(write, fake: Fake) -> None:
     write("train.py", "import os, tensorflow; print(os.environ['PODLIFT_TASK'], len(os.environ['TF_CONFIG']) > 1000)")
     run = submit({**fake(), "LONG": "x" * 100_000}, workers=40)
