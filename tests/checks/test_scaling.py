@@ -103,6 +103,13 @@ def test_the_plan_warns_when_communication_dominates(
         assert "in the run digits-aaaaaa (cpu)." in found[0].message
 
 
+def test_workers_that_share_a_core_take_turns_but_not_for_the_wire() -> None:
+    alone, size = exchange_s(10**8, 8, Network()), 10**8
+    assert exchange_s(size, 8, Network(per_core=4)) == pytest.approx(4 * alone)
+    slow = exchange_s(size, 8, Network(gbit=0.1))
+    assert exchange_s(size, 8, Network(gbit=0.1, per_core=4)) == slow
+
+
 def test_of_gpus_on_several_machines_only_the_wire_is_predicted() -> None:
     assert exchange_s(125_000_000, 2, Network(gbit=1, grpc=False)) == pytest.approx(1.0)
 
