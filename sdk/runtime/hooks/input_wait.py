@@ -77,7 +77,7 @@ class InputWait:
         """Take the next batch in a graph, and add the time that this takes when the graph runs."""
         if not _is_given(iterator._iterator_resource):
             return original(iterator)
-        handle = None if _counts_operations(tf) else self._counter(tf)
+        handle = None if _excludes_clock(tf) else self._counter(tf)
         if handle is None:
             self._account.waited_ns = None
             return original(iterator)
@@ -113,11 +113,15 @@ class InputWait:
         return self._handle
 
 
-def _counts_operations(tf: Any) -> bool:
-    """Return whether other operations may change the program's random numbers: with a seed, they depend on their number.
+def _excludes_clock(tf: Any) -> bool:
+    """Return whether the clock may not be read in this graph.
 
-    Keras 3 calls the step itself as a function of its own, with operations of its own.
+    Other operations may change the program's random numbers: with a seed, they depend on their number. Keras 3 calls the step
+    itself as a function of its own, with operations of its own. And deterministic programs may not know the time.
     """
+    config: Any = importlib.import_module("tensorflow.python.framework.config")
+    if config.is_op_determinism_enabled():
+        return True
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:
         if getattr(graph, "name", "") in _OF_KERAS:
