@@ -25,7 +25,7 @@ FEW_STEPS = {
 }
 
 
-@pytest.mark.parametrize("name", ["digits_loop", full_only("ae_images"), "char_lm"])
+@pytest.mark.parametrize("name", ["digits_loop", full_only("ae_images"), full_only("char_lm")])
 def test_a_job_runs_by_hand_too_and_leaves_a_model(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
