@@ -226,7 +226,8 @@ def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights
         assert spent is not None and spent.steps_lost == 2
         assert sum(spent.parts.values()) == pytest.approx(run.status().timings["finished"], rel=0.01)
         assert min(spent.lost_to_failures_s, spent.compile_s, spent.step_s, spent.evaluation_s) > 0
-        assert spent.checkpoint_s > 0 and spent.input_wait_s is not None
+        # Deterministic operations, which a drill switches on, exclude the clock that would measure the input.
+        assert spent.checkpoint_s > 0 and spent.input_wait_s is None
 
 
 @pytest.mark.full
