@@ -117,7 +117,8 @@ class Goodput:
         total_s: from the submit to the end of the run, or until now.
         start_s: until the first training begins: environment, imports, data, the restored checkpoint of a resumed run.
         compile_s: the first call of each train function, with its first step.
-        input_wait_s: steps that waited for their next batch; None if that is not measured (TPUs, parameter servers).
+        input_wait_s: steps that waited for their next batch; None where that is not measured: TPUs, parameter servers,
+            several steps in an execution, deterministic operations.
         step_s: training steps that were kept, with the callbacks between them and the communication of the tasks. This is the
             productive time.
         communication_s: None: it is part of the steps, and only a profiler can separate the two.

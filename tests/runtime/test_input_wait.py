@@ -13,7 +13,6 @@ from support import PROGRAMS, REPO
 # Of one process, since TensorFlow's start costs more than all of it.
 WAYS = (
     "fit",
-    "fit, several steps in an execution",
     "fit on two devices",
     "a loop",
     "a loop that takes batches in its function",

@@ -7,6 +7,7 @@ See docs/explanation/decisions/goodput.md.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import threading
 import time
@@ -30,7 +31,7 @@ class InputWait:
         self._waited_ns = 0  # outside of functions
         self._handle: Any = None
         self._read: Callable[[], float] = lambda: 0.0
-        self._share = 1.0  # several devices of a task wait at the same time
+        self._several = False  # while the batches of all devices are taken
 
     def patches(self) -> list[Patch]:
         return plumbing(
@@ -48,47 +49,53 @@ class InputWait:
 
             @around(iterators.OwnedIterator, name)
             def take(original: Function, iterator: Any) -> Any:
-                if tf.executing_eagerly():
-                    return self._taken(original, iterator)
-                return self._timed(tf, original, iterator)
+                if self._several:
+                    return original(iterator)
+                return self._take(tf, iterator._iterator_resource, functools.partial(original, iterator))
 
         for name in ("get_next", "get_next_as_optional"):
 
             @around(several.OwnedMultiDeviceIterator, name)
             def take_all(original: Function, iterator: Any, *args: Any, **options: Any) -> Any:
-                self._share = 1 / max(len(iterator._devices), 1)
+                # Together: they wait at the same time.
+                self._several = True
                 try:
-                    return original(iterator, *args, **options)
+                    first = iterator._device_iterators[0]._iterator_resource
+                    return self._take(tf, first, functools.partial(original, iterator, *args, **options))
                 finally:
-                    self._share = 1.0
+                    self._several = False
 
         self._account.waited_ns = self.waited_ns
 
-    def _taken(self, original: Function, iterator: Any) -> Any:
+    def _take(self, tf: Any, resource: Any, take: Callable[[], Any]) -> Any:
+        if not tf.executing_eagerly():
+            return self._timed(tf, resource, take)
         if threading.get_ident() != self._thread:
-            return original(iterator)
+            return take()
         begun = time.perf_counter_ns()
         try:
-            return original(iterator)
+            return take()
         finally:
-            self._waited_ns += int((time.perf_counter_ns() - begun) * self._share)
+            self._waited_ns += time.perf_counter_ns() - begun
 
-    def _timed(self, tf: Any, original: Function, iterator: Any) -> Any:
+    def _timed(self, tf: Any, resource: Any, take: Callable[[], Any]) -> Any:
         """Take the next batch in a graph, and add the time that this takes when the graph runs."""
-        if not _is_given(iterator._iterator_resource):
-            return original(iterator)
-        handle = None if _excludes_clock(tf) else self._counter(tf)
+        if not _is_given(resource):
+            return take()
+        graph = tf.compat.v1.get_default_graph()
+        # In a loop inside the function, the next batch is taken while the step computes: that is no waiting.
+        unknown = getattr(graph, "is_control_flow_graph", False) or _is_deterministic() or _counts_operations(graph)
+        handle = None if unknown else self._counter(tf)
         if handle is None:
             self._account.waited_ns = None
-            return original(iterator)
+            return take()
         with tf.device("CPU:0"):
             before = tf.timestamp()
         with tf.control_dependencies([before]):
-            taken = original(iterator)
+            taken = take()
         parts = [part for part in tf.nest.flatten(taken, expand_composites=True) if tf.is_tensor(part)]
         with tf.control_dependencies(parts), tf.device("CPU:0"):
-            waited = (tf.timestamp() - before) * self._share
-            tf.raw_ops.AssignAddVariableOp(resource=handle, value=waited)
+            tf.raw_ops.AssignAddVariableOp(resource=handle, value=tf.timestamp() - before)
         return taken
 
     def _counter(self, tf: Any) -> Any:
@@ -113,16 +120,17 @@ class InputWait:
         return self._handle
 
 
-def _excludes_clock(tf: Any) -> bool:
-    """Return whether the clock may not be read in this graph.
-
-    Other operations may change the program's random numbers: with a seed, they depend on their number. Keras 3 calls the step
-    itself as a function of its own, with operations of its own. And deterministic programs may not know the time.
-    """
+def _is_deterministic() -> bool:
+    """Return whether TensorFlow refuses to read the clock in a graph."""
     config: Any = importlib.import_module("tensorflow.python.framework.config")
-    if config.is_op_determinism_enabled():
-        return True
-    graph = tf.compat.v1.get_default_graph()
+    return bool(config.is_op_determinism_enabled())
+
+
+def _counts_operations(graph: Any) -> bool:
+    """Return whether other operations may change the program's random numbers: with a seed, they depend on their number.
+
+    Keras 3 calls the step itself as a function of its own, with operations of its own.
+    """
     while graph is not None:
         if getattr(graph, "name", "") in _OF_KERAS:
             return False
