@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 import sdk
 from sdk.packaging.project import parse_toml
 
-pytest_plugins = ["tiers", "warm_starts", "workers"]
+pytest_plugins = ["tiers", "strategy_page", "warm_starts", "workers"]
 
 # Without bytecode, each process that a test starts compiles podlift again: half of the time of a start.
 sys.dont_write_bytecode = False

@@ -1,0 +1,121 @@
+"""Each strategy, as `fit` and as a loop, with both Keras: the losses and weights of one device, or the reason why not.
+
+`--strategies-file` writes what was measured to docs/reference/strategies.md (`strategy_page.py`).
+"""
+
+import json
+import re
+from datetime import date
+from pathlib import Path
+
+import pytest
+from strategy_cells import CASES, RUNS, cells
+from strategy_page import MEASURED, page
+from support import PROGRAMS, REPO, needs
+
+import sdk
+
+np = pytest.importorskip("numpy")
+needs("tensorflow", "tf_keras")
+
+SCRIPT = PROGRAMS / "strategy_matrix.py"
+CELLS = [cell for cell in cells() if cell.run]
+QUICK = ("mirrored-2", "central_storage-2")
+# Of the default run.
+SLICE = [cell for cell in CELLS if cell.column in QUICK and (cell.keras, cell.style) == ("keras3", "fit")]
+
+
+def trained(folder, run, columns, keras, styles=()):
+    """Return what each task has seen, by column."""
+    resources = sdk.Resources(accelerator=run.accelerator, workers=run.workers, ps=run.ps)
+    code = sdk.Code(keras="legacy" if keras == "tf_keras" else "auto")
+    job = sdk.Job(SCRIPT, args=[",".join(columns), *styles], resources=resources, code=code)
+    with pytest.MonkeyPatch.context() as shell:
+        shell.setenv("PODLIFT_TPU_REPLICAS", str(run.tpu_replicas or ""))
+        written = Path(sdk.submit(job, root=folder).result(900).model_dir)
+    seen = {
+        column: [json.loads(path.read_text()) for path in sorted(written.glob(f"{column}-[a-z]*.json"))]
+        for column in columns
+    }
+    return seen | {"on": date.today().isoformat()}
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory, request):
+    """Return a function that gives what a run has seen; each run happens once, or did so in a piece before."""
+    kept = request.config.getoption("--strategies-runs")
+    kept = Path(kept) if kept else tmp_path_factory.mktemp("runs")
+
+    def find(name, keras):
+        path = kept / f"{name}-{keras}.json"
+        if not path.exists():
+            found = trained(tmp_path_factory.mktemp(name), RUNS[name], RUNS[name].columns, keras)
+            path.write_text(json.dumps(found))
+        return json.loads(path.read_text())
+
+    return find
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory, warm_runs):
+    with warm_runs:
+        return trained(tmp_path_factory.mktemp("quick"), RUNS["worker-of-2"], ("one", *QUICK), "keras3", ["fit"])
+
+
+def difference(one, found):
+    """Return the largest difference from one device, relative to the largest value of each array."""
+    assert found.keys() == one.keys(), found
+    return max(
+        float(np.max(np.abs(np.asarray(found[name]) - value)) / max(np.max(np.abs(value)), 1e-12))
+        for name, value in one.items()
+    )
+
+
+def differences(cell, one, tasks):
+    """Compare all tasks of a column with one device, for each case of a cell; they must be within its tolerance."""
+    found = {}
+    for case in CASES:
+        expected, *given = (task[f"{cell.style} {case}"] for task in (one[0], *tasks))
+        if cell.error:
+            assert all(re.search(cell.error, each["error"]) for each in given), given
+            continue
+        assert all(each == given[0] for each in given[1:]), "tasks differ"
+        if cell.tolerance:
+            found[case] = difference(expected, given[0])
+            assert found[case] <= cell.tolerance[case], (case, found[case])
+        else:
+            assert given[0]["loss"][-1] < given[0]["loss"][0]
+    return found
+
+
+@pytest.mark.parametrize("cell", SLICE, ids=lambda cell: cell.name)
+def test_two_replicas_give_the_losses_and_weights_of_one_device(quick, cell):
+    differences(cell, quick["one"], quick[cell.column])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.name} ({cell.run})")
+def test_a_cell_gives_the_numbers_of_one_device_or_fails_as_the_page_says(seen, cell, record_property):
+    run = seen(cell.run, cell.keras)
+    tasks = run[cell.column]
+    found = differences(cell, seen("one", cell.keras)["one"], tasks)
+    versions = tasks[0]["versions"]
+    record_property("strategies", {cell.name: {"differences": found, "on": run["on"], **versions}})
+
+
+# --- The page ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.unit
+def test_the_page_is_what_was_measured():
+    assert (REPO / "docs" / "reference" / "strategies.md").read_text() == page(json.loads(MEASURED.read_text()))
+
+
+@pytest.mark.unit
+def test_what_was_measured_is_within_the_tolerance_of_its_cell():
+    measured, every = json.loads(MEASURED.read_text()), {cell.name: cell for cell in CELLS}
+    assert measured.keys() <= every.keys()
+    for name, row in measured.items():
+        cell, found = every[name], row["differences"]
+        assert found.keys() == (set() if cell.error else cell.tolerance.keys())
+        assert all(found[case] <= cell.tolerance[case] for case in found)
