@@ -216,11 +216,8 @@ SMOKE: dict[str, tuple[str, ...]] = {
         "preflight/test_preflight.py",
         "runtime/tpu/test_stand_in.py",
     ),
-    "a program for GPUs runs here": (
+    "a program for GPUs runs here, and replicas give the numbers of one device": (
         "runtime/gpu/test_gpu_stand_in.py",
-    ),
-    "two replicas of MirroredStrategy and of CentralStorageStrategy give the numbers of one device": (
-        "runtime/test_strategy_matrix.py::test_two_replicas_give_the_losses_and_weights_of_one_device",
     ),
     "what a client sees of a fit": (
         "cli/test_progress.py::test_a_fit_says_epoch_and_step_while_it_trains_to_every_client",
@@ -312,9 +309,6 @@ SURPLUS: dict[str, tuple[str, ...]] = {
     "doctor and prune have tests of their own": (
         "e2e/test_documents.py::test_the_examples_of_a_guide_work[tidy-up.md]",
     ),
-    "two replicas are compared with one device by the slice of the matrix": (
-        "runtime/gpu/test_gpu_stand_in.py::test_two_replicas_give_the_losses_and_weights_of_one_device",
-    ),
     "iterators of this process are compared one by one": (
         "checkpoint/tf/test_iterators.py::test_the_third_pass_over_shuffled_data_is_the_third_in_another_process",
     ),
@@ -339,7 +333,6 @@ TOGETHER = {
         "runtime/test_limits.py::test_the_optimizer_has_made_these_steps_and_executions_of_several_are_not_cut",
         "runtime/test_evaluator.py",
         "runtime/test_shared_input.py",
-        "runtime/test_strategy_matrix.py",
         "runtime/test_warm_start.py",
     },
     "tensorflow": {

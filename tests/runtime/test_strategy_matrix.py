@@ -1,6 +1,6 @@
 """Each strategy, as `fit` and as a loop, with both Keras: the losses and weights of one device, or the reason why not.
 
-`--strategies-file` writes what was measured to docs/reference/strategies.md (`strategy_page.py`).
+The slice of the default run is in `gpu/test_gpu_stand_in.py`. `--strategies-file` writes what was measured to docs/reference/strategies.md (`strategy_page.py`).
 """
 
 import json
@@ -20,22 +20,19 @@ needs("tensorflow", "tf_keras")
 
 SCRIPT = PROGRAMS / "strategy_matrix.py"
 CELLS = [cell for cell in cells() if cell.run]
-QUICK = ("mirrored-2", "central_storage-2")
-# Of the default run.
-SLICE = [cell for cell in CELLS if cell.column in QUICK and (cell.keras, cell.style) == ("keras3", "fit")]
 
 
-def trained(folder, run, columns, keras, styles=()):
+def trained(folder, run, keras):
     """Return what each task has seen, by column."""
     resources = sdk.Resources(accelerator=run.accelerator, workers=run.workers, ps=run.ps)
     code = sdk.Code(keras="legacy" if keras == "tf_keras" else "auto")
-    job = sdk.Job(SCRIPT, args=[",".join(columns), *styles], resources=resources, code=code)
+    job = sdk.Job(SCRIPT, args=[",".join(run.columns)], resources=resources, code=code)
     with pytest.MonkeyPatch.context() as shell:
         shell.setenv("PODLIFT_TPU_REPLICAS", str(run.tpu_replicas or ""))
         written = Path(sdk.submit(job, root=folder).result(900).model_dir)
     seen = {
         column: [json.loads(path.read_text()) for path in sorted(written.glob(f"{column}-[a-z]*.json"))]
-        for column in columns
+        for column in run.columns
     }
     return seen | {"on": date.today().isoformat()}
 
@@ -49,17 +46,11 @@ def seen(tmp_path_factory, request):
     def find(name, keras):
         path = kept / f"{name}-{keras}.json"
         if not path.exists():
-            found = trained(tmp_path_factory.mktemp(name), RUNS[name], RUNS[name].columns, keras)
+            found = trained(tmp_path_factory.mktemp(name), RUNS[name], keras)
             path.write_text(json.dumps(found))
         return json.loads(path.read_text())
 
     return find
-
-
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory, warm_runs):
-    with warm_runs:
-        return trained(tmp_path_factory.mktemp("quick"), RUNS["worker-of-2"], ("one", *QUICK), "keras3", ["fit"])
 
 
 def difference(one, found):
@@ -86,11 +77,6 @@ def differences(cell, one, tasks):
         else:
             assert given[0]["loss"][-1] < given[0]["loss"][0]
     return found
-
-
-@pytest.mark.parametrize("cell", SLICE, ids=lambda cell: cell.name)
-def test_two_replicas_give_the_losses_and_weights_of_one_device(quick, cell):
-    differences(cell, quick["one"], quick[cell.column])
 
 
 @pytest.mark.full
