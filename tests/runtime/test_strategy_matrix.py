@@ -1,6 +1,7 @@
 """Each strategy, as `fit` and as a loop, with both Keras: the losses and weights of one device, or the reason why not.
 
-The slice of the default run is in `gpu/test_gpu_stand_in.py`. `--strategies-file` writes what was measured to docs/reference/strategies.md (`strategy_page.py`).
+The slice of the default run is in `gpu/test_gpu_stand_in.py`. `--strategies-file` writes what was measured to
+docs/reference/strategies.md (`strategy_page.py`).
 """
 
 import json
