@@ -15,7 +15,7 @@ from sdk.runtime.hooks.input_wait import InputWait
 from sdk.runtime.hooks.starvation import StarvedInput
 from sdk.runtime.patches import install
 
-INPUT_S, WORK_S, BATCHES = 0.25, 0.05, 8
+INPUT_S, WORK_S, BATCHES = 0.4, 0.05, 8
 account = Account()
 starved = StarvedInput(account, print)
 install([*FitAccounting(account, starved).patches(), *InputWait(account).patches()])
@@ -79,7 +79,7 @@ def truth() -> float:
 
 
 def measured(train) -> tuple[float, float]:  # type: ignore[no-untyped-def]
-    """Return what the account says of one training without its first step, and the truth."""
+    """Return what the account says of one training, and the truth."""
     worked.clear()
     before = account.spent(INPUT_WAIT)
     train()
