@@ -31,6 +31,7 @@ KEYS = {
     "saved_step",
     "saved_at",
     "spent",
+    "goodput",
     "continued_step",
     "metrics",
     "run_dir",
