@@ -61,34 +61,6 @@ def losses(batch):
     return [float(loss) for loss in history["loss"]]
 
 
-def arrays():
-    """Return the examples that this task gets of arrays which fit shuffles, one list for each step of two epochs."""
-    taken = []
-
-    def take(examples):
-        taken.append([int(i) for i in np.ravel(examples)])
-        return np.int32(0)
-
-    class Taking(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, examples):
-            return self.dense(tf.cast(examples, tf.float32))
-
-        def train_step(self, batch):
-            tf.py_function(take, [batch[0]], tf.int32)
-            return super().train_step(batch)
-
-    with strategy.scope():
-        model = Taking()
-        model.compile("sgd", "mse")
-    numbers = np.arange(EXAMPLES)[:, None]
-    model.fit(numbers, numbers, batch_size=8, epochs=2, verbose=0)
-    return [taken[:3], taken[3:]]
-
-
 def undivided():
     """Return what each of three pipelines that TensorFlow does not divide gives this task."""
     off = tf.data.Options()
@@ -149,7 +121,6 @@ found = {
         refused(shuffled.batch(8).with_options(read(files(2), "FILE").options())),
     ],
     "shuffled": [seen(data.batch(8)) for data in (shuffled, shuffled, again)],
-    "arrays": arrays(),
     "undivided": undivided(),
     "graph": in_a_graph(),
     "misspelt": misspelt(),

@@ -109,12 +109,6 @@ def test_unseeded_shuffles_are_shared_without_repetitions_and_differ_between_epo
     assert epochs[0] != epochs[2], "another line has another order"
 
 
-def test_arrays_that_fit_shuffles_are_divided_without_repetitions_in_another_order_in_each_epoch(shared: Any) -> None:
-    epochs = [list(parts) for parts in zip(*(task["arrays"] for task in shared[0]), strict=True)]
-    assert [all_of(parts) for parts in epochs] == [list(range(EXAMPLES))] * 2
-    assert epochs[0] != epochs[1]
-
-
 def test_data_that_the_tasks_do_not_divide_and_shuffle_alike_is_in_the_log_once(shared: Any) -> None:
     (first, second), log, _ = shared
     ordered, divided, shuffled, made = zip(first["undivided"], second["undivided"], strict=True)
