@@ -152,10 +152,9 @@ def _by_hand(net: str, way: str, measured: str) -> None:
 
 
 def _by_podlift(net: str, way: str, root: str, measured: str) -> None:
-    core = "index" if os.environ.get("SCALING_PINNED") else "any"
     job = sdk.Job(
         PROGRAM,
-        args=_words("", net, way, core),
+        args=_words("", net, way, "any"),
         env={"MEASURED": measured, "CHAR_LM": str(CHAR_LM)},
         resources=sdk.Resources(workers=2),
         code=sdk.Code(project=PROGRAM.parent),

@@ -16,8 +16,7 @@ from types import SimpleNamespace
 NAME, NET, WAY, STEPS, CORE = sys.argv[1:6]
 STEPS = int(STEPS)
 if CORE != "any":
-    index = {"chief-0": 0, "worker-0": 1}[os.environ["PODLIFT_TASK"]] if CORE == "index" else int(CORE)
-    os.sched_setaffinity(0, {index})
+    os.sched_setaffinity(0, {int(CORE)})
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 WORKERS = 2
 NAME = os.environ.get("PODLIFT_TASK", NAME)
