@@ -23,12 +23,8 @@ from .. import logs, names, tracebacks
 from ..checkpoint.feed import CheckpointFeed
 from ..clock import SystemClock
 from ..errors import CheckpointError, StoreError
-<<<<<<< HEAD
-from ..records.events import TASK_RESTARTING, names_a_lost_peer, unsettled
-=======
 from ..process import task_environment
-from ..records.events import TASK_RESTARTING, unsettled
->>>>>>> 0215ccea (Workers that share a machine add up gradients through its memory: gRPC took 9 ms of a step of 112, memory takes 2)
+from ..records.events import TASK_RESTARTING, names_a_lost_peer, unsettled
 from ..records.recorder import Recorder, read_events, read_metrics
 from ..spec import cluster
 from ..spec.layout import RunPaths
@@ -220,17 +216,14 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         found += seeds.UnseededCalls(path, work).patches()
     if len(payload.tasks) > 1:
         found += [keras_multi_worker.PATCH, *restore_together.patches()]
-<<<<<<< HEAD
         if task != payload.tasks[0]:
             found += first_server.patches()
-=======
         together = cluster.in_step(payload.tasks)
         path = task_environment.exchange(str(Path(os.environ["TMPDIR"]).parent), payload.attempt)
         # The supervisor of this machine makes it: tasks in containers have none.
         if task in together and Path(path).exists():
             exchange = same_machine.SameMachine(path=path, rank=together.index(task), count=len(together))
             found += exchange.patches()
->>>>>>> 0215ccea (Workers that share a machine add up gradients through its memory: gRPC took 9 ms of a step of 112, memory takes 2)
         if payload.writes == "chief" and task == payload.tasks[0]:
             found += chief_writes.chief_patches()
         elif payload.writes == "chief" and cluster.role_of(task) != "evaluator":
