@@ -77,11 +77,6 @@ def scratch(temporary: str, attempt: int, task: str) -> str:
     return posixpath.join(temporary, f"{attempt}-{task}")
 
 
-def exchange(temporary: str, attempt: int) -> str:
-    """Return the file through which the tasks of an attempt on this machine exchange numbers."""
-    return posixpath.join(temporary, f"{attempt}-exchange")
-
-
 def inherited(caller: Mapping[str, str], copied: Collection[str]) -> dict[str, str]:
     """Return the part of the caller's environment that a task inherits.
 

@@ -23,7 +23,6 @@ from .. import logs, names, tracebacks
 from ..checkpoint.feed import CheckpointFeed
 from ..clock import SystemClock
 from ..errors import CheckpointError, StoreError
-from ..process import task_environment
 from ..records.events import TASK_RESTARTING, names_a_lost_peer, unsettled
 from ..records.recorder import Recorder, read_events, read_metrics
 from ..spec import cluster
@@ -50,7 +49,6 @@ from .patches import (
     keras_multi_worker,
     own_threads,
     restore_together,
-    same_machine,
     shuffle_seeds,
     steps_per_execution,
     tpu,
@@ -218,12 +216,6 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         found += [keras_multi_worker.PATCH, *restore_together.patches()]
         if task != payload.tasks[0]:
             found += first_server.patches()
-        together = cluster.in_step(payload.tasks)
-        path = task_environment.exchange(str(Path(os.environ["TMPDIR"]).parent), payload.attempt)
-        # The supervisor of this machine makes it: tasks in containers have none.
-        if task in together and Path(path).exists():
-            exchange = same_machine.SameMachine(path=path, rank=together.index(task), count=len(together))
-            found += exchange.patches()
         if payload.writes == "chief" and task == payload.tasks[0]:
             found += chief_writes.chief_patches()
         elif payload.writes == "chief" and cluster.role_of(task) != "evaluator":

@@ -35,7 +35,6 @@ from ...records.events import (
 )
 from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress, sweep
 from ...records.restarts import Decision, EndedAttempt
-from ...runtime import exchange
 from ...spec import cluster
 from ...spec.payload import TASK_RESTARTS
 from ...spec.plan import Plan
@@ -164,19 +163,10 @@ class LocalGang:
                 log.parent,
             ):
                 parent.mkdir(parents=True, exist_ok=True)
-        self._open_exchange()
         self._hidden.open()
         self._tasks = launch.finish(lambda: self._conditions.stop_requested() is not None)
         pids = {name: process.pid for name, process in self._tasks.items()}
         self._recorder.record("attempt_started", addresses=addresses, pids=pids, why_fresh=launch.why_fresh)
-
-    def _open_exchange(self) -> None:
-        """Make the file through which the tasks add up gradients: without it they use the network."""
-        together = cluster.in_step(self._plan.tasks)
-        # An isolated network is there to be used.
-        if len(together) > 1 and exchange.is_possible() and Local.of(self._plan.target).network != "isolated":
-            with suppress(OSError):
-                exchange.create(task_environment.exchange(self._temporary, self._attempt), len(together))
 
     def _task(self, task: cluster.Task, addresses: Mapping[str, str], division: Division) -> TaskStart:
         plan, paths = self._plan, self._plan.paths
