@@ -12,6 +12,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -181,7 +182,9 @@ class CheckpointManager:
         """Return what is due now: a checkpoint, one at the end of this epoch, or a copy in memory. For the chief only."""
         now = self._clock.monotonic()
         seconds = now - self._last_save
-        if due_by_time(self._interval(), seconds):
+        # An interval that is chosen counts what the processor does, and not how long a slow disk takes: no save waits for one.
+        is_ready = self.policy.interval == "fixed" or self._saver is None or not self._saver.busy
+        if due_by_time(self._interval(), seconds) and is_ready:
             return "save"
         cost_s = None if self._saver is None else self._saver.cost_s
         if cost_s is None:
@@ -206,7 +209,8 @@ class CheckpointManager:
                 f"a save costs the training {cost_s:.2g} s, and a failure is expected every {mean_s / 3600:.1f} h: "
                 f"the state is saved every {every_s:.0f} s (checkpoint_every={self.policy.interval})"
             )
-            self._env.paced(every_s)
+            with suppress(OSError):  # of a full disk, which must not end the training
+                self._env.paced(every_s)
         return every_s
 
     def copy(self, state: UnsavedState) -> None:

@@ -38,16 +38,27 @@ def _cgroup_available(root: Path) -> list[int | None]:
     found: list[int | None] = []
     if "" in group:
         folder = root / "sys/fs/cgroup" / group[""]
-        found.append(_remaining(folder / "memory.max", folder / "memory.current"))
+        found.append(_remaining(folder / "memory.max", folder / "memory.current", "inactive_file"))
     if "memory" in group:
         # Inside a container its own group is the root.
         for folder in (root / "sys/fs/cgroup/memory" / group["memory"], root / "sys/fs/cgroup/memory"):
-            found.append(_remaining(folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes"))
+            limit, used = folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes"
+            found.append(_remaining(limit, used, "total_inactive_file"))
     return found
 
 
-def _remaining(limit: Path, used: Path) -> int | None:
+def _remaining(limit: Path, used: Path, cache: str) -> int | None:
     with suppress(OSError, ValueError):
         size = int(limit.read_text())  # "max" means no limit
-        return max(size - int(used.read_text()), 0) if size < _UNLIMITED else None
+        taken = max(int(used.read_text()) - _cached(used.parent / "memory.stat", cache), 0)
+        return max(size - taken, 0) if size < _UNLIMITED else None
     return None
+
+
+def _cached(counters: Path, name: str) -> int:
+    """Return the bytes of files that the kernel gives up before it refuses memory; a group counts them as used."""
+    with suppress(OSError, ValueError):
+        for line in counters.read_text().splitlines():
+            if line.startswith(f"{name} "):
+                return int(line.split()[1])
+    return 0

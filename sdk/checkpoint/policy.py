@@ -50,7 +50,7 @@ def interval_s(policy: Checkpoints, cost_s: float, mtbf_s: float) -> float | Non
     if policy.interval == "continuous":
         return least_s
     # Young and Daly: the time that saves cost equals the time that failures cost.
-    return min(max(math.sqrt(2 * cost_s * mtbf_s), least_s), _MOST_S)
+    return max(min(math.sqrt(2 * cost_s * mtbf_s), _MOST_S), least_s)
 
 
 def mtbf_s(running_s: float, failures: int, tasks: int) -> float:

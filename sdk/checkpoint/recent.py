@@ -108,7 +108,8 @@ class RecentCopy:
             return False
         if not 0.5 < self._told_s / every_s < 2 and cost_s is not None:
             self._told_s = every_s
-            self._record(every_s)
+            with suppress(OSError):  # of a full disk
+                self._record(every_s)
         return True
 
     def saved(self, now: float) -> None:
@@ -142,11 +143,11 @@ class RecentCopy:
             free = room.f_bavail * room.f_frsize
         except OSError:
             free = 0
-        wanted = _COPIES * size + _SPARE
-        if free + self._held() < wanted:
+        wanted, held = _COPIES * size + _SPARE, self._held()
+        if free + held < wanted:
             self._stop(f"The state is not copied to memory: {self.folder} has room for {free:,} bytes of {wanted:,}.")
         # In a container these files count as memory.
-        elif memory.is_short(_COPIES_WITH_STATE * size, memory.available()):
+        elif memory.is_short(_COPIES_WITH_STATE * size - held, memory.available()):
             self._stop(f"The state is not copied to memory, which is short: the state has {size / 1e6:.0f} MB.")
         return self._saver is not None
 

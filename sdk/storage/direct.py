@@ -21,6 +21,8 @@ _TRANSFER = 4 << 20
 _LEAST = _TRANSFER
 # Those that no thread is using; appending and popping are atomic.
 _free: deque[TransferBuffer] = deque(maxlen=4)
+if hasattr(os, "register_at_fork"):  # their memory stays that of the parent, which may be writing it
+    os.register_at_fork(after_in_child=_free.clear)
 
 
 def write_all(handle: int, buffers: Sequence[memoryview]) -> None:

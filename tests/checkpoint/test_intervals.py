@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +14,7 @@ import sdk
 from sdk.checkpoint.contents import Contents
 from sdk.checkpoint.manager import CheckpointManager, UnsavedState
 from sdk.checkpoint.opening import Env, TaskInfo
+from sdk.checkpoint.saver import AsyncSaver
 from sdk.records.recorder import read_events
 from sdk.spec.layout import RunPaths
 from sdk.spec.policies import Checkpoints
@@ -65,6 +68,34 @@ def test_auto_saves_more_often_after_failures_and_never_for_more_than_a_twentiet
     assert 80 <= tenth.waits_s() < 130
     tenth.save(4 * 10**10)
     assert tenth.waits_s() >= 16 * 20
+
+
+@pytest.mark.parametrize("interval", ["continuous", "auto"])
+def test_a_save_whose_interval_is_chosen_never_waits_for_a_slow_disk(
+    tmp_path: Path, interval: Literal["continuous", "auto"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(tmp_path, interval)
+    training.save(10)
+    with monkeypatch.context() as slow:
+        slow.setattr(AsyncSaver, "busy", True)
+        training.clock.sleep(10_000)
+        assert training.manager.due(epochs=True) is None
+    assert training.manager.due(epochs=True) == "save"
+
+
+def test_a_full_disk_that_takes_no_record_of_the_interval_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(tmp_path, "continuous")
+
+    def full(every_s: float) -> None:
+        training.paced.append(every_s)
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(training.manager, "_env", replace(training.manager._env, paced=full))
+    training.save(10)
+    assert training.waits_s() < 10
+    assert training.paced
 
 
 def test_a_fixed_interval_is_neither_chosen_nor_recorded(tmp_path: Path) -> None:

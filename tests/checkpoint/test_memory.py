@@ -31,6 +31,25 @@ FIRST = {"proc/self/cgroup": "7:pids:/\n4:memory:/job\n"}
             },
             200_000_000,
         ),
+        # Files that were read fill a group up to its limit, and are given up for memory.
+        (
+            {
+                **SECOND,
+                "sys/fs/cgroup/user/job/memory.max": "300000000\n",
+                "sys/fs/cgroup/user/job/memory.current": "299000000\n",
+                "sys/fs/cgroup/user/job/memory.stat": "anon 9\nfile 250000000\ninactive_file 199000000\n",
+            },
+            200_000_000,
+        ),
+        (
+            {
+                **FIRST,
+                "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "300000000",
+                "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "299000000",
+                "sys/fs/cgroup/memory/job/memory.stat": "inactive_file 7\ntotal_inactive_file 199000000\n",
+            },
+            200_000_000,
+        ),
         (
             {
                 **FIRST,

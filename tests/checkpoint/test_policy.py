@@ -73,6 +73,7 @@ def test_a_checkpoint_is_due_after_every_so_many_seconds(seconds: float | None, 
         ("auto", 1.0, 7200.0, 120.0),  # sqrt(2 * 1 * 7200)
         ("auto", 1.0, 50.0, 20.0),  # never more than 5% of the time
         ("auto", 100.0, 1e9, 3600.0),
+        ("auto", 1000.0, 1e9, 20_000.0),  # also not if that is more than an hour
     ],
 )
 def test_an_interval_is_chosen_by_what_saves_and_failures_cost(

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +19,7 @@ from support import until
 
 import sdk
 from sdk.checkpoint import memory, opening
+from sdk.checkpoint.manager import TrainingPhase
 from sdk.checkpoint.opening import Env, OpenStore, TaskInfo
 from sdk.checkpoint.policy import due_in_memory
 from sdk.checkpoint.recent import RecentCopy, folder_of
@@ -24,6 +27,7 @@ from sdk.checkpoint.saver import AsyncSaver, Ticket
 from sdk.process import janitor
 from sdk.records.events import Event, saved_step
 from sdk.records.recorder import read_events
+from sdk.runtime.hooks.auto_checkpoint import PhaseCheckpoints
 from sdk.spec.layout import RunPaths
 from sdk.spec.payload import Drill, Kill
 from sdk.spec.policies import Checkpoints
@@ -276,6 +280,60 @@ def test_copies_wait_for_their_share_of_the_time_and_stop_without_room(
     assert not task.recent.is_on
 
 
+def test_the_copy_that_exists_is_not_counted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(tmp_path, 1)
+    task.copy(1)
+    held = task.recent._held()
+    assert held
+    monkeypatch.setattr(os, "statvfs", lambda path: room(1 << 30))
+    monkeypatch.setattr(memory, "available", lambda: 3 * 10**6 - held)
+    assert not task.recent.is_due(0.0, 10**6)
+    assert task.recent.is_due(100.0, 10**6)
+
+
+def test_a_full_disk_that_takes_no_record_of_the_interval_does_not_end_the_training(tmp_path: Path) -> None:
+    task = Task(tmp_path, 1)
+    task.copy(1)
+
+    def full(every_s: float) -> None:
+        task.told.append(every_s)
+        raise OSError(errno.ENOSPC, "full")
+
+    task.recent._record = full
+    assert not task.recent.is_due(0.0, 10)
+    assert task.recent.is_due(100.0, 10)
+    assert len(task.told) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "done"), [(["memory"], "copy"), (["memory", "epoch"], "save"), (["save", "memory"], "save")]
+)
+def test_a_copy_that_is_due_where_nothing_can_be_saved_is_made_at_the_end_of_the_epoch(
+    asked: list[str], done: str
+) -> None:
+    """With one step per epoch, and with tf_keras, every step is such a place."""
+    made: list[str] = []
+    manager = SimpleNamespace(base=0, policy=Checkpoints(), rank=0, copy=lambda state: made.append("copy"))
+    auto = SimpleNamespace(
+        manager=manager,
+        kill_points=SimpleNamespace(reached=lambda *_: None),
+        coordinator=SimpleNamespace(step=partial(asked.pop, 0)),
+        progress=SimpleNamespace(during=lambda _: nullcontext()),
+    )
+    begun = SimpleNamespace(at={}, known=TrainingPhase(kind="fit", signature=""))
+    phase = PhaseCheckpoints(auto, begun, {}, dict)  # type: ignore[arg-type]
+    phase.state = lambda capture=None: None  # type: ignore[method-assign, assignment, return-value]
+    phase._save = lambda *_, **__: made.append("save")  # type: ignore[method-assign, assignment, func-returns-value]
+    phase._is_finite = lambda: True  # type: ignore[method-assign]
+    while asked:
+        phase.count(1)
+        phase.settle(1, hold=True)
+    assert made == []
+    phase.epoch_over()
+    phase.epoch_over()
+    assert made == [done]
+
+
 @pytest.mark.parametrize(
     ("size", "cost_s", "every_s"), [(1000, None, 4.5), (100, 0.01, 4.5), (0, 0.2, 20.0), (2 * 10**9, None, 200.0)]
 )
@@ -318,7 +376,10 @@ def test_only_this_user_can_read_a_copy_and_the_janitor_removes_it(
 
 
 PROGRAM = """
-import time, keras, numpy as np, sdk
+import os, time, keras, numpy as np, sdk
+
+# As a program does whose temporary files need another disk.
+del os.environ["TMPDIR"]
 
 class Slow(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):

@@ -411,6 +411,37 @@ def test_an_error_of_the_disk_while_a_large_object_is_written_is_reported(
     assert list(store.list("")) == []
 
 
+_FORKED = """
+    import os, sys
+    sys.path[:] = {path!r}
+    from sdk.storage.posix_store import PosixStore
+    store, write, at = PosixStore(sys.argv[1]), os.write, os.pipe()
+    store.put_new("first", [bytes(8 << 20)])
+    child = os.fork()
+    if not child:
+        os.read(at[0], 1)
+        store.put_new("child", [b"c" * (8 << 20)])
+        os._exit(0)
+    def late(handle, data):
+        # The child writes a whole object between the moment at which the parent has the bytes and its write.
+        os.write = write
+        os.write(at[1], b"x")
+        os.waitpid(child, 0)
+        return write(handle, data)
+    os.write = late
+    store.put_new("parent", [b"p" * (8 << 20)])
+    assert os.write is write, "nothing was written past the page cache"
+"""
+
+
+@pytest.mark.process
+def test_a_forked_process_does_not_write_into_the_objects_of_its_parent(store: PosixStore, tmp_path: Path) -> None:
+    code = textwrap.dedent(_FORKED).format(path=sys.path)
+    done = subprocess.run([sys.executable, "-c", code, store.url], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 or not direct_works(tmp_path), done.stderr
+    assert {bytes(store.get(name))[:1] for name in ("parent", "child")} == {b"p", b"c"}
+
+
 def direct_works(folder: Path) -> bool:
     try:
         os.close(os.open(folder / ".direct", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))

@@ -87,7 +87,7 @@ class AutoCheckpoint:
     def _due(self) -> Literal["save", "epoch", "memory"] | None:
         phase = self._phase
         # An epoch that already holds a save needs no other.
-        return None if phase is None else self.manager.due(epochs=phase.has_epochs and not phase.held)
+        return None if phase is None else self.manager.due(epochs=phase.has_epochs and phase.held in ("", "memory"))
 
     def begin(self, kind: str, collect: Callable[[], Any]) -> PhaseCheckpoints:
         """Begin a phase of kind "fit" or "loop", which ends an earlier one; `collect` returns its current variables."""
@@ -156,6 +156,8 @@ def make(
     # A container starts without records.
     events = read_events(paths, (*SAVED, "entry")) if os.path.isdir(paths.events) else []
     saved_before = saved_step(events, warm=bool(payload.warm_start))
+    # The parent of the tasks' temporary folders, which this machine's tasks of the run share. The program may change TMPDIR.
+    shared = os.path.dirname(os.environ["TMPDIR"])
 
     def make_manager() -> CheckpointManager:
         from ...checkpoint.manager import CheckpointManager
@@ -183,7 +185,7 @@ def make(
             paced=lambda every_s: record(PACED, every_s=round(every_s, 1)),
         )
         return CheckpointManager(
-            info, payload.store or paths.store, payload.checkpoints, env, _recent(payload, tasks, record)
+            info, payload.store or paths.store, payload.checkpoints, env, _recent(payload, tasks, shared, record)
         )
 
     return AutoCheckpoint(
@@ -195,20 +197,17 @@ def make(
         kill_points=KillPoints(
             _kill_records(payload), payload.attempt, task, payload.drill.kills if payload.drill else ()
         ),
-        # The parent of the tasks' temporary folders, which this machine's tasks of the run share.
-        warm_start=WarmStart(payload.initial, payload.models, os.path.dirname(os.environ["TMPDIR"])),
+        warm_start=WarmStart(payload.initial, payload.models, shared),
     )
 
 
-def _recent(payload: Payload, tasks: Sequence[str], record: Callable[..., None]) -> RecentCopy | None:
+def _recent(payload: Payload, tasks: Sequence[str], shared: str, record: Callable[..., None]) -> RecentCopy | None:
     # Containers share no memory: each may be on a machine of its own.
     if not payload.checkpoints.memory or (payload.bucket_url and len(tasks) > 1) or sys.platform != "linux":
         return None
     from ...checkpoint.recent import RecentCopy, folder_of
 
-    # The parent of the tasks' temporary folders, as above.
-    folder = folder_of(os.path.dirname(os.environ["TMPDIR"]))
-    return RecentCopy(folder, lambda every_s: record(COPIED, every_s=round(every_s, 1)))
+    return RecentCopy(folder_of(shared), lambda every_s: record(COPIED, every_s=round(every_s, 1)))
 
 
 def _kill_records(payload: Payload) -> KillRecords:
@@ -247,7 +246,7 @@ class PhaseCheckpoints:
         self._collected_again = False
         self._downgrades: list[str] = []
         # A save that waits for the end of the epoch, because it is due or because it belongs there.
-        self.held: Literal["", "save", "epoch"] = ""
+        self.held: Literal["", "save", "epoch", "memory"] = ""
         self.has_epochs = True
         self.in_step = self.restored = False
         self.interrupted = False
@@ -332,10 +331,12 @@ class PhaseCheckpoints:
 
         self._auto.kill_points.reached("step", self._manager.base + self.steps)
         action = self._auto.coordinator.step()
-        if action == "epoch":
-            self.held, action = self.held or "epoch", None
+        if action == "epoch" and self.held != "save":
+            self.held = "epoch"
+        elif action == "memory" and hold:
+            self.held = self.held or "memory"
         copies = action == "memory" and not hold
-        action = None if action == "memory" else action
+        action = None if action in ("epoch", "memory") else action
         due = action is not None or due_by_steps(self._manager.policy, self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
             return action  # a loop that continues all the same
@@ -353,16 +354,21 @@ class PhaseCheckpoints:
         elif due:
             self.held = "save"
         elif copies:
-            with self._auto.progress.during(CHECKPOINT):
-                self._manager.copy(self.state())
+            self._copy()
         return action
+
+    def _copy(self) -> None:
+        with self._auto.progress.during(CHECKPOINT):
+            self._manager.copy(self.state())
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
         """Save what was held for the end of the epoch, or is compared by its metrics, unless the phase ends here."""
         self._auto.kill_points.reached("epoch")
         held, self.held = self.held, ""
         compared = self._manager.policy.best is not None and metrics
-        if save and (held or compared):
+        if save and held == "memory" and not compared:
+            self._copy()
+        elif save and (held or compared):
             self._save("interval", metrics, leave_out=held == "epoch" and not compared and not self._is_finite())
 
     def _is_finite(self) -> bool:
