@@ -260,9 +260,12 @@ class CheckpointManager:
 
     @property
     def saved_step(self) -> int:
-        """The step of the last checkpoint that this task knows of; 0 for none."""
+        """The step of the last checkpoint that this task knows of, which a copy in memory is not; 0 for none."""
         ticket = None if self._last is None else self._last[2]
-        return self.restored_step if ticket is None or not ticket.done() or _failed(ticket) else ticket.step
+        if ticket is not None and ticket.done() and not _failed(ticket):
+            return ticket.step
+        found = names.parse_commit(self._open().opened.opening.commit or "")
+        return 0 if found is None else found.step
 
     def meet(self, steps: int, within_s: float, ended: Callable[[], Collection[str]] = tuple) -> bool:
         """Report that this task can save after `steps` of the open phase; True once every task has reported so.

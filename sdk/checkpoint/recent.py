@@ -30,7 +30,9 @@ _log = logger("checkpoint")
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
 # A new copy is complete before the old one is removed; the state in the training is a third one.
-_COPIES, _COPIES_WITH_STATE, _SPARE = 2, 3, 16 << 20
+_COPIES, _COPIES_WITH_STATE = 2, 3
+# What stays for the program, which may share memory between processes of its own and dies if there is none.
+_SPARE, _SPARE_SHARE = 16 << 20, 0.25
 _LIMITS = SaveLimits(receipts_s=20.0)
 
 
@@ -140,10 +142,10 @@ class RecentCopy:
     def _has_room(self, size: int) -> bool:
         try:
             room = os.statvfs(self.folder)
-            free = room.f_bavail * room.f_frsize
+            free, spare = room.f_bavail * room.f_frsize, int(_SPARE_SHARE * room.f_blocks * room.f_frsize)
         except OSError:
-            free = 0
-        wanted, held = _COPIES * size + _SPARE, self._held()
+            free = spare = 0
+        wanted, held = _COPIES * size + max(spare, _SPARE), self._held()
         if free + held < wanted:
             self._stop(f"The state is not copied to memory: {self.folder} has room for {free:,} bytes of {wanted:,}.")
         # In a container these files count as memory.

@@ -19,7 +19,7 @@ from support import until
 
 import sdk
 from sdk.checkpoint import memory, opening
-from sdk.checkpoint.manager import TrainingPhase
+from sdk.checkpoint.manager import CheckpointManager, TrainingPhase
 from sdk.checkpoint.opening import Env, OpenStore, TaskInfo
 from sdk.checkpoint.policy import due_in_memory
 from sdk.checkpoint.recent import RecentCopy, folder_of
@@ -253,8 +253,31 @@ def test_a_full_memory_ends_the_copies_and_not_the_training(tmp_path: Path, monk
     assert found(Task(tmp_path, 2)) == (4, False)
 
 
-def room(free: int) -> SimpleNamespace:
-    return SimpleNamespace(f_bavail=free, f_frsize=1)
+def room(free: int, size: int = 0) -> SimpleNamespace:
+    return SimpleNamespace(f_bavail=free, f_blocks=size, f_frsize=1)
+
+
+def test_a_quarter_of_the_shared_memory_stays_for_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(tmp_path, 1)
+    monkeypatch.setattr(memory, "available", lambda: 1 << 40)
+    assert not task.recent.is_due(0.0, 1 << 20)
+    for free, fits in ((260 << 20, True), (256 << 20, False)):
+        monkeypatch.setattr(os, "statvfs", lambda path, free=free: room(free, 1 << 30))
+        assert task.recent.is_due(float(free), 1 << 20) is fits
+
+
+def test_a_restored_copy_does_not_count_as_the_last_checkpoint(tmp_path: Path) -> None:
+    first = Task(tmp_path, 1)
+    first.save(10)
+    first.copy(17)
+    manager = CheckpointManager(
+        TaskInfo(run_id="test", attempt=2, task=TASKS[0], tasks=TASKS[:1]),
+        str(tmp_path / "store"),
+        Checkpoints(),
+        Env(clock=CLOCK),
+        RecentCopy(first.recent.folder),
+    )
+    assert (manager.restored_step, manager.saved_step) == (17, 10)
 
 
 def test_copies_wait_for_their_share_of_the_time_and_stop_without_room(
@@ -291,7 +314,10 @@ def test_the_copy_that_exists_is_not_counted_twice(tmp_path: Path, monkeypatch: 
     assert task.recent.is_due(100.0, 10**6)
 
 
-def test_a_full_disk_that_takes_no_record_of_the_interval_does_not_end_the_training(tmp_path: Path) -> None:
+def test_a_full_disk_that_takes_no_record_of_the_interval_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda path: room(1 << 30))
     task = Task(tmp_path, 1)
     task.copy(1)
 
