@@ -261,9 +261,9 @@ def test_a_quarter_of_the_shared_memory_stays_for_the_program(tmp_path: Path, mo
     task = Task(tmp_path, 1)
     monkeypatch.setattr(memory, "available", lambda: 1 << 40)
     assert not task.recent.is_due(0.0, 1 << 20)
-    for free, fits in ((260 << 20, True), (256 << 20, False)):
+    for now, free, fits in ((1000.0, 259 << 20, True), (2000.0, 257 << 20, False)):
         monkeypatch.setattr(os, "statvfs", lambda path, free=free: room(free, 1 << 30))
-        assert task.recent.is_due(float(free), 1 << 20) is fits
+        assert task.recent.is_due(now, 1 << 20) is fits
 
 
 def test_a_restored_copy_does_not_count_as_the_last_checkpoint(tmp_path: Path) -> None:
