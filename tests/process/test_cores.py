@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import types
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,9 +25,8 @@ import json, os
 names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 print(json.dumps([sorted(os.sched_getaffinity(0)), [os.environ.get(name) for name in names]]), flush=True)
 """
-several = pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs"
-)
+several = pytest.mark.skipif(len(cores.available().cpus) < 2, reason="needs two CPUs")
+unlimited = pytest.mark.skipif(cores.available().has_quota, reason="a quota leaves the CPUs to the kernel")
 
 
 def machine(*nodes: range, limit: float | None = None) -> Cores:
@@ -100,15 +102,48 @@ def test_where_cpus_cannot_be_chosen_the_threads_are_divided() -> None:
 
 def test_the_setting_gives_all_or_a_number() -> None:
     assert divided(PAIR, machine(range(4)), "all") == {task: ((), 0) for task in PAIR}
-    assert divided(PAIR, machine(range(4)), "1") == {"chief-0": ((0,), 1), "worker-0": ((1,), 1)}
+    assert divided(PAIR, machine(range(4)), "2") == {"chief-0": ((0, 1), 2), "worker-0": ((2, 3), 2)}
     assert divided(PAIR, machine(range(4)), "3") == {task: ((), 3) for task in PAIR}
-    assert divided(("chief-0",), machine(range(4)), "3") == {"chief-0": ((0, 1, 2), 3)}
+    assert divided(("chief-0",), machine(range(3)), "3") == {"chief-0": ((), 3)}
     (warned,) = [each.message for each in _plan(local_cores=4096).findings if "local_cores" in each.message]
     assert warned.startswith("local_cores=4096: each task gets")
     with pytest.raises(
         sdk.InputError, match=r"local_cores: must be share, all or a number of CPUs from 1. Received: 0"
     ):
         _plan(local_cores=0)
+
+
+def test_runs_with_a_number_of_cpus_take_those_that_fewest_others_are_confined_to() -> None:
+    used: Counter[int] = Counter()
+    for run in range(4):
+        made = cores.divide(PAIR, machine(range(8)), "1", run_id=f"run-{run}", taken=lambda: used)
+        for share in made.shares.values():
+            assert share.threads == len(share.cpus) == 1
+            used.update(share.cpus)
+    assert set(used.values()) == {1}, "eight tasks have eight CPUs"
+    # Two that start at the same moment see the same, and are not always on the same CPU.
+    alone = [cores.divide(("chief-0",), machine(range(8)), "1", run_id=f"run-{run}") for run in range(20)]
+    assert len({made.shares["chief-0"].cpus for made in alone}) > 4
+
+
+@several
+def test_processes_that_are_confined_are_counted() -> None:
+    one, other = sorted(os.sched_getaffinity(0))[:2]
+    before = cores.taken()
+    with cores.confined([one]):
+        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        after = cores.taken()
+    finally:
+        process.communicate(b"\n")
+    assert after[one] - before[one] > after[other] - before[other]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs affinity")
+def test_where_cpus_are_no_longer_allowed_a_process_starts_nevertheless() -> None:
+    before = os.sched_getaffinity(0)
+    with cores.confined([4000]):
+        assert os.sched_getaffinity(0) == before
 
 
 def _plan(**settings: object) -> sdk.Plan:
@@ -158,6 +193,7 @@ def test_cpus_are_sorted_by_node_and_core(tmp_path: Path) -> None:
 
 
 @several
+@unlimited
 def test_each_task_has_its_part_and_the_log_says_so_once(write) -> None:
     write("train.py", PROGRAM)
     run = sdk.submit("train.py", workers=2)

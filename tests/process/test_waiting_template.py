@@ -1,0 +1,59 @@
+"""A process from which tasks are forked: that it ends, and that it works in a container without root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S, REPO, until
+
+from sdk.process import spawn
+from sdk.process.template import Imports, TaskStart, Template
+
+SCRIPT = str(REPO / "sdk" / "runtime" / "template.py")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="fork is safe on Linux only")
+
+
+def template(python: str, folder: Path) -> Template:
+    imports = Imports(python=python, script=SCRIPT, modules=["json"], own_names=[], project=[])
+    return Template(imports, dict(os.environ), cwd=str(folder), log=str(folder / "log"), room=200, yields=True)
+
+
+@linux
+def test_one_whose_orders_end_within_an_attempt_ends(tmp_path: Path) -> None:
+    orders, end = os.pipe()
+    config = f'{{"orders": {orders}, "go": {orders}, "news": 1, "log": "/dev/null", "modules": [], "own_names": [], '
+    config += '"outside": [], "work": "/", "yields": false}'
+    waiting = subprocess.Popen([sys.executable, SCRIPT, config], pass_fds=[orders], stdout=subprocess.DEVNULL)
+    os.close(orders)
+    os.write(end, b"{}\n")
+    os.close(end)
+    assert waiting.wait(LIMIT_S) == 0
+
+
+@linux
+def test_one_that_may_not_raise_its_priority_again_forks_tasks_of_the_usual_one(tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-r", "true"], capture_output=True).returncode:
+        pytest.skip("needs user namespaces")
+    python, task = tmp_path / "python", tmp_path / "task.py"
+    python.write_text(f'#!/bin/sh\nexec {unshare} -r {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    task.write_text("import os\nprint('priority', os.getpriority(os.PRIO_PROCESS, 0), flush=True)\n")
+    log = tmp_path / "task.log"
+    start = TaskStart(
+        task="chief-0",
+        command=[sys.executable, str(task)],
+        env=dict(os.environ),
+        cwd=str(tmp_path),
+        log=str(log),
+        cpus=(4000,),  # that it may not use: it starts nevertheless
+    )
+    spawn.adopt_orphans()
+    (forked,) = template(str(python), tmp_path).fork([start], lambda: False)
+    until(lambda: forked.poll() is not None)
+    assert log.read_text() == f"priority {os.getpriority(os.PRIO_PROCESS, 0)}\n"
