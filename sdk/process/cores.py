@@ -207,7 +207,7 @@ def _counted(
 
 
 def _turn(run_id: str, number: int) -> int:
-    """Return where a run begins among so many choices."""
+    """Return the choice, of this number, with which a run begins."""
     return hashlib.sha256(run_id.encode()).digest()[0] % number
 
 
