@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..spec.findings import Finding, error, warning
 from ..spec.job import Job
+from ..text import joined
 from .keras2 import ADVICE
 
 PARAMETER_SERVER = "ParameterServerStrategy"
@@ -57,9 +58,8 @@ def roles(job: Job, strategies: Sequence[str]) -> Iterator[Finding]:
     """Parameter servers that would stay unused."""
     servers, alone = job.resources.ps, [name for name in strategies if name in (*SYNCHRONOUS, *_OTHERS)]
     if servers and alone and PARAMETER_SERVER not in strategies:
-        message = (
-            f"{', '.join(alone)} trains without parameter servers: they would only cost money. Received: ps={servers}"
-        )
+        verb = "trains" if len(alone) == 1 else "train"
+        message = f"{joined(alone, 'and')} {verb} without parameter servers: they would only cost money. Received: ps={servers}"
         yield error(message, {"resources.ps": 0})
     if servers and job.resources.workers == 1:
         message = f"Parameter servers without workers: the chief only coordinates. Received: workers=1, ps={servers}"

@@ -282,7 +282,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "servers beside one machine",
         {R + "ps": 1, R + "workers": 2, "strategies": ("MirroredStrategy", "OneDeviceStrategy")},
-        "MirroredStrategy trains without",
+        "MirroredStrategy and OneDeviceStrategy train without",
         "ps=0",
     ),
     # Where it goes.

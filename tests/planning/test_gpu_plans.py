@@ -63,8 +63,9 @@ def test_tasks_are_forked_where_devices_are_stood_in_for(script: str) -> None:
     assert sdk.Local(gpus="real").real_gpus
 
 
-def test_real_gpus_are_divided_among_the_tasks_and_parameter_servers_have_none(script: str) -> None:
-    plan = sdk.plan(script, accelerator="l4:2", workers=2, ps=1)
+def test_real_gpus_are_divided_among_the_tasks_and_parameter_servers_have_none(write) -> None:
+    write("train.py", "import tensorflow as tf\nprint(tf.distribute.ParameterServerStrategy)\n")
+    plan = sdk.plan("train.py", accelerator="l4:2", workers=2, ps=1)
     real = replace(plan, target=sdk.Local(gpus="real"))
     seen = dict(zip(plan.tasks, visible(real), strict=True))
     assert seen == {"chief-0": "0,1", "worker-0": "2,3", "ps-0": "-1"}
