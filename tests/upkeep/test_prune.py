@@ -190,7 +190,9 @@ def test_a_run_that_trains_stays_and_one_whose_supervisor_was_killed_goes(write,
     later = time.time() + 400 * DAY_S
     try:
         found = prune.find(root, keep=0, now=later)
-        assert (found.items, why(found)) == ((), {run.id: f"the run is {run.status().state.value}"})
+        assert found.items == ()
+        # It may begin to run meanwhile.
+        assert why(found) in [{run.id: f"the run is {state}"} for state in ("PENDING", "RUNNING")]
         until(lambda: read_events(run.plan.paths, ("started",)), run.why)
         started = read_events(run.plan.paths, ("started",))
         os.kill(int(started[0].data["supervisor"].split(":")[1]), signal.SIGKILL)
