@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import io
 import os
 import sys
 import threading
@@ -29,3 +30,7 @@ def _drop() -> None:
     # Writers flush when they are dropped. What was imported before the fork is not searched.
     vars(sys.modules["__main__"]).clear()
     gc.collect()
+    for each in gc.get_objects():  # the files that other modules of the program hold
+        if isinstance(each, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom) and not each.closed:
+            with contextlib.suppress(Exception):
+                each.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support import REPO
@@ -17,7 +18,10 @@ class Writer:
     def __del__(self): print("dropped", self.name)
 
 writer = Writer("writer")
-sys.modules["imported"] = Writer("imported")
+imported = sys.modules["imported"] = Writer("imported")
+imported.file = open(sys.argv[1], "w")
+imported.file.write("the last line")
+del imported
 threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
 atexit.register(print, "handler")
 sys.stdout.write("begun ")
@@ -26,7 +30,9 @@ exiting.leave(7)
 
 
 @pytest.mark.process
-def test_what_a_program_expects_of_its_exit_happens_and_modules_are_left_alone() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, cwd=REPO)
+def test_what_a_program_expects_of_its_exit_happens_and_modules_are_left_alone(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(log)], capture_output=True, text=True, cwd=REPO)
     assert (done.returncode, done.stderr) == (7, "")
     assert done.stdout.split("\n") == ["begun thread", "handler", "dropped writer", ""]
+    assert log.read_text() == "the last line"
