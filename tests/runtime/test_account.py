@@ -221,8 +221,23 @@ def test_prefetch_is_advised_only_where_tf_data_does_not_add_it() -> None:
     assert ".prefetch(" in change(Pipeline(stages=(BATCH, SLOW_MAP), prefetches=False))
     assert ".prefetch(" not in change(Pipeline(stages=(PREFETCH, SLOW_MAP), prefetches=False))
     assert "use_multiprocessing=True" in change(Pipeline(stages=(), made_by="PyDataset"))
+    assert "num_workers=4" in change(Pipeline(stages=(), made_by="loader"))
     assert "PyDataset with workers" in change(Pipeline(stages=(), made_by="generator"))
     assert "more CPUs" in change(Pipeline(stages=(), made_by="arrays"))
+
+
+def test_data_that_cannot_be_looked_at_do_not_end_their_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(data: object) -> Pipeline:
+        raise KeyError("not here")
+
+    monkeypatch.setattr("sdk.runtime.hooks.starvation.pipeline_of", fails)
+    time, told = Time(), list[str]()
+    account = made(time)
+    StarvedInput(account, told.append).watch(object())
+    for _ in range(13):
+        account.enter(STEP)
+        time.ns, time.waited, account.steps = time.ns + S, time.waited + S // 2, account.steps + 1
+    assert told == [] and account.settled is None
 
 
 @pytest.mark.parametrize(("waited_ms", "starves"), [(900, True), (250, True), (150, False), (0, False)])

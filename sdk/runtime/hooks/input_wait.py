@@ -11,7 +11,7 @@ import functools
 import importlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -83,8 +83,7 @@ class InputWait:
         if not _is_given(resource):
             return take()
         graph = tf.compat.v1.get_default_graph()
-        # In a loop inside the function, the next batch is taken while the step computes: that is no waiting.
-        unknown = getattr(graph, "is_control_flow_graph", False) or _is_deterministic() or _counts_operations(graph)
+        unknown = _is_in_loop(graph) or _is_deterministic() or _counts_operations(graph)
         handle = None if unknown else self._counter(tf)
         if handle is None:
             self._account.waited_ns = None
@@ -100,24 +99,39 @@ class InputWait:
 
     def _counter(self, tf: Any) -> Any:
         """Return the variable, None in a graph of TensorFlow 1. Made late: a strategy has to be made before any operation."""
+        if not tf.compat.v1.executing_eagerly_outside_functions():
+            return None
         if self._handle is None:
             with tf.init_scope(), tf.device("CPU:0"):
-                if not tf.executing_eagerly():
-                    return None
                 handle = tf.raw_ops.VarHandleOp(
                     dtype=tf.float64, shape=[], container="", shared_name="podlift_input_wait"
                 )
                 tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(0.0, tf.float64))
 
+            context: Any = importlib.import_module("tensorflow.python.eager.context")
+
             def read() -> float:
                 try:
-                    with tf.init_scope(), tf.device("CPU:0"):
+                    # Not init_scope, which stays in a graph of TensorFlow 1.
+                    with context.eager_mode(), tf.device("CPU:0"):
                         return float(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float64))
                 except tf.errors.OpError:
                     return 0.0  # the program has reset TensorFlow
 
             self._handle, self._read = handle, read
         return self._handle
+
+
+def _outwards(graph: Any) -> Iterator[Any]:
+    """Yield a graph and those that it is part of."""
+    while graph is not None:
+        yield graph
+        graph = getattr(graph, "outer_graph", None)
+
+
+def _is_in_loop(graph: Any) -> bool:
+    """Return whether the next batch is taken in a loop inside a function, while the step computes: that is no waiting."""
+    return any(getattr(each, "is_control_flow_graph", False) for each in _outwards(graph))
 
 
 def _is_deterministic() -> bool:
@@ -131,12 +145,11 @@ def _counts_operations(graph: Any) -> bool:
 
     Keras 3 calls the step itself as a function of its own, with operations of its own.
     """
-    while graph is not None:
-        if getattr(graph, "name", "") in _OF_KERAS:
-            return False
-        graph = getattr(graph, "outer_graph", None)
+    if any(getattr(each, "name", "") in _OF_KERAS for each in _outwards(graph)):
+        return False
+    # A function may set a seed of its own.
     context: Any = importlib.import_module("tensorflow.python.eager.context")
-    return context.global_seed() is not None
+    return graph.seed is not None or context.global_seed() is not None
 
 
 def _is_given(resource: Any) -> bool:

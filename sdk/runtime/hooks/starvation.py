@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ class Stage:
 class Pipeline:
     stages: Sequence[Stage]  # the last one first
     prefetches: bool = True  # tf.data prefetches by itself
-    made_by: str = "dataset"  # or "PyDataset", "generator", "arrays"
+    made_by: str = "dataset"  # or "PyDataset", "generator", "loader" (of torch), "arrays"
 
 
 class StarvedInput:
@@ -56,10 +57,12 @@ class StarvedInput:
         steps, worked, waited = (after - before for after, before in zip(now, self._begun, strict=True))
         if steps < _STEPS or worked + waited < _NS:
             return
-        pipeline, self._data, self._judged = pipeline_of(self._data), None, True
+        data, self._data, self._judged = self._data, None, True
         account.settled = None
         if waited >= _SHARE * (worked + waited):
-            self._report(sentence(pipeline, waited / steps / 1e6, (worked + waited) / steps / 1e6))
+            # A training goes on, whatever its data are.
+            with suppress(Exception):
+                self._report(sentence(pipeline_of(data), waited / steps / 1e6, (worked + waited) / steps / 1e6))
 
 
 def sentence(pipeline: Pipeline, waited_ms: float, step_ms: float) -> str:
@@ -74,6 +77,8 @@ def change(pipeline: Pipeline) -> str:
     """Return the first change to make to a pipeline that is too slow."""
     if pipeline.made_by == "PyDataset":
         return "pass workers=4, use_multiprocessing=True to the PyDataset: its batches are made one after the other."
+    if pipeline.made_by == "loader":
+        return "pass num_workers=4 to the DataLoader, or more: its processes make the batches while steps are done."
     if pipeline.made_by == "generator":
         return (
             "make the data a keras.utils.PyDataset with workers=4: a generator makes its batches one after the other."
@@ -113,6 +118,8 @@ def pipeline_of(data: Any) -> Pipeline:
         return Pipeline(stages=tuple(_stages(steps_of(original))), prefetches=not off)
     if hasattr(data, "use_multiprocessing"):
         return Pipeline(stages=(), made_by="PyDataset")
+    if hasattr(data, "num_workers") and hasattr(data, "batch_sampler"):
+        return Pipeline(stages=(), made_by="loader")
     made_by = "generator" if hasattr(data, "__next__") else "arrays"
     return Pipeline(stages=(), made_by=made_by)
 
