@@ -15,8 +15,6 @@ WAYS = (
     "fit",
     "fit on two devices",
     "a loop",
-    "a loop that takes batches in its function",
-    "a loop whose function captures its iterator",
     "a loop over distributed batches",
     "fit with a seed",
 )

@@ -11,6 +11,7 @@ import functools
 import importlib
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from ..account import Account
 from ..patches import Function, Patch, around, plumbing
 
 # The functions of Keras 3 that take a batch.
+_TRAINER = "keras.src.backend.tensorflow.trainer"
 _OF_KERAS = ("multi_step_on_iterator", "one_step_on_iterator")
 
 
@@ -34,9 +36,8 @@ class InputWait:
         self._several = False  # while the batches of all devices are taken
 
     def patches(self) -> list[Patch]:
-        return plumbing(
-            "input-wait", "the time that steps wait for their input is counted", {"tensorflow": self._watch}
-        )
+        why = "the time that steps wait for their input is counted"
+        return plumbing("input-wait", why, {"tensorflow": self._watch, _TRAINER: self._watch_trainer})
 
     def waited_ns(self) -> int:
         """Return for how long this process has waited for input."""
@@ -67,6 +68,19 @@ class InputWait:
 
         self._account.waited_ns = self.waited_ns
 
+    def _watch_trainer(self, trainer: ModuleType) -> None:
+        for name in ("make_train_function", "make_test_function", "make_predict_function"):
+            with_clock = weakref.WeakSet[Any]()
+
+            @around(trainer.TensorFlowTrainer, name)
+            def make(
+                original: Function, model: Any, force: bool = False, *, _made: weakref.WeakSet[Any] = with_clock
+            ) -> Any:
+                # Made before determinism was asked for, the function would read the clock, and fail.
+                again = _is_deterministic() and model in _made
+                (_made.discard if _is_deterministic() else _made.add)(model)
+                return original(model, force=force or again)
+
     def _take(self, tf: Any, resource: Any, take: Callable[[], Any]) -> Any:
         if not tf.executing_eagerly():
             return self._timed(tf, resource, take)
@@ -83,7 +97,7 @@ class InputWait:
         if not _is_given(resource):
             return take()
         graph = tf.compat.v1.get_default_graph()
-        unknown = _is_in_loop(graph) or _is_deterministic() or _counts_operations(graph)
+        unknown = not _is_of_keras(graph) or _is_in_loop(graph) or _is_deterministic()
         handle = None if unknown else self._counter(tf)
         if handle is None:
             self._account.waited_ns = None
@@ -140,16 +154,13 @@ def _is_deterministic() -> bool:
     return bool(config.is_op_determinism_enabled())
 
 
-def _counts_operations(graph: Any) -> bool:
-    """Return whether other operations may change the program's random numbers: with a seed, they depend on their number.
+def _is_of_keras(graph: Any) -> bool:
+    """Return whether a graph is that of a train function of Keras 3, whose step is a function of its own.
 
-    Keras 3 calls the step itself as a function of its own, with operations of its own.
+    In functions of the program, further operations would change random numbers, which depend on how many there are, and what
+    is captured could not be exported.
     """
-    if any(getattr(each, "name", "") in _OF_KERAS for each in _outwards(graph)):
-        return False
-    # A function may set a seed of its own.
-    context: Any = importlib.import_module("tensorflow.python.eager.context")
-    return graph.seed is not None or context.global_seed() is not None
+    return any(getattr(each, "name", "") in _OF_KERAS for each in _outwards(graph))
 
 
 def _is_given(resource: Any) -> bool:
