@@ -290,7 +290,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Event], dict[int, TaskAccount], flo
         if number < count:
             resumed = draw(st.booleans())
             events.append(at(time, "final", state="CANCELLED") if resumed else at(time, "restarting", number))
-            time += draw(st.floats(0, 500))
+            time += draw(st.floats(0.001, 500))  # a run that has ended is resumed later
             events += [at(time, "resumed", source=f"client-{number}", attempts=number)] if resumed else []
             time += draw(st.floats(0, 60))
     end = draw(st.sampled_from(["SUCCEEDED", "FAILED", "CANCELLED", ""]))
