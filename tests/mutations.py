@@ -316,8 +316,8 @@ MUTATIONS = (
     Mutation(
         "a lease is taken without comparing",
         "sdk/checkpoint/opening.py",
-        'store.swap(names.LEASE, [wrap("lease", lease.__dict__)], expected=generation)',
-        'store.swap(names.LEASE, [wrap("lease", lease.__dict__)], expected=_current(store)[0])',
+        "expected=generation)\n            return lease\n",
+        "expected=_current(store)[0])\n            return lease\n",
         (FAULTS, GCS_FAULTS),
     ),
     Mutation(
@@ -863,8 +863,8 @@ MUTATIONS = (
     Mutation(
         "a C library that computes something else is used for checksums",
         "sdk/storage/checksums.py",
-        "            if extend(0, _KNOWN[0], len(_KNOWN[0])) == _KNOWN[1]:\n",
-        "            if True:\n",
+        "                if extend(0, address, len(_KNOWN[0])) == _KNOWN[1]:\n",
+        "                if True:\n",
         (CHECKSUMS,),
     ),
     Mutation(
