@@ -88,7 +88,7 @@ NOTES = {
     ),
     "asynchronous": (
         "Workers update the weights independently of each other: two runs differ from each other, and from one device. "
-        "The test asserts that it trains."
+        "These are the differences of one run. They have no tolerance: the test asserts that the loss gets smaller."
     ),
     "served": (
         "`fit` of Keras 3 has no support for ParameterServerStrategy. No report of it was found. The plan says so, and names "

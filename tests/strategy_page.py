@@ -89,14 +89,11 @@ def _text(cell: Cell, measured: Mapping[str, Any], numbers: dict[str, int]) -> s
         return "not measured"
     if cell.error:
         return f"refused{note}"
-    if not cell.tolerance:
-        return f"trains{note}"
-    found = row["differences"]
-    return f"{', '.join(f'{_number(found[case])}' for case in CASES)}{note}"
+    return f"{', '.join(_number(row['differences'][case]) for case in CASES)}{note}"
 
 
 def _number(value: float) -> str:
-    return f"{value:.0e}".replace("e-0", "e-") if value else "0"
+    return f"{value:.0e}".replace("e-0", "e-").removesuffix("e+00") if value else "0"
 
 
 # --- The plugin -------------------------------------------------------------------------------------------------------
