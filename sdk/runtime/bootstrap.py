@@ -129,7 +129,9 @@ def _instrument(
         reporting.ProgressWriter(paths.progress(payload.attempt, task)),
         disconnected.check,
     )
-    checkpoint = auto_checkpoint.make(payload, task, coordinator, SystemClock(), recorder.record, reporter.progress)
+    checkpoint = auto_checkpoint.make(
+        payload, task, coordinator, SystemClock(), recorder.record, reporter.progress, lambda: disconnected.apart
+    )
     made = _evaluator(payload, task, reporter, work) if evaluates else None
     context.enter(payload, task, reporter, checkpoint if takes_part else None, made)
     tpu.prepare(payload, os.environ)

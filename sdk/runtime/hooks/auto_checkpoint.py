@@ -57,6 +57,7 @@ class AutoCheckpoint:
     progress: ProgressWriter
     kill_points: KillPoints
     warm_start: WarmStart
+    apart: Callable[[], bool]  # whether the other tasks train without a connection to this one
 
     def __post_init__(self) -> None:
         self._phase: PhaseCheckpoints | None = None
@@ -86,8 +87,15 @@ class AutoCheckpoint:
 
     def _due(self) -> Literal["save", "epoch", "memory"] | None:
         phase = self._phase
+        if phase is None:
+            return None
         # An epoch that already holds a save needs no other.
-        return None if phase is None else self.manager.due(epochs=phase.has_epochs and phase.held in ("", "memory"))
+        due = self.manager.due(epochs=phase.has_epochs and phase.held in ("", "memory"))
+        if due and self.apart():
+            # They cannot be told to save at the same step as this one.
+            self.log_once("tasks without a connection are saved after a number of steps, and at the end: not by time")
+            return None
+        return due
 
     def begin(self, kind: str, collect: Callable[[], Any]) -> PhaseCheckpoints:
         """Begin a phase of kind "fit" or "loop", which ends an earlier one; `collect` returns its current variables."""
@@ -148,6 +156,7 @@ def make(
     clock: Clock,
     record: Callable[..., None],
     progress: ProgressWriter,
+    apart: Callable[[], bool],
 ) -> AutoCheckpoint:
     """Return the automatic checkpoints of a task."""
     paths = RunPaths(payload.run_url)
@@ -198,6 +207,7 @@ def make(
             _kill_records(payload), payload.attempt, task, payload.drill.kills if payload.drill else ()
         ),
         warm_start=WarmStart(payload.initial, payload.models, shared),
+        apart=apart,
     )
 
 

@@ -33,13 +33,18 @@ class DisconnectedTasks:
             self._has_server = True
             original(*args, **kwargs)
 
+    @property
+    def apart(self) -> bool:
+        """True in the first task if the others train without a connection to it now, each at its own pace."""
+        return self._count > 1 and not self._has_server and "tensorflow" in sys.modules and not _connected()
+
     def check(self) -> None:
         """Report disconnected tasks. Only the first call does anything."""
         # A process that the program forked must not report for the task.
         if self._checked or self._count < 2 or os.getpid() != self._pid:
             return
         self._checked = True
-        if not self._has_server and "tensorflow" in sys.modules and not _connected():
+        if self.apart:
             self._report(
                 f"{self._count} tasks run this program without a connection: it made no tf.distribute strategy for several "
                 "workers, so each task trains its own model on all of the data. Next: train under sdk.context().strategy "

@@ -69,3 +69,21 @@ def test_real_strategies_are_told_apart(write, name: str) -> None:
     run = sdk.submit("train.py", workers=2)
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
     assert bool(run.status().findings) is apart
+
+
+@pytest.mark.full
+def test_tasks_at_their_own_pace_are_saved_at_their_end_and_wait_for_no_other(write) -> None:
+    write("train.py", """
+        import time
+        import keras, sdk, tensorflow as tf
+
+        slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.2))
+        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        data = tf.data.Dataset.from_tensors((tf.ones((4, 8)), tf.ones((4, 1)))).repeat(10)
+        model.fit(data, epochs=3, verbose=0, callbacks=[slow] if sdk.context().task == "chief-0" else [])
+        """)  # fmt: skip
+    run = sdk.submit(sdk.Job("train.py", resources=sdk.Resources(workers=2), checkpoints=sdk.Checkpoints(every_s=1)))
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts, status.saved_step) == (sdk.State.SUCCEEDED, 1, 30), run.why()
+    assert "tasks without a connection are saved after a number of steps" in "".join(line.text for line in run.logs())
