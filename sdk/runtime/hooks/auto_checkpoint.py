@@ -92,7 +92,7 @@ class AutoCheckpoint:
         # An epoch that already holds a save needs no other.
         due = self.manager.due(epochs=phase.has_epochs and phase.held in ("", "memory"))
         if due and self.apart():
-            # They cannot be told to save at the same step as this one.
+            # They have no step in common at which all could save.
             self.log_once("tasks without a connection are saved after a number of steps, and at the end: not by time")
             return None
         return due
