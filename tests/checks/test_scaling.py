@@ -85,7 +85,7 @@ def test_what_a_run_of_several_workers_waited_for_is_not_computing() -> None:
         (400_000_000, 0.2, 4, Network(gbit=10), True),
         (400_000_000, 30.0, 4, Network(gbit=10), False),
         (40_000, 0.2, 4, Network(gbit=10), False),
-        # Of a toy nobody needs to know.
+        # A warning about a model this small would help nobody.
         (40_000, 0.001, 2, Network(gbit=10), False),
         (400_000_000, 0.2, 1, Network(gbit=10), False),
         (400_000_000, 0.2, 4, None, False),

@@ -341,7 +341,7 @@ _SIZES = [(4 << 20) - 1, 4 << 20, (9 << 20) + 4097]
 
 
 def large(size: int) -> list[memoryview]:
-    """Return so many bytes in buffers of which none is aligned to a page."""
+    """Return this many bytes, in buffers that are not aligned to a page."""
     data = memoryview(random.Random(size).randbytes(size + 3))[3:]
     return [data[:5], data[5 : 3 << 20], data[3 << 20 :]]
 
