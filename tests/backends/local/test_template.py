@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -315,6 +317,19 @@ def test_where_a_fork_would_not_be_the_same_nothing_is_forked(write, fake: Fake,
     assert (tmp_path / "ran").read_text() == "xx", "no task has begun twice"
     assert len((tmp_path / "count").read_text()) == 3
     assert left_alive(run) == []
+
+
+def test_a_template_that_nobody_listens_to_any_more_leaves_no_traceback_in_the_log_of_a_task(tmp_path: Path) -> None:
+    (orders, no_orders), (go, no_go), (nobody, news) = os.pipe(), os.pipe(), os.pipe()
+    for end in (no_orders, no_go, nobody):
+        os.close(end)
+    (tmp_path / "log").touch()
+    options = {"orders": orders, "go": go, "news": news, "log": str(tmp_path / "log"), "work": str(tmp_path), "yields": False,
+               "modules": [], "own_names": [], "outside": []}  # fmt: skip
+    script = Path(sdk.__file__).parent / "runtime" / "template.py"
+    done = subprocess.run([sys.executable, script, json.dumps(options)], pass_fds=(orders, go, news), stderr=subprocess.PIPE,
+                          text=True, timeout=LIMIT_S, check=False, env={"PODLIFT_PARENT": str(os.getpid())})  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_import_that_fails_is_told_as_the_programs_own(write, fake: Fake) -> None:
