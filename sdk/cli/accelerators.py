@@ -16,8 +16,9 @@ from ..hardware.accelerators import ROWS, Accelerator, pools
 from ..hardware.price_table import OLD_DAYS, PriceTable
 from ..planning.settings.merge import UNNAMED, Destination, gather
 from ..text import counted, emulator_at
-from .output import answer, as_json, on_terminal, say, table
+from .output import answer, as_json, say
 from .parameters import FAMILIES, Family, Json, PriceProject, Refresh, Region
+from .screen import on_terminal, table
 
 _UNKNOWN = "unknown"
 _REFRESH = "podlift accelerators --refresh"

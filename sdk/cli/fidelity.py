@@ -8,7 +8,8 @@ from .. import backends
 from ..backends.fidelity import Behaviour
 from ..errors import InputError
 from ..spec.plan import Plan
-from .output import answer, as_json, on_terminal, say, table
+from .output import answer, as_json, say
+from .screen import on_terminal, table
 
 _HEADER = ["local", "emulator", "what the service does"]
 

@@ -1,59 +1,148 @@
-"""Draws the progress of a run on a terminal."""
+"""Draws the progress of a run on a terminal: a table of metrics that grows, and one line that changes in place."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.spinner import Spinner
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from ..run import Run
 from ..status import Status
-from ..text import duration, harmless
-from .output import numbers
-from .pace import AttemptHeadings, MetricRecord, place
+from ..text import harmless
+from .output import number
+from .pace import AttemptHeadings, MetricRecord
+from .screen import coloured, moving, width
+
+_BAR, _LEAST_BAR = 30, 8
+_CELL, _LONGEST_NAME = 9, 20
 
 
 @contextmanager
-def turning() -> Iterator[Turning | None]:
-    """Yield a view that draws on stderr, None if that is not a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+def drawing() -> Iterator[Drawing | None]:
+    """Yield a view that draws on stderr, None if nothing can be drawn there in place."""
+    if not moving(sys.stderr):
         yield None
         return
-    with Live(console=console, refresh_per_second=8, transient=True) as live:
-        yield Turning(live)
+    console = Console(
+        stderr=True, width=width(sys.stderr), color_system="standard" if coloured(sys.stderr) else None, highlight=False
+    )
+    # Drawn when something changes, and not so many times a second.
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield Drawing(live)
 
 
-class Turning:
-    """A line with a spinner while the run is going, and a line above it for each epoch."""
+class MetricTable:
+    """The metrics as rows of a table, whose head comes again with each new name."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._names: list[str] = []
+        self._shown: list[str] = []
+
+    def lines(self, record: MetricRecord, *, again: bool = False) -> list[str]:
+        """Return the row of a record, after the head of the table if that is needed."""
+        new = sorted(record["metrics"].keys() - set(self._names))
+        self._names += new
+        found = [self._head()] if new or again else []
+        values = [record["metrics"].get(name, ...) for name in self._shown]
+        cells = ["" if value is ... else number(value) for value in values]
+        widths = [_width(name) for name in self._shown]
+        row = "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        return [*found, f"{_place(record)}{row}"]
+
+    def _head(self) -> str:
+        self._shown, left = [], self._columns - len(_place(None))
+        for name in self._names:
+            left -= _width(name)
+            if left < len(" +999"):
+                break
+            self._shown.append(name)
+        hidden = len(self._names) - len(self._shown)
+        names = "".join(f"{_named(name):>{_width(name)}}" for name in self._shown)
+        return f"{_place(None)}{names}{f' +{hidden}' if hidden else ''}"
+
+
+def _place(record: MetricRecord | None) -> str:
+    if record is None:
+        return f"{'epoch':>5}{'step':>9}"
+    epoch, step = record["epoch"], record["step"]
+    return f"{'' if epoch is None else epoch + 1:>5}{'' if step is None else step:>9}"
+
+
+def _named(name: str) -> str:
+    name = harmless(name)
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _width(name: str) -> int:
+    return max(len(_named(name)), _CELL) + 2
+
+
+def _clock(seconds: float) -> str:
+    """Return a time that is as long in the next second: the bar must not jump."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _bar(share: float, columns: int) -> ProgressBar:
+    return ProgressBar(
+        total=1.0, completed=share, width=columns, complete_style="cyan", finished_style="green", style="bright_black"
+    )
+
+
+class Drawing:
+    """A line for each record of metrics, below them one for the run, and one for each task if there are such."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
-        self._spinner = Spinner("dots")
         self._heads = AttemptHeadings()
+        self._table = MetricTable(live.console.width)
+        self._drawn: tuple[object, ...] = ()
 
     def say(self, text: str) -> None:
         self._live.console.print(Text(harmless(text)))
 
-    def show(self, run: Run, status: Status, fresh: list[MetricRecord], position: str) -> None:
+    def show(
+        self,
+        run: Run,
+        status: Status,
+        fresh: list[MetricRecord],
+        position: str,
+        share: float | None = None,
+        tasks: Sequence[str] = (),
+    ) -> None:
         for record in fresh:
-            if head := self._heads.before(record, status):
-                self._live.console.print(Text(head))
+            head = self._heads.before(record, status)
+            lines = [head] if head else []
             # Text, not markup: a program may name a metric "[/x] loss".
-            self._live.console.print(Text(harmless(f"{place(record)} {numbers(record['metrics'])}")))
-        table = Table.grid(padding=(0, 1))
-        # One line, whatever the width: the end is the least important.
-        table.add_column()
-        table.add_column(no_wrap=True, overflow="ellipsis")
+            for line in [*lines, *self._table.lines(record, again=bool(head))]:
+                self._live.console.print(Text(line, no_wrap=True, overflow="ellipsis"))
+        elapsed = _clock(max(0.0, time.time() - status.created))
         state = position or f"{status.state.value} ({status.reason.value})"
-        elapsed = duration(max(0.0, time.time() - status.created))
-        table.add_row(
-            self._spinner, Text(f"{run.id} {elapsed.partition('.')[0] + ' s' if '.' in elapsed else elapsed}  {state}")
-        )
-        self._live.update(table)
+        drawn = (run.id, elapsed, state, share, *tasks)
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self._live.update(self._lines(f"{run.id} ", f"{elapsed}  {state}", share, tasks), refresh=True)
+
+    def _lines(self, name: str, said: str, share: float | None, tasks: Sequence[str]) -> RenderableType:
+        bar = min(_BAR, self._live.console.width - len(name) - len(said) - 2)
+        # One line, whatever the width: the end is the least important.
+        grid = Table.grid()
+        if share is None or bar < _LEAST_BAR:
+            grid.add_column(no_wrap=True, overflow="ellipsis")
+            grid.add_row(Text(f"{name}{said}"))
+        else:
+            line = Table.grid()
+            line.add_row(Text(name), _bar(share, bar), Text(f" {said}"))
+            grid.add_column()
+            grid.add_row(line)
+        for task in tasks:
+            grid.add_row(Text(f"  {task}", no_wrap=True, overflow="ellipsis"))
+        return grid

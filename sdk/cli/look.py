@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import cast
 
 import typer
 
@@ -16,6 +18,7 @@ from ..errors import PodliftError, WaitTimeoutError
 from ..logs import heard
 from ..planning.roots import configured_root
 from ..records.explain import MEANINGS, next_command
+from ..records.recorder import position
 from ..records.spending import Spent
 from ..registry.models import Model
 from ..run import Run, RunInfo
@@ -32,13 +35,13 @@ from .output import (
     end_with_reader,
     goodput_line,
     numbers,
-    on_terminal,
     say,
     seconds,
     spent,
     summary,
-    table,
 )
+from .pace import MetricRecord, recorded_pace
+from .screen import facts, on_terminal, table, width
 from .start import reference
 from .watch import conclude, follow, waited
 
@@ -70,7 +73,8 @@ def runs(
         columns: tuple[str, ...] = ("run", "state", "age", "took", "metric", "backend")
         if any(info.status and info.status.spent_usd is not None for info in found):
             columns, rows = (*columns, "spent"), [(*row, _spent(info)) for row, info in zip(rows, found, strict=True)]
-        table(columns, rows, whole=("run", "age"))
+        states = [info.status.state if info.status else None for info in found]
+        table(columns, rows, whole=("run", "age"), states=states)
     for problem in problems:
         say(f"podlift: {' '.join(problem.split())}")
     if problems:
@@ -120,11 +124,13 @@ def status(ref: p.Ref, root: p.Root = None, each_task: p.EachTask = False, json_
     lines += [("finding", text) for text in now.findings]
     lines += [("model", _model(run, now.registered))] if now.registered else []
     lines += [("backend", run.plan.place), ("directory", run.url)]
-    if (position := None if now.state.terminal else run.progress()) is not None:
-        lines += [("progress", f"{position}" + (f", step {position.step} in total" if position.epoch else ""))]
+    if (place := None if now.state.terminal else run.progress()) is not None:
+        pace = recorded_pace(place, cast("list[MetricRecord]", run.metrics()), run.plan.job.limits.max_steps)
+        lines += [("progress", pace + (f", step {place.step} in total" if place.epoch else ""))]
     alone = and_more([f"{task} {counted(number, 'time')}" for task, number in now.restarted_alone.items()], _NAMED)
     lines += [("attempts", f"{now.attempts}" + (f"; restarted alone in the last one: {alone}" if alone else ""))]
-    lines += [("tasks", ", ".join(run.plan.tasks))]
+    lines += [("tasks", and_more(run.plan.tasks, len(run.plan.tasks) if each_task else _NAMED))]
+    lines += [("task", f"{task}: {_position(run, task)}") for task in run.plan.tasks if each_task]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
     lines += _goodput(run, run.plan.tasks if each_task else run.plan.tasks[:1])
     lines += [("saved", _saved(now))]
@@ -133,11 +139,16 @@ def status(ref: p.Ref, root: p.Root = None, each_task: p.EachTask = False, json_
     lines += [("spent", f"{Spent.of(now)}, without boot disks{limit}")] if now.spent_usd is not None else []
     lines += [("vendor", f"{now.vendor} {now.console}".rstrip())] if now.vendor else []
     lines += [("metrics", numbers(run.last_metrics()))]
-    answer("\n".join(f"{name:<10} {text}" for name, text in lines))
+    answer(facts(lines, width(sys.stdout), now.state), colours=True)
     ref = reference(run)
     command = next_command(now, ref, generated=bool(run.plan.code.generated))
     unclear = now.failure or (now.vendor and now.state is State.PENDING)
     answer(f"\nNext: {f'podlift why {ref}' if unclear else command}")
+
+
+def _position(run: Run, task: str) -> str:
+    found = position(run.plan.paths, task)
+    return "no step" if found is None else str(found) + (f", step {found.step} in total" if found.epoch else "")
 
 
 def _goodput(run: Run, tasks: Sequence[str]) -> list[tuple[str, str]]:

@@ -17,7 +17,8 @@ from . import model_evidence
 from . import parameters as p
 from .help import GroupHelp, VerbHelp
 from .mirror import mirror, say_mirror
-from .output import answer, as_json, numbers, say, table
+from .output import answer, as_json, numbers, say
+from .screen import table
 
 models = typer.Typer(
     name="models",

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import os
 import select
-import shutil
 import stat
 import sys
-import textwrap
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Any
 
 from ..errors import InputError
 from ..records.spending import Spent
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER, Goodput, Reason, Status
-from ..text import counted, duration, harmless, parse_duration, visible
+from ..text import counted, duration, harmless, parse_duration
 
 # The shell's code for Ctrl-C. The run itself continues.
 EXIT_DETACHED = 130
@@ -28,8 +25,6 @@ EXIT_DETACHED = 130
 EXIT_READER_LEFT = 141
 # The version of every object that --json prints. Within a version, keys are only added.
 JSON_VERSION = 1
-# Of tables: spaces between columns, what a last column needs in order to wrap, and the indent of a line below a row.
-_BETWEEN, _LEAST, _INDENT = 2, 30, 4
 # Parts of the goodput that are shorter are not shown.
 _SHOWN_S = 0.1
 
@@ -75,11 +70,6 @@ def end_with_reader() -> None:
         threading.Thread(target=watch, daemon=True).start()
 
 
-def width(stream: TextIO | None) -> int | None:
-    """Return the width of a stream's terminal; None if it is not a terminal, where lines are not wrapped."""
-    return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
-
-
 def say(text: str) -> None:
     try:
         # With stderr closed, print would use stdout.
@@ -89,52 +79,8 @@ def say(text: str) -> None:
         pass
 
 
-def answer(text: str) -> None:
-    print(harmless(text), flush=True)
-
-
-def on_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Collection[str] = (), under: bool = False
-) -> None:
-    """Print a table on a terminal, lines with tabs elsewhere; the columns `whole` are never wrapped.
-
-    With `under`, columns for which the terminal is too narrow are below their row.
-    """
-    rows = [[*map(visible, row)] for row in rows]
-    if not on_terminal():
-        for row in rows:
-            answer("\t".join(row))
-        return
-    columns = shutil.get_terminal_size().columns
-    widths = [max(map(len, cells)) + _BETWEEN for cells in zip(header, *rows, strict=True)]
-    # The last column may wrap if it gets enough of the line.
-    if under and sum(widths[:-1]) + min(widths[-1] - _BETWEEN, _LEAST) > columns:
-        beside = sum(end - _BETWEEN <= columns for end in itertools.accumulate(widths))
-        _print_under([header, *rows], widths[:beside], columns)
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=None, pad_edge=False)
-    for name in header:
-        shown.add_column(name, no_wrap=name in whole)
-    for row in rows:
-        # Not markup: a name may contain brackets.
-        shown.add_row(*map(Text, row))
-    Console().print(shown)
-
-
-def _print_under(lines: Sequence[Sequence[str]], widths: Sequence[int], columns: int) -> None:
-    """Print as many columns as have widths, and the others of each line below it."""
-    for line in lines:
-        answer("".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)).rstrip())
-        for part in textwrap.wrap((" " * _BETWEEN).join(line[len(widths) :]), columns - _INDENT):
-            answer(f"{'':<{_INDENT}}{part}")
+def answer(text: str, *, colours: bool = False) -> None:
+    print(harmless(text, colours=colours), flush=True)
 
 
 def as_json(value: Any) -> None:
@@ -228,7 +174,12 @@ def seconds(option: str, text: str, *, unit_required: bool = False) -> float:
         raise InputError(f"{option}: {error} Received: {text!r}.") from None
 
 
+def number(value: float | None) -> str:
+    """Return a metric with four digits; a learning rate of 1e-05 is not 0.0000."""
+    if value is None:
+        return "nan"
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.4g}"
+
+
 def numbers(metrics: Mapping[str, float | None], between: str = "  ") -> str:
-    return between.join(
-        f"{name}: {'nan' if value is None else f'{value:.4f}'}" for name, value in sorted(metrics.items())
-    )
+    return between.join(f"{name}: {number(value)}" for name, value in sorted(metrics.items()))

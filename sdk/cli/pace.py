@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from typing import TypedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from ..clock import Clock
 from ..status import Progress, Status, continuation
@@ -13,12 +15,18 @@ from ..text import duration
 _WINDOW_S = 60.0
 # A step that takes this much longer than the ones before is reported.
 _QUIET_S, _QUIET_STEPS = 10.0, 5.0
+# How many records tell the rate of a training that nobody watches.
+_RECORDS = 20
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
 
 
 class MetricRecord(TypedDict):
     """One of `Run.metrics()`."""
 
     attempt: int
+    time: NotRequired[float]
     step: int | None
     epoch: int | None
     metrics: dict[str, float | None]
@@ -31,10 +39,14 @@ class TrainingPace:
         self._clock = clock
         self._max_steps = max_steps
         self._seen: deque[tuple[float, int]] = deque()
+        self.share: float | None = None  # of the steps that are done, from 0 to 1; None if their number is unknown
 
     def __call__(self, progress: Progress | None) -> str:
         if progress is None:
+            self.share = None
             return ""
+        left = steps_left(progress, self._max_steps)
+        self.share = None if left is None else _share(progress, left)
         now = self._clock.monotonic()
         if self._seen and progress.step < self._seen[-1][1]:
             self._seen.clear()  # another attempt, which repeats some steps
@@ -49,14 +61,45 @@ class TrainingPace:
         if step == first or last - begun < 0.5:
             return []
         step_s = (last - begun) / (step - first)
-        if now - last > max(_QUIET_S, _QUIET_STEPS * step_s):
-            return [f"no step for {duration(now - last)}"]
-        left = self._left(progress)
-        return [_rate(step_s)] if left is None else [_rate(step_s), f"{duration(left * step_s)} left"]
+        left = steps_left(progress, self._max_steps)
+        if left != 0 and now - last > max(_QUIET_S, _QUIET_STEPS * step_s):
+            return [f"no step for {duration(int(now - last))}"]
+        return [_rate(step_s), *([f"{_about(left * step_s)} left"] if left else [])]
 
-    def _left(self, progress: Progress) -> int | None:
-        until_limit = None if self._max_steps is None else max(0, self._max_steps - progress.step)
-        return min((steps for steps in (until_limit, progress.left) if steps is not None), default=None)
+
+def _about(seconds: float) -> str:
+    # Tenths of a second would be drawn again and again.
+    return duration(math.ceil(seconds))
+
+
+def steps_left(progress: Progress, max_steps: int | None) -> int | None:
+    until_limit = None if max_steps is None else max(0, max_steps - progress.step)
+    return min((steps for steps in (until_limit, progress.left) if steps is not None), default=None)
+
+
+def _share(progress: Progress, left: int) -> float:
+    done = progress.step
+    if progress.epoch is not None and progress.epoch_steps is not None:
+        # Of this fit: the steps of the run count those of earlier ones.
+        done = (progress.epoch - 1) * progress.epoch_steps + (progress.epoch_step or 0)
+    return done / (done + left) if done + left else 0.0
+
+
+def recorded_pace(progress: Progress, records: Sequence[MetricRecord], max_steps: int | None) -> str:
+    """Return the progress with the rate and the remaining time that the last records of its attempt show."""
+    steps = [(record["time"], record["step"]) for record in records[-_RECORDS:] if _counts(record, records[-1])]
+    (begun, first), (last, step) = (steps[0], steps[-1]) if steps else ((0.0, 0), (0.0, 0))
+    if not first or not step or step <= first or last <= begun:
+        return str(progress)
+    step_s, left = (last - begun) / (step - first), steps_left(progress, max_steps)
+    rest = "" if left is None else f", about {_about(left * step_s)} left"
+    return f"{progress}, {_rate(step_s)}{rest}"
+
+
+def _counts(record: MetricRecord, last: MetricRecord) -> bool:
+    # Steps that a program reports itself may count anything.
+    same = record["attempt"] == last["attempt"] and (record["epoch"] is None) == (last["epoch"] is None)
+    return same and "time" in record and record["step"] is not None
 
 
 def _rate(step_s: float) -> str:

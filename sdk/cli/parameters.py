@@ -48,8 +48,15 @@ Inputs = Annotated[
     list[str] | None, option("--input", "K=URL", "Data by name: a path or a URL. Repeatable.", also=("--inputs",))
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
-EachTask = Annotated[bool, typer.Option("-v", "--verbose", help="Show for each task what its time was spent on.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print the whole plan first, as podlift plan does.")]
+EachTask = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Show also each task: its step, and what its time was spent on.")
+]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Print the whole plan first, and on a terminal a line for each task.")
+]
+WholePlan = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Show also the largest files, what is left out and what is not passed.")
+]
 Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as the run has started.")]
 PlanFile = Annotated[
     Path | None, option("-o", "FILE", "Write the plan to this file, for podlift submit FILE.", also=("--output",))

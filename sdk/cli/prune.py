@@ -16,8 +16,9 @@ from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.cache import cache_folder
 from ..text import clipped, duration, size
 from ..upkeep import prune as pruning
-from .output import as_json, on_terminal, say, seconds, table
+from .output import as_json, say, seconds
 from .parameters import Json, Keep, OlderThan, Root, Yes
+from .screen import on_terminal, table
 
 _OLDER_THAN = "30d"
 _PLURALS = {

@@ -19,8 +19,9 @@ from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.registry import open_store
 from ..storage.trees import readable
 from ..text import counted, size
-from .output import answer, as_json, say, summary, table
+from .output import answer, as_json, say, summary
 from .parameters import Dest, Json, Pin, PinName, Ref, Root, Unpin, Verify
+from .screen import table
 
 _SHOWN = 20
 

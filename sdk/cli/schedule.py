@@ -28,8 +28,9 @@ from . import parameters as p
 from . import schedule_rendering, schedule_text
 from .help import GroupHelp, VerbHelp
 from .options import CommandLine, with_settings
-from .output import answer, as_json, say, seconds, table
+from .output import answer, as_json, say, seconds
 from .schedule_simulation import remark, span, time_of, wanted
+from .screen import table
 
 _OWN = (
     "cron", "time_zone", "overlap", "missed", "when", "notify", "notify_skips", "pause_after_failures",

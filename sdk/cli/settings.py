@@ -8,8 +8,9 @@ from typing import Any
 from ..errors import Problems
 from ..planning.settings import table as settings_table
 from ..planning.settings.merge import UNNAMED, Destination, defaults, gather
-from .output import as_json, table
+from .output import as_json
 from .parameters import Json, ProgramOfSettings
+from .screen import table
 
 
 def config(entry: ProgramOfSettings = None, json_output: Json = False) -> None:

@@ -24,8 +24,9 @@ from ..storage.paths import usable
 from ..text import emulator_at
 from .fidelity import fidelity_of
 from .options import CommandLine, with_settings
-from .output import answer, as_json, say, summary, width
-from .parameters import Backend, Detach, Fidelity, Json, Name, Online, PlanFile, Root, Verbose, WordsOrPlan
+from .output import answer, as_json, say, summary
+from .parameters import Backend, Detach, Fidelity, Json, Name, Online, PlanFile, Root, Verbose, WholePlan, WordsOrPlan
+from .screen import width
 from .watch import follow
 
 
@@ -47,7 +48,7 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
         say(f"started{where}. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
         code = EXIT_DONE
     else:
-        code = follow(run, reference(run), quiet=json_output)
+        code = follow(run, reference(run), quiet=json_output, each_task=verbose)
     if json_output:
         as_json(summary(run, run.status()))
     elif detach:
@@ -56,7 +57,13 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
 
 
 @with_settings(backend=Backend, root=Root, name=Name, online=Online, words=WordsOrPlan)
-def plan(command: CommandLine, output: PlanFile = None, fidelity: Fidelity = False, json_output: Json = False) -> None:
+def plan(
+    command: CommandLine,
+    output: PlanFile = None,
+    fidelity: Fidelity = False,
+    verbose: WholePlan = False,
+    json_output: Json = False,
+) -> None:
     """Show what submit would do, without changing anything."""
     made = _make(command, "plan", _earlier(output))
     if fidelity:
@@ -69,7 +76,7 @@ def plan(command: CommandLine, output: PlanFile = None, fidelity: Fidelity = Fal
         request_url = {"request_url": request.url} if request.url else {}
         as_json({**json.loads(made.to_json()), "url": made.url, **request_url, "request": request.body})
     else:
-        answer(plan_text.text(plan_text.lines(made), width(sys.stdout)))
+        answer(plan_text.text(plan_text.lines(made) if verbose else plan_text.page(made), width(sys.stdout)))
 
 
 def _make(command: CommandLine, verb: str, output: Path | None = None) -> Plan:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Protocol, cast
 
 from .. import logs
 from ..clock import Clock, SystemClock
 from ..errors import UnavailableError
+from ..records.recorder import position
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
-from ..text import duration, emulator_at
+from ..text import counted, duration, emulator_at
 from .output import EXIT_DETACHED, answer, numbers, say
 from .pace import AttemptHeadings, MetricRecord, TrainingPace, is_stale, place
 
@@ -21,21 +22,31 @@ _POLL_S = 0.2
 _SECOND_S = 2.0
 # How often the progress gets a new line, if it cannot be overwritten.
 LINE_S = 30.0
+# Tasks that have a line each.
+_TASKS = 16
 
 
 class Shows(Protocol):
-    def show(self, run: Run, status: Status, fresh: list[MetricRecord], position: str) -> None:
-        """Show new metrics and the position in the training, "" if unknown."""
+    def show(
+        self,
+        run: Run,
+        status: Status,
+        fresh: list[MetricRecord],
+        position: str,
+        share: float | None = None,
+        tasks: Sequence[str] = (),
+    ) -> None:
+        """Show new metrics and the position in the training, "" if unknown; its share, and a line of each task."""
 
     def say(self, text: str) -> None:
         """Show a line."""
 
 
-def follow(run: Run, ref: str, *, quiet: bool = False) -> int:
+def follow(run: Run, ref: str, *, quiet: bool = False, each_task: bool = False) -> int:
     """Show a run until it ends or the user stops watching, and return the exit code; `quiet` keeps stdout free for --json."""
     try:
         with _shows() as shows, logs.heard(lambda text: shows.say(f"podlift: {text}"), "backends"):
-            status = _watch(run, shows)
+            status = _watch(run, shows, run.plan.tasks[:_TASKS] if each_task else ())
     except KeyboardInterrupt:
         return _interrupted(run, ref)
     return conclude(run, status, ref, quiet=quiet)
@@ -71,8 +82,9 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
     return EXIT_INFRASTRUCTURE if status.exit_code is None else status.exit_code
 
 
-def _watch(run: Run, shows: Shows) -> Status:
+def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
     seen, pace = 0, TrainingPace(SystemClock(), run.plan.job.limits.max_steps)
+    paces = {task: TrainingPace(SystemClock()) for task in tasks}
     with closing(run.following()) as statuses:
         for status in statuses:
             records, progress = list[MetricRecord](), None
@@ -81,11 +93,21 @@ def _watch(run: Run, shows: Shows) -> Status:
                 progress = None if status.state.terminal else run.progress()
             if progress is not None and records and is_stale(progress, records[-1], status.attempts):
                 progress = None
-            shows.show(run, status, records[seen:], pace(progress))
+            lines = [] if status.state.terminal else task_lines(run, paces)
+            shows.show(run, status, records[seen:], pace(progress), pace.share, lines)
             seen = max(seen, len(records))
             if not status.state.terminal:
                 time.sleep(_POLL_S)
     return status
+
+
+def task_lines(run: Run, paces: Mapping[str, TrainingPace]) -> list[str]:
+    """Return a line for each task: its step and rate, which the first one waits for if it is the slowest."""
+    longest = max(map(len, paces), default=0)
+    found = {task: pace(position(run.plan.paths, task)) for task, pace in paces.items()}
+    lines = [f"{task:<{longest}}  {said or 'no step yet'}" for task, said in found.items()]
+    hidden = len(run.plan.tasks) - len(paces) if paces else 0
+    return [*lines, f"and {counted(hidden, 'more task')}"] if hidden else lines
 
 
 def _interrupted(run: Run, ref: str) -> int:
@@ -103,9 +125,9 @@ def _interrupted(run: Run, ref: str) -> int:
 
 @contextmanager
 def _shows() -> Iterator[Shows]:
-    from .live import turning  # rich takes longer to import than a plan takes to make
+    from .live import drawing  # rich takes longer to import than a plan takes to make
 
-    with turning() as shows:
+    with drawing() as shows:
         yield shows or Plain(SystemClock())
 
 
@@ -121,7 +143,15 @@ class Plain:
     def say(self, text: str) -> None:
         say(text)
 
-    def show(self, run: Run, status: Status, fresh: list[MetricRecord], position: str) -> None:
+    def show(
+        self,
+        run: Run,
+        status: Status,
+        fresh: list[MetricRecord],
+        position: str,
+        share: float | None = None,
+        tasks: Sequence[str] = (),
+    ) -> None:
         now = f"{status.state.value} ({status.reason.value})"
         if now != self._last:
             say(f"{run.id} {now}")

@@ -23,11 +23,26 @@ _SHOWN = 8
 _TASKS = 4
 # Regions whose prices the short form lists.
 _REGIONS = 4
+# What a page leaves to the whole plan: long, and rarely what somebody looks for before a submit.
+_DETAILS = ("largest", "sys.path", "left out", "submitted by", "its rights", "memory", "not passed")
+_QUOTA = "aiplatform.googleapis.com/"
+_BEFORE_QUOTA = ("tasks", "price", "cap")
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
     found = [*_run(plan), *_replicas(plan), *_cloud(plan), *_code(plan), *_python(plan), *_program(plan)]
     return [*found, *((finding.level, finding.message) for finding in plan.findings)]
+
+
+def page(plan: Plan) -> list[tuple[str, str]]:
+    """Return the lines that fit a screen: all but the details, which are counted in the last one."""
+    found = [(label, value) for label, value in lines(plan) if label not in (*_DETAILS, "quota")]
+    quotas = [value.partition(" (")[0].removeprefix(_QUOTA) for label, value in lines(plan) if label == "quota"]
+    if quotas:
+        at = max(index for index, (label, _) in enumerate(found) if label in _BEFORE_QUOTA) + 1
+        found.insert(at, ("quota", ", ".join(quotas)))
+    names = [f"{label} {number}" for label, number in _hidden(plan).items() if number]
+    return [*found, ("more", f"with -v: {', '.join([*names, 'largest files', 'sys.path'])}")]
 
 
 def short(plan: Plan) -> list[tuple[str, str]]:
@@ -47,13 +62,13 @@ def short(plan: Plan) -> list[tuple[str, str]]:
         *_warm_start(plan),
         *findings,
     ]
-    hidden = {
-        "left out": len(plan.code.left_out),
-        "variables not passed": len(plan.facts.dropped),
-        "notes": len(plan.findings) - len(findings),
-    }
+    hidden = {**_hidden(plan), "notes": len(plan.findings) - len(findings)}
     words = ", ".join(f"{name} {number}" for name, number in hidden.items() if number)
     return [*found, ("more", f"with -v: {words}" if words else "with -v")]
+
+
+def _hidden(plan: Plan) -> dict[str, int]:
+    return {"left out": len(plan.code.left_out), "variables not passed": len(plan.facts.dropped)}
 
 
 def text(lines: Sequence[tuple[str, str]], width: int | None = None) -> str:

@@ -25,7 +25,32 @@ def test_a_submit_begins_with_a_few_lines_and_shows_the_rest_with_v(write, here,
         for part in ("not passed", "SOME_VARIABLE_3", "largest", "sys.path", "python ", "checkpoints "):
             assert part in everything
         sdk.attach("latest").wait(60)
-    assert "SOME_VARIABLE_3" in here("plan", "train.py").stdout, "a plan alone shows all of it"
+    for flag in ("-v", "--verbose"):
+        assert "SOME_VARIABLE_3" in here("plan", "train.py", flag).stdout
+    alone = here("plan", "train.py").stdout
+    assert "SOME_VARIABLE_3" not in alone
+    assert "more         with -v: variables not passed " in alone
+
+
+PLANS: list[dict[str, object]] = [
+    {"workers": 2},
+    {"workers": 3, "backend": "vertex", "accelerator": "l4:4"},
+    {"backend": "vertex", "accelerator": "v5e-8", "timeout": "4h", "max_cost_usd": 50},
+]
+
+
+@pytest.mark.parametrize("settings", PLANS)
+def test_a_plan_fits_a_screen_of_80_columns_and_hides_no_line_that_costs_or_warns(write, monkeypatch, settings) -> None:
+    for number in range(40):
+        monkeypatch.setenv(f"SOME_VARIABLE_{number}", "x")
+    write("train.py", "print(1)")
+    if settings.get("backend"):
+        settings = {**settings, "backend": sdk.Vertex(project="my-project", bucket="mine", image="tf")}
+    made = sdk.plan("train.py", **settings)
+    shown = plan_text.text(plan_text.page(made), 80).splitlines()
+    assert len(shown) <= 34 and all(len(line) <= 80 for line in shown if "/tmp" not in line), "\n".join(shown)
+    hidden = {label for label, _ in plan_text.lines(made)} - {label for label, _ in plan_text.page(made)}
+    assert hidden <= {"largest", "sys.path", "left out", "submitted by", "its rights", "memory", "not passed"}
 
 
 def test_no_warning_and_no_price_is_hidden(write) -> None:

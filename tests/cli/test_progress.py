@@ -17,7 +17,7 @@ from support import until
 
 import sdk
 from sdk.cli import live, watch
-from sdk.cli.pace import MetricRecord, TrainingPace, is_stale
+from sdk.cli.pace import MetricRecord, TrainingPace, is_stale, recorded_pace
 from sdk.clock import SystemClock
 from sdk.records.recorder import position, read_position, read_progress
 from sdk.records.sync.index import Heartbeat, SyncedRun
@@ -182,17 +182,63 @@ def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.C
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("width", [40, 80, 100])
 def test_a_terminal_has_one_line_of_progress_whatever_its_width(width: int) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=width)
     with Live(console=console, auto_refresh=False) as drawn:
         line = "epoch 1/30 step 2/300, 118 steps/s, 1 min 4 s left"
         running = replace(RUNNING, created=time.time() - 4000)
-        live.Turning(drawn).show(type("", (), {"id": "digits-aaaaaa"}), running, [], line)  # type: ignore[arg-type]
-        drawn.refresh()
-    assert "epoch 1/3" in screen.getvalue()
-    assert screen.getvalue().count("\n") == 1
+        run = type("", (), {"id": "digits-aaaaaa"})
+        live.Drawing(drawn).show(run, running, [], line, 0.25)  # type: ignore[arg-type]
+    shown = screen.getvalue()
+    assert "1:06:40  epoch 1/3" in shown
+    assert shown.count("\n") == 1
+    assert ("━━" in shown) is (width == 100), "a bar has the room that the words leave"
+
+
+def test_nothing_is_drawn_again_until_something_has_changed() -> None:
+    screen, begun = io.StringIO(), time.time() - 0.1
+    run = type("", (), {"id": "digits-aaaaaa"})
+    with Live(console=Console(file=screen, force_terminal=True, width=80), auto_refresh=False) as drawn:
+        drawing, sizes = live.Drawing(drawn), []
+        for position in ("step 1", "step 1", "step 2"):
+            drawing.show(run, replace(RUNNING, created=begun), [], position)  # type: ignore[arg-type]
+            sizes.append(len(screen.getvalue()))
+    assert sizes[0] == sizes[1] < sizes[2]
+
+
+def test_each_task_has_a_line_of_its_own_if_that_is_wanted(tmp_path: Path) -> None:
+    paths = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
+    plan = type("", (), {"paths": paths, "tasks": [f"worker-{number}" for number in range(20)]})
+    runtime.ProgressWriter(paths.progress(1, "worker-0")).step(9)
+    paces = {task: TrainingPace(Hand()) for task in plan.tasks[:2]}
+    said = watch.task_lines(type("", (), {"plan": plan}), paces)  # type: ignore[arg-type]
+    assert said == ["worker-0  step 9", "worker-1  no step yet", "and 18 more tasks"]
+
+
+def test_the_share_of_a_fit_is_that_of_its_own_steps_and_is_unknown_without_an_end() -> None:
+    pace = TrainingPace(Hand())
+    pace(IN_EPOCH)
+    assert pace.share == 107 / 500
+    pace(Progress(step=1000, epoch=2, epochs=5, epoch_step=7, epoch_steps=100))
+    assert pace.share == 107 / 500, "a second fit"
+    pace(Progress(step=7))
+    assert pace.share is None
+    limited = TrainingPace(Hand(), max_steps=28)
+    limited(Progress(step=7))
+    assert limited.share == 0.25
+
+
+def test_a_status_has_the_rate_that_the_records_show() -> None:
+    records: list[MetricRecord] = [
+        {"attempt": attempt, "time": time, "step": step, "epoch": 0, "metrics": {}}
+        for attempt, time, step in [(1, 0.0, 900), (2, 100.0, 100), (2, 150.0, 200), (2, 200.0, 300)]
+    ]
+    expected = "epoch 2/5 step 7/100, 2 steps/s, about 3 min 17 s left"
+    assert recorded_pace(IN_EPOCH, records, None) == expected
+    assert recorded_pace(IN_EPOCH, records[:2], None) == "epoch 2/5 step 7/100", "one record has no rate"
+    assert recorded_pace(IN_EPOCH, [], None) == "epoch 2/5 step 7/100"
 
 
 @pytest.fixture

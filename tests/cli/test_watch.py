@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 import sdk
-from sdk.cli import live, look, watch
+from sdk.cli import live, screen, watch
 from sdk.clock import SystemClock
 
 STATUS = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
@@ -19,14 +19,67 @@ STATUS = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created
 
 def test_a_metric_may_have_any_name(write) -> None:
     write("train.py", "print(1)")
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=100)
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=100)
     record = {"attempt": 1, "epoch": 0, "step": None, "metrics": {"[/x] loss": 1.0, "[red]acc": 0.5, ":smile:": 2.0}}
     with Live(console=console, auto_refresh=False) as drawn:
-        live.Turning(drawn).show(type("", (), {"id": "[/b]-aaaaaa"}), STATUS, [record], "")
+        live.Drawing(drawn).show(type("", (), {"id": "[/b]-aaaaaa"}), STATUS, [record], "")
         drawn.refresh()
-    for part in ("epoch 1 :smile:: 2.0000  [/x] loss: 1.0000  [red]acc: 0.5000", "[/b]-aaaaaa"):
-        assert part in screen.getvalue()
+    for part in ("    :smile:  [/x] loss   [red]acc\n", "2.0000     1.0000     0.5000\n", "[/b]-aaaaaa"):
+        assert part in shown.getvalue()
+
+
+def test_metrics_are_a_table_that_grows_and_has_its_head_again_with_a_new_name() -> None:
+    table = live.MetricTable(80)
+    first = {"attempt": 1, "epoch": 0, "step": 8, "metrics": {"loss": 18.4575, "mae": 4.221}}
+    assert table.lines(first) == [
+        "epoch     step       loss        mae",
+        "    1        8    18.4575     4.2210",
+    ]
+    assert table.lines({**first, "epoch": 1, "metrics": {"loss": 1.0}}) == ["    2        8     1.0000           "]
+    more = table.lines({**first, "epoch": None, "step": None, "metrics": {"learning_rate": 1e-5, "loss": None}})
+    assert more == [
+        "epoch     step       loss        mae  learning_rate",
+        "                      nan                     1e-05",
+    ]
+    narrow = live.MetricTable(40)
+    assert [len(line) < 40 for line in narrow.lines({**first, "metrics": dict.fromkeys("abcdef", 1.0)})] == [True, True]
+    assert narrow.lines({**first, "metrics": {"g": 1.0}})[0].endswith("          a +6")
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured", "moving"),
+    [
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, True),
+        ({"TERM": "xterm", "CI": "1"}, True, False),
+        ({"TERM": "xterm", "CI": "false"}, True, True),
+        ({"TERM": "dumb"}, False, False),
+        ({}, False, False),
+    ],
+)
+def test_colours_and_lines_that_move_are_for_terminals_that_want_them(
+    variables: dict[str, str], coloured: bool, moving: bool
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for stream, there in ((Terminal(), True), (io.StringIO(), False), (None, False)):
+        assert screen.coloured(stream, variables) is (coloured and there)
+        assert screen.moving(stream, variables) is (moving and there)
+    assert screen.width(io.StringIO(), {}) is None
+    assert screen.width(io.StringIO(), {"COLUMNS": "90"}) == 90, "set by the user, also for a pipe"
+
+
+def test_lines_with_labels_go_on_below_their_beginning_and_obey_no_escape_codes() -> None:
+    said = screen.facts([("run", "a"), ("goodput", "word " * 20), ("error", "\x1b[2J gone")], 80)
+    lines = said.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert [line[:11].strip() for line in lines] == ["run", "goodput", "", "error"]
+    assert "\x1b" not in said
+    assert screen.facts([("goodput", "word " * 30)], None).count("\n") == 0
 
 
 def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,10 +92,11 @@ def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[
     said = capsys.readouterr().err.splitlines()
     metrics = "digits-aaaaaa epoch 5 step 500 loss: 1.0000"
     assert said[1:] == [metrics, "digits-aaaaaa attempt 2 continues at step 480:", metrics, metrics]
-    screen = io.StringIO()
-    with Live(console=Console(file=screen, force_terminal=True, width=100), auto_refresh=False) as drawn:
-        live.Turning(drawn).show(run, replace(again, continued_step=0), records, "")
-    assert screen.getvalue().index("epoch 5") < screen.getvalue().index(
+    drawn_on = io.StringIO()
+    with Live(console=Console(file=drawn_on, force_terminal=True, width=100), auto_refresh=False) as drawn:
+        live.Drawing(drawn).show(run, replace(again, continued_step=0), records, "")
+    shown = drawn_on.getvalue()
+    assert shown.index("    5      500     1.0000") < shown.index(
         "no checkpoint was saved: attempt 2 starts from the beginning:"
     )
 
@@ -50,7 +104,7 @@ def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[
 def test_a_root_may_have_any_name(tmp_path: Path, here, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "[" / "b]" / "runs" / "damaged").mkdir(parents=True)
     monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr(look, "on_terminal", lambda: True)
+    monkeypatch.setattr(screen, "on_terminal", lambda: True)
     shown = here("runs", "--root", str(tmp_path / "[" / "b]"))
     assert shown.code == 0
     assert "[/b]" in shown.stdout
