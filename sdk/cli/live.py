@@ -33,7 +33,7 @@ def drawing() -> Iterator[Drawing | None]:
     console = Console(
         stderr=True, width=width(sys.stderr), color_system="standard" if coloured(sys.stderr) else None, highlight=False
     )
-    # Drawn when something changes, and not so many times a second.
+    # Drawn when something changes, not a number of times each second.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield Drawing(live)
 
