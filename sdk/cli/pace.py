@@ -15,7 +15,7 @@ from ..text import duration
 _WINDOW_S = 60.0
 # A step that takes this much longer than the ones before is reported.
 _QUIET_S, _QUIET_STEPS = 10.0, 5.0
-# How many records tell the rate of a training that nobody watches.
+# Records from which the rate is known where the training is not watched.
 _RECORDS = 20
 
 if TYPE_CHECKING:
