@@ -55,7 +55,7 @@ Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Print the whole plan first, and on a terminal a line for each task.")
 ]
 WholePlan = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Show also the largest files, what is left out and what is not passed.")
+    bool, typer.Option("-v", "--verbose", help="Show also the largest files, files left out, and variables not passed.")
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as the run has started.")]
 PlanFile = Annotated[

@@ -23,7 +23,7 @@ _SHOWN = 8
 _TASKS = 4
 # Regions whose prices the short form lists.
 _REGIONS = 4
-# What a page leaves to the whole plan: long, and rarely what somebody looks for before a submit.
+# What a page leaves to the whole plan: long, and rarely what a reader looks for before a submit.
 _DETAILS = ("largest", "sys.path", "left out", "submitted by", "its rights", "memory", "not passed")
 _QUOTA = "aiplatform.googleapis.com/"
 _BEFORE_QUOTA = ("tasks", "price", "cap")
