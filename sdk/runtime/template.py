@@ -250,7 +250,7 @@ def _rename(words: list[str]) -> None:
 
 
 def _tell(news: int, message: dict[str, object]) -> None:
-    # Nobody listens any more once the supervisor has given up forking; its own tasks write to this log by then.
+    # There is no listener once the supervisor has given up forking; its own tasks write to this log by then.
     with contextlib.suppress(BrokenPipeError):
         # One short write, which is not interleaved with those of other processes.
         os.write(news, json.dumps(message).encode() + b"\n")
