@@ -47,6 +47,7 @@ class SaveRequest:
     metrics: Mapping[str, float]
     downgrades: tuple[str, ...]
     keep: bool
+    ranks: int = 1  # the tasks that write a part, from the first one on
 
     def checked(self, last_step: int) -> SaveRequest:
         """Return it with copies of everything that the program could change later, or raise InputError."""
@@ -85,7 +86,7 @@ def save(opened: OpenStore, request: SaveRequest, retention: Retention, pool: Ex
             put(store, names.receipt(folder, rank), [memoryview(receipt)])
             return names.commit(request.checkpoint_id)
         packed = clock.monotonic()
-        others = range(1, len(opened.info.tasks))
+        others = range(1, request.ranks)
         parts = [written, *(_receipt(opened, request, each, limits.receipts_s) for each in others)]
         timings = {"write_s": packed - started, "receipts_s": clock.monotonic() - packed}
         manifest = _manifest(opened, request, retention, parts, timings)

@@ -114,7 +114,11 @@ class CheckpointManager:
 
     def _open(self) -> AsyncSaver:
         if self._saver is None:
-            info, store, recent = self.info, open_store(self._url), self._recent
+            info, store = self.info, open_store(self._url)
+            if len(info.tasks) > 1 and self._env.apart():
+                # What one task may wait for here, another one may reach an hour later.
+                self._recent = None
+            recent = self._recent
             if info.rank == 0:
                 holder = f"{info.task} of attempt {info.attempt}, process {os.getpid()}"
                 found = opening.open_first(
@@ -127,8 +131,10 @@ class CheckpointManager:
                     recent=recent.newest if recent else opening.no_copy,
                 )
             else:
-                memory = recent.store if recent else None
-                found = opening.join(store, info.attempt, self._clock, _JOIN_S, run_id=info.run_id, memory=memory)
+                found = opening.join(store, info.attempt, self._clock, _JOIN_S, run_id=info.run_id)
+            if found.memory and len(info.tasks) > 1:
+                copies = recent.store if recent else None
+                found = opening.agree(store, copies, found, info, self._clock, _JOIN_S / 10)
             about = self._env.about()
             opened = OpenStore(store=store, opening=found, info=info, policy=self.policy, env=self._env, about=about)
             self._saver = AsyncSaver(opened)
@@ -275,7 +281,7 @@ class CheckpointManager:
         opened, step, until = self._open().opened, self.base + steps, self._clock.monotonic() + within_s
         epoch, nonce = opened.opening.epoch, opened.opening.nonce
         waiting = {task: names.arrival(epoch, step, nonce, rank) for rank, task in enumerate(self.info.tasks)}
-        if len(waiting) == 1:
+        if len(waiting) == 1 or opened.env.apart():
             return True
         opened.store.put_new(waiting.pop(self.info.tasks[self.rank]), [b"arrived"])
         while True:

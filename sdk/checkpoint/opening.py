@@ -19,13 +19,14 @@ from ..errors import (
     CorruptObjectError,
     FencedError,
     MissingError,
+    PodliftError,
     StoreError,
 )
 from ..logs import logger
 from ..spec.policies import Checkpoints
 from ..storage.store import Buffer, Store
 from . import names, restore
-from .envelope import fields_of, foreign, read, unwrap, wrap
+from .envelope import fields_of, foreign, read, text_of, unwrap, wrap
 from .manifest import About, Manifest
 
 _log = logger("checkpoint")
@@ -64,6 +65,8 @@ class Env:
     saved: Callable[[int], None] = lambda step: None
     # Called with the interval between saves that was chosen.
     paced: Callable[[float], None] = lambda every_s: None
+    # Whether the tasks train without a connection: they have no step in common, and only the first one is saved.
+    apart: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,30 +159,73 @@ def _given(memory: Store | None) -> Store:
     return memory
 
 
-def join(
-    store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str = "", memory: Store | None = None
-) -> Opening:
-    """Wait up to `wait_s` for the choice of the attempt's first task."""
+def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str = "") -> Opening:
+    """Wait up to `wait_s` for the choice of the attempt's first task. `agree` follows if that is a copy in memory."""
+    opening = replace(_parse(_published(store, names.opening(attempt), clock, wait_s)), run_id=run_id)
+    if opening.attempt != attempt:
+        raise CorruptCheckpointError(f"{names.opening(attempt)!r} of {store.url} belongs to attempt {opening.attempt}.")
+    if opening.memory or opening.commit is None:
+        return opening
+    return replace(opening, manifest=restore.read_manifest(store, opening.commit, run_id))
+
+
+def _published(store: Store, key: str, clock: Clock, wait_s: float) -> Buffer:
     until = clock.monotonic() + wait_s
     while True:
         try:
-            opening = replace(_parse(store.get(names.opening(attempt))), run_id=run_id)
-            break
+            return store.get(key)
         except MissingError:
             if clock.monotonic() >= until:
                 raise StoreError(
-                    f"The first task did not choose a checkpoint within {wait_s:.0f} s: there is no "
-                    f"{names.opening(attempt)} in {store.url}. Next: see the first task's log, and check that all tasks see "
-                    "the same folder."
+                    f"The first task did not choose a checkpoint within {wait_s:.0f} s: there is no {key} in {store.url}. "
+                    "Next: see the first task's log, and check that all tasks see the same folder."
                 ) from None
             clock.sleep(_POLL_S)
-    if opening.attempt != attempt:
-        raise CorruptCheckpointError(f"{names.opening(attempt)!r} of {store.url} belongs to attempt {opening.attempt}.")
-    if opening.memory:
-        return replace(opening, manifest=restore.read_manifest(_given(memory), opening.memory, run_id))
-    if opening.commit is None:
-        return opening
-    return replace(opening, manifest=restore.read_manifest(store, opening.commit, run_id))
+
+
+# --- The copy in memory: another process may empty or damage it between the first task's choice and the read of another task.
+
+
+def agree(store: Store, copies: Store | None, chosen: Opening, info: TaskInfo, clock: Clock, wait_s: float) -> Opening:
+    """Return what all tasks restore: the copy if each of them has read it whole, otherwise the checkpoint.
+
+    The first task waits `wait_s` for the answers of the others, and they wait ten times as long for its decision.
+    """
+    attempt, rank, kept = chosen.attempt, info.rank, list(chosen._kept)
+    problem = ""
+    if rank == 0:
+        until = clock.monotonic() + wait_s
+        for each in range(1, len(info.tasks)):
+            problem = problem or _answer(store, names.answer(attempt, each), clock, until)
+        problem = _put_once(store, names.decision(attempt), chosen.memory, problem)
+    else:
+        try:
+            kept = [restore.read(_given(copies), chosen.memory, chosen.run_id)]
+        except (PodliftError, OSError) as error:
+            problem = f"{info.task} cannot read it. {error}"
+        _put_once(store, names.answer(attempt, rank), chosen.memory, problem)
+        problem = text_of(_published(store, names.decision(attempt), clock, 10 * wait_s), "note", "reason")
+    if not problem:
+        return replace(chosen, manifest=kept[0].manifest, _kept=kept)
+    _log.info(f"The copy of the state in memory is not used by any task. {problem}")
+    manifest = None if chosen.commit is None else restore.read_manifest(store, chosen.commit, chosen.run_id)
+    return replace(chosen, memory="", manifest=manifest, _kept=[])
+
+
+def _answer(store: Store, key: str, clock: Clock, until: float) -> str:
+    try:
+        return text_of(_published(store, key, clock, max(until - clock.monotonic(), 0.0)), "note", "reason")
+    except (PodliftError, OSError) as error:
+        return f"A task has not said that it can read it. {error}"
+
+
+def _put_once(store: Store, key: str, copy: str, reason: str) -> str:
+    """Write an answer and return it, or the one that exists: a request may be repeated after its reply was lost."""
+    try:
+        store.put_new(key, [wrap("note", {"commit": copy, "reason": reason})])
+    except AlreadyExistsError:
+        return text_of(store.get(key), "note", "reason")
+    return reason
 
 
 def _parse(data: Buffer) -> Opening:

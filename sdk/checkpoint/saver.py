@@ -107,9 +107,15 @@ class AsyncSaver:
 
         Only rank 0 skips, and only saves of reason "interval" unless `leave_out` says so: if another task skipped, rank 0
         would wait for it. The other tasks wait for the previous save; what they write for a save that rank 0 skipped is removed
-        later. The memory of `contents` must not change until the ticket is done.
+        later. Only rank 0 of tasks without a connection saves. The memory of `contents` must not change until the ticket is
+        done.
         """
         self._raise_if_failed()
+        ranks = len(self.opened.info.tasks)
+        if ranks > 1 and self.opened.env.apart():
+            if self._rank:
+                return None
+            ranks = 1
         serial = self._counts.get(step, 0)
         save = SaveRequest(
             checkpoint_id=names.CheckpointId(self.opened.opening.epoch, step, serial),
@@ -119,12 +125,13 @@ class AsyncSaver:
             metrics=dict(metrics or {}),
             downgrades=tuple(downgrades),
             keep=keep,
+            ranks=ranks,
         ).checked(self._last_step)
         # Skipped saves are counted too: another task may not skip this one, and both must use the same serial.
         self._counts[step] = serial + 1
         skips = self.busy and reason == "interval" and self._policy.on_busy == "skip"
         if (skips or leave_out) and self._rank == 0:
-            if len(self.opened.info.tasks) > 1:
+            if ranks > 1:
                 self._retention.skipped(save.checkpoint_id)
             return None
         self.wait()

@@ -121,7 +121,9 @@ def _instrument(
     """Install all patches and hooks, enter the context, and return the task's checkpoints."""
     paths, together = RunPaths(payload.run_url), cluster.in_step(payload.tasks)
     is_first, takes_part = task == payload.tasks[0], task in together
-    disconnected = DisconnectedTasks(len(together) if is_first else 1, functools.partial(_report_finding, recorder))
+    finding = functools.partial(_report_finding, recorder) if is_first else None
+    disconnected = DisconnectedTasks(len(together) if takes_part else 1, finding)
+    coordinator.rendezvous.apart = lambda: disconnected.apart
     evaluates = cluster.role_of(task) == "evaluator"
     reporter = reporting.Reporter(
         paths.metrics(payload.attempt, task) if is_first or evaluates else None,
@@ -129,14 +131,12 @@ def _instrument(
         reporting.ProgressWriter(paths.progress(payload.attempt, task)),
         disconnected.check,
     )
-    checkpoint = auto_checkpoint.make(
-        payload, task, coordinator, SystemClock(), recorder.record, reporter.progress, lambda: disconnected.apart
-    )
+    checkpoint = auto_checkpoint.make(payload, task, coordinator, SystemClock(), recorder.record, reporter.progress)
     made = _evaluator(payload, task, reporter, work) if evaluates else None
     context.enter(payload, task, reporter, checkpoint if takes_part else None, made)
     tpu.prepare(payload, os.environ)
     found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
-    report = functools.partial(_report_finding, recorder) if is_first else _log.info
+    report = finding or _log.info
     found += StrategyWatch(report, work).patches()
     reporter.starved = StarvedInput(reporter.progress.account, report)
     found += accounting.FitAccounting(reporter.progress.account, reporter.starved).patches()

@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support import until
@@ -39,16 +42,21 @@ TASKS = ("worker-0", "worker-1")
 
 
 class Task:
-    """One task in one attempt: its checkpoints, and its copy in memory."""
+    """One task in one attempt: its checkpoints, and its copy in memory, which `meanwhile` may harm once it was chosen."""
 
-    def __init__(self, top: Path, number: int, *, rank: int = 0, tasks: int = 1) -> None:
+    def __init__(
+        self, top: Path, number: int, *, rank: int = 0, tasks: int = 1, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
         store, self.recent = PosixStore(top / "store"), RecentCopy(str(top / "memory/copy"), self.record)
         self.told: list[float] = []
         if rank == 0:
             found = opening.open_first(store, number, "a test", CLOCK, run_id="test", recent=self.recent.newest)
         else:
-            found = opening.join(store, number, CLOCK, 10, run_id="test", memory=self.recent.store)
+            found = opening.join(store, number, CLOCK, 10, run_id="test")
         info = TaskInfo(run_id="test", attempt=number, task=TASKS[rank], tasks=TASKS[:tasks])
+        if found.memory and tasks > 1:
+            meanwhile()
+            found = opening.agree(store, self.recent.store, found, info, CLOCK, 5)
         opened = OpenStore(store=store, opening=found, info=info, policy=Checkpoints(), env=Env(clock=CLOCK))
         self.saver, self.rank = AsyncSaver(opened), rank
         checkpoint = found.read(store, self.recent.store)
@@ -147,12 +155,7 @@ def test_a_flipped_byte_is_found_and_the_checkpoint_is_restored(tmp_path: Path) 
     first = Task(tmp_path, 1)
     first.save(10)
     first.copy(17)
-    part = next(
-        path for path in Path(first.recent.folder, "data").rglob("*") if path.is_file() and path.stat().st_size > 500
-    )
-    data = bytearray(part.read_bytes())
-    data[300] ^= 1
-    part.write_bytes(data)
+    flip(first.recent.folder)
     second = Task(tmp_path, 2)
     assert found(second) == (10, False)
     second.copy(18)
@@ -165,7 +168,61 @@ def test_all_tasks_restore_the_same_copy(tmp_path: Path) -> None:
     for ticket in tickets:
         assert ticket is not None
         ticket.wait(20)
-    assert [found(Task(tmp_path, 2, rank=rank, tasks=2)) for rank in range(2)] == [(17, True)] * 2
+    assert [found(task) for task in gang(tmp_path, 2)] == [(17, True)] * 2
+
+
+def gang(top: Path, number: int, meanwhile: Callable[[], None] = lambda: None) -> list[Task]:
+    """Return the two tasks of an attempt, the second one after `meanwhile`."""
+    with ThreadPoolExecutor(2) as pool:
+        harms: list[Callable[[], None]] = [lambda: None, meanwhile]
+        begun = [pool.submit(Task, top, number, rank=rank, tasks=2, meanwhile=harms[rank]) for rank in range(2)]
+        return [each.result(60) for each in begun]
+
+
+def flip(folder: str) -> None:
+    """Change a bit of the largest file of a copy."""
+    part = max(
+        (path for path in Path(folder, "data").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+    )
+    data = bytearray(part.read_bytes())
+    data[300] ^= 1
+    part.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [shutil.rmtree, flip])
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_copy_that_one_task_cannot_read_any_more_is_used_by_none(tmp_path: Path, harm: Any, saved: bool) -> None:
+    tasks = gang(tmp_path, 1)
+    for step in [10] if saved else []:
+        tickets = [task.saver.save(contents(step, task.rank), step=step, position={"step": step}) for task in tasks]
+        for ticket in tickets:
+            assert ticket is not None
+            ticket.wait(20)
+    for ticket in [task.begin_copy(17) for task in tasks]:
+        assert ticket is not None
+        ticket.wait(20)
+    folder = tasks[0].recent.folder
+    again = gang(tmp_path, 2, lambda: harm(folder))
+    assert [found(task) for task in again] == [(10 if saved else None, False)] * 2
+    # The attempt copies its own state again.
+    for ticket in [task.begin_copy(18) for task in again]:
+        assert ticket is not None
+        ticket.wait(20)
+    assert [found(task) for task in gang(tmp_path, 3)] == [(18, True)] * 2
+
+
+def test_a_task_that_does_not_answer_has_the_checkpoint_restored_by_all(tmp_path: Path) -> None:
+    for ticket in [task.begin_copy(17) for task in gang(tmp_path, 1)]:
+        assert ticket is not None
+        ticket.wait(20)
+    store = PosixStore(tmp_path / "store")
+    recent = RecentCopy(str(tmp_path / "memory/copy"))
+    chosen = opening.open_first(store, 2, "a test", CLOCK, run_id="test", recent=recent.newest)
+    assert chosen.memory
+    first, late = (TaskInfo(run_id="test", attempt=2, task=task, tasks=TASKS) for task in TASKS)
+    assert not opening.agree(store, recent.store, chosen, first, CLOCK, 0.2).continues
+    joined = opening.join(store, 2, CLOCK, 1, run_id="test")
+    assert not opening.agree(store, recent.store, joined, late, CLOCK, 0.2).continues
 
 
 def test_a_task_may_begin_before_the_first_one_has_made_the_folder(tmp_path: Path) -> None:
@@ -177,7 +234,7 @@ def test_a_task_may_begin_before_the_first_one_has_made_the_folder(tmp_path: Pat
     for ticket in tickets:
         assert ticket is not None
         ticket.wait(20)
-    assert found(Task(tmp_path, 2, tasks=2)) == (17, True)
+    assert [found(task) for task in gang(tmp_path, 2)] == [(17, True)] * 2
 
 
 def test_a_copy_in_progress_does_not_delay_the_end_of_a_task(tmp_path: Path) -> None:
@@ -191,7 +248,7 @@ def test_a_copy_in_progress_does_not_delay_the_end_of_a_task(tmp_path: Path) -> 
 def test_a_copy_that_one_task_has_not_written_is_not_restored(tmp_path: Path) -> None:
     first, _ = (Task(tmp_path, 1, rank=rank, tasks=2) for rank in range(2))
     first.begin_copy(17)
-    assert [found(Task(tmp_path, 2, rank=rank, tasks=2)) for rank in range(2)] == [(None, False)] * 2
+    assert [found(task) for task in gang(tmp_path, 2)] == [(None, False)] * 2
 
 
 _KILLED = """

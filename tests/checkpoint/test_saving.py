@@ -6,18 +6,20 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sdk.checkpoint import opening, restore
 from sdk.checkpoint.contents import Array, Contents
+from sdk.checkpoint.opening import Env
 from sdk.clock import SystemClock
 from sdk.errors import InputError, StoreError, WaitTimeoutError
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import Buffer, Stat
 
-from .parts import Attempt, check, contents, files, restored
+from .parts import CLOCK, Attempt, check, contents, files, restored
 
 
 @pytest.fixture
@@ -171,3 +173,16 @@ def test_a_regular_save_yields_the_processor_and_one_that_is_waited_for_does_not
         attempt.save(step, reason=reason)
     attempt.close()
     assert found == {"interval": {min(before + 5, 19)}, "manual": {before}}
+
+
+def test_only_the_first_of_tasks_without_a_connection_is_saved_and_waits_for_no_other(store: PosixStore) -> None:
+    savers = Attempt(store, 1, tasks=2).savers
+    for saver in savers:
+        saver.opened = replace(saver.opened, env=Env(clock=CLOCK, apart=lambda: True))
+    assert savers[1].save(contents(3, 1), step=3, position={"step": 3}) is None
+    ticket = savers[0].save(contents(9), step=9, position={"step": 9}, reason="preempt")
+    assert ticket is not None
+    ticket.wait(5)
+    found = Attempt(store, 2, tasks=2).opening.read(store)
+    assert found is not None
+    assert (found.manifest.step, found.manifest.ranks, found.blobs) == (9, 2, {0: contents(9).blobs, 1: {}})

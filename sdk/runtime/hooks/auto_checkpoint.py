@@ -57,7 +57,6 @@ class AutoCheckpoint:
     progress: ProgressWriter
     kill_points: KillPoints
     warm_start: WarmStart
-    apart: Callable[[], bool]  # whether the other tasks train without a connection to this one
 
     def __post_init__(self) -> None:
         self._phase: PhaseCheckpoints | None = None
@@ -87,15 +86,8 @@ class AutoCheckpoint:
 
     def _due(self) -> Literal["save", "epoch", "memory"] | None:
         phase = self._phase
-        if phase is None:
-            return None
         # An epoch that already holds a save needs no other.
-        due = self.manager.due(epochs=phase.has_epochs and phase.held in ("", "memory"))
-        if due and self.apart():
-            # They have no step in common at which all could save.
-            self.log_once("tasks without a connection are saved after a number of steps, and at the end: not by time")
-            return None
-        return due
+        return None if phase is None else self.manager.due(epochs=phase.has_epochs and phase.held in ("", "memory"))
 
     def begin(self, kind: str, collect: Callable[[], Any]) -> PhaseCheckpoints:
         """Begin a phase of kind "fit" or "loop", which ends an earlier one; `collect` returns its current variables."""
@@ -156,7 +148,6 @@ def make(
     clock: Clock,
     record: Callable[..., None],
     progress: ProgressWriter,
-    apart: Callable[[], bool],
 ) -> AutoCheckpoint:
     """Return the automatic checkpoints of a task."""
     paths = RunPaths(payload.run_url)
@@ -192,6 +183,7 @@ def make(
             about=about,
             saved=lambda step: record("saved", step=step),
             paced=lambda every_s: record(PACED, every_s=round(every_s, 1)),
+            apart=coordinator.rendezvous.apart,
         )
         return CheckpointManager(
             info, payload.store or paths.store, payload.checkpoints, env, _recent(payload, tasks, shared, record)
@@ -207,7 +199,6 @@ def make(
             _kill_records(payload), payload.attempt, task, payload.drill.kills if payload.drill else ()
         ),
         warm_start=WarmStart(payload.initial, payload.models, shared),
-        apart=apart,
     )
 
 
@@ -318,6 +309,11 @@ class PhaseCheckpoints:
             self.downgrade(
                 f"the checkpoint is of {size} tasks, and there are {tasks}: random generators start anew, and the data "
                 "continues after the same number of global batches"
+            )
+        elif self.at and "random" not in self.blobs:
+            self.downgrade(
+                "the checkpoint holds the state of the first task alone, because the tasks trained without a connection: this "
+                "task continues with its variables and after the same number of batches, and its random generators start anew"
             )
         return True
 

@@ -15,9 +15,9 @@ _SERVERS = "tensorflow.python.training.server_lib"
 
 
 class DisconnectedTasks:
-    """Checks in the first task whether the program has connected the tasks that step together."""
+    """Checks whether the program has connected the `count` tasks that step together. One of them reports it."""
 
-    def __init__(self, count: int, report: Callable[[str], None]) -> None:
+    def __init__(self, count: int, report: Callable[[str], None] | None) -> None:
         self._count = count
         self._report = report
         self._has_server = self._checked = False
@@ -35,13 +35,13 @@ class DisconnectedTasks:
 
     @property
     def apart(self) -> bool:
-        """True in the first task if the others train without a connection to it now, each at its own pace."""
+        """True if this task and the others train without a connection now, each at its own pace."""
         return self._count > 1 and not self._has_server and "tensorflow" in sys.modules and not _connected()
 
     def check(self) -> None:
         """Report disconnected tasks. Only the first call does anything."""
         # A process that the program forked must not report for the task.
-        if self._checked or self._count < 2 or os.getpid() != self._pid:
+        if self._checked or self._report is None or self._count < 2 or os.getpid() != self._pid:
             return
         self._checked = True
         if self.apart:

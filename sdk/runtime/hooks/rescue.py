@@ -76,6 +76,7 @@ def _save(manager: CheckpointManager, state: UnsavedState, until: float, ended: 
     if not manager.meet(state.steps, min(_MEET_S, _MEET_SHARE * (until - time.monotonic())), ended):
         return f"not every task reached step {manager.base + state.steps} in time, and each holds a part of the state"
     ticket = manager.save(state, reason="failure")
-    if ticket is not None:
-        ticket.wait(max(until - time.monotonic(), 0.0))
+    if ticket is None:
+        return "the checkpoints of tasks without a connection hold the state of the first one alone"
+    ticket.wait(max(until - time.monotonic(), 0.0))
     return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -25,7 +25,7 @@ from ...storage.registry import open_store
 from ...storage.retry import RetryPolicy
 from ...storage.store import Store
 from ..shared import Shared
-from .files import SAVING, ActionOrGo, Due, ScheduledAction, nothing_due
+from .files import SAVING, ActionOrGo, Due, ScheduledAction, never, nothing_due
 
 _log = logger("runtime")
 
@@ -91,6 +91,7 @@ class BucketRendezvous:
         # Two plain attributes: the training alone sets them, and the thread reads them.
         self.count = 0
         self.save_due: Due = nothing_due  # set before the first loop begins
+        self.apart: Callable[[], bool] = never
         self._shared = Shared(RendezvousState())
         self._thread: threading.Thread | None = None
         self._lookahead = Lookahead()

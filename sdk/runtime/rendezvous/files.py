@@ -48,16 +48,23 @@ def nothing_due() -> None:
     """The `Due` of a task that saves nothing."""
 
 
+def never() -> bool:
+    """The `apart` of tasks that step together."""
+    return False
+
+
 class Rendezvous(Protocol):
     """One task's view of the actions that all tasks have agreed on.
 
     Attributes:
         count: number of completed steps; raised before every call of `next`.
         save_due: what decides that a checkpoint is due; asked by the first task only.
+        apart: whether the tasks train without a connection, each at its own pace.
     """
 
     count: int
     save_due: Due
+    apart: Callable[[], bool]
 
     def begin(self) -> None:
         """Called when a training loop begins."""
@@ -85,6 +92,7 @@ class FileRendezvous:
     def __post_init__(self) -> None:
         self._agreed = self.count = 0
         self.save_due: Due = nothing_due
+        self.apart: Callable[[], bool] = never
         # An earlier supervisor has handled these requests.
         self._handled = len(posix.list_names(self.paths.control))
 
@@ -101,9 +109,11 @@ class FileRendezvous:
         action = self._requested()
         if action is None:
             return None
-        at = self.count + (0 if self.alone else _AHEAD)
-        self._agreed += 1
-        if not self.alone or action not in SAVING:
+        # Only the first one of tasks without a connection is saved, and none of them has to wait for a step of another.
+        alone = self.alone or self.apart()
+        at = self.count + (0 if alone else _AHEAD)
+        self._agreed += not alone or action not in SAVING
+        if not alone or action not in SAVING:
             with suppress(FileExistsError):
                 data = {"step": at, "action": action}
                 posix.put_passing(self._file(self._agreed), json.dumps(data).encode())
@@ -122,7 +132,7 @@ class FileRendezvous:
         try:
             data = json.loads(Path(self._file(self._agreed + 1)).read_bytes())
             self._agreed += 1
-            return int(data["step"]), data["action"]
+            return (self.count if self.apart() else int(data["step"])), data["action"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

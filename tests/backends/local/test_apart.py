@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, until
 
 import sdk
+from sdk.checkpoint import restore
+from sdk.storage.registry import open_store
 
 # As much of TensorFlow as is looked at.
 FAKE = {
@@ -86,4 +95,62 @@ def test_tasks_at_their_own_pace_are_saved_at_their_end_and_wait_for_no_other(wr
     run = sdk.submit(sdk.Job("train.py", resources=sdk.Resources(workers=2), checkpoints=sdk.Checkpoints(every_s=1)))
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts, status.saved_step) == (sdk.State.SUCCEEDED, 1, 30), run.why()
-    assert "tasks without a connection are saved after a number of steps" in "".join(line.text for line in run.logs())
+    events = Path(run.plan.paths.store, "commits").rglob("*.json")
+    assert len([*events]) > 1, "the first task is saved by time, too"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("slow", ["chief-0", "worker-0"])
+def test_tasks_at_their_own_pace_are_preempted_and_cancelled_at_once(write, slow: str) -> None:
+    write("train.py", f"""
+        import time
+        import keras, sdk, tensorflow as tf
+
+        pace = 1.0 if sdk.context().task == "{slow}" else 0.02
+        def step(batch, logs):
+            print("trains", flush=True)
+            time.sleep(pace)
+        slow = keras.callbacks.LambdaCallback(on_train_batch_end=step)
+        model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        data = tf.data.Dataset.from_tensors((tf.ones((4, 8)), tf.ones((4, 1)))).repeat(10)
+        model.fit(data, epochs=1000, verbose=0, callbacks=[slow])
+        """)  # fmt: skip
+    checkpoints = sdk.Checkpoints(every_steps=7, every_s=1)
+    resources = sdk.Resources(workers=2)
+    retry = sdk.Retry(user_errors=0, infrastructure=0, preemptions=None)
+    run = sdk.submit(sdk.Job("train.py", resources=resources, checkpoints=checkpoints, retry=retry))
+    for attempt in (1, 2):
+        until(lambda number=attempt: trained(run, number) >= {*run.plan.tasks}, run.why)
+        if attempt == 1:
+            os.kill(pid_of(run, "worker-0"), signal.SIGTERM)
+    started = time.monotonic()
+    run.cancel(grace_s=60)
+    status = run.wait(LIMIT_S)
+    # A store that waited for the other task's part would wait for two minutes.
+    assert time.monotonic() - started < 60
+    assert (status.state, status.attempts, codes(run, 2)) == (sdk.State.CANCELLED, 2, [0, 0]), run.why()
+    said = [line.text for line in run.logs(task="chief-0")]
+    (left,) = [int(match[1]) for text in said if (match := re.search(r"exits after step (\d+)", text))]
+    assert any(f"restored step {left} of phase 1" in text for text in said), said
+    others = "\n".join(line.text for line in run.logs(task="worker-0"))
+    assert f"restored step {left} of phase 1" in others
+    assert "holds the state of the first task alone" in others
+    assert status.saved_step is not None and status.saved_step > left
+    store = open_store(run.plan.paths.store)
+    assert restore.newest(store, run_id=run.id).manifest.step == status.saved_step
+
+
+def trained(run: sdk.Run, attempt: int) -> set[str]:
+    folder = Path(run.plan.paths.attempt(attempt))
+    return {line.task for line in run.logs(attempt=attempt) if line.text == "trains"} if folder.is_dir() else set()
+
+
+def pid_of(run: sdk.Run, task: str) -> int:
+    (record,) = Path(run.plan.paths.events).glob("0001.supervisor.*.attempt_started.json")
+    return int(json.loads(record.read_text())["data"]["pids"][task])
+
+
+def codes(run: sdk.Run, attempt: int) -> list[int]:
+    found = Path(run.plan.paths.events).glob(f"{attempt:04d}.*.exited.json")
+    return [json.loads(path.read_text())["data"]["code"] for path in found]
