@@ -18,9 +18,10 @@ from typing import Any
 
 from ..errors import CheckpointError, MissingError, PodliftError
 from ..logs import logger
+from ..process import free_memory
 from ..spec.policies import Checkpoints
 from ..storage.posix_store import PosixStore
-from . import memory, names, opening, restore
+from . import names, opening, restore
 from .commit import SaveLimits
 from .opening import Lease, Opening, OpenStore
 from .policy import due_in_memory, training_cost_s
@@ -149,7 +150,7 @@ class RecentCopy:
         if free + held < wanted:
             self._stop(f"The state is not copied to memory: {self.folder} has room for {free:,} bytes of {wanted:,}.")
         # In a container these files count as memory.
-        elif memory.is_short(_COPIES_WITH_STATE * size - held, memory.available()):
+        elif free_memory.is_short(_COPIES_WITH_STATE * size - held, free_memory.available()):
             self._stop(f"The state is not copied to memory, which is short: the state has {size / 1e6:.0f} MB.")
         return self._saver is not None
 

@@ -106,7 +106,11 @@ class Template:
 
     @property
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        alive = self._process.poll() is None
+        if not alive:
+            # Reaped: another process may get its number.
+            processes.SPARED.discard(self.pid)
+        return alive
 
     @property
     def env(self) -> dict[str, str]:
@@ -137,12 +141,14 @@ class Template:
             tasks = self._fork(starts, stop)
             for task in tasks:
                 _check_adopted(task)
-        except CannotForkError:
+            self._go.write(bytes([self._attempts % 256]) * len(tasks))
+        except (CannotForkError, OSError, ValueError, LookupError) as error:
             self.close()
             # Its forks have not begun yet, and this process has no other children.
             processes.end_orphans()
-            raise
-        self._go.write(bytes([self._attempts % 256]) * len(tasks))
+            if isinstance(error, CannotForkError):
+                raise
+            raise CannotForkError(f"the process to be forked failed: {type(error).__name__}: {error}") from error
         if not stays:
             self.close()
         return tasks

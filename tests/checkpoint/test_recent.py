@@ -21,13 +21,13 @@ import pytest
 from support import until
 
 import sdk
-from sdk.checkpoint import memory, opening
+from sdk.checkpoint import opening
 from sdk.checkpoint.manager import CheckpointManager, TrainingPhase
 from sdk.checkpoint.opening import Env, OpenStore, TaskInfo
 from sdk.checkpoint.policy import due_in_memory
 from sdk.checkpoint.recent import RecentCopy, folder_of
 from sdk.checkpoint.saver import AsyncSaver, Ticket
-from sdk.process import janitor
+from sdk.process import free_memory, janitor
 from sdk.records.events import Event, saved_step
 from sdk.records.recorder import read_events
 from sdk.runtime.hooks.auto_checkpoint import PhaseCheckpoints
@@ -316,7 +316,7 @@ def room(free: int, size: int = 0) -> SimpleNamespace:
 
 def test_a_quarter_of_the_shared_memory_stays_for_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task(tmp_path, 1)
-    monkeypatch.setattr(memory, "available", lambda: 1 << 40)
+    monkeypatch.setattr(free_memory, "available", lambda: 1 << 40)
     assert not task.recent.is_due(0.0, 1 << 20)
     for now, free, fits in ((1000.0, 259 << 20, True), (2000.0, 257 << 20, False)):
         monkeypatch.setattr(os, "statvfs", lambda path, free=free: room(free, 1 << 30))
@@ -342,7 +342,7 @@ def test_copies_wait_for_their_share_of_the_time_and_stop_without_room(
 ) -> None:
     task = Task(tmp_path, 1)
     monkeypatch.setattr(os, "statvfs", lambda path: room(1 << 30))
-    monkeypatch.setattr(memory, "available", lambda: 1 << 30)
+    monkeypatch.setattr(free_memory, "available", lambda: 1 << 30)
     assert not task.recent.is_due(100.0, 1000)
     assert not task.recent.is_due(104.0, 1000)
     assert task.recent.is_due(105.0, 1000)
@@ -366,7 +366,7 @@ def test_the_copy_that_exists_is_not_counted_twice(tmp_path: Path, monkeypatch: 
     held = task.recent._held()
     assert held
     monkeypatch.setattr(os, "statvfs", lambda path: room(1 << 30))
-    monkeypatch.setattr(memory, "available", lambda: 3 * 10**6 - held)
+    monkeypatch.setattr(free_memory, "available", lambda: 3 * 10**6 - held)
     assert not task.recent.is_due(0.0, 10**6)
     assert task.recent.is_due(100.0, 10**6)
 

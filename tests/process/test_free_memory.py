@@ -1,4 +1,4 @@
-"""When there is room for a process that has imported TensorFlow and waits for the next attempt."""
+"""Memory that is free: for a second copy of the state (fault 42), and for a process that waits for the next attempt."""
 
 from __future__ import annotations
 
@@ -6,44 +6,129 @@ from pathlib import Path
 
 import pytest
 
+import sdk
 from sdk.process import free_memory
 
-GB = 1_000_000_000
-MEMORY = "MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\nHugePages_Total:       0\n"
+MB = 1_000_000
+MEMINFO = {"proc/meminfo": "MemTotal: 16000000 kB\nMemAvailable:    8000000 kB\n"}
+SECOND = {"proc/self/cgroup": "0::/user/job\n"}
+FIRST = {"proc/self/cgroup": "7:pids:/\n4:memory:/job\n"}
 
 
-@pytest.fixture
-def machine(tmp_path: Path):
-    """Return the free memory of a container with these limits."""
-    (tmp_path / "meminfo").write_text(MEMORY)
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({}, None),
+        (MEMINFO, 8_192_000_000),
+        ({"proc/meminfo": "MemAvailable: lots\n"}, None),
+        ({**MEMINFO, **SECOND, "sys/fs/cgroup/user/job/memory.max": "max\n"}, 8_192_000_000),
+        (
+            {
+                **MEMINFO,
+                **SECOND,
+                "sys/fs/cgroup/user/job/memory.max": "300000000\n",
+                "sys/fs/cgroup/user/job/memory.current": "100000000\n",
+            },
+            200_000_000,
+        ),
+        # Files that were read fill a group up to its limit, and are given up for memory.
+        (
+            {
+                **SECOND,
+                "sys/fs/cgroup/user/job/memory.max": "300000000\n",
+                "sys/fs/cgroup/user/job/memory.current": "299000000\n",
+                "sys/fs/cgroup/user/job/memory.stat": "anon 9\nfile 250000000\ninactive_file 199000000\n",
+            },
+            200_000_000,
+        ),
+        (
+            {
+                **FIRST,
+                "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "300000000",
+                "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "299000000",
+                "sys/fs/cgroup/memory/job/memory.stat": "inactive_file 7\ntotal_inactive_file 199000000\n",
+            },
+            200_000_000,
+        ),
+        # A group that contains this one has less left.
+        (
+            {
+                **MEMINFO,
+                **SECOND,
+                "sys/fs/cgroup/user/job/memory.max": "max\n",
+                "sys/fs/cgroup/user/memory.max": "300000000\n",
+                "sys/fs/cgroup/user/memory.current": "299000000\n",
+                "sys/fs/cgroup/user/memory.stat": "inactive_file 99000000\n",
+            },
+            100_000_000,
+        ),
+        (
+            {
+                **FIRST,
+                "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "300000000",
+                "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "400000000",
+            },
+            0,
+        ),
+        (
+            {
+                **FIRST,
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": "400000000",
+            },
+            None,
+        ),
+    ],
+)
+def test_42_what_is_left_is_what_the_kernel_and_the_control_group_leave(
+    tmp_path: Path, files: dict[str, str], free: int | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert free_memory.available(str(tmp_path)) == free
 
-    def free(**files: object) -> int | None:
-        for name, text in files.items():
-            path = tmp_path / name.replace("__", "/").replace("DOT", ".")
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(f"{text}\n")
-        return free_memory.free_bytes(tmp_path, tmp_path / "meminfo")
 
-    return free
+@pytest.mark.parametrize(
+    ("size", "free", "short"), [(5, None, False), (5, 6, False), (5, 5, False), (6, 5, True), (0, 0, False)]
+)
+def test_42_a_state_that_does_not_fit_twice_is_told(size: int, free: int | None, short: bool) -> None:
+    assert free_memory.is_short(size, free) is short
 
 
-def test_without_a_limit_the_memory_of_the_machine_counts(machine) -> None:
-    assert machine() == 8_192_000_000
-    assert machine(memoryDOTmax="max", memoryDOTcurrent=7 * GB) == 8_192_000_000
+def test_files_that_were_read_leave_room_for_a_process_that_waits_and_unknown_memory_does_not(tmp_path: Path) -> None:
+    assert not free_memory.allows_standby(str(tmp_path))
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/\n")
+    (tmp_path / "proc/meminfo").write_text("MemAvailable:    8000000 kB\n")
+    (group / "memory.max").write_text("4000000000\n")
+    (group / "memory.current").write_text("3900000000\n")
+    (group / "memory.stat").write_text("inactive_file 2000000000\n")
+    assert free_memory.allows_standby(str(tmp_path))
+    (group / "memory.stat").write_text("inactive_file 1000000000\n")
+    assert not free_memory.allows_standby(str(tmp_path))
 
 
-def test_the_limit_of_the_container_counts_if_it_is_lower(machine) -> None:
-    assert machine(memoryDOTmax=2 * GB, memoryDOTcurrent=1 * GB) == 1 * GB
-    assert machine(memoryDOTmax=20 * GB, memoryDOTcurrent=1 * GB) == 8_192_000_000
-
-
-def test_an_older_kernel_has_other_files(machine) -> None:
-    limits = {"memory__memoryDOTlimit_in_bytes": 3 * GB, "memory__memoryDOTusage_in_bytes": 2 * GB}
-    assert machine(**limits) == 1 * GB
-
-
-def test_where_memory_is_short_or_unknown_there_is_no_spare_process(tmp_path: Path) -> None:
-    assert free_memory.free_bytes(tmp_path, tmp_path / "nothing") is None
-    assert not free_memory.fits(None)
-    assert not free_memory.fits(1 * GB)
-    assert free_memory.fits(2 * GB)
+@pytest.mark.full
+def test_42_training_with_little_memory_waits_for_its_checkpoints(tmp_path: Path, monkeypatch, with_memory) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "import tensorflow as tf, sdk\n"
+        "state = tf.Variable(tf.zeros((100, 1_000_000)))\n"
+        "ckpt = sdk.context().checkpoint(state=state, data=tf.data.Dataset.range(6))\n"
+        "for number in ckpt.data:\n"
+        "    state[0, :].assign(state[0, :] + 1)\n"
+        "    ckpt.step()\n"
+        "print('done', float(state[0, 0]), flush=True)\n"
+    )
+    program = (
+        "import sdk; run = sdk.submit(sdk.Job('train.py', checkpoints=sdk.Checkpoints(every_steps=2))); "
+        "print(run.url, run.wait(120).state)"
+    )
+    url, state = with_memory("1300M", program).split()
+    assert state == "State.SUCCEEDED", sdk.attach(url).why()
+    said = [line.text for line in sdk.attach(url).logs()]
+    assert "done 6.0" in said
+    assert any("training waits for its save" in line for line in said), said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from support import LIMIT_S, REPO, until
 
 from sdk.process import spawn
-from sdk.process.template import Imports, TaskStart, Template
+from sdk.process.template import CannotForkError, Imports, TaskStart, Template
 
 SCRIPT = str(REPO / "sdk" / "runtime" / "template.py")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="fork is safe on Linux only")
@@ -57,3 +58,33 @@ def test_one_that_may_not_raise_its_priority_again_forks_tasks_of_the_usual_one(
     (forked,) = template(str(python), tmp_path).fork([start], lambda: False)
     until(lambda: forked.poll() is not None)
     assert log.read_text() == f"priority {os.getpriority(os.PRIO_PROCESS, 0)}\n"
+
+
+@linux
+def test_one_that_has_died_or_failed_is_no_longer_spared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What else the tests' process has started is not of this attempt.
+    monkeypatch.setattr(spawn, "end_orphans", lambda: [])
+    died, failed = template(sys.executable, tmp_path), template(sys.executable, tmp_path)
+    for each in (died, failed):
+        each.stand_by()
+    os.kill(died.pid, signal.SIGKILL)
+    until(lambda: not died.is_alive)
+    assert died.pid not in spawn.SPARED
+    died.close()
+    start = TaskStart(
+        task="chief-0",
+        command=["true"],
+        env=dict(os.environ),
+        cwd=str(tmp_path),
+        log=str(tmp_path / "task.log"),
+        cpus=(),
+    )
+
+    def lost(*_: object) -> None:
+        raise OSError("an error that no message of it names")
+
+    monkeypatch.setattr(failed, "_send_orders", lost)
+    with pytest.raises(CannotForkError, match="the process to be forked failed"):
+        failed.fork([start], lambda: False, stays=True)
+    assert failed.pid not in spawn.SPARED
+    assert not failed.is_alive

@@ -8,7 +8,7 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -150,21 +150,21 @@ class LocalGang:
         # Importing begins here, and everything below happens at the same time.
         self._starts = {start.task: start for start in starts}
         imports = f"{self._temporary}/{self._attempt}-imports.log"
-        launch = GangLaunch(plan, starts, self._interpreter, imports, self._standby)
-        payload = replace(plan.payload(self._attempt), cores=str(division))
-        posix.put_passing(paths.payload(self._attempt), payload.to_json().encode())
-        for folder in (paths.model, paths.checkpoints, paths.tensorboard):
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        for task in plan.tasks:
-            log, work = Path(paths.log(self._attempt, task)), Path(paths.work(self._attempt, task))
-            for parent in (
-                work.parent,
-                Path(task_environment.scratch(self._temporary, self._attempt, task)),
-                log.parent,
-            ):
-                parent.mkdir(parents=True, exist_ok=True)
-        self._hidden.open()
-        self._tasks = launch.finish(lambda: self._conditions.stop_requested() is not None)
+        with closing(GangLaunch(plan, starts, self._interpreter, imports, self._standby)) as launch:
+            payload = replace(plan.payload(self._attempt), cores=str(division))
+            posix.put_passing(paths.payload(self._attempt), payload.to_json().encode())
+            for folder in (paths.model, paths.checkpoints, paths.tensorboard):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            for task in plan.tasks:
+                log, work = Path(paths.log(self._attempt, task)), Path(paths.work(self._attempt, task))
+                for parent in (
+                    work.parent,
+                    Path(task_environment.scratch(self._temporary, self._attempt, task)),
+                    log.parent,
+                ):
+                    parent.mkdir(parents=True, exist_ok=True)
+            self._hidden.open()
+            self._tasks = launch.finish(lambda: self._conditions.stop_requested() is not None)
         pids = {name: process.pid for name, process in self._tasks.items()}
         self._recorder.record("attempt_started", addresses=addresses, pids=pids, why_fresh=launch.why_fresh)
 

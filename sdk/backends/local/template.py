@@ -134,6 +134,12 @@ class GangLaunch:
             if self._template is None and self._may_import:
                 self._template, self._may_import = self._import(), False
 
+    def close(self) -> None:
+        """End what waited for this attempt, if `finish` was not reached: nothing else ends it before the run does."""
+        if self._template is not None:
+            self._template.close()
+            self._template = None
+
     @contextmanager
     def _explaining(self) -> Iterator[None]:
         try:

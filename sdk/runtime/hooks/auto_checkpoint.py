@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...checkpoint import memory
 from ...clock import Clock
 from ...logs import logger
+from ...process import free_memory
 from ...records.events import COPIED, PACED, SAVED, saved_step
 from ...records.kills import KillRecords
 from ...records.recorder import read_events
@@ -430,7 +430,7 @@ class PhaseCheckpoints:
         ticket = self._manager.save(state, reason=reason, metrics=metrics, leave_out=leave_out, end=end)
         self._auto.kill_points.reached("save")
         size = snapshot.size_of(state.contents.arrays)
-        if ticket is not None and memory.is_short(size, memory.available()):
+        if ticket is not None and free_memory.is_short(size, free_memory.available()):
             # A step would copy everything it changes: better slow than killed.
             self._auto.log_once(f"memory is short, and the state has {size / 1e6:.0f} MB: training waits for its save")
             del state

@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import LIMIT_S, full_only, said, until
 from test_template import events, left_alive
 
 import sdk
+from sdk.backends.local import template as local_template
 from sdk.spec.job import FromCaller
 
 # The attempts after the first one end well.
@@ -125,3 +128,14 @@ def test_the_first_restart_is_at_once_and_a_crash_loop_is_held_back(write) -> No
     with pytest.raises(sdk.RunError, match="3 consecutive attempts ended before reporting a step"):
         run.result(LIMIT_S)
     assert [event.data["delay_s"] for event in events(run, "restarting")] == [0.0, 1.0]
+
+
+def test_what_was_taken_for_an_attempt_that_is_never_started_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+    taken = SimpleNamespace(close=lambda: closed.append(True))
+    standby = SimpleNamespace(take=lambda starts: taken)
+    monkeypatch.setattr(local_template, "why_not", lambda *_: "")
+    monkeypatch.setattr(local_template, "single", lambda *_: "")
+    with pytest.raises(OSError, match="full"), closing(local_template.GangLaunch(None, [], None, "", standby)):
+        raise OSError("full")
+    assert closed == [True]
