@@ -30,6 +30,8 @@ KEYS = {
     "restarted_alone",
     "saved_step",
     "saved_at",
+    "saved_every_s",
+    "copied_every_s",
     "spent",
     "goodput",
     "continued_step",
