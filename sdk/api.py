@@ -24,6 +24,7 @@ from .spec.job import Job
 from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import State
+from .ui.rows import RunRows
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -112,7 +113,7 @@ def runs(
     found, problems = list_runs(root, limit, backend, state, name)
     for problem in problems:
         _log.warning(problem)
-    return found
+    return RunRows(found)
 
 
 def list_runs(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -29,9 +29,10 @@ from .errors import (
 )
 from .planning.roots import configured_root
 from .records.events import Event, fold
-from .records.explain import RunContext, explain
+from .records.explain import RunContext, explain, moments
 from .records.goodput import add_up
 from .records.recorder import accounts_of, metrics_of, read_events, read_status_records
+from .records.timeline import Moment
 from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Goodput, Progress, Reason, State, Status
@@ -39,6 +40,8 @@ from .storage import trees
 from .storage.paths import destination
 from .storage.retry import Outage
 from .text import emulator_at
+from .ui.rows import CheckpointRows
+from .ui.rows import RunInfo as RunInfo
 
 _T = TypeVar("_T")
 _POLL_S = 0.1
@@ -71,39 +74,6 @@ class Result:
     logs: dict[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunInfo:
-    """One run in the list that `runs()` returns.
-
-    Args:
-        id: the run's id.
-        url: its directory.
-        status: its status; None for a directory that cannot be read.
-        problem: why it cannot be read; "" otherwise.
-        backend: the name of its backend; "" if unknown.
-        metrics: the last value of every metric, by name.
-        metric: the main metric: the one of `Checkpoints(best)`, else val_loss, else loss, else the first; "" for none.
-        emulator: the address of the emulator that stands in for the cloud, such as "127.0.0.1:8123"; "" for none.
-        place: the backend and the emulator, if any, in one line: "vertex, emulator at 127.0.0.1:8123"; "" if unknown.
-    """
-
-    id: str
-    url: str
-    status: Status | None
-    problem: str = ""
-    backend: str = ""
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    metric: str = ""
-    emulator: str = ""
-    place: str = ""
-
-    def duration_s(self, now: float) -> float | None:
-        """Return the seconds from submit to the end, or to `now` (unix time) for a run that is still going; None if unknown."""
-        if self.status is None or not self.status.created:
-            return None
-        return max(0.0, (self.status.since if self.status.state.terminal else now) - self.status.created)
-
-
 class Run:
     """The handle of a run, on any backend and from any process.
 
@@ -134,6 +104,20 @@ class Run:
     def __repr__(self) -> str:
         emulated = f", {emulator_at(self.plan.emulator)}" if self.plan.emulator else ""
         return f"Run({self.url!r}{emulated})"
+
+    def _repr_html_(self) -> str:
+        from .ui import notebook
+
+        return notebook.cell(self, self._ref(), self._clock)
+
+    def watch(self) -> None:
+        """Show the run until it ends: in a notebook as a cell with curves, elsewhere as `podlift wait` does.
+
+        Usage: `sdk.submit("train.py").watch()`. An interrupt ends the watching; the run continues.
+        """
+        from .ui import notebook
+
+        notebook.watch(self, self._ref(), self._clock)
 
     def status(self) -> Status:
         """Return the current status; raise CorruptRunError if the records are damaged."""
@@ -178,19 +162,18 @@ class Run:
             CorruptRunError: its records are damaged.
         """
         with self._sound():
-            events, status = self._read(logs=True)
-            position = self._handle.progress()
-            context = RunContext(
-                self._ref(),
-                self.plan.paths,
-                self.plan.tasks,
-                self._clock.now(),
-                cloud=not self.plan.capabilities.supervised_here,
-                generated=bool(self.plan.code.generated),
-                service=self._handle.history(),
-                step=position.step if position else None,
-            )
-            return explain(events, self._with_saved(status), context)
+            return explain(*self._told())
+
+    def timeline(self) -> list[Moment]:
+        """Return what happened to the run, as `why` lists it: attempts, restarts, preemptions, the last checkpoint.
+
+        Usage: `for moment in run.timeline(): print(moment.time, moment.source, moment.text)`
+
+        Raises:
+            CorruptRunError: its records are damaged.
+        """
+        with self._sound():
+            return moments(*self._told())
 
     def wait(self, timeout_s: float | None = None) -> Status:
         """Wait for the end of the run, however it ends, and return the last status.
@@ -357,7 +340,7 @@ class Run:
             PodliftError: the checkpoint store cannot be read.
         """
         found = catalog.entries(RunPaths(self.url))
-        return found if best is None else catalog.best_first(found, best)
+        return CheckpointRows(found if best is None else catalog.best_first(found, best))
 
     def load_weights(self, model: Any, checkpoint: CheckpointInfo | int | Literal["last"] = "last") -> CheckpointInfo:
         """Load the weights of a checkpoint into a Keras model, all of them or none, and return the checkpoint.
@@ -425,6 +408,22 @@ class Run:
         self.plan, difference = resume(self.plan, events, status, code, self._clock, limits)
         self._handle = backends.load(self.plan.backend).open(self.plan, self._clock)
         return str(difference)
+
+    def _told(self) -> tuple[list[Event], Status, RunContext]:
+        """Return what an explanation is made of."""
+        events, status = self._read(logs=True)
+        position = self._handle.progress()
+        context = RunContext(
+            self._ref(),
+            self.plan.paths,
+            self.plan.tasks,
+            self._clock.now(),
+            cloud=not self.plan.capabilities.supervised_here,
+            generated=bool(self.plan.code.generated),
+            service=self._handle.history(),
+            step=position.step if position else None,
+        )
+        return events, self._with_saved(status), context
 
     def _patiently(self, call: Callable[[], _T], until: float | None) -> _T:
         """Return what the call returns, as soon as all services answer; WaitTimeoutError after `until`."""

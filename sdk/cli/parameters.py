@@ -69,6 +69,12 @@ OtherPlan = Annotated[str, argument("B", "Another plan's file, or run.")]
 
 # Existing runs.
 Ref = Annotated[str, argument("REF", "A run: its id, the beginning of its id, latest, or its directory.")]
+Refs = Annotated[list[str], argument("REF ...", "Runs, each as an id, the beginning of an id, latest, or a directory.")]
+ReportFile = Annotated[
+    str | None,
+    option("-o", "FILE", "File to write; - for stdout. Default: REF.html, or stdout for md.", also=("--output",)),
+]
+ReportFormat = Annotated[str, option("--format", "FORMAT", "html (default), or md for a short summary.")]
 Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="Show at most this many.")]
 States = Annotated[
     list[str] | None,

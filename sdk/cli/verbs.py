@@ -11,7 +11,7 @@ GROUPS = {
     "Follow and control runs": {
         "runs": "look", "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
     },
-    "Results": {"get": "results", "checkpoints": "results"},
+    "Results": {"get": "results", "checkpoints": "results", "report": "report"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
     "This machine": {"init": "init", "config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
     "A cloud": {"image": "image"},
@@ -38,6 +38,7 @@ _INSTEAD = {
     "resume": "restart retry continue rerun",
     "get": "download fetch pull copy cp outputs artifacts",
     "checkpoints": "ckpt ckpts snapshots saves",
+    "report": "html export-html share summary",
     "prune": "delete rm remove clean cleanup gc purge",
     "accelerators": "gpus tpus hardware machines prices devices",
     "config": "settings set options env",

@@ -99,6 +99,11 @@ def explain(events: Sequence[Event], status: Status, context: RunContext) -> str
     return harmless("\n".join([*above, "", *story.timeline(), "", *below]))
 
 
+def moments(events: Sequence[Event], status: Status, context: RunContext) -> list[Moment]:
+    """Return the timeline of an explanation."""
+    return _Story(events, status, context).moments()
+
+
 def next_command(status: Status, ref: str, *, generated: bool = False) -> str:
     """Return the command to type next. `generated`: there is no current code, as of a notebook."""
     if status.state is State.SUCCEEDED:
@@ -232,6 +237,10 @@ class _Story:
 
     def timeline(self) -> list[str]:
         """One line for each event of the run, its attempts and the service that runs it."""
+        shown = self.moments()
+        return ["Timeline:", *timeline.lines(shown, self._context.zone)] if shown else []
+
+    def moments(self) -> list[Moment]:
         status, context = self._status, self._context
         found = list(context.service)
         if status.saved_step is not None and status.saved_at is not None:
@@ -245,8 +254,7 @@ class _Story:
         told = status.failure.message if status.failure else ""
         # What it waits for now was said above.
         found = [replace(each, causes=()) if each.time == timeline.NOW else each for each in found]
-        shown = timeline.moments(self._all, found, status.attempts, told)
-        return ["Timeline:", *timeline.lines(shown, context.zone)] if shown else []
+        return timeline.moments(self._all, found, status.attempts, told)
 
     def next_command(self) -> str:
         return next_command(self._status, self._context.ref, generated=self._context.generated)

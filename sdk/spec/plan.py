@@ -240,6 +240,11 @@ class Plan:
 
         return text(lines(self))
 
+    def _repr_html_(self) -> str:
+        from .plan_text import html, lines
+
+        return html(lines(self))
+
 
 # The JSON is flat: the code's fields are the plan's, and two have other names there.
 _PROGRAM, _TARGET = "target", "backend_options"

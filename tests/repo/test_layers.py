@@ -30,6 +30,7 @@ LAYERS = [
     ("packaging",),
     ("backends",),
     ("planning",),
+    ("ui",),
     ("launch",),
     ("run",),
     ("api",),

@@ -1,0 +1,137 @@
+"""The metrics of runs as curves: which points there are, and which of many are drawn. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# Points and curves of a page in all. Of more metrics, the first ones by name are drawn.
+POINTS, CURVES = 9_000, 120
+_FEWEST = 16
+
+
+class Point(NamedTuple):
+    """A value of a metric; None if it was not a finite number."""
+
+    step: float
+    epoch: float
+    time: float  # seconds since the submit of the run
+    value: float | None
+    attempt: int
+
+
+class Series(NamedTuple):
+    """The curve of one run, as columns."""
+
+    run: str
+    step: list[float]
+    epoch: list[float]
+    time: list[float]
+    value: list[float | None]
+
+
+class Chart(NamedTuple):
+    """The curves of one metric."""
+
+    name: str
+    series: list[Series]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charts:
+    """The charts of a page, and how many metrics it leaves out."""
+
+    shown: list[Chart]
+    left_out: int = 0
+
+
+def curves(records: Iterable[Mapping[str, object]], begun: float) -> dict[str, list[Point]]:
+    """Return the points of each metric. Steps that a later attempt did again are those of the later attempt."""
+    found: dict[str, list[Point]] = {}
+    for number, record in enumerate(records):
+        attempt = int(_number(record.get("attempt")) or 0)
+        step = _number(record.get("step"))
+        place = float(number) if step is None else step, _number(record.get("epoch")) or 0.0
+        seconds = max((_number(record.get("time")) or begun) - begun, 0.0)
+        metrics = record.get("metrics")
+        for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
+            points = found.setdefault(str(name), [])
+            while points and points[-1].attempt < attempt and points[-1].step >= place[0]:
+                points.pop()
+            points.append(Point(*place, seconds, _number(value), attempt))
+    for points in found.values():
+        points.sort(key=lambda point: point.step)
+    return found
+
+
+def thinned(points: Sequence[Point], most: int) -> list[Point]:
+    """Return at most about `most` points, among them the lowest and the highest of each stretch, so that no peak is lost."""
+    if len(points) <= most:
+        return list(points)
+    stretches = max(most // 2 - 1, 1)
+    size = (len(points) - 2) / stretches
+    kept = {0, len(points) - 1}
+    for number in range(stretches):
+        stretch = range(1 + int(number * size), 1 + int((number + 1) * size))
+        known = [at for at in stretch if points[at].value is not None] or stretch[:1]
+        kept |= {min(known, key=lambda at: points[at].value or 0.0), max(known, key=lambda at: points[at].value or 0.0)}
+    return [points[at] for at in sorted(kept)]
+
+
+def charts(runs: Mapping[str, Mapping[str, Sequence[Point]]]) -> Charts:
+    """Return the charts of runs: those of several have the curves of all."""
+    names = sorted({name for found in runs.values() for name in found})
+    room = max(CURVES // max(len(runs), 1), 1)
+    shown = names[:room]
+    drawn = sum(name in found for name in shown for found in runs.values())
+    most = max(POINTS // max(drawn, 1), _FEWEST)
+    made = [
+        Chart(name, [_series(run, thinned(found[name], most)) for run, found in runs.items() if name in found])
+        for name in shown
+    ]
+    return Charts(shown=made, left_out=len(names) - len(shown))
+
+
+def outline(points: Sequence[Point], width: int, height: int) -> list[str]:
+    """Return a curve as the points of polylines of an SVG, one for each part without gaps."""
+    few = thinned(points, width)
+    values = [point.value for point in few if point.value is not None]
+    if not values:
+        return []
+    low, first = min(values), few[0].step
+    tall, wide = (max(values) - low) or 1.0, (few[-1].step - first) or 1.0
+    lines: list[list[str]] = [[]]
+    for point in few:
+        if point.value is None:
+            lines.append([])
+            continue
+        x, y = (point.step - first) / wide * width, height - (point.value - low) / tall * height
+        lines[-1].append(f"{x:.1f},{y:.1f}")
+    return [" ".join(line) for line in lines if line]
+
+
+def _series(run: str, points: Sequence[Point]) -> Series:
+    return Series(
+        run,
+        [_short(point.step) for point in points],
+        [_short(point.epoch) for point in points],
+        [_short(point.time) for point in points],
+        [None if point.value is None else _short(point.value) for point in points],
+    )
+
+
+def _short(value: float) -> float:
+    """Round to six digits, which is more than a screen shows."""
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None

@@ -1,0 +1,155 @@
+"""Reads a run into its view. A part that cannot be read leaves the others as they are, and is named."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from .. import backends
+from ..checkpoint.catalog import CheckpointInfo
+from ..clock import Clock
+from ..errors import CorruptRunError, PodliftError
+from ..planning import diff
+from ..process.log_lines import LogLine
+from ..process.log_tail import last_lines
+from ..records.events import Event
+from ..records.explain import next_command
+from ..records.recorder import MetricRecord, last_step, read_events
+from ..records.timeline import Moment
+from ..spec.plan import Plan
+from ..status import Goodput, Progress, Status
+from ..text import clipped
+from . import model
+from .curves import curves
+from .model import RunView, Tail
+
+_T = TypeVar("_T")
+# Last lines of each task, and tasks whose lines a page holds.
+LINES, _TASKS = 100, 16
+_LONGEST = 2_000
+_MOST_DIFFERENCES = 60
+# What a damaged file raises where nobody expects it.
+DAMAGE = (PodliftError, OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
+
+
+class Seen(Protocol):
+    """What a page needs of a run: `Run` is one."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+
+    plan: Plan
+
+    def status(self) -> Status: ...
+    def why(self) -> str: ...
+    def timeline(self) -> list[Moment]: ...
+    def progress(self) -> Progress | None: ...
+    def goodput(self, task: str | None = None) -> Goodput | None: ...
+    def metrics(self) -> list[MetricRecord]: ...
+    def checkpoints(self, best: str | None = None) -> Sequence[CheckpointInfo]: ...
+    def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[LogLine]: ...
+
+
+class _Parts:
+    """Reads the parts of a run, and keeps what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def read(self, name: str, call: Callable[[], _T], default: _T) -> _T:
+        try:
+            return call()
+        except DAMAGE as error:
+            told = str(error) if isinstance(error, PodliftError) else repr(error)
+            self.problems.append(f"Not shown: {name}. {clipped(told, _LONGEST)}")
+            return default
+
+
+def look(run: Seen, ref: str, clock: Clock, *, brief: bool = False) -> RunView:
+    """Return the view of a run; with `brief` that of a cell in a notebook, without logs, checkpoints and files.
+
+    Raises:
+        CorruptRunError: its records are damaged, so that it has no status.
+    """
+    plan, parts, now = run.plan, _Parts(), clock.now()
+    status = run.status()
+    live = not status.state.terminal
+    why = parts.read("the explanation", run.why, "")
+    records = parts.read("the metrics", run.metrics, list[MetricRecord]())
+    position = parts.read("the progress", run.progress, None) if live else None
+    moments = parts.read("the timeline", run.timeline, list[Moment]())
+    saved: Sequence[CheckpointInfo] = () if brief else parts.read("the checkpoints", lambda: run.checkpoints(), ())
+    events = parts.read("the tasks", lambda: read_events(plan.paths), list[Event]())
+    steps = {task: last_step(plan.paths, status.attempts, task) for task in plan.tasks if status.attempts}
+    metrics: dict[str, float | None] = {}
+    for record in records:
+        metrics.update(record["metrics"])
+    command = next_command(status, ref, generated=bool(plan.code.generated))
+    return RunView(
+        id=run.id,
+        url=run.url,
+        ref=ref,
+        state=status.state.value,
+        reason=status.reason.value,
+        live=live,
+        sentence=model.sentences(why),
+        why=why,
+        failure=status.failure,
+        facts=model.facts(status, plan.place, str(position or ""), now),
+        metrics=dict(sorted(metrics.items())),
+        curves=curves(records, status.created or now),
+        moments=moments,
+        lanes=model.lanes(moments, saved, status, now),
+        tasks=model.task_views(plan, events, status.attempts, steps),
+        tails=[] if brief else parts.read("the logs", lambda: tails(run, status.attempts), list[Tail]()),
+        checkpoints=saved,
+        goodput=parts.read("the goodput", run.goodput, None),
+        plan=model.plan_rows(plan),
+        files=[] if brief else model.file_rows(plan),
+        commands=[*command.split(" · "), f"podlift why {ref}"],
+        problems=parts.problems,
+    )
+
+
+def tails(run: Seen, attempt: int, lines: int = LINES) -> list[Tail]:
+    """Return the last lines of each task of an attempt, without reading the whole log where it is a file."""
+    found = []
+    for task in run.plan.tasks[:_TASKS] if attempt else ():
+        path = run.plan.paths.log(attempt, task)
+        if os.path.isfile(path):
+            text = last_lines(path, lines)
+        else:
+            kept = deque((line.text for line in run.logs(task=task, attempt=attempt)), maxlen=lines)
+            text = "\n".join(kept)
+        if text:
+            found.append(
+                Tail(task=task, attempt=attempt, text="\n".join(clipped(e, _LONGEST) for e in text.split("\n")))
+            )
+    return found
+
+
+def differences(plans: Mapping[str, Plan]) -> list[tuple[str, list[str]]]:
+    """Return how the plan of each further run differs from that of the first one."""
+    (_, first), *others = plans.items()
+    return [(name, _differences(first, plan)) for name, plan in others]
+
+
+def _differences(first: Plan, second: Plan) -> list[str]:
+    try:
+        bodies = [backends.load(plan.backend).render(diff.anonymous(plan)).body for plan in (first, second)]
+        found = [f"{change.section} {change}" for change in diff.compare(first, second, (bodies[0], bodies[1]))]
+    except DAMAGE as error:
+        return [f"Not compared: {error}"]
+    more = len(found) - _MOST_DIFFERENCES
+    return [*found[:_MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])]
+
+
+def unreadable(ref: str, url: str, error: Exception) -> RunView:
+    """Return the view of a run that cannot be read, with the reason."""
+    told = str(error) if isinstance(error, PodliftError) else repr(error)
+    kind = "damaged" if isinstance(error, CorruptRunError) else "not readable"
+    return RunView(id=ref, url=url, ref=ref, sentence=[f"The run is {kind}."], problems=[told])

@@ -1,0 +1,192 @@
+"""What a page shows of a run, as typed values: pure functions of its plan, its records and its status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .. import tracebacks
+from ..checkpoint.catalog import CheckpointInfo
+from ..records.events import Event, error_of
+from ..records.timeline import NOW, Moment
+from ..spec import plan_text
+from ..spec.plan import Plan
+from ..status import Failure, Goodput, State, Status
+from ..text import clipped, duration, money, size
+from .curves import Point
+
+# Files of a bundle that a page lists.
+_FILES = 300
+Rows = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskView:
+    name: str
+    state: str
+    step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tail:
+    """The last lines of a task."""
+
+    task: str
+    attempt: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A part of a line, in thousandths of its length."""
+
+    begin: float
+    length: float
+    title: str
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    name: str
+    bars: list[Bar]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """One run. Parts that cannot be read are empty, and `problems` says why.
+
+    Args:
+        sentence: its state, and what it is doing or why it ended, in one sentence each.
+        why: the whole explanation.
+        ref: how this shell refers to it.
+    """
+
+    id: str
+    url: str
+    ref: str
+    state: str = "UNREADABLE"
+    reason: str = ""
+    live: bool = False
+    sentence: list[str] = field(default_factory=list)
+    why: str = ""
+    failure: Failure | None = None
+    facts: Rows = field(default_factory=list)
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    curves: Mapping[str, Sequence[Point]] = field(default_factory=dict)
+    moments: Sequence[Moment] = ()
+    lanes: list[Lane] = field(default_factory=list)
+    tasks: list[TaskView] = field(default_factory=list)
+    tails: list[Tail] = field(default_factory=list)
+    checkpoints: Sequence[CheckpointInfo] = ()
+    goodput: Goodput | None = None
+    plan: Rows = field(default_factory=list)
+    files: Rows = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Several runs beside each other: their last metrics, and the differences of their plans to the first one's."""
+
+    runs: list[str]
+    metrics: list[tuple[str, list[float | None]]]
+    differences: list[tuple[str, list[str]]]
+
+
+def facts(status: Status, place: str, position: str, now: float) -> Rows:
+    """Return what the top of a page lists."""
+    until = status.since if status.state.terminal else now
+    found = [("backend", place), ("attempts", str(status.attempts))]
+    found += [("duration", duration(until - status.created))] if status.created else []
+    found += [("progress", position)] if position else []
+    if status.saved_step is not None and status.saved_at is not None:
+        risk = "" if status.state is State.SUCCEEDED else f", {duration(max(until - status.saved_at, 0.0))} at risk"
+        found.append(("last checkpoint", f"step {status.saved_step}{risk}"))
+    if status.spent_usd is not None:
+        found.append(("spent", f"{'at least ' if status.spent_at_least else ''}{money(status.spent_usd)}"))
+    found += [("model", str(status.registered))] if status.registered else []
+    return [*found, *(("finding", text) for text in status.findings)]
+
+
+def sentences(why: str) -> list[str]:
+    """Return the first two sentences of an explanation: the state, and what it is doing or the root cause."""
+    above, _, _ = why.partition("\n\n")
+    return [line for line in above.splitlines() if line][:2]
+
+
+def root_cause(failure: Failure | None) -> str:
+    """Return the traceback of a failure with the frames of the user's own files."""
+    return tracebacks.shorten(tracebacks.fold(failure.traceback)) if failure else ""
+
+
+def task_views(plan: Plan, events: Sequence[Event], attempt: int, steps: Mapping[str, int | None]) -> list[TaskView]:
+    """Return what each task of the last attempt has come to."""
+    words = {"entry": "running", "first_step": "training", "done": "done"}
+    states = dict.fromkeys(plan.tasks, "not started" if not attempt else "starting")
+    for event in sorted(events, key=lambda each: (each.time, each.sequence)):
+        task = event.source if event.source in states else str(event.data.get("task", ""))
+        if event.attempt != attempt or task not in states:
+            continue
+        if event.kind == "failed":
+            states[task] = f"failed: {clipped(error_of(event), 300)}"
+        elif event.kind in words and not states[task].startswith("failed"):
+            states[task] = words[event.kind]
+        elif event.kind == "exited" and states[task] in ("starting", "running", "training"):
+            states[task] = f"ended with exit code {event.data.get('code', 'unknown')}"
+    return [TaskView(name=task, state=state, step=steps.get(task)) for task, state in states.items()]
+
+
+def lanes(moments: Sequence[Moment], checkpoints: Sequence[CheckpointInfo], status: Status, now: float) -> list[Lane]:
+    """Return the attempts of a run on one time axis, with what happened in each and with its checkpoints."""
+    timed = [(each.time, each) for each in moments if each.time is not None and each.time != NOW]
+    if not timed:
+        return []
+    begin, end = timed[0][0], max(timed[-1][0], status.since if status.state.terminal else now)
+    scale = 1000 / ((end - begin) or 1.0)
+    found = []
+    numbers = sorted({each.attempt for _, each in timed})
+    for number in numbers:
+        own = [(time, each) for time, each in timed if each.attempt == number]
+        until = end if number == numbers[-1] else own[-1][0]
+        name = f"attempt {number}" if number else "submit"
+        last = status.state.value if number == numbers[-1] else "ended"
+        span = Bar(
+            begin=(own[0][0] - begin) * scale, length=max((until - own[0][0]) * scale, 2.0), title=name, kind=last
+        )
+        marks = [
+            Bar(begin=(time - begin) * scale, length=0, title=f"{each.source}: {each.text}", kind=_kind(each))
+            for time, each in own
+        ]
+        found.append(Lane(name=name, bars=[span, *marks]))
+    saved = [
+        Bar(begin=(each.created_at - begin) * scale, length=0, title=f"step {each.step}", kind="checkpoint")
+        for each in checkpoints
+        if each.created_at is not None and begin <= each.created_at <= end
+    ]
+    return [*found, *([Lane(name="checkpoints", bars=saved)] if saved else [])]
+
+
+def _kind(moment: Moment) -> str:
+    text = f"{moment.text} {' '.join(moment.causes)}"
+    return "bad" if any(word in text for word in ("failed", "preempted", "killed", "SIGKILL", "lost")) else "event"
+
+
+def plan_rows(plan: Plan) -> Rows:
+    return plan_text.lines(plan)
+
+
+def file_rows(plan: Plan) -> Rows:
+    found = [(each.path, size(each.size)) for each in plan.code.files[:_FILES]]
+    more = len(plan.code.files) - len(found)
+    return [*found, *([("and more", f"{more} files")] if more > 0 else [])]
+
+
+def compared(views: Sequence[RunView], differences: Sequence[tuple[str, list[str]]]) -> Comparison | None:
+    """Return several runs beside each other; None for a single one."""
+    if len(views) < 2:
+        return None
+    names = sorted({name for view in views for name in view.metrics})
+    metrics = [(name, [view.metrics.get(name) for view in views]) for name in names]
+    return Comparison(runs=[view.id for view in views], metrics=metrics, differences=list(differences))

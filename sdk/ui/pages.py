@@ -1,0 +1,177 @@
+"""Templates, filled: everything is escaped, and control characters are shown instead of obeyed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import text
+from .curves import Charts, Point, charts, outline
+from .model import Comparison, RunView, root_cause
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+_HOME = Path(__file__).parent
+ASSETS = {
+    "uPlot.iife.min.js": "text/javascript",
+    "htmx.min.js": "text/javascript",
+    "page.js": "text/javascript",
+    "uPlot.min.css": "text/css",
+    "page.css": "text/css",
+}
+STYLES, SCRIPTS = ("uPlot.min.css", "page.css"), ("uPlot.iife.min.js", "page.js")
+# A colour or weight of a terminal; other sequences are dropped.
+_ANSI = re.compile(r"\x1b(?:\[([0-9;:]*)m|\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_MARKDOWN = re.compile(r"([\\`*_\[\]|<>~&])")
+_SPARK = (240, 48)
+
+
+def asset(name: str) -> bytes:
+    return (_HOME / "assets" / name).read_bytes()
+
+
+def render(template: str, **values: object) -> str:
+    """Return a template filled with values. Characters that UTF-8 lacks are escaped."""
+    return _environment().get_template(template).render(values).encode("utf-8", "backslashreplace").decode()
+
+
+def report(views: Sequence[RunView], comparison: Comparison | None, made: float) -> str:
+    """Return one HTML file that needs no other: its scripts and styles are the only ones that its policy allows."""
+    styles = [asset(name).decode() for name in STYLES]
+    scripts = [asset(name).decode() for name in SCRIPTS]
+    hashes = [
+        "'sha256-" + base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() + "'" for t in styles + scripts
+    ]
+    policy = (
+        f"default-src 'none'; base-uri 'none'; form-action 'none'; style-src {' '.join(hashes[: len(styles)])}; "
+        f"script-src {' '.join(hashes[len(styles) :])}"
+    )
+    return render(
+        "report.html",
+        views=views,
+        comparison=comparison,
+        charts=overlaid(views),
+        made=made,
+        policy=policy,
+        styles=styles,
+        scripts=scripts,
+    )
+
+
+def markdown(views: Sequence[RunView], comparison: Comparison | None) -> str:
+    """Return a summary that a CI job can post."""
+    return render("report.md", views=views, comparison=comparison)
+
+
+def overlaid(views: Sequence[RunView]) -> Charts:
+    return charts({view.id: view.curves for view in views})
+
+
+def data_of(drawn: Charts) -> list[dict[str, object]]:
+    """Return charts as JSON values."""
+    return [{"name": each.name, "series": [one._asdict() for one in each.series]} for each in drawn.shown]
+
+
+@cache
+def _environment() -> Environment:
+    # Imported here: nothing else of podlift needs it, and it takes 40 ms.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+
+    made = Environment(
+        loader=FileSystemLoader(_HOME / "templates"),
+        autoescape=select_autoescape(disabled_extensions=("md",), default=True),
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "ansi": ansi,
+        "cause": root_cause,
+        "clock": clock,
+        "code": _fenced,
+        "data": data_of,
+        "duration": text.duration,
+        "fields": asdict,
+        "md": _markdown,
+        "number": _number,
+        "size": lambda count: "" if count is None else text.size(count),
+        "trusted": _trusted,
+    }
+    made.globals |= {"outline": _outline, "spark": _SPARK}
+    return made
+
+
+def _shown(value: object) -> object:
+    from markupsafe import Markup
+
+    return text.harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def ansi(line: str) -> Markup:
+    """Return a log as HTML, with the colours that a terminal would show."""
+    from markupsafe import Markup, escape
+
+    found, at, opened = [], 0, False
+    for match in _ANSI.finditer(line):
+        found.append(escape(text.harmless(line[at : match.start()])))
+        at = match.end()
+        if match[1] is None:
+            continue
+        codes = [
+            int(code) for code in re.split("[;:]", match[1]) if code.isascii() and code.isdigit() and len(code) < 4
+        ]
+        classes = [f"a{code}" for code in codes if code in (1, 3, 4) or 30 <= code <= 37 or 90 <= code <= 97]
+        found.append(Markup("</span>") if opened else Markup(""))
+        found.append(Markup('<span class="{}">').format(" ".join(classes)) if classes else Markup(""))
+        opened = bool(classes)
+    found.append(escape(text.harmless(line[at:])))
+    return Markup("").join([*found, Markup("</span>") if opened else Markup("")])
+
+
+def clock(time: float | None) -> str:
+    """Return a unix time in this machine's time zone; "" without one."""
+    if time is None or not math.isfinite(time):
+        return ""
+    try:
+        return datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def _number(value: object) -> str:
+    return f"{value:.5g}" if isinstance(value, (int, float)) else "nan"
+
+
+def _markdown(value: object) -> str:
+    """Escape what Markdown and HTML would obey."""
+    # A mention notifies people; a comment within it does not show.
+    return _MARKDOWN.sub(r"\\\1", text.visible(str(value))).replace("@", "@<!-- -->")
+
+
+def _fenced(value: str) -> str:
+    """Return a block of code that nothing in it can end."""
+    longest = max((len(run) for run in re.findall("`+", value)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text.harmless(value)}\n{fence}"
+
+
+def _trusted(own: str) -> Markup:
+    """Return a text of podlift itself, such as a script, as it is."""
+    from markupsafe import Markup
+
+    return Markup(own)  # noqa: S704 - a file of this package
+
+
+def _outline(points: Sequence[Point]) -> list[str]:
+    return outline(points, *_SPARK)

@@ -1,0 +1,213 @@
+"""`podlift report`: runs in one file that needs no other."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from page_runs import HOSTILE, page_run
+
+from sdk.checkpoint.catalog import CheckpointInfo
+from sdk.cli import app
+from sdk.records.timeline import Moment
+from sdk.status import Failure
+from sdk.ui import model, pages
+from sdk.ui.curves import Point
+from sdk.ui.model import Bar, Lane, RunView, Tail, TaskView
+
+
+class Elements(HTMLParser):
+    """How often each element is there, the names of its attributes, and the content of the block of data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self.data, self._in_data = "", False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found[tag, tuple(name for name, _ in attrs)] += 1
+        self._in_data = ("id", "data") in attrs
+
+    def handle_data(self, data: str) -> None:
+        self.data += data if self._in_data else ""
+        self._in_data = False
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Callable[..., str]:
+    def write(*words: str) -> str:
+        place = tmp_path / "report.html"
+        assert app.run(["report", *words, "-o", str(place)]) == 0
+        return place.read_text()
+
+    return write
+
+
+def steps(count: int, *names: str) -> list[dict[str, object]]:
+    return [{"step": step, "metrics": dict.fromkeys(names or ("loss",), 1 / step)} for step in range(1, count + 1)]
+
+
+def test_a_report_of_a_failed_run_begins_with_the_root_cause_and_holds_all_that_is_known(root: Path, report) -> None:
+    trace = 'Traceback (most recent call last):\n  File "train.py", line 7, in <module>\n    raise ValueError("bad")'
+    page_run(root, "digits-aaaaaa", steps(3), failure="ValueError: bad", traceback=trace, log="first\nlast line\n")
+    text = report("digits-aaaaaa")
+    order = [
+        "FAILED",
+        "Root cause",
+        "train.py&#34;, line 7",
+        "podlift logs digits-aaaaaa",
+        "Curves",
+        "Timeline",
+        "Tasks",
+    ]
+    at = [text.index(part, text.index("<main>")) for part in order]
+    assert at == sorted(at)
+    for part in (
+        "worker-0",
+        "Last log lines",
+        "last line",
+        "Plan and environment",
+        "Files of the bundle",
+        "The whole explan",
+    ):
+        assert part in text
+    chart = json.loads(Elements(text).data)[0]
+    assert (chart["name"], chart["series"][0]["value"]) == ("loss", [1, 0.5, 0.333333])
+
+
+def test_a_report_asks_no_other_file_or_host_and_its_policy_allows_its_own_scripts_only(root: Path, report) -> None:
+    page_run(root, "digits-aaaaaa", steps(3))
+    text = report("digits-aaaaaa")
+    elements = Elements(text).found
+    assert not [each for each in elements if each[0] in ("link", "img", "iframe", "base", "object")]
+    assert not [
+        each for each in elements if {"src", "style"} & set(each[1]) or any(n.startswith("on") for n in each[1])
+    ]
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
+    assert policy is not None
+    assert policy[1].startswith("default-src &#39;none&#39;")
+    assert "unsafe" not in policy[1]
+    assert policy[1].count("sha256-") == 4
+
+
+def view(text: str) -> RunView:
+    """A run that holds one text wherever a text can be."""
+    saved = CheckpointInfo(key=text, step=1, epoch=0, serial=1, pinned=(text,), quarantined=text, metrics={text: 1.0})
+    texts = {name: text for name in ("id", "url", "ref", "state", "reason", "why")}
+    return RunView(
+        **texts,
+        sentence=[text],
+        failure=Failure(task=text, message=text, traceback=f"T: {text}"),
+        facts=[(text, text)],
+        metrics={text: 1.0},
+        curves={text: [Point(1.0, 0.0, 0.0, 1.0, 1)]},
+        moments=[Moment(time=1.0, source=text, text=text, causes=(text,))],
+        lanes=[
+            Lane(
+                name=text,
+                bars=[Bar(begin=0, length=1, title=text, kind=text), Bar(begin=0, length=0, title=text, kind=text)],
+            )
+        ],
+        tasks=[TaskView(name=text, state=text)],
+        tails=[Tail(task=text, attempt=1, text=text)],
+        checkpoints=[saved],
+        plan=[(text, text)],
+        files=[(text, text)],
+        commands=[text],
+        problems=[text],
+    )
+
+
+@pytest.mark.parametrize("at", range(len(HOSTILE)), ids=lambda at: f"hostile-{at}")
+def test_what_a_hostile_run_holds_is_text_wherever_it_is_shown(at: int) -> None:
+    def made(text: str) -> Counter[tuple[str, tuple[str, ...]]]:
+        views = [view(text or "-"), view(f"{text}2")]
+        page = pages.report(views, model.compared(views, [(text, [text])]), 0.0)
+        assert not set(page) & {"\x1b", "\u202e", "\u2066", "\x00", "\x9b", "\ud800"}
+        found = Elements(page).found
+        # Colours of terminals are spans with classes.
+        return Counter({each: number for each, number in found.items() if each != ("span", ("class",))})
+
+    assert made(HOSTILE[at]) == made("plain")
+
+
+def test_the_metrics_and_logs_of_a_hostile_run_arrive_as_they_are(root: Path, report) -> None:
+    names, log = [name for name in HOSTILE if name], "".join(f"{text}\n" for text in HOSTILE)
+    page_run(root, "hostile-bbbbbb", steps(2, *names), failure=log, traceback=log, log=log)
+    text = report("hostile-bbbbbb")
+    assert [chart["name"] for chart in json.loads(Elements(text).data)] == sorted(names)
+    assert "&lt;img src=x onerror=alert(1)&gt;\n" in text
+
+
+def test_colours_of_a_log_are_classes(root: Path, report) -> None:
+    page_run(root, "digits-aaaaaa", log="\x1b[1;31mred <b>\x1b[0m plain \x1b[32mgreen\n")
+    assert '<span class="a1 a31">red &lt;b&gt;</span> plain <span class="a32">green</span>' in report("digits-aaaaaa")
+
+
+def test_a_report_of_a_hundred_thousand_points_has_at_most_500_kb_and_keeps_the_peak(root: Path, report) -> None:
+    records = [
+        {"step": step, "metrics": {name: 1 / (step + at) for at, name in enumerate("abcdefghij")}}
+        for step in range(1, 10_001)
+    ]
+    records[7_776]["metrics"]["b"] = 12345.5
+    page_run(root, "long-aaaaaa", records)
+    text = report("long-aaaaaa")
+    assert len(text.encode()) <= 500_000
+    assert max(json.loads(Elements(text).data)[1]["series"][0]["value"]) == 12345.5
+
+
+def test_several_runs_are_overlaid_and_compared_and_a_damaged_one_has_its_reason(root: Path, report) -> None:
+    page_run(root, "first-aaaaaa", steps(4))
+    page_run(root, "second-bbbbbb", steps(2, "loss", "acc"))
+    (root / "runs" / "broken-cccccc").mkdir()
+    text = report("first-aaaaaa", "second-bbbbbb", "broken-cccccc", "first-aaaaaa")
+    charts = {chart["name"]: [each["run"] for each in chart["series"]] for chart in json.loads(Elements(text).data)}
+    assert charts == {"acc": ["second-bbbbbb"], "loss": ["first-aaaaaa", "second-bbbbbb"]}
+    assert "Plan of second-bbbbbb, compared with first-aaaaaa" in text
+    assert "is not a run of podlift" in text
+    assert text.count("<article") == 3
+
+
+def test_a_part_that_is_damaged_leaves_the_others(root: Path, report) -> None:
+    run = page_run(root, "digits-aaaaaa", log="still here\n")
+    Path(run.metrics(1, "chief-0")).write_text("not json\n")
+    text = report("digits-aaaaaa")
+    assert "Not shown: the metrics." in text
+    assert "still here" in text
+
+
+def test_a_summary_in_markdown_goes_to_stdout_and_nothing_in_it_is_obeyed(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "<b> | `x` [y](z) @all"
+    page_run(root, "digits-aaaaaa", steps(2, hostile), failure=f"E: {hostile}", traceback="T: ```\n# heading")
+    assert app.run(["report", "digits-aaaaaa", "--format", "md"]) == 0
+    text = capsys.readouterr().out
+    assert "## digits-aaaaaa: FAILED" in text
+    assert r"| \<b\> \| \`x\` \[y\](z) @<!-- -->all | 0.5 |" in text
+    assert "````text\nT: ```" in text
+
+
+def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page_run(root, "digits-aaaaaa")
+    assert app.run(["report", "nowhere-aaaaaa", "nothing-bbbbbb", "-o", str(tmp_path / "r.html")]) == 2
+    said = capsys.readouterr().err
+    assert "nowhere-aaaaaa" in said
+    assert "nothing-bbbbbb" in said
+    assert app.run(["report", "digits-aaaaaa", "--format", "pdf"]) == 2
+    assert "Received: 'pdf'" in capsys.readouterr().err
+    other = tmp_path / "thesis.html"
+    other.write_text("mine")
+    assert app.run(["report", "digits-aaaaaa", "-o", str(other)]) == 2
+    assert "exists and is not a report" in capsys.readouterr().err
+    assert other.read_text() == "mine"
+    place = tmp_path / "r.html"
+    assert [app.run(["report", "digits-aaaaaa", "-o", str(place)]) for _ in range(2)] == [0, 0]
