@@ -30,11 +30,11 @@ _T = TypeVar("_T")
 LINES, _TASKS = 100, 16
 _LONGEST = 2_000
 _MOST_DIFFERENCES = 60
-# What a damaged file raises where nobody expects it.
+# What a damaged file raises in unexpected places.
 DAMAGE = (PodliftError, OSError, LookupError, TypeError, ValueError, ArithmeticError, AttributeError)
 
 
-class Seen(Protocol):
+class SeenRun(Protocol):
     """What a page needs of a run: `Run` is one."""
 
     @property
@@ -69,7 +69,7 @@ class _Parts:
             return default
 
 
-def look(run: Seen, ref: str, clock: Clock, *, brief: bool = False) -> RunView:
+def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunView:
     """Return the view of a run; with `brief` that of a cell in a notebook, without logs, checkpoints and files.
 
     Raises:
@@ -115,7 +115,7 @@ def look(run: Seen, ref: str, clock: Clock, *, brief: bool = False) -> RunView:
     )
 
 
-def tails(run: Seen, attempt: int, lines: int = LINES) -> list[Tail]:
+def tails(run: SeenRun, attempt: int, lines: int = LINES) -> list[Tail]:
     """Return the last lines of each task of an attempt, without reading the whole log where it is a file."""
     found = []
     for task in run.plan.tasks[:_TASKS] if attempt else ():

@@ -87,7 +87,7 @@ class RunView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class RunsCompared:
     """Several runs beside each other: their last metrics, and the differences of their plans to the first one's."""
 
     runs: list[str]
@@ -183,10 +183,10 @@ def file_rows(plan: Plan) -> Rows:
     return [*found, *([("and more", f"{more} files")] if more > 0 else [])]
 
 
-def compared(views: Sequence[RunView], differences: Sequence[tuple[str, list[str]]]) -> Comparison | None:
+def compared(views: Sequence[RunView], differences: Sequence[tuple[str, list[str]]]) -> RunsCompared | None:
     """Return several runs beside each other; None for a single one."""
     if len(views) < 2:
         return None
     names = sorted({name for view in views for name in view.metrics})
     metrics = [(name, [view.metrics.get(name) for view in views]) for name in names]
-    return Comparison(runs=[view.id for view in views], metrics=metrics, differences=list(differences))
+    return RunsCompared(runs=[view.id for view in views], metrics=metrics, differences=list(differences))

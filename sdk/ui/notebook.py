@@ -19,11 +19,11 @@ _CURVES, _POLL_S = 12, 1.0
 _INTERRUPTS = 3
 
 
-class Watched(gather.Seen, Protocol):
+class Watched(gather.SeenRun, Protocol):
     def following(self) -> Generator[Status]: ...
 
 
-def cell(run: gather.Seen, ref: str, clock: Clock, note: str = "") -> str:
+def cell(run: gather.SeenRun, ref: str, clock: Clock, note: str = "") -> str:
     """Return the HTML of a run for a notebook, without scripts."""
     try:
         view = gather.look(run, ref, clock, brief=True)

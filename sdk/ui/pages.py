@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from .. import text
 from .curves import Charts, Point, charts, outline
-from .model import Comparison, RunView, root_cause
+from .model import RunsCompared, RunView, root_cause
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _HOME = Path(__file__).parent
 ASSETS = {
     "uPlot.iife.min.js": "text/javascript",
-    "htmx.min.js": "text/javascript",
     "page.js": "text/javascript",
     "uPlot.min.css": "text/css",
     "page.css": "text/css",
@@ -45,7 +44,7 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(values).encode("utf-8", "backslashreplace").decode()
 
 
-def report(views: Sequence[RunView], comparison: Comparison | None, made: float) -> str:
+def report(views: Sequence[RunView], comparison: RunsCompared | None, made: float) -> str:
     """Return one HTML file that needs no other: its scripts and styles are the only ones that its policy allows."""
     styles = [asset(name).decode() for name in STYLES]
     scripts = [asset(name).decode() for name in SCRIPTS]
@@ -68,7 +67,7 @@ def report(views: Sequence[RunView], comparison: Comparison | None, made: float)
     )
 
 
-def markdown(views: Sequence[RunView], comparison: Comparison | None) -> str:
+def markdown(views: Sequence[RunView], comparison: RunsCompared | None) -> str:
     """Return a summary that a CI job can post."""
     return render("report.md", views=views, comparison=comparison)
 
