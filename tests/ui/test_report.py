@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from page_runs import HOSTILE, page_run
+from support import REPO
 
 from sdk.checkpoint.catalog import CheckpointInfo
 from sdk.cli import app
+from sdk.packaging.project import parse_toml
 from sdk.records.timeline import Moment
 from sdk.status import Failure
 from sdk.ui import model, pages
@@ -211,3 +213,14 @@ def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(
     assert other.read_text() == "mine"
     place = tmp_path / "r.html"
     assert [app.run(["report", "digits-aaaaaa", "-o", str(place)]) for _ in range(2)] == [0, 0]
+
+
+def test_the_wheel_gets_templates_and_scripts_with_their_licences_and_at_most_120_kb_of_javascript() -> None:
+    home = REPO / "sdk" / "ui"
+    patterns = parse_toml((REPO / "pyproject.toml").read_bytes(), "")["tool"]["setuptools"]["package-data"]["*"]
+    files = [path.relative_to(home) for folder in ("templates", "assets") for path in (home / folder).iterdir()]
+    assert not [path for path in files if not any(path.match(pattern) for pattern in patterns)]
+    scripts = [path for path in (home / "assets").glob("*.js")]
+    assert 50_000 < sum(path.stat().st_size for path in scripts) <= 120_000
+    for path in (home / "assets").glob("*.min.js"):
+        assert "ermission" in (home / "assets" / f"{path.name.partition('.')[0]}.LICENSE.txt").read_text()
