@@ -246,8 +246,8 @@ OUTAGES = {
 }
 
 
-# The other service fails in the same way in another case; a request to slow down is a failure with a time, and a connection that is
-# cut is silence that ends early (`test_vertex_runs` cuts one at a submit).
+# The other service fails in the same way in another case; a request to slow down is a failure with a time, and a connection
+# that is cut is silence that ends early (`test_vertex_runs` cuts one at a submit).
 LIKE_ANOTHER = {
     "the service cuts connections",
     "the service has failed",
