@@ -345,12 +345,57 @@ def every_batch_is_averaged_alike(strategy):
     return {"history": {}, "weights": model.get_weights(), "shown": np.array(shown)}
 
 
+@case
+def logs_that_one_task_reads(strategy):
+    """Reading the logs of a step concerns nobody else: the others neither wait, nor train on something else."""
+    found = {}
+    for readers in ("all", "one", "nobody"):
+        with strategy.scope():
+            model = dense_sgd()
+        shown = []
+        each = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda _, logs, to=shown: to.append(float(logs["loss"]))
+        )
+        reads = readers == "all" or (readers == "one" and is_first())
+        history = model.fit(in_batches(numbers(81)[:2]), epochs=2, verbose=0, callbacks=[each] if reads else [])
+        found[readers] = (shown, history.history, model.get_weights())
+    shown, history, weights = found["all"]
+    assert found["one"][0] == (shown if is_first() else [])
+    for _, other, others in (found["one"], found["nobody"]):
+        assert other == history
+        assert all(np.array_equal(mine, theirs) for mine, theirs in zip(others, weights, strict=True))
+    return {"history": history, "weights": weights, "shown": np.array(shown)}
+
+
+@case
+def collectives_of_a_step(strategy):
+    """How many sums over all tasks one step of `fit` has, on data whose last batch may be smaller."""
+    from tensorflow.python.distribute import cross_device_utils
+
+    launcher, traced = cross_device_utils.CollectiveReplicaLauncher, []
+    original = launcher.all_reduce
+    launcher.all_reduce = lambda *args, **options: traced.append(tf.executing_eagerly()) or original(*args, **options)
+    try:
+        with strategy.scope():
+            model = dense_sgd()
+        first = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: traced.append("stepped"))
+        model.fit(in_batches(numbers(110)[:2]), verbose=0, callbacks=[first])
+    finally:
+        launcher.all_reduce = original
+    count = traced[: traced.index("stepped")].count(False)
+    return {"history": {}, "weights": [], "shown": np.array([count])}
+
+
 # --- Running and writing ------------------------------------------------------------------------------------------
 
 
 def task_name():
     task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {"type": "alone", "index": 0})
     return f"{task['type']}-{task['index']}"
+
+
+def is_first():
+    return task_name() in ("alone-0", "chief-0")
 
 
 def write(folder, strategy, names):

@@ -16,6 +16,7 @@ np = pytest.importorskip("numpy")
 
 SCRIPT = PROGRAMS / "agreement.py"
 QUICK = ["dense_sgd-fit-weighted_tiny_last", "dense_sgd-loop-uneven"]
+OF_STEPS = ["logs_that_one_task_reads", "collectives_of_a_step"]
 FULL = [
     *(f"dense_sgd-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
     *(f"conv_adam-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
@@ -62,7 +63,7 @@ def one(tmp_path_factory, warm_runs):
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.full)])
 def several(request, tmp_path_factory, warm_runs):
     with warm_runs:
-        return run_tasks(tmp_path_factory.mktemp("several"), request.param, QUICK)
+        return run_tasks(tmp_path_factory.mktemp("several"), request.param, QUICK + OF_STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,15 @@ def full(tmp_path_factory):
 def test_all_tasks_report_and_end_with_the_same_numbers_as_one(one, several, case):
     assert_same_on_all_tasks(several, case)
     assert_as_one(one[0], several[0], case, tolerance(case))
+
+
+def test_a_callback_of_one_task_alone_reads_the_logs_that_all_would_see_and_changes_nothing(several):
+    assert_same_on_all_tasks(several, "logs_that_one_task_reads")
+
+
+def test_a_step_on_finite_data_adds_up_three_times(several):
+    """Once for the batch, whether there is one and of what size; once for the gradients; once for all that is shown."""
+    assert [int(results(folder, "collectives_of_a_step")["shown"][0]) for folder in several] == [3] * len(several)
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from . import Function, Patch, around, is_supported_tensorflow, keras_version
+from . import Function, Patch, around, counted_batches, is_supported_tensorflow, keras_version
 from .keras_shares import (
     ReplicaShare,
     ReplicaStep,
@@ -75,10 +75,20 @@ def _cure_steps(trainer: ModuleType, weighs: Callable[[Any], bool]) -> None:
         if not weighs(self.distribute_strategy):
             return original(self, step_function)
         cure_batch_normalization()
-        # Two functions, since a traced step cannot decide later whether to measure.
+        # Several functions, since a traced step cannot decide later whether to measure.
         measuring = original(self, _measuring_step(trainer, self, step_function))
         equal = original(self, _equal_step(trainer, step_function))
-        return lambda iterator: (equal if _has_equal_pieces(trainer.tf, iterator) else measuring)(iterator)
+        counted = original(self, _counted_step(trainer, self, step_function))
+
+        def run(iterator: Any) -> Any:
+            if _has_equal_pieces(trainer.tf, iterator):
+                return equal(iterator)
+            if self.steps_per_execution > 1 or not counted_batches.can_count(trainer.tf, iterator):
+                return measuring(iterator)
+            with counted_batches.asked():
+                return counted(iterator)
+
+        return run
 
 
 def _first_pieces(trainer: ModuleType, epoch: Iterable[Any], strategy: Any) -> Iterator[tuple[Any, ...]]:
@@ -105,17 +115,22 @@ def _equal_step(trainer: ModuleType, step_function: Function) -> Function:
     return step
 
 
+def _counted_step(trainer: ModuleType, model: Any, step_function: Function) -> Function:
+    step = _measuring_step(trainer, model, step_function)
+    return lambda counted: step(*counted)
+
+
 def _measuring_step(trainer: ModuleType, model: Any, step_function: Function) -> Function:
     tf = trainer.tf
 
-    def step(data: Any) -> Any:
+    def step(data: Any, sums: Any = None) -> Any:
         size, data = _never_empty(trainer, data)
         # If a trace does not know the sizes, the metrics of the outputs' losses count steps, empty ones included.
         per_step = [] if tf.executing_eagerly() or not model._compile_loss else model._compile_loss.variables
         counted = [v for v in model.metrics_variables if all(v is not other for other in per_step)]
         own = [variable for variable in counted if not is_shared(variable)]
         metrics = [(variable, tf.identity(variable.value)) for variable in own]
-        with during(replace(ReplicaStep.measure(tf, size), counted=tuple(counted))) as current:
+        with during(replace(ReplicaStep.measure(tf, size, sums), counted=tuple(counted))) as current:
             outputs = _mean_over_replicas(trainer, current.present, step_function(data))
         for variable, before in metrics:
             variable.assign(tf.where(tf.equal(size, 0), before, variable.value))
@@ -228,6 +243,7 @@ def _needed(trainer: ModuleType) -> bool:
 def _apply(trainer: ModuleType) -> None:
     cure_losses(trainer)
     cure_optimizers(trainer)
+    counted_batches.install(trainer)
     _cure_trainer(trainer)
 
 

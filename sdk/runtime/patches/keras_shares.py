@@ -50,9 +50,11 @@ class ReplicaShare:
     whole: Any
 
     @classmethod
-    def measure(cls, tf: ModuleType, amount: Any) -> ReplicaShare:
-        """Sum over all replicas. A collective: every task has to call it at the same point of its step."""
+    def measure(cls, tf: ModuleType, amount: Any, whole: Any = None) -> ReplicaShare:
+        """Sum over all replicas unless `whole` is known. A collective: every task has to call it at the same point."""
         amount = tf.stop_gradient(tf.cast(amount, _counts(tf)))
+        if whole is not None:
+            return cls(tf=tf, amount=amount, whole=tf.cast(whole, amount.dtype))
         return cls(tf=tf, amount=amount, whole=tf.distribute.get_replica_context().all_reduce("SUM", amount))
 
     @classmethod
@@ -82,8 +84,9 @@ class ReplicaStep:
     counted: tuple[Any, ...] = ()  # variables of metrics that count examples: a made-up one must not count
 
     @classmethod
-    def measure(cls, tf: ModuleType, size: Any) -> ReplicaStep:
-        both = ReplicaShare.measure(tf, tf.stack([size, tf.minimum(size, 1)]))
+    def measure(cls, tf: ModuleType, size: Any, sums: Any = None) -> ReplicaStep:
+        """Return the step of a replica with that many examples; `sums`, if they are known, are those of `counted_batches`."""
+        both = ReplicaShare.measure(tf, tf.stack([size, tf.minimum(size, 1)]), None if sums is None else sums[1:])
         parts = (ReplicaShare(tf=tf, amount=both.amount[i], whole=both.whole[i]) for i in range(2))
         return cls(batch=(batch := next(parts)), present=next(parts), divisor=batch, metric=batch)
 
