@@ -84,7 +84,7 @@ def test_a_callback_of_one_task_alone_reads_the_logs_that_all_would_see_and_chan
 
 def test_a_step_on_finite_data_adds_up_three_times(several):
     """Once for the batch, whether there is one and of what size; once for the gradients; once for all that is shown."""
-    assert [int(results(folder, "collectives_of_a_step")["shown"][0]) for folder in several] == [3] * len(several)
+    assert [float(results(folder, "collectives_of_a_step")["shown"][0]) for folder in several] == [3] * len(several)
 
 
 @pytest.mark.full
