@@ -367,31 +367,6 @@ def logs_that_one_task_reads(strategy):
     return {"history": history, "weights": weights, "shown": np.array(shown)}
 
 
-@case
-def collectives_of_a_step(strategy):
-    """How many sums over all tasks one step of `fit` has, on data whose last batch may be smaller."""
-    from tensorflow.python.distribute import cross_device_utils
-
-    launcher, sizes = cross_device_utils.CollectiveReplicaLauncher, []
-    original = launcher.all_reduce
-
-    def all_reduce(self, values, *args, **options):
-        if not tf.executing_eagerly():
-            sizes.append(int(np.prod(values.shape)))
-        return original(self, values, *args, **options)
-
-    launcher.all_reduce = all_reduce
-    try:
-        with strategy.scope():
-            model = dense_sgd()
-        model.fit(in_batches(numbers(120)[:2]), verbose=0)
-    finally:
-        launcher.all_reduce = original
-    # A function may be traced several times.
-    traces = sizes.count(model.count_params())
-    return {"history": {}, "weights": [], "shown": np.array([len(sizes) / traces])}
-
-
 # --- Running and writing ------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ np = pytest.importorskip("numpy")
 
 SCRIPT = PROGRAMS / "agreement.py"
 QUICK = ["dense_sgd-fit-weighted_tiny_last", "dense_sgd-loop-uneven"]
-OF_STEPS = ["logs_that_one_task_reads", "collectives_of_a_step"]
+OF_STEPS = ["logs_that_one_task_reads"]
 FULL = [
     *(f"dense_sgd-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
     *(f"conv_adam-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
@@ -80,11 +80,6 @@ def test_all_tasks_report_and_end_with_the_same_numbers_as_one(one, several, cas
 
 def test_a_callback_of_one_task_alone_reads_the_logs_that_all_would_see_and_changes_nothing(several):
     assert_same_on_all_tasks(several, "logs_that_one_task_reads")
-
-
-def test_a_step_on_finite_data_adds_up_three_times(several):
-    """Once for the batch, whether there is one and of what size; once for the gradients; once for all that is shown."""
-    assert [float(results(folder, "collectives_of_a_step")["shown"][0]) for folder in several] == [3] * len(several)
 
 
 @pytest.mark.full
