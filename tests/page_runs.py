@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from html.parser import HTMLParser
 from pathlib import Path
 
 from support import GOLDEN_FILES
@@ -65,3 +67,23 @@ def page_run(
     Path(run.metrics(1, "chief-0")).write_text("".join(f"{line}\n" for line in lines))
     Path(run.log(1, "chief-0")).write_text(log, errors="backslashreplace")
     return run
+
+
+class Elements(HTMLParser):
+    """How often each element is there, the names of its attributes, and the content of the block of data."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self.data, self._in_data = "", False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = tuple(name for name, _ in attrs)
+        # Colours of terminals are spans with classes.
+        self.found[tag, names] += (tag, names) != ("span", ("class",))
+        self._in_data = ("id", "data") in attrs
+
+    def handle_data(self, data: str) -> None:
+        self.data += data if self._in_data else ""
+        self._in_data = False

@@ -69,6 +69,13 @@ OtherPlan = Annotated[str, argument("B", "Another plan's file, or run.")]
 
 # Existing runs.
 Ref = Annotated[str, argument("REF", "A run: its id, the beginning of its id, latest, or its directory.")]
+UiRoots = Annotated[
+    list[str] | None, argument("ROOT ...", "Folders or gs://BUCKET/PREFIX with runs. Default: all that are configured.")
+]
+UiPort = Annotated[
+    int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the page; 0 for any free one.")
+]
+OpenBrowser = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 Refs = Annotated[list[str], argument("REF ...", "Runs, each as an id, the beginning of an id, latest, or a directory.")]
 ReportFile = Annotated[
     str | None,

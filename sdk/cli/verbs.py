@@ -10,6 +10,7 @@ GROUPS = {
     "Run a program": {"submit": "start", "plan": "start", "diff": "diff"},
     "Follow and control runs": {
         "runs": "look", "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
+        "ui": "ui",
     },
     "Results": {"get": "results", "checkpoints": "results", "report": "report"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
@@ -38,6 +39,7 @@ _INSTEAD = {
     "resume": "restart retry continue rerun",
     "get": "download fetch pull copy cp outputs artifacts",
     "checkpoints": "ckpt ckpts snapshots saves",
+    "ui": "dashboard web page browser view",
     "report": "html export-html share summary",
     "prune": "delete rm remove clean cleanup gc purge",
     "accelerators": "gpus tpus hardware machines prices devices",

@@ -9,9 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from .. import text
 from .curves import Charts, Point, charts, outline
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _HOME = Path(__file__).parent
 ASSETS = {
+    "htmx.min.js": "text/javascript",
     "uPlot.iife.min.js": "text/javascript",
     "page.js": "text/javascript",
     "uPlot.min.css": "text/css",
@@ -104,6 +106,8 @@ def _environment() -> Environment:
         "fields": asdict,
         "md": _markdown,
         "number": _number,
+        # Names of folders need not be UTF-8.
+        "quoted": partial(quote, safe="", errors="surrogatepass"),
         "size": lambda count: "" if count is None else text.size(count),
         "trusted": _trusted,
     }

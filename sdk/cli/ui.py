@@ -1,0 +1,84 @@
+"""The verb that serves runs as a page: ui."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+import webbrowser
+from html import escape
+from pathlib import Path
+
+from .. import api
+from ..clock import SystemClock
+from ..errors import InputError, Problems
+from ..planning import roots as known_roots
+from ..planning.roots import in_bucket
+from ..run import Run, RunInfo
+from ..storage.paths import usable
+from .output import answer, say
+from .parameters import OpenBrowser, UiPort, UiRoots
+
+
+class _ApiRuns:
+    def runs(self, root: str) -> tuple[list[RunInfo], list[str]]:
+        return api.list_runs(root, None, None, (), None)
+
+    def attach(self, url: str) -> Run:
+        return api.attach(url)
+
+
+def ui(roots: UiRoots = None, port: UiPort = 0, open_browser: OpenBrowser = False) -> None:
+    """Serve a page with the runs on loopback until Ctrl-C.
+
+    It lists runs, shows one while it trains, and compares several. It only reads. The printed URL holds a token. On another
+    machine, forward the port: ssh -L PORT:127.0.0.1:PORT.
+    """
+    found, problems = _roots(roots or [])
+    try:
+        from ..ui.server import serve
+    except ImportError as error:
+        raise InputError(
+            f"The page needs a package that is not installed: {error.name}. Next: pip install 'podlift[ui]'."
+        ) from None
+    for problem in problems:
+        say(f"podlift: {problem}")
+
+    def announce(url: str) -> None:
+        answer(url)
+        say(f"Serving the runs of {', '.join(found)}. Ctrl-C stops the page; runs are not affected.")
+        if open_browser:
+            _open(url)
+
+    try:
+        serve(found, _ApiRuns(), SystemClock(), port=port, token=secrets.token_urlsafe(24), announce=announce)
+    except KeyboardInterrupt:
+        pass
+    say("Stopped. Runs are not affected.")
+
+
+def _roots(given: list[str]) -> tuple[list[str], list[str]]:
+    """Return the roots to list, and what is wrong with others that are configured."""
+    if not given:
+        return known_roots.configured_roots(os.environ)
+    problems, found = Problems(), list[str]()
+    with problems.closing():
+        for text in given:
+            with problems.collect():
+                root = known_roots.resolve_root(text, os.environ)
+                with usable("The root", text):
+                    if not in_bucket(root) and not Path(root).is_dir():
+                        raise InputError(
+                            f"The root is not a folder. Received: {text!r}. Next: podlift ui, for all roots."
+                        )
+                found.append(root)
+    return list(dict.fromkeys(found)), []
+
+
+def _open(url: str) -> None:
+    # Not as an argument of the browser: other users of the machine see those.
+    handle, path = tempfile.mkstemp(prefix="podlift-ui-", suffix=".html")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(f'<meta http-equiv="refresh" content="0; url={escape(url)}"><a href="{escape(url)}">podlift</a>')
+    if not webbrowser.open(Path(path).as_uri()):
+        say("No browser was found. Next: open the URL.")

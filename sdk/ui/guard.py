@@ -1,0 +1,87 @@
+"""Who may see the page: a browser of this machine that has opened the printed URL. Everything else is refused here."""
+
+from __future__ import annotations
+
+import secrets
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_HOSTS = ("127.0.0.1", "localhost", "::1")
+# The page runs its own scripts and styles, and talks to its own server only.
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
+        "form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class PageGuard:
+    """Passes on requests that have the token, or the cookie for which it is exchanged."""
+
+    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
+        self._app, self._token = app, token
+        # Cookies of a host are shared by its ports.
+        self._cookie, self._key = f"podlift-ui-{port}", secrets.token_urlsafe(32)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        answer = self._answer(Request(scope)) or self._app
+        await answer(scope, receive, guarded)
+
+    def _answer(self, request: Request) -> Response | None:
+        """Return the answer to a request that is not passed on."""
+        hosts = request.headers.getlist("host")
+        if len(hosts) != 1 or _name(f"//{hosts[0]}") not in _HOSTS:
+            return PlainTextResponse("This page is served to 127.0.0.1 and localhost only.", 403)
+        if any(origin != f"http://{hosts[0]}" for origin in request.headers.getlist("origin")):
+            return PlainTextResponse("Requests of other sites are refused.", 403)
+        if request.method not in ("GET", "HEAD"):
+            return PlainTextResponse("This page is read-only.", 405)
+        given = request.query_params.get("token")
+        if given is not None and _same(given, self._token):
+            # One slash: two would name another host.
+            place = str(request.url.remove_query_params("token").replace(scheme="", netloc=""))
+            answer = RedirectResponse(f"/{place.lstrip('/')}", 303)
+            answer.set_cookie(self._cookie, self._key, httponly=True, samesite="strict", path="/")
+            return answer
+        if not _same(self._sent(request), self._key):
+            return PlainTextResponse("Open the URL that podlift ui has printed: it holds the token.", 403)
+        return None
+
+    def _sent(self, request: Request) -> str:
+        try:
+            found = SimpleCookie(request.headers.get("cookie", "")).get(self._cookie)
+        except CookieError:
+            return ""
+        return found.value if found else ""
+
+
+def _same(given: str, expected: str) -> bool:
+    return secrets.compare_digest(given.encode("utf-8", "surrogatepass"), expected.encode())
+
+
+def _name(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""

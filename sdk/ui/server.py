@@ -1,0 +1,241 @@
+"""The page on loopback: lists runs, shows one, and compares several. It only reads."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+from urllib.parse import urlencode
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from ..clock import Clock
+from ..errors import InputError, PodliftError, RunNotFoundError
+from ..spec.layout import RootPaths
+from ..spec.plan import Plan
+from ..status import State
+from ..text import clipped
+from . import gather, listing, model, pages
+from .guard import PageGuard
+from .model import RunView, Tail
+from .rows import RunInfo
+
+_T = TypeVar("_T")
+# How long what was read is shown to others who ask, and how often a page asks.
+_FRESH_S, REFRESH_S, _KEPT = 1.5, 3, 32
+# Lines of a search in logs, and runs of a comparison.
+_FOUND, _COMPARED = 500, 12
+_LONGEST = 2_000
+
+
+class RunSources(Protocol):
+    """Where runs come from; the command has them from `sdk.api`."""
+
+    def runs(self, root: str) -> tuple[list[RunInfo], list[str]]:
+        """Return the runs below a root, and what is wrong with it."""
+
+    def attach(self, url: str) -> gather.SeenRun:
+        """Return a run by its directory."""
+
+
+class _Answers:
+    """Remembers for a moment what was read, so that many tabs read once. One thread reads a thing at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        self._known: dict[str, tuple[float, object]] = {}
+
+    def get(self, name: str, read: Callable[[], _T]) -> _T:
+        with self._lock:
+            if len(self._known) > _KEPT:
+                self._known, self._locks = {}, {}
+            lock = self._locks.setdefault(name, threading.Lock())
+        with lock:
+            known = self._known.get(name)
+            if known is None or time.monotonic() - known[0] > _FRESH_S:
+                found = read()
+                self._known[name] = time.monotonic(), found
+                return found
+            return known[1]  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """A view, the plan if it is known, and whether the page should ask again."""
+
+    view: RunView
+    plan: Plan | None
+    asks: bool
+
+
+class Pages:
+    """The answers to requests. Each runs in a thread of its own."""
+
+    def __init__(self, roots: Sequence[str], sources: RunSources, clock: Clock) -> None:
+        self._roots, self._sources, self._clock = roots, sources, clock
+        self._memory = _Answers()
+
+    def app(self) -> Starlette:
+        routes = {
+            "/": self.index,
+            "/run/{root:int}/{id}": self.run,
+            "/run/{root:int}/{id}/curves.json": self.curves,
+            "/run/{root:int}/{id}/logs": self.logs,
+            "/compare": self.compare,
+            "/assets/{name}": self.asset,
+        }
+        return Starlette(routes=[Route(path, answer) for path, answer in routes.items()])
+
+    def index(self, request: Request) -> Response:
+        runs, problems = self._memory.get("", self._list)
+        found = listing.listing(runs, listing.wanted(request.query_params), self._clock.now())
+        about = found.wanted
+        query = {"q": about.search, "state": about.state, "sort": about.sort, "page": str(about.page)}
+
+        def link(**changed: object) -> str:
+            return "/?" + urlencode({**query, **{name: str(value) for name, value in changed.items()}})
+
+        part = "_list.html" if request.query_params.get("part") else "list.html"
+        states = [state.value for state in State]
+        values = {"roots": self._roots, "problems": problems, "states": states, "sorts": list(listing.SORTS)}
+        return _html(pages.render(part, found=found, link=link, refresh=REFRESH_S, **values))
+
+    def run(self, request: Request) -> Response:
+        number, run = int(request.path_params["root"]), str(request.path_params["id"])
+        seen = self._look(number, run)
+        if request.query_params.get("part"):
+            return _html(
+                pages.render("_live.html", view=seen.view, asks=seen.asks, refresh=REFRESH_S, at=request.url.path)
+            )
+        drawn = pages.overlaid([seen.view])
+        values = {"view": seen.view, "asks": seen.asks, "charts": drawn, "refresh": REFRESH_S, "at": request.url.path}
+        return _html(pages.render("run.html", **values))
+
+    def curves(self, request: Request) -> Response:
+        seen = self._look(int(request.path_params["root"]), str(request.path_params["id"]))
+        return JSONResponse(pages.data_of(pages.overlaid([seen.view])))
+
+    def logs(self, request: Request) -> Response:
+        query, number, name = request.query_params, int(request.path_params["root"]), str(request.path_params["id"])
+        task, attempt, word = query.get("task", ""), query.get("attempt", ""), query.get("q", "")
+        known, problem, tails = list[str](), "", list[Tail]()
+        try:
+            run = self._sources.attach(self._url(number, name))
+            known = run.plan.tasks
+            tails = _search(run, task, int(attempt) if attempt.isascii() and attempt.isdigit() else None, word)
+        except gather.DAMAGE as error:
+            problem = str(error) if isinstance(error, PodliftError) else repr(error)
+        values = {"id": name, "task": task, "attempt": attempt, "word": word, "tasks": known, "problem": problem}
+        return _html(pages.render("logs.html", tails=tails, at=request.url.path.removesuffix("/logs"), **values))
+
+    def compare(self, request: Request) -> Response:
+        wanted = list(dict.fromkeys(request.query_params.getlist("run")))[:_COMPARED]
+        split = [text.partition("/") for text in wanted]
+        seen = [self._look(int(number), run) for number, _, run in split if number.isascii() and number.isdigit()]
+        views = [each.view for each in seen]
+        plans = {each.view.id: each.plan for each in seen if each.plan is not None}
+        compared = model.compared(views, gather.differences(plans) if plans else [])
+        return _html(pages.render("compare.html", views=views, comparison=compared, charts=pages.overlaid(views)))
+
+    def asset(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in pages.ASSETS:
+            return PlainTextResponse("There is no such file.", 404)
+        return Response(pages.asset(name), media_type=pages.ASSETS[name])
+
+    def _list(self) -> tuple[list[listing.Listed], list[str]]:
+        found, problems = list[listing.Listed](), list[str]()
+        for number, root in enumerate(self._roots):
+            try:
+                runs, said = self._sources.runs(root)
+            except (PodliftError, OSError) as error:
+                runs, said = [], [f"The runs below {root} are not listed: {error}"]
+            found += [(number, info) for info in runs]
+            problems += said
+        return found, problems
+
+    def _url(self, number: int, run: str) -> str:
+        if number >= len(self._roots) or run.startswith(".") or "/" in run:
+            raise RunNotFoundError(f"No such run. Received: {clipped(run, 100)!r}.")
+        return RootPaths(self._roots[number]).run(run).url
+
+    def _look(self, number: int, run: str) -> _Looked:
+        return self._memory.get(f"{number}/{run}", lambda: self._read(number, run))
+
+    def _read(self, number: int, name: str) -> _Looked:
+        """Return the view of a run. One that has gone, or is damaged, has the reason."""
+        try:
+            run = self._sources.attach(self._url(number, name))
+            view = gather.look(run, run.id, self._clock)
+            return _Looked(view, run.plan, view.live)
+        except gather.DAMAGE as error:
+            # What is gone stays so; a bucket that cannot be reached is asked again.
+            return _Looked(gather.unreadable(name, name, error), None, not isinstance(error, RunNotFoundError))
+
+
+def _search(run: gather.SeenRun, task: str, attempt: int | None, word: str) -> list[Tail]:
+    """Return the last lines that have a word, without regard to case; without one, the last lines of each task."""
+    if not word:
+        found = gather.tails(run, attempt or run.status().attempts, _FOUND)
+        return [tail for tail in found if task in ("", tail.task)]
+    lower, kept = word.lower(), dict[tuple[int, str], deque[str]]()
+    for line in run.logs(task=task or None, attempt=attempt):
+        if lower in line.text.lower():
+            kept.setdefault((line.attempt, line.task), deque(maxlen=_FOUND)).append(clipped(line.text, _LONGEST))
+    return [Tail(task=task, attempt=number, text="\n".join(lines)) for (number, task), lines in kept.items()]
+
+
+def _html(text: str) -> Response:
+    return HTMLResponse(text)
+
+
+def serve(
+    roots: Sequence[str], sources: RunSources, clock: Clock, *, port: int, token: str, announce: Callable[[str], None]
+) -> None:
+    """Serve on loopback until a signal ends it; `announce` gets the URL with the token once connections are accepted.
+
+    Raises:
+        InputError: the port cannot be used.
+    """
+    with bind(port) as listener:
+        port = listener.getsockname()[1]
+        listener.listen()
+        config = uvicorn.Config(
+            PageGuard(Pages(roots, sources, clock).app(), token, port),
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            # It would write the token.
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        announce(f"http://127.0.0.1:{port}/?token={token}")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def bind(port: int) -> socket.socket:
+    """Return a socket on a port of the loopback interface, 0 for any free one."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise InputError(
+            f"The port cannot be used: {reason}. Received: {port}. Next: another --port, or none for any free one."
+        ) from None
+    return listener

@@ -1,0 +1,271 @@
+"""`podlift ui`: the page on loopback, asked as a browser would ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+import pytest
+from page_runs import HOSTILE, Elements, page_run
+from support import needs
+
+import sdk
+from sdk import api
+from sdk.clock import SystemClock
+
+needs("starlette", "uvicorn")
+
+from sdk.ui.guard import PageGuard  # noqa: E402
+from sdk.ui.server import Pages  # noqa: E402
+
+TOKEN, PORT = "the-token", 8000
+RECORDS = [{"step": step, "metrics": {"loss": 1 / step}} for step in range(1, 6)]
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    text: str
+
+
+class Runs:
+    """The runs of this machine, and how often a root was listed."""
+
+    def __init__(self) -> None:
+        self.listed: Counter[str] = Counter()
+
+    def runs(self, root: str):
+        self.listed[root] += 1
+        if root.endswith("unreachable"):
+            raise sdk.PodliftError("the bucket cannot be reached")
+        return api.list_runs(root, None, None, (), None)
+
+    def attach(self, url: str):
+        return api.attach(url)
+
+
+class Visitor:
+    """Asks an application without a socket, and keeps the cookie."""
+
+    def __init__(self, *roots: Path) -> None:
+        self.sources, self.cookie = Runs(), ""
+        self._app = PageGuard(Pages([str(root) for root in roots], self.sources, SystemClock()).app(), TOKEN, PORT)
+
+    def get(
+        self, target: str, *, method: str = "GET", hosts: tuple[str, ...] = ("127.0.0.1:8000",), **headers: str
+    ) -> Answer:
+        path, _, query = target.partition("?")
+        sent = [(b"host", host.encode()) for host in hosts]
+        sent += [(name.encode(), value.encode()) for name, value in headers.items()]
+        sent += [(b"cookie", self.cookie.encode())] if self.cookie and "cookie" not in headers else []
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+            "path": urllib.request.unquote(path), "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+            "headers": sent, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", PORT),
+        }  # fmt: skip
+        messages: list[dict] = []
+
+        async def ask() -> None:
+            async def receive() -> dict:
+                return {"type": "http.request", "body": b"", "more_body": False}
+
+            async def send(message: dict) -> None:
+                messages.append(message)
+
+            await self._app(scope, receive, send)
+
+        asyncio.run(ask())
+        found = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
+        return Answer(messages[0]["status"], found, b"".join(each.get("body", b"") for each in messages[1:]).decode())
+
+    def let_in(self) -> Visitor:
+        self.cookie = self.get(f"/?token={TOKEN}").headers["set-cookie"].partition(";")[0]
+        return self
+
+
+@pytest.fixture
+def visitor(root: Path) -> Visitor:
+    page_run(root, "digits-aaaaaa", RECORDS, log="first line\nsecond <b>line\n")
+    page_run(root, "digits-bbbbbb", RECORDS, failure="ValueError: bad", traceback="T: bad", created=1_795_193_600.0)
+    (root / "runs" / "broken-cccccc").mkdir()
+    return Visitor(root).let_in()
+
+
+WAYS = ("/", "/?part=rows", "/run/0/digits-aaaaaa", "/run/0/digits-aaaaaa/curves.json", "/run/0/digits-aaaaaa/logs", "/compare",
+        "/assets/page.js", "/nowhere")  # fmt: skip
+
+
+def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_that_it_is_exchanged_for(visitor: Visitor) -> None:
+    for way in WAYS:
+        assert visitor.get(way, cookie="").status == 403
+        assert visitor.get(way, cookie=f"podlift-ui-{PORT}={TOKEN}; x=y").status == 403
+        assert visitor.get(f"{way}{'&' if '?' in way else '?'}token=wrong", cookie="").status == 403
+    answer = visitor.get(f"/run/0/digits-aaaaaa?part=live&token={TOKEN}", cookie="")
+    assert (answer.status, answer.headers["location"]) == (303, "/run/0/digits-aaaaaa?part=live")
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert TOKEN not in cookie
+    assert visitor.get("/run/0/digits-aaaaaa").status == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"hosts": ("evil.example",)}, 403),
+        ({"hosts": ("evil.example:8000",)}, 403),
+        ({"hosts": ("127.0.0.1.evil.example",)}, 403),
+        ({"hosts": ("127.0.0.1@evil.example",)}, 403),
+        ({"hosts": ("127.0.0.1", "evil.example")}, 403),
+        ({"hosts": ()}, 403),
+        ({"hosts": ("[",)}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://127.0.0.1:9999"}, 403),
+        ({"method": "POST"}, 405),
+        ({"method": "DELETE"}, 405),
+        ({"origin": "http://127.0.0.1:8000"}, 200),
+        ({"hosts": ("localhost:1234",)}, 200),
+        ({"hosts": ("[::1]:1234",)}, 200),
+        ({"method": "HEAD"}, 200),
+    ],
+)
+def test_foreign_hosts_and_origins_and_what_is_no_read_are_refused_also_with_the_cookie(
+    visitor: Visitor, asked: dict, status: int
+) -> None:
+    assert visitor.get("/", **asked).status == status
+
+
+def test_every_answer_forbids_foreign_and_inline_scripts(visitor: Visitor) -> None:
+    for way in WAYS:
+        for cookie in ({}, {"cookie": ""}):
+            headers = visitor.get(way, **cookie).headers
+            assert headers["content-security-policy"].startswith(
+                "default-src 'none'; script-src 'self'; style-src 'self'"
+            )
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["cache-control"] == "no-store"
+    for way in WAYS[:6]:
+        for (tag, names), _ in Elements(visitor.get(way).text).found.items():
+            assert tag != "style"
+            assert "style" not in names
+            assert tag != "script" or names in (("src",), ("type", "id"))
+            assert not [name for name in names if name.startswith("on")]
+
+
+def test_the_first_answer_holds_the_rows_and_a_damaged_run_has_one_with_the_reason(visitor: Visitor) -> None:
+    text = visitor.get("/").text
+    order = [text.index(f'href="/run/0/digits-{which}"') for which in ("bbbbbb", "aaaaaa")]
+    assert order == sorted(order, reverse=True) or order == sorted(order)
+    assert "3 of 3 runs" in text
+    assert "UNREADABLE" in text
+    assert "is not a run of podlift" in text
+    assert 'hx-trigger="every' in text
+    part = visitor.get("/?part=rows&q=digits&state=FAILED").text
+    assert part.startswith('<section id="list"')
+    assert "1 of 3 runs" in part
+
+
+def test_a_root_that_cannot_be_listed_is_named_and_the_others_are_listed(root: Path, tmp_path: Path) -> None:
+    page_run(root, "digits-aaaaaa")
+    text = Visitor(tmp_path / "unreachable", root).let_in().get("/").text
+    assert "the bucket cannot be reached" in text
+    assert "/run/1/digits-aaaaaa" in text
+
+
+def test_many_tabs_read_a_root_once(visitor: Visitor, root: Path) -> None:
+    for _ in range(5):
+        visitor.get("/?part=rows")
+    assert visitor.sources.listed[str(root)] == 1
+
+
+def test_the_page_of_a_run_begins_with_why_and_asks_again_only_while_something_may_change(
+    visitor: Visitor, root: Path
+) -> None:
+    text = visitor.get("/run/0/digits-bbbbbb").text
+    assert (
+        text.index("FAILED")
+        < text.index("Root cause")
+        < text.index("podlift logs digits-bbbbbb")
+        < text.index("Timeline")
+    )
+    assert "hx-trigger" not in text
+    chart = visitor.get("/run/0/digits-bbbbbb/curves.json").text
+    assert json.loads(chart)[0]["series"][0]["value"][:2] == [1, 0.5]
+    run = page_run(root, "live-dddddd", RECORDS)
+    for path in Path(run.events).glob("*.final.json"):
+        path.unlink()
+    # Its supervisor is not of this boot of the machine, so that it may still be anywhere: it is LOST, or goes on.
+    live = visitor.get("/run/0/live-dddddd?part=live").text
+    assert live.startswith('<main id="live"')
+    assert ("hx-trigger" in live) == ("LOST" not in live)
+
+
+def test_a_run_that_disappears_says_so_and_a_damaged_one_says_what_is_damaged(visitor: Visitor, root: Path) -> None:
+    run = page_run(root, "gone-dddddd")
+    next(Path(run.events).glob("*.final.json")).write_text("no")
+    damaged = visitor.get("/run/0/gone-dddddd").text
+    assert "The run is damaged." in damaged
+    assert "hx-trigger" in damaged
+    shutil.rmtree(run.url)
+    page = Visitor(root).let_in().get("/run/0/gone-dddddd?part=live")
+    assert page.status == 200
+    assert "No such run" in page.text
+    assert "hx-trigger" not in page.text
+
+
+PLACES = ("..", ".hidden", "..%2f..%2fetc", "%2fetc%2fpasswd", "digits-aaaaaa%2f..%2f..", "%00", "a" * 3000)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_name_leads_to_no_other_place(visitor: Visitor, name: str) -> None:
+    for way in (
+        f"/run/0/{name}",
+        f"/run/7/{name}",
+        f"/run/0/{name}/logs",
+        f"/compare?run=0/{name}&run=x/{name}&run=9/{name}",
+    ):
+        answer = visitor.get(way)
+        assert answer.status in (200, 307, 404)
+        assert "SUCCEEDED" not in answer.text
+        assert "root:" not in answer.text
+    assert visitor.get(f"/assets/{name}").status in (307, 404)
+
+
+def test_logs_are_searched_and_what_they_hold_is_text(visitor: Visitor) -> None:
+    text = visitor.get("/run/0/digits-aaaaaa/logs").text
+    assert "first line" in text
+    assert "second &lt;b&gt;line" in text
+    found = visitor.get("/run/0/digits-aaaaaa/logs?q=SECOND&task=chief-0&attempt=1").text
+    assert "second &lt;b&gt;line" in found
+    assert "first line" not in found
+    assert "no attempt 7" in visitor.get("/run/0/digits-aaaaaa/logs?q=x&attempt=7").text
+    assert "no task" in visitor.get("/run/0/digits-aaaaaa/logs?q=x&task=nobody").text
+    assert "No such run" in visitor.get("/run/0/nothing-aaaaaa/logs").text
+
+
+def test_runs_are_compared_and_one_that_is_not_there_has_the_reason(visitor: Visitor) -> None:
+    text = visitor.get("/compare?run=0/digits-aaaaaa&run=0/digits-bbbbbb&run=0/nothing-aaaaaa").text
+    assert "Plan of digits-bbbbbb, compared with digits-aaaaaa" in text
+    assert "No such run" in text
+    data = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
+    assert [each["run"] for each in data[0]["series"]] == ["digits-aaaaaa", "digits-bbbbbb"]
+
+
+def test_hostile_runs_are_text_on_their_pages(root: Path) -> None:
+    def made(name: str, texts: tuple[str, ...]):
+        records = [{"step": 1, "metrics": dict.fromkeys((text or "none" for text in texts), 1.0)}]
+        joined = "\n".join(texts)
+        page_run(root, name, records, failure=joined, traceback=joined, log=joined + "\n")
+        visitor = Visitor(root).let_in()
+        ways = ("", "/logs", f"/logs?q={quote(texts[0])}")
+        return [Elements(visitor.get(f"/run/0/{name}{way}").text).found for way in ways]
+
+    plain = tuple(f"plain {at}" for at in range(len(HOSTILE)))
+    assert made("hostile-bbbbbb", HOSTILE) == made("plain-aaaaaa", plain)
