@@ -17,6 +17,7 @@ from . import (
     checkpoints,
     collectives,
     container_restart,
+    epochs,
     gcs,
     goodput,
     imports,
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "vertex": vertex,
     "containers": container_restart,
     "goodput": goodput,
+    "epochs": epochs,
 }
 # Of those that know several stores.
 _TITLES = {"kills": kills.TITLES, "saving": checkpoints.TITLES}

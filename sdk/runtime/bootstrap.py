@@ -46,6 +46,7 @@ from .patches import (
     first_server,
     gpu,
     install,
+    iterator_ends,
     keras_multi_worker,
     own_threads,
     restore_together,
@@ -202,6 +203,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         *steps_per_execution.patches(),
         *own_threads.patches(),
         central_storage.PATCH,
+        *iterator_ends.patches(),
     ]
     found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]
     shuffles = shuffle_seeds.ShuffleSeeds(payload.run_id)

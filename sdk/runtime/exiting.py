@@ -14,10 +14,13 @@ import os
 import sys
 import threading
 
+from .patches import iterator_ends
+
 
 def leave(code: int) -> None:
     """Join threads, call exit handlers, drop what the program has made, flush, and end this process."""
-    for step in (threading._shutdown, atexit._run_exitfuncs, _drop):  # type: ignore[attr-defined]
+    iterator_ends.leave_waiting()
+    for step in (threading._shutdown, atexit._run_exitfuncs, _drop, iterator_ends.settle):  # type: ignore[attr-defined]
         with contextlib.suppress(BaseException):
             step()
     for stream in (sys.stdout, sys.stderr):
