@@ -1,5 +1,6 @@
-"""Iterates over finite data by `fit`, `evaluate` and loops; prints JSON: results, longest pauses, and what was released elsewhere."""
+"""Iterates over finite data by `fit`, `evaluate` and loops; prints results, the longest pauses, and what ended elsewhere."""
 
+import itertools
 import json
 import sys
 import time
@@ -72,7 +73,7 @@ for _ in range(EPOCHS):
         time.sleep(STEP_S)
     found["plain"].append(total)
 found["weights"] = [float(each) for each in model.get_weights()[0].ravel()]
-pauses = sorted((b - a for a, b in zip(moments, moments[1:], strict=False)), reverse=True)
+pauses = sorted((b - a for a, b in itertools.pairwise(moments)), reverse=True)
 del batch, features
 iter(data)  # waits for what was dropped
 counts = {"in keras": in_keras, "in all": len(released)}

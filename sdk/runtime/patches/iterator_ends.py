@@ -203,7 +203,8 @@ class _Releaser:
     def _finish(self) -> None:
         if self._pid != os.getpid():
             self._keep()
-        if self._pid != os.getpid() or not self.waits:
+        # A child that was forked calls it twice.
+        if self._pid != os.getpid() or self._over or not self.waits:
             return
         self._over = True
         self._held.clear()  # iterators that live on own what they are made of
