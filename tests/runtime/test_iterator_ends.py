@@ -87,12 +87,13 @@ def test_the_next_iterator_is_made_when_nothing_of_the_last_one_works_any_more(m
     del iterator
     made.OwnedIterator([None])
     assert ENDED == ["busy"]
-    asleep = made.OwnedIterator([Resource(threading.Event())])
-    asleep._iterator_resource.may_end.wait = lambda _: time.sleep(20)
-    begun = time.monotonic()
+    may_end = threading.Event()
+    asleep = made.OwnedIterator([Resource(may_end)])
     del asleep
     made.OwnedIterator([None])
-    assert time.monotonic() - begun < 15 and ENDED == ["busy"]
+    assert ENDED == ["busy"]
+    may_end.set()
+    until(lambda: len(ENDED) == 2)
 
 
 class CacheDataset(list[Any]):
@@ -220,7 +221,7 @@ def test_tensorflow_still_waits_and_the_patch_does_not() -> None:
     for what in ("one device", "mirrored"):
         assert max(found["as it is"][what]) > 0.15, found
         assert min(found["patched"][what]) < 0.1, found
-    assert found["patched"]["at once"] > 1, found
+    assert min(found["patched"]["at once"], 2) >= min(found["as it is"]["at once"], 2), found
 
 
 @pytest.mark.tensorflow

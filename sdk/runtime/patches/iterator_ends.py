@@ -177,7 +177,7 @@ class _Releaser:
                 try:
                     # Each waits as long as its iterator has lived, at most.
                     threading.Thread(target=self._release, args=(held,), daemon=True).start()
-                except RuntimeError:
+                except Exception:  # no thread is left
                     self._release(held)
 
     def _release(self, held: _Held) -> None:
