@@ -20,7 +20,7 @@ from .patches import iterator_ends
 def leave(code: int) -> None:
     """Join threads, call exit handlers, drop what the program has made, flush, and end this process."""
     iterator_ends.leave_waiting()
-    for step in (threading._shutdown, atexit._run_exitfuncs, _drop, iterator_ends.settle):  # type: ignore[attr-defined]
+    for step in (threading._shutdown, atexit._run_exitfuncs, _drop):  # type: ignore[attr-defined]
         with contextlib.suppress(BaseException):
             step()
     for stream in (sys.stdout, sys.stderr):
@@ -33,6 +33,7 @@ def _drop() -> None:
     # Writers flush when they are dropped. What was imported before the fork is not searched.
     vars(sys.modules["__main__"]).clear()
     gc.collect()
+    iterator_ends.settle()  # what is being dropped is not to be found below, and ended here
     for each in gc.get_objects():  # the files that other modules of the program hold
         if isinstance(each, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom) and not each.closed:
             with contextlib.suppress(Exception):
