@@ -166,7 +166,7 @@ for index in range(2000):
 assert raised == caught == 2000 and not lost, (raised, caught, lost[:1])
 """
 AT_THE_END = {
-    "the process waits for it": ("del iterator", 0, "released handler"),
+    "the process waits for it": ("del iterator; time.sleep(0.1)", 0, "released handler"),
     "what an exit handler drops": ("atexit.register(lambda: globals().pop('iterator') and None)", 0, "released handler"),
     "an exit code": ("del iterator; sys.exit(3)", 3, "released handler"),
     "an exception": ("del iterator; print('oh', flush=True); raise ValueError", 1, "oh released handler"),
