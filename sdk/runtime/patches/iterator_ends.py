@@ -84,7 +84,7 @@ class _Held:
             self.ended.release()
 
     def settle(self) -> None:
-        """Return when this has ended or only waits for a sleeping thread; where that cannot be told, when it has ended."""
+        """Return when this has ended or only waits for a sleeping thread; where that is unknown, when it has ended."""
         seen, since = None, time.monotonic()
         while not self.ended.acquire(timeout=_POLL_S):
             now, was = time.monotonic(), seen
