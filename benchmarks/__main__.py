@@ -86,21 +86,29 @@ def sections() -> dict[str, str]:
 
 
 def check(names: list[str], count: int) -> int:
-    """Measure the benchmarks that have ratios again; return 1 if one of them is worse."""
+    """Measure the benchmarks that have ratios again; return 1 if one of them is worse, 2 if one has nothing to compare with."""
     kept = regressions.load()
     unknown = [name for name in names if name not in kept]
-    if unknown:
-        print(f"No ratios of {', '.join(unknown)} are kept. Those of: {', '.join(kept)}.")
-        return 2
+    for name in unknown:
+        print(f"{name}: {_not_kept(name)} Ratios are kept of: {', '.join(kept)}.", flush=True)
     failed = False
-    for name in names or kept:
+    for name in [name for name in names if name in kept] if names else kept:
         before = {each: found.ratio for each, found in kept[name].items()}
         verdicts = regressions.check(before, lambda name=name: BENCHMARKS[name].run(count).ratios)
         for verdict in verdicts:
             measured = kept[name][verdict.name].measured if verdict.name in kept[name] else ""
             print(f"{name}: {verdict}{f' (kept: {measured})' if verdict.worse else ''}", flush=True)
         failed = failed or any(verdict.worse for verdict in verdicts)
-    return int(failed)
+    return 1 if failed else 2 if unknown else 0
+
+
+def _not_kept(name: str) -> str:
+    if "Section" not in str(BENCHMARKS[name].run.__annotations__.get("return")):
+        return "there is nothing to compare, because it measures no ratio: its figures are in docs/explanation/benchmarks.md."
+    return (
+        "there is nothing to compare with, because no ratio of it was recorded. Next: scripts/bench "
+        f"{name} on a quiet machine measures its ratios, records them in benchmarks/ratios.json and updates benchmarks.md."
+    )
 
 
 def main() -> None:

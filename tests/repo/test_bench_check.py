@@ -106,7 +106,30 @@ def test_the_command_fails_names_the_ratio_and_says_before_and_now(tmp_path: Pat
     assert "start: by hand: 0.800, none was kept before" in said
     monkeypatch.setattr(Fake, "run", lambda count: Section([], {"to Ray": 0.14}))
     assert bench.check([], 1) == 0
+
+
+def test_a_check_without_a_recorded_ratio_says_how_to_record_one_and_still_compares_the_others(
+    monkeypatch, capsys
+) -> None:
+    class Fake:
+        @staticmethod
+        def run(count: int) -> Section:
+            return Section([], {"to Ray": 0.3})
+
+    monkeypatch.setattr(regressions, "load", lambda: {"start": {"to Ray": Kept(0.15, "2026-11-20, 2 cores")}})
+    for name in ("start", "listing"):
+        monkeypatch.setitem(bench.BENCHMARKS, name, Fake)
+    assert bench.check(["listing"], 1) == 2
+    said = capsys.readouterr().out
+    assert "listing: there is nothing to compare with" in said
+    assert (
+        "scripts/bench listing on a quiet machine measures its ratios, records them in benchmarks/ratios.json" in said
+    )
+    assert "Ratios are kept of: start." in said
     assert bench.check(["kills"], 1) == 2
+    assert "kills: there is nothing to compare, because it measures no ratio" in capsys.readouterr().out
+    assert bench.check(["listing", "start"], 1) == 1
+    assert "worse" in capsys.readouterr().out
 
 
 def test_the_kept_ratios_are_those_of_benchmarks_that_exist() -> None:
