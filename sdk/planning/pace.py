@@ -44,7 +44,7 @@ def network_of(job: Job, target: Target, facts: Facts) -> Network | None:
     rentals = target.rentals(resources, job.limits)
     if not rentals:
         return Network(per_core=resources.workers / facts.cpus)
-    rates = [network.gbit(pool.machine) for pool in rentals[0].pools[:2]]
+    rates = [network.gbit(pool.machine, pool.accelerator.name) for pool in rentals[0].pools[:2]]
     known = [rate for rate in rates if rate is not None]
     return Network(gbit=min(known), grpc=family != "gpu") if len(known) == len(rates) else None
 

@@ -144,3 +144,10 @@ def test_without_an_earlier_run_there_is_nothing_to_say() -> None:
 )
 def test_the_bandwidth_of_machines(machine: str, rate: float | None) -> None:
     assert gbit(machine) == rate
+
+
+@pytest.mark.parametrize(("accelerator", "rate"), [("t4", None), ("v100:8", None), ("p100:2", 16), ("cpu", 16)])
+def test_an_n1_machine_with_t4_or_v100_has_more_than_its_own_so_none_is_claimed(
+    accelerator: str, rate: float | None
+) -> None:
+    assert gbit("n1-standard-8", accelerator) == rate
