@@ -14,12 +14,14 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, MissingError, PodliftError
 from ..logs import logger
 from ..process import free_memory
 from ..spec.policies import Checkpoints
+from ..storage import folders
 from ..storage.posix_store import PosixStore
 from . import names, opening, restore
 from .commit import SaveLimits
@@ -35,6 +37,10 @@ _COPIES, _COPIES_WITH_STATE = 2, 3
 # What stays for the program, which may share memory between processes of its own and dies if there is none.
 _SPARE, _SPARE_SHARE = 16 << 20, 0.25
 _LIMITS = SaveLimits(receipts_s=20.0)
+# Holds the folder for temporary files that the copy belongs to. Copies whose folder is gone were left by something that was
+# killed with its janitor, as a container is; one that shares this memory, but not its folders, still changes its copy.
+_OWNER = "OWNER"
+_LEFT_S = 3600.0
 
 
 def folder_of(temporary: str, top: str = SHARED_MEMORY) -> str:
@@ -42,11 +48,45 @@ def folder_of(temporary: str, top: str = SHARED_MEMORY) -> str:
     return f"{top}/podlift-{os.geteuid()}/{hashlib.sha256(temporary.encode()).hexdigest()[:24]}"
 
 
-class RecentCopy:
-    """The copy of one task in one attempt. No method raises: without it, the training has its checkpoints."""
+def left_behind(now: float, top: str = SHARED_MEMORY) -> list[Path]:
+    """Return the copies of this user that belong to nothing any more, and have not changed for an hour."""
+    return [
+        folder
+        for folder, owner in _owned(top)
+        if not (owner and os.path.isdir(owner)) and now - folders.extent(folder)[1] >= _LEFT_S
+    ]
 
-    def __init__(self, folder: str, record: Callable[[float], None] = lambda every_s: None) -> None:
-        self.folder, self._record = folder, record
+
+def remove_those_of(inside: str, top: str = SHARED_MEMORY) -> None:
+    """Remove the copies whose folders for temporary files are, or were, inside this one."""
+    for folder, owner in _owned(top):
+        if owner and os.path.realpath(owner).startswith(f"{os.path.realpath(inside)}/"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _owned(top: str) -> list[tuple[Path, str]]:
+    """Return the folders of copies of this user, and whose each is; "" if that is not known."""
+    found = []
+    with suppress(OSError):
+        for folder, info in folders.entries(Path(f"{top}/podlift-{os.geteuid()}")):
+            if stat.S_ISDIR(info.st_mode):
+                owner = ""
+                with suppress(OSError, ValueError):
+                    owner = (folder / _OWNER).read_text()
+                found.append((folder, owner))
+    return found
+
+
+class RecentCopy:
+    """The copy of one task in one attempt. No method raises: without it, the training has its checkpoints.
+
+    `temporary` is the folder for temporary files that it belongs to.
+    """
+
+    def __init__(
+        self, folder: str, record: Callable[[float], None] = lambda every_s: None, *, temporary: str = ""
+    ) -> None:
+        self.folder, self._record, self._temporary = folder, record, temporary
         self.store = PosixStore(folder, cached=True)
         self._saver: AsyncSaver | None = None
         self._since: float | None = None
@@ -74,6 +114,8 @@ class RecentCopy:
         """Write copies from now on. The first task makes the folder, without what does not belong to this attempt."""
         if opened.info.rank == 0:
             try:
+                for left in left_behind(opened.env.clock.now()):
+                    shutil.rmtree(left, ignore_errors=True)
                 self._take_over(opened.opening, opened.info.task)
             except (PodliftError, OSError) as error:
                 _log.info(f"The state is not copied to memory: {error}")
@@ -90,6 +132,7 @@ class RecentCopy:
             self.remove()
         _make(self.folder)
         _check(self.folder)
+        Path(self.folder, _OWNER).write_text(self._temporary)
         opening.put_lease(self.store, Lease(epoch=chosen.epoch, nonce=chosen.nonce, holder=task, taken_at=0.0))
 
     def is_due(self, now: float, size: int) -> bool:

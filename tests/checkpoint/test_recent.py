@@ -25,7 +25,7 @@ from sdk.checkpoint import opening
 from sdk.checkpoint.manager import CheckpointManager, TrainingPhase
 from sdk.checkpoint.opening import Env, OpenStore, TaskInfo
 from sdk.checkpoint.policy import due_in_memory
-from sdk.checkpoint.recent import RecentCopy, folder_of
+from sdk.checkpoint.recent import RecentCopy, folder_of, left_behind, remove_those_of
 from sdk.checkpoint.saver import AsyncSaver, Ticket
 from sdk.process import free_memory, janitor
 from sdk.records.events import Event, saved_step
@@ -500,3 +500,40 @@ def test_a_killed_run_continues_from_memory_and_nothing_stays_in_it(
     places = {plan.paths.temporary, *(str(event.data["temporary"]) for event in read_events(paths, ("started",)))}
     assert len(records) == workers
     until(lambda: not any(Path(folder_of(place)).exists() for place in places))
+
+
+def left(top: Path, temporary: Path) -> Path:
+    """Leave a copy as a killed container does."""
+    folder = Path(folder_of(str(temporary), str(top)))
+    temporary.mkdir(parents=True)
+    found = opening.Opening(attempt=1, epoch=1, nonce="ab", commit=None)
+    RecentCopy(str(folder), temporary=str(temporary))._take_over(found, "chief-0")
+    return folder
+
+
+def test_a_copy_whose_container_was_killed_is_found_after_an_hour_and_one_that_is_used_is_not(tmp_path: Path) -> None:
+    used, killed = left(tmp_path, tmp_path / "a/tmp"), left(tmp_path, tmp_path / "b/tmp")
+    shutil.rmtree(tmp_path / "b")
+    now = CLOCK.now()
+    assert left_behind(now, str(tmp_path)) == []
+    assert left_behind(now + 3700, str(tmp_path)) == [killed]
+    # An earlier podlift did not write whose it is.
+    (used / "OWNER").unlink()
+    assert sorted(left_behind(now + 3700, str(tmp_path))) == sorted([used, killed])
+
+
+def test_the_copies_of_a_container_are_removed_with_it_and_no_others(tmp_path: Path) -> None:
+    own, other = left(tmp_path, tmp_path / "job/worker-0/tmp"), left(tmp_path, tmp_path / "job/worker-01/tmp")
+    shutil.rmtree(tmp_path / "job/worker-0")
+    remove_those_of(str(tmp_path / "job/worker-0"), str(tmp_path))
+    assert (own.exists(), other.exists()) == (False, True)
+
+
+def test_a_training_removes_what_was_left_by_a_killed_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    monkeypatch.setattr("sdk.checkpoint.recent.left_behind", lambda now: [killed])
+    Task(tmp_path, 1)
+    assert not killed.exists()

@@ -208,7 +208,7 @@ def _recent(payload: Payload, tasks: Sequence[str], shared: str, record: Callabl
         return None
     from ...checkpoint.recent import RecentCopy, folder_of
 
-    return RecentCopy(folder_of(shared), lambda every_s: record(COPIED, every_s=round(every_s, 1)))
+    return RecentCopy(folder_of(shared), lambda every_s: record(COPIED, every_s=round(every_s, 1)), temporary=shared)
 
 
 def _kill_records(payload: Payload) -> KillRecords:
