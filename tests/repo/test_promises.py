@@ -121,7 +121,7 @@ def test_import_sdk_loads_nothing_heavy() -> None:
 
 def test_planning_a_run_loads_no_framework_and_no_cloud_client(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tensorflow")
-    heavy = HEAVY[:6]
+    heavy = (*HEAVY[:6], "jinja2")
     code = (
         "import sys; bare = set(sys.modules); import sdk; sdk.plan('train.py', workers=2); "
         f"print([m for m in set(sys.modules) - bare if m.startswith({heavy!r})])"

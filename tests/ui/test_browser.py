@@ -48,6 +48,7 @@ def test_a_report_draws_its_curves_offline_and_runs_nothing_of_the_run(root: Pat
     page = opened(place.as_uri(), tmp_path)
     assert page.count("<canvas") == page.count("<figcaption") == len(names)
     assert "<title>hostile-aaaaaa</title>" in page
+    assert "<img" not in page
     assert page.count('role="img"') >= len(names)
 
 

@@ -139,7 +139,9 @@ def test_every_view_needs_the_token_of_the_printed_url_or_the_cookie_that_it_is_
 def test_foreign_hosts_and_origins_and_what_is_no_read_are_refused_also_with_the_cookie(
     visitor: Visitor, asked: dict, status: int
 ) -> None:
-    assert visitor.get("/", **asked).status == status
+    answer = visitor.get("/", **asked)
+    assert answer.status == status
+    assert (status == 405) == ("read-only" in answer.text)
 
 
 def test_every_answer_forbids_foreign_and_inline_scripts(visitor: Visitor) -> None:
@@ -235,6 +237,8 @@ def test_a_name_leads_to_no_other_place(visitor: Visitor, name: str) -> None:
         assert answer.status in (200, 307, 404)
         assert "SUCCEEDED" not in answer.text
         assert "root:" not in answer.text
+        if name in ("..", ".hidden") or way.startswith("/run/7"):
+            assert answer.status != 200 or "No such run" in answer.text
     assert visitor.get(f"/assets/{name}").status in (307, 404)
 
 
