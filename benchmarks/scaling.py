@@ -36,7 +36,7 @@ NAMES = {
     "helpers": "a custom loop with podlift's helpers",
     "hand": "a custom loop, MultiWorkerMirroredStrategy started by hand",
 }
-_START_S, _TURN_S = 120, 120
+_START_S, _TURN_S = 300, 300
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,7 @@ SMOKE: dict[str, tuple[str, ...]] = {
     "two tasks give the numbers of one": (
         "runtime/test_keras_multi_worker.py::test_all_tasks_report_and_end_with_the_same_numbers_as_one",
         "runtime/test_keras_multi_worker.py::test_a_callback_of_one_task_alone_reads_the_logs_that_all_would_see_and_changes_nothing",
+        "runtime/test_keras_multi_worker.py::test_a_step_on_finite_data_asks_for_its_batch_and_the_size_of_it_in_one_sum",
         "runtime/test_keras_multi_worker.py::test_it_imports_neither_tensorflow_nor_keras_itself",
     ),
     "an evaluator evaluates each checkpoint and ends with the training": ("runtime/test_evaluator.py",),
@@ -329,6 +330,7 @@ TOGETHER = {
         "runtime/gpu/test_gpu_stand_in.py",
         "runtime/test_keras_multi_worker.py::test_all_tasks_report_and_end_with_the_same_numbers_as_one",
         "runtime/test_keras_multi_worker.py::test_a_callback_of_one_task_alone_reads_the_logs_that_all_would_see_and_changes_nothing",
+        "runtime/test_keras_multi_worker.py::test_a_step_on_finite_data_asks_for_its_batch_and_the_size_of_it_in_one_sum",
         "runtime/test_limits.py::test_an_evaluation_of_the_programs_own_is_left_alone",
         "runtime/test_limits.py::test_epochs_without_the_validation_that_the_program_expects_have_a_val_loss_that_is_no_number",
         "runtime/test_limits.py::test_fit_ends_after_the_steps_with_one_validation_and_callbacks_see_a_clean_end",

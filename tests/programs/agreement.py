@@ -367,6 +367,31 @@ def logs_that_one_task_reads(strategy):
     return {"history": history, "weights": weights, "shown": np.array(shown)}
 
 
+@case
+def sums_of_a_step(strategy):
+    """How many numbers each sum over all tasks has in a step of `fit`, on data whose last batch may be smaller."""
+    from tensorflow.python.distribute import cross_device_utils
+
+    launcher, sizes = cross_device_utils.CollectiveReplicaLauncher, [[]]
+    original = launcher.all_reduce
+
+    def all_reduce(self, values, *args, **options):
+        if not tf.executing_eagerly():
+            sizes[-1].append(int(np.prod(values.shape)))
+        return original(self, values, *args, **options)
+
+    launcher.all_reduce = all_reduce
+    try:
+        with strategy.scope():
+            model = dense_sgd()
+        stepped = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: sizes.append([]))
+        model.fit(in_batches(numbers(120)[:2]), verbose=0, callbacks=[stepped])
+    finally:
+        launcher.all_reduce = original
+    # A function may be traced several times before its first step.
+    return {"history": {}, "weights": [], "shown": np.array(sorted(set(sizes[0])))}
+
+
 # --- Running and writing ------------------------------------------------------------------------------------------
 
 

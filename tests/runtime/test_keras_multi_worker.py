@@ -16,7 +16,7 @@ np = pytest.importorskip("numpy")
 
 SCRIPT = PROGRAMS / "agreement.py"
 QUICK = ["dense_sgd-fit-weighted_tiny_last", "dense_sgd-loop-uneven"]
-OF_STEPS = ["logs_that_one_task_reads"]
+OF_STEPS = ["logs_that_one_task_reads", "sums_of_a_step"]
 FULL = [
     *(f"dense_sgd-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
     *(f"conv_adam-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
@@ -80,6 +80,12 @@ def test_all_tasks_report_and_end_with_the_same_numbers_as_one(one, several, cas
 
 def test_a_callback_of_one_task_alone_reads_the_logs_that_all_would_see_and_changes_nothing(several):
     assert_same_on_all_tasks(several, "logs_that_one_task_reads")
+
+
+def test_a_step_on_finite_data_asks_for_its_batch_and_the_size_of_it_in_one_sum(several):
+    """Beside 47 gradients, two numbers that are shown, and the question for the batch that shows the types."""
+    for folder in several:
+        assert results(folder, "sums_of_a_step")["shown"].tolist() == [1, 2, 3, 47]
 
 
 @pytest.mark.full

@@ -29,8 +29,13 @@ def can_count(tf: ModuleType, iterator: Any) -> bool:
         bool(getattr(iterator, "_enable_get_next_as_optional", False))
         and bool(getattr(extended, "_in_multi_worker_mode", bool)())
         and len(extended.worker_devices) == 1
-        and all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in tf.nest.flatten(iterator.element_spec))
+        and all(isinstance(spec, tf.TensorSpec) and spec.shape.rank for spec in _specs(tf, iterator))
     )
+
+
+def _specs(tf: ModuleType, iterator: Any) -> Iterator[Any]:
+    for spec in tf.nest.flatten(iterator.element_spec):
+        yield from getattr(spec, "_value_specs", (spec,))  # those of each replica
 
 
 @contextmanager
