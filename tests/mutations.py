@@ -12,6 +12,9 @@ STORE = "tests/storage/test_posix_store.py"
 POWER = "tests/checkpoint/test_power.py"
 FAULTS = "tests/checkpoint/test_faults.py"
 SAVING = "tests/checkpoint/test_saving.py"
+RECENT = "tests/checkpoint/test_recent.py"
+FREE_MEMORY = "tests/process/test_free_memory.py"
+ITERATORS = "tests/checkpoint/tf/test_iterators.py"
 CATALOG = "tests/checkpoint/test_catalog.py"
 PARSING = "tests/checkpoint/test_parsing.py"
 POLICY = "tests/checkpoint/test_policy.py"
@@ -65,6 +68,49 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS = (
+    # --- Copies of states in memory, and tasks without a connection
+    Mutation(
+        "a task that cannot read the copy in memory answers that it can",
+        "sdk/checkpoint/opening.py",
+        "_put_once(store, names.answer(attempt, rank), chosen.memory, problem)",
+        '_put_once(store, names.answer(attempt, rank), chosen.memory, "")',
+        (RECENT,),
+    ),
+    Mutation(
+        "a copy in memory is taken for left behind while its run goes on",
+        "sdk/checkpoint/recent.py",
+        "if not (owner and os.path.isdir(owner)) and now",
+        "if now",
+        (RECENT,),
+    ),
+    Mutation(
+        "a container that ends takes the copies of another one along",
+        "sdk/checkpoint/recent.py",
+        '.startswith(f"{os.path.realpath(inside)}/")',
+        '.startswith(f"{os.path.realpath(inside)}")',
+        (RECENT,),
+    ),
+    Mutation(
+        "the first of tasks without a connection waits for the parts of the others",
+        "sdk/checkpoint/saver.py",
+        "if ranks > 1 and self.opened.env.apart():",
+        "if False:",
+        (SAVING,),
+    ),
+    Mutation(
+        "what a parent control group leaves is not asked",
+        "sdk/process/free_memory.py",
+        "for count in range(len(parts), -1, -1)]",
+        "for count in (len(parts), 0)]",
+        (FREE_MEMORY,),
+    ),
+    Mutation(
+        "a fit of tf_keras keeps its data when it is over",
+        "sdk/checkpoint/tf/legacy_epochs.py",
+        "    _begin.pop(id(model), None)\n    _handlers.pop(id(model), None)",
+        "    _begin.pop(id(model), None)",
+        (ITERATORS,),
+    ),
     # --- Schedules
     Mutation(
         "a slot that is delivered again is fired again",

@@ -1,10 +1,15 @@
 """Every pipeline whose position tf.data can save goes on with the very elements that would have come next."""
 
+import gc
 import json
 import os
 import random
 import subprocess
 import sys
+import weakref
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support import REPO as ROOT
@@ -215,3 +220,38 @@ def test_one_cpu_under_a_strategy_has_an_exact_position():
         found = feed.position()
         assert found.kind == "exact", found.how
         assert rest(position.ResumableIterator(make(), state=found.state)) == rest(feed)
+
+
+class Handler:
+    """What feeds a `fit` of tf_keras: it holds the data."""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_fit_of_tf_keras_that_is_over_or_failed_keeps_none_of_its_data(fails: bool) -> None:
+    from sdk.checkpoint.tf import legacy_epochs
+
+    made: list[weakref.ref[Handler]] = []
+
+    def get_data_handler(**options: Any) -> Handler:
+        made.append(weakref.ref(handler := Handler()))
+        return handler
+
+    class Model:
+        _maybe_load_initial_counters_from_ckpt = None
+
+        def fit(self, depth: int) -> None:
+            handler = module.data_adapter.get_data_handler(model=self)
+            if depth:
+                # As a callback may, that trains the model for a while.
+                self.fit(depth - 1)
+            assert legacy_epochs._handlers[id(self)] is handler, "the one of the inner fit is gone"
+            if fails:
+                raise ValueError("the program's own")
+
+    module = SimpleNamespace(Model=Model, data_adapter=SimpleNamespace(get_data_handler=get_data_handler))
+    legacy_epochs.install(module)
+    with pytest.raises(ValueError, match="own") if fails else nullcontext():
+        module.Model().fit(1)
+    gc.collect()
+    assert [each() for each in made] == [None, None]
+    assert not legacy_epochs._handlers
