@@ -59,13 +59,18 @@ class _Answers:
             if len(self._known) > _KEPT:
                 self._known, self._locks = {}, {}
             lock = self._locks.setdefault(name, threading.Lock())
-        with lock:
+        known = self._known.get(name)
+        # What is being read may take half a minute if a bucket does not answer: meanwhile, the last answer is shown.
+        if not lock.acquire(blocking=known is None):
+            return known[1]  # type: ignore[index,return-value]
+        try:
             known = self._known.get(name)
             if known is None or time.monotonic() - known[0] > _FRESH_S:
                 found = read()
-                self._known[name] = time.monotonic(), found
-                return found
+                self._known[name] = known = time.monotonic(), found
             return known[1]  # type: ignore[return-value]
+        finally:
+            lock.release()
 
 
 @dataclass(frozen=True)

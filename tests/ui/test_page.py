@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import threading
 import urllib.request
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,7 @@ from sdk.clock import SystemClock
 
 needs("starlette", "uvicorn")
 
+from sdk.ui import server  # noqa: E402
 from sdk.ui.guard import PageGuard  # noqa: E402
 from sdk.ui.server import Pages  # noqa: E402
 
@@ -185,6 +187,30 @@ def test_many_tabs_read_a_root_once(visitor: Visitor, root: Path) -> None:
     for _ in range(5):
         visitor.get("/?part=rows")
     assert visitor.sources.listed[str(root)] == 1
+
+
+def test_what_is_known_is_shown_while_another_tab_waits_for_an_answer(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_FRESH_S", 0.0)
+    visitor.get("/")
+    asked, go, read = threading.Event(), threading.Event(), visitor.sources.runs
+
+    def slow(root: str):
+        asked.set()
+        assert go.wait(20)
+        return read(root)
+
+    monkeypatch.setattr(visitor.sources, "runs", slow)
+    waiting = threading.Thread(target=visitor.get, args=("/",))
+    waiting.start()
+    try:
+        assert asked.wait(20)
+        assert "3 of 3 runs" in visitor.get("/").text
+        assert waiting.is_alive()
+    finally:
+        go.set()
+        waiting.join()
 
 
 def test_the_page_of_a_run_begins_with_why_and_asks_again_only_while_something_may_change(
