@@ -18,6 +18,7 @@ from ..errors import PodliftError, WaitTimeoutError
 from ..logs import heard
 from ..planning.roots import configured_root
 from ..records.explain import MEANINGS, next_command
+from ..records.machine import machine_use
 from ..records.recorder import position
 from ..records.spending import Spent
 from ..registry.models import Model
@@ -34,6 +35,7 @@ from .output import (
     as_json,
     end_with_reader,
     goodput_line,
+    machine_line,
     numbers,
     say,
     seconds,
@@ -133,6 +135,7 @@ def status(ref: p.Ref, root: p.Root = None, each_task: p.EachTask = False, json_
     lines += [("task", f"{task}: {_position(run, task)}") for task in run.plan.tasks if each_task]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
     lines += _goodput(run, run.plan.tasks if each_task else run.plan.tasks[:1])
+    lines += _machine(run) if each_task else []
     lines += [("saved", _saved(now))]
     most = run.plan.job.limits.max_cost_usd
     limit = "" if most is None else f"; the limit is {money(most)}"
@@ -144,6 +147,12 @@ def status(ref: p.Ref, root: p.Root = None, each_task: p.EachTask = False, json_
     command = next_command(now, ref, generated=bool(run.plan.code.generated))
     unclear = now.failure or (now.vendor and now.state is State.PENDING)
     answer(f"\nNext: {f'podlift why {ref}' if unclear else command}")
+
+
+def _machine(run: Run) -> list[tuple[str, str]]:
+    run.metrics()  # brings the files of a run in a bucket
+    found = [machine_use(run.plan.paths, task) for task in run.plan.tasks]
+    return [("machine", f"{use.task}: {machine_line(use)}") for use in found if use is not None]
 
 
 def _position(run: Run, task: str) -> str:

@@ -14,10 +14,11 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import InputError
+from ..records.machine import MachineUse, machine_use
 from ..records.spending import Spent
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER, Goodput, Reason, Status
-from ..text import counted, duration, harmless, parse_duration
+from ..text import counted, duration, harmless, parse_duration, size
 
 # The shell's code for Ctrl-C. The run itself continues.
 EXIT_DETACHED = 130
@@ -123,7 +124,40 @@ def summary(run: Run, status: Status) -> dict[str, object]:
         "findings": list(status.findings),
         "spent": spent(status),
         "goodput": goodput_data(run.goodput()),
+        "machine": machine_data(run),
     }
+
+
+def machine_data(run: Run) -> dict[str, object]:
+    """Return what each task uses of its machine, for --json; a task without samples is left out."""
+    found = [use for task in run.plan.tasks if (use := machine_use(run.plan.paths, task)) is not None]
+    return {
+        use.task: {
+            **asdict(use.last),
+            "mean_cpu_cores": round(use.mean_cpu_cores, 3),
+            "peak_memory_bytes": use.peak_memory_bytes,
+            "mean_gpu_use": use.mean_gpu_use,
+            "samples": len(use.samples),
+        }
+        for use in found
+    }
+
+
+def machine_line(use: MachineUse) -> str:
+    """Return the last sample in one line: "CPU 1.5 cores, 1.2 GB of memory, disk 0 bytes/s read"."""
+    last = use.last
+    limit = f" of {size(last.memory_limit_bytes)}" if last.memory_limit_bytes else ""
+    parts = [f"CPU {last.cpu_cores:.1f} cores", f"{size(last.memory_bytes)}{limit} of memory"]
+    rates = {
+        "read": last.disk_read_bytes_s, "written": last.disk_write_bytes_s,
+        "received": last.network_received_bytes_s, "sent": last.network_sent_bytes_s,
+    }  # fmt: skip
+    parts += [f"{size(int(rate))}/s {name}" for name, rate in rates.items() if rate >= 1]
+    parts += [
+        f"GPU {number} {gpu.use:.0%} with {size(gpu.memory_bytes)} of {size(gpu.memory_limit_bytes)}"
+        for number, gpu in enumerate(last.gpus)
+    ]
+    return ", ".join(parts)
 
 
 def goodput_data(found: Goodput | None) -> dict[str, object] | None:
@@ -166,7 +200,7 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, object]:
         "registered",
     )
     empty = dict.fromkeys(("backend", "emulator", "vendor", "console"), "")
-    none = {"attempts": 0, "restarted_alone": {}, "metrics": {}, "timings": {}, **empty, "findings": []}
+    none = {"attempts": 0, "restarted_alone": {}, "machine": {}, "metrics": {}, "timings": {}, **empty, "findings": []}
     reason = reasons.get(exit_code, Reason.INFRASTRUCTURE.value)
     return {**dict.fromkeys(unknown), **none, "reason": reason, "exit_code": exit_code, "problems": list(problems)}
 

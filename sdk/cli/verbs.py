@@ -10,7 +10,7 @@ GROUPS = {
     "Run a program": {"submit": "start", "plan": "start", "diff": "diff"},
     "Follow and control runs": {
         "runs": "look", "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
-        "ui": "ui",
+        "ui": "ui", "tensorboard": "tensorboard",
     },
     "Results": {"get": "results", "checkpoints": "results", "report": "report"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
@@ -38,6 +38,7 @@ _INSTEAD = {
     "cancel": "stop kill abort terminate end interrupt",
     "resume": "restart retry continue rerun",
     "get": "download fetch pull copy cp outputs artifacts",
+    "tensorboard": "tb board curves",
     "checkpoints": "ckpt ckpts snapshots saves",
     "ui": "dashboard web page browser view",
     "report": "html export-html share summary",

@@ -143,6 +143,8 @@ class RunPaths:
     metrics = _OfTask("metrics/{}.jsonl")
     # Calls for random numbers without a seed that a drill has seen in a task. Missing if there were none.
     unseeded = _OfTask("unseeded/{}.jsonl")
+    # What a task uses of its machine, sampled by whoever watches its process. May be missing.
+    machine = _OfTask("machine/{}.jsonl")
     # A task's progress: a small file that it rewrites with every step.
     progress = _OfTask("progress/{}")
     # The task's private copy of the bundle, in which it starts.

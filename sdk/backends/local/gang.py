@@ -19,6 +19,7 @@ from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.hang import Activity, Hang, HangDetector, Pauses, blame
 from ...process.log_index import LogIndexWriter
 from ...process.log_tail import last_lines
+from ...process.machine import Sampler
 from ...process.ports import PortReservation
 from ...process.template import TaskStart
 from ...records import outputs
@@ -103,6 +104,7 @@ class LocalGang:
         # Made before the tasks start, because it reports changes since then.
         self._memory = MemoryWatch()
         self._hidden = HiddenLogs.of(plan, attempt, f"{place.temporary}/{attempt}-output")
+        self._sampler = Sampler(plan.paths, attempt, clock)
         self._log_index = LogIndexWriter(plan.paths, attempt, plan.tasks, clock)
         self._host: Callable[[cluster.Task], str] = (
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")
@@ -385,6 +387,7 @@ class LocalGang:
 
     def _reap(self, *, may_restart: bool = False) -> None:
         self._log_index.update()
+        self._sampler.update(self._running)
         self._pauses.update()
         for name, process in self._tasks.items():
             if name not in self._codes and spawn.has_exited(process):
@@ -396,6 +399,10 @@ class LocalGang:
         # The exit of a task that is restarted alone is recorded with its restart.
         if not (may_restart and all(self._codes[name] and self._is_alone(name) for name in self._unrecorded)):
             self._record_exits()
+
+    def _running(self) -> list[tuple[str, int, str | None]]:
+        running = self._tasks.keys() - self._codes.keys()
+        return [(name, self._tasks[name].pid, self._starts[name].env.get("CUDA_VISIBLE_DEVICES")) for name in running]
 
     def _failure_records(self) -> list[Event]:
         names = posix.list_names(self._plan.paths.events)

@@ -264,7 +264,7 @@ class SyncedRun:
         wanted = [KEYS.supervisor_log, KEYS.environment_log]
         for attempt in range(1, attempts + 1):
             Path(self.paths.attempt(attempt)).mkdir(parents=True, exist_ok=True)
-            wanted += [KEYS.log(attempt, task) for task in tasks]
+            wanted += [key(attempt, task) for task in tasks for key in (KEYS.log, KEYS.machine)]
             wanted += [KEYS.log_times(attempt), *(KEYS.metrics(attempt, task) for task in reports_metrics(tasks))]
         in_parallel(self._pull_growing, [key for key in wanted if key not in self._complete])
         # Logs of earlier attempts no longer grow: they were read once more.

@@ -70,7 +70,10 @@ class Pusher(SyncedRun):
         attempts = [folder for folder in self._found("attempts") if folder[-4:].isdecimal()]
         inside = [key for attempt in attempts for key in self._found(attempt)]
         growing = [
-            file for key in inside if key.endswith(("/logs", "/metrics", "/unseeded")) for file in self._found(key)
+            file
+            for key in inside
+            if key.endswith(("/logs", "/metrics", "/machine", "/unseeded"))
+            for file in self._found(key)
         ]
         in_parallel(partial(self._grow, last=last), [KEYS.supervisor_log, KEYS.environment_log, *growing], _THREADS)
         payloads = [key for key in inside if key.endswith("/payload.json")]

@@ -18,6 +18,7 @@ from ...errors import PodliftError
 from ...process import exit_reasons, spawn
 from ...process.exit_reasons import OutOfMemory
 from ...process.hang import Activity, HangDetector, blame
+from ...process.machine import Sampler
 from ...process.template import TaskStart, Template
 from ...records.accounts import ACCOUNTED
 from ...records.events import TASK_RESTARTING, Event, error_of, first_failure, is_collateral, reason_of
@@ -124,17 +125,23 @@ class ContainerAttempt:
         detector = HangDetector(self._payload.limits.hang_s, self._activity, container.clock)
         in_step = container.task in cluster.in_step(self._payload.tasks)
         due = container.clock.monotonic()
+        sampler = Sampler(container.paths, self._attempt, container.clock)
         while (code := process.poll()) is None:
             if in_step and not self._ended.is_set() and (stalled := detector.hang()) is not None:
                 self._report(stalled.beats[0])
             if container.clock.monotonic() >= due:
                 due += _SPARE_S
+                sampler.update(lambda: self._running(env))
                 if self._beats():
                     spare_wanted()
             container.clock.sleep(_POLL_S)
         self._gone.set()
         self._output.finish(_LAST_DRAIN_S if process.stop_requested else _DRAIN_S)
         return code
+
+    def _running(self, env: Mapping[str, str]) -> list[tuple[str, int, str | None]]:
+        pid = self._container.process.pid
+        return [] if pid is None else [(self._container.task, pid, env.get("CUDA_VISIBLE_DEVICES"))]
 
     def _prepare_again(self, env: Mapping[str, str]) -> None:
         shutil.rmtree(self._container.paths.work(self._attempt, self._container.task), ignore_errors=True)

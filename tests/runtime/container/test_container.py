@@ -42,6 +42,17 @@ def test_one_container_runs_the_program_and_leaves_its_records_in_the_bucket(clo
     assert list(cloud.folder.glob("tmp-0/*")) == []
 
 
+@pytest.mark.full
+def test_a_container_keeps_what_its_task_uses_where_every_client_finds_it(cloud: Cloud, write, monkeypatch) -> None:
+    write("train.py", "import time; time.sleep(5)")
+    plan = cloud.plan("train.py")
+    container = cloud.start(plan, cloud.order(plan))
+    assert container.code() == 0, container.said
+    key = f"podlift/runs/{plan.run_id}/attempts/0001/machine/chief-0.jsonl/000000000000000.part"
+    (sample, *_) = cloud.gcs.client().bucket(BUCKET).blob(key).download_as_bytes().splitlines()
+    assert json.loads(sample)["memory_bytes"] > 1_000_000
+
+
 # Every step ends when all tasks have taken part in it, as in training; a second attempt ends by itself.
 IN_STEP = """
 import os, pathlib, sdk, sys, time

@@ -1,0 +1,60 @@
+"""The verb tensorboard: the user's TensorBoard on the logs of runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import typer
+
+from .. import api
+from ..errors import InputError
+from ..spec.layout import RunPaths
+from . import parameters as p
+from .output import EXIT_DETACHED, say
+
+_HOST = "127.0.0.1"
+_INSTALL = "Next: pip install tensorboard. For runs in a bucket it needs TensorFlow: pip install 'podlift[tf]'."
+
+
+def tensorboard(refs: p.Refs, root: p.Root = None, port: p.Port = 6006) -> None:
+    """Start TensorBoard on the logs of runs, and end with it.
+
+    It is the TensorBoard that is installed here, and listens on this machine only.
+    """
+    runs = {run.id: run for run in (api.attach(ref, root=root) for ref in refs)}
+    folders = {run.id: RunPaths(run.url).tensorboard for run in runs.values()}
+    command = [*program(), "--host", _HOST, "--port", str(port), *arguments(folders)]
+    for name, folder in folders.items():
+        say(f"{name}: {folder}")
+    try:
+        code = subprocess.run(command, check=False).returncode
+    except KeyboardInterrupt:
+        say("TensorBoard has ended. The runs are not affected.")
+        raise typer.Exit(EXIT_DETACHED) from None
+    raise typer.Exit(code)
+
+
+def program() -> list[str]:
+    """Return how TensorBoard is started: that of this Python, or the one on PATH."""
+    if importlib.util.find_spec("tensorboard") is not None:
+        return [sys.executable, "-m", "tensorboard.main"]
+    if found := shutil.which("tensorboard"):
+        return [found]
+    raise InputError(f"TensorBoard is not installed. {_INSTALL}")
+
+
+def arguments(folders: Mapping[str, str]) -> list[str]:
+    if len(folders) == 1:
+        return ["--logdir", *folders.values()]
+    # They separate the folders, and nothing escapes them.
+    for folder in folders.values():
+        if "," in folder:
+            raise InputError(
+                f"TensorBoard cannot compare folders whose name has a comma. Received: {folder!r}. "
+                "Next: podlift tensorboard with this run alone."
+            )
+    return ["--logdir_spec", ",".join(f"{name}:{folder}" for name, folder in folders.items())]

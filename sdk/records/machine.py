@@ -1,0 +1,123 @@
+"""What the tasks of a run use of their machines: one file of samples for each task, which grows slower the longer it is.
+
+The first sample comes after two seconds, then one every ten seconds of the first hour. After each 360 samples the time between
+two of them doubles, so that a week is 3,000 of them. A version of podlift that does not know these files leaves them alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..spec.layout import RunPaths
+from .recorder import last_attempt
+
+FIRST_S, SAMPLE_S, _PER_INTERVAL = 2.0, 10.0, 360
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuUse:
+    use: float  # from 0 to 1
+    memory_bytes: int
+    memory_limit_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSample:
+    """The use of a machine by one task since the sample before. `network` is that of all processes of its machine."""
+
+    time: float  # unix time
+    cpu_cores: float
+    memory_bytes: int
+    memory_limit_bytes: int | None
+    disk_read_bytes_s: float
+    disk_write_bytes_s: float
+    network_received_bytes_s: float
+    network_sent_bytes_s: float
+    gpus: tuple[GpuUse, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineUse:
+    """The samples of one task in one attempt: curves for a page, the last one and the averages for a line of text."""
+
+    task: str
+    attempt: int
+    samples: tuple[MachineSample, ...]
+
+    @property
+    def last(self) -> MachineSample:
+        return self.samples[-1]
+
+    @property
+    def mean_cpu_cores(self) -> float:
+        return _mean([sample.cpu_cores for sample in self.samples])
+
+    @property
+    def peak_memory_bytes(self) -> int:
+        return max(sample.memory_bytes for sample in self.samples)
+
+    @property
+    def mean_gpu_use(self) -> float | None:
+        found = [_mean([gpu.use for gpu in sample.gpus]) for sample in self.samples if sample.gpus]
+        return _mean(found) if found else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def machine_use(paths: RunPaths, task: str, attempt: int | None = None) -> MachineUse | None:
+    """Return what a task has used in an attempt, the last one by default; None if there are no samples here.
+
+    Lines that cannot be read are left out: the curve of a machine is never a reason to refuse a run.
+    """
+    number = last_attempt(paths) if attempt is None else attempt
+    found: list[MachineSample] = []
+    with suppress(OSError):
+        for line in Path(paths.machine(number, task)).read_bytes().splitlines():
+            with suppress(ValueError, TypeError, AttributeError, LookupError, RecursionError):
+                found.append(_read(line))
+    return MachineUse(task=task, attempt=number, samples=tuple(found)) if found else None
+
+
+def write(path: str, sample: MachineSample) -> None:
+    """Add a sample; a full disk is no reason to fail, and the sample is lost."""
+    with suppress(OSError):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with Path(path).open("ab") as file:
+            file.write(json.dumps(asdict(sample), separators=(",", ":")).encode() + b"\n")
+
+
+def interval_s(written: int) -> float:
+    """Return the seconds until the next sample, once this many were written."""
+    return FIRST_S if not written else float(SAMPLE_S * 2 ** (written // _PER_INTERVAL))
+
+
+def _read(line: bytes) -> MachineSample:
+    data = json.loads(line)
+    gpus = tuple(
+        GpuUse(
+            use=float(gpu["use"]),
+            memory_bytes=int(gpu["memory_bytes"]),
+            memory_limit_bytes=int(gpu["memory_limit_bytes"]),
+        )
+        for gpu in data.get("gpus", ())
+    )
+    names = (
+        "time", "cpu_cores", "disk_read_bytes_s", "disk_write_bytes_s", "network_received_bytes_s", "network_sent_bytes_s",
+    )  # fmt: skip
+    numbers = {name: float(data[name]) for name in names}
+    if not all(map(math.isfinite, numbers.values())):
+        raise ValueError("a number that is none")
+    limit = data.get("memory_limit_bytes")
+    return MachineSample(
+        memory_bytes=int(data["memory_bytes"]),
+        memory_limit_bytes=None if limit is None else int(limit),
+        gpus=gpus,
+        **numbers,
+    )

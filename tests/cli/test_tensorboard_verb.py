@@ -1,0 +1,61 @@
+"""podlift tensorboard: the user's TensorBoard, as a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.cli import tensorboard
+
+FAKE = "import json, os, sys; json.dump(sys.argv[1:], open(os.environ['ASKED'], 'w')); sys.exit(3)"
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a program called tensorboard on PATH, which writes its arguments to a file."""
+    program = tmp_path / "bin" / "tensorboard"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\n{FAKE}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    return tmp_path / "asked"
+
+
+@pytest.mark.process
+def test_it_gets_the_folders_of_the_runs_and_listens_on_this_machine_only(write, here, asked: Path) -> None:
+    write("train.py", "print(1)")
+    runs = [sdk.submit("train.py") for _ in range(2)]
+    for run in runs:
+        run.wait(60)
+    shown = here("tensorboard", runs[0].id, "--port", "0")
+    assert shown.code == 3, "its own exit code"
+    common = ["--host", "127.0.0.1", "--port", "0"]
+    assert json.loads(asked.read_text()) == [*common, "--logdir", f"{runs[0].url}/logs"]
+    assert f"{runs[0].id}: {runs[0].url}/logs" in shown.stderr
+    here("tensorboard", runs[0].id, runs[1].id, "--port", "0")
+    both = ",".join(f"{run.id}:{run.url}/logs" for run in runs)
+    assert json.loads(asked.read_text()) == [*common, "--logdir_spec", both]
+
+
+def test_a_folder_in_a_bucket_is_named_by_its_url_and_a_comma_is_refused_for_several() -> None:
+    folders = {"a-1": "gs://mine/podlift/runs/a-1/logs", "b-2": "/r/runs/b-2/logs"}
+    spec = "a-1:gs://mine/podlift/runs/a-1/logs,b-2:/r/runs/b-2/logs"
+    assert tensorboard.arguments(folders) == ["--logdir_spec", spec]
+    assert tensorboard.arguments({"a": "/with,comma"}) == ["--logdir", "/with,comma"]
+    with pytest.raises(sdk.InputError, match="comma"):
+        tensorboard.arguments({"a": "/with,comma", "b": "/b"})
+
+
+def test_without_one_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(sdk.InputError, match="pip install tensorboard"):
+        tensorboard.program()

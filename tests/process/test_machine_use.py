@@ -1,0 +1,197 @@
+"""What a task uses of its machine: counted from /proc and NVML, kept as records, shown to people and programs."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sdk.process import machine
+from sdk.records.machine import GpuUse, MachineSample, interval_s, machine_use, write
+from sdk.spec.layout import RunPaths
+
+SAMPLE = MachineSample(
+    time=100.0,
+    cpu_cores=1.5,
+    memory_bytes=2_000_000_000,
+    memory_limit_bytes=8_000_000_000,
+    disk_read_bytes_s=0.0,
+    disk_write_bytes_s=5.0,
+    network_received_bytes_s=1.0,
+    network_sent_bytes_s=2.0,
+    gpus=(GpuUse(use=0.5, memory_bytes=3, memory_limit_bytes=4),),
+)
+NVML_GPUS = {0: (0, 10), 1: (75, 20)}
+
+
+class Hand:
+    """A clock that is set."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def monotonic(self) -> float:
+        return self.time
+
+    now = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class FakeNvml:
+    """NVIDIA's library for two GPUs."""
+
+    def __init__(self, name: str) -> None:
+        if name != "libnvidia-ml.so.1":
+            raise OSError(name)
+
+    def nvmlInit_v2(self) -> int:
+        return 0
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = len(NVML_GPUS)
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:
+        handle._obj.value = index.value + 1
+        return 0 if index.value in NVML_GPUS else 2
+
+    def nvmlDeviceGetHandleByUUID(self, name: bytes, handle: Any) -> int:
+        handle._obj.value = 2
+        return 0 if name == b"GPU-of-one" else 6
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Any, use: Any) -> int:
+        use._obj.gpu = NVML_GPUS[handle.value - 1][0]
+        return 0
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:
+        memory._obj.used, memory._obj.total = NVML_GPUS[handle.value - 1][1], 100
+        return 0
+
+
+def busy(seconds: float) -> None:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+def test_a_reading_has_the_time_and_the_bytes_that_a_process_has_used(tmp_path: Path) -> None:
+    before = machine.read(os.getpid())
+    busy(0.1)
+    with (tmp_path / "file").open("wb") as file:
+        file.write(b"x" * 300_000)
+        file.flush()
+        os.fsync(file.fileno())
+    after = machine.read(os.getpid())
+    assert before is not None and after is not None
+    assert 0.05 <= after.cpu_s - before.cpu_s < 5
+    assert after.memory_bytes > 5_000_000
+    assert after.written_bytes >= before.written_bytes
+    assert machine.read(2**22 + 1) is None
+    assert machine.memory_limit() is not None
+
+
+@pytest.mark.process
+def test_the_children_of_a_process_count() -> None:
+    child = "import time\nwhile time.process_time() < 0.5: pass\nprint(1, flush=True)\nimport sys; sys.stdin.read()"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            reading = machine.read(process.pid)
+        finally:
+            process.kill()
+    assert reading is not None and reading.cpu_s >= 0.5
+
+
+def test_the_network_is_that_of_the_machine_without_loopback_and_the_limit_is_that_of_the_container(tmp_path) -> None:
+    folder = tmp_path / "7"
+    (folder / "net").mkdir(parents=True)
+    (folder / "stat").write_text("7 (a ) b) S " + " ".join(["0"] * 10 + ["100", "50", "0", "0"]))
+    (folder / "statm").write_text("9 3 1")
+    lines = ["lo: 5 0 0 0 0 0 0 0 5 0", "eth0: 11 0 0 0 0 0 0 0 22 0", "eth1:1 0 0 0 0 0 0 0 2 0"]
+    (folder / "net" / "dev").write_text("\n".join(["head", "head", *lines]))
+    found = machine.read(7, tmp_path)
+    assert found is not None
+    assert (found.received_bytes, found.sent_bytes) == (12, 24)
+    assert found.cpu_s == 150 / os.sysconf("SC_CLK_TCK")
+    assert found.memory_bytes == 3 * os.sysconf("SC_PAGE_SIZE")
+    (tmp_path / "meminfo").write_text("MemTotal:  4000 kB\n")
+    assert machine.memory_limit(tmp_path, tmp_path) == 4_096_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert machine.memory_limit(tmp_path, tmp_path) == 4_096_000
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert machine.memory_limit(tmp_path, tmp_path) == 1000
+
+
+@pytest.mark.parametrize(
+    ("visible", "uses"), [(None, [0.0, 0.75]), ("1", [0.75]), ("GPU-of-one", [0.75]), ("", []), ("-1", []), ("7", [])]
+)
+def test_a_task_has_the_gpus_that_it_sees(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, uses: list[float]
+) -> None:
+    assert machine.Gpus("no-such-library.so").read(visible) == []
+    monkeypatch.setattr(ctypes, "CDLL", FakeNvml)
+    found = machine.Gpus().read(visible)
+    assert [gpu.use for gpu in found] == uses
+    assert all(gpu.memory_limit_bytes == 100 for gpu in found)
+
+
+def test_samples_come_after_two_seconds_then_every_ten_and_rarely_when_there_are_many(tmp_path: Path) -> None:
+    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), Hand()
+    sampler = machine.Sampler(paths, 1, clock)
+    assert machine_use(paths, "chief-0") is None
+    for _ in range(400):
+        sampler.update(lambda: [("chief-0", os.getpid(), "")])
+        clock.sleep(1)
+    found = machine_use(paths, "chief-0")
+    assert found is not None
+    times = [sample.time - 1000 for sample in found.samples]
+    assert times[:3] == [2, 12, 22]
+    assert len(times) == 40
+    assert found.last.memory_bytes > 5_000_000
+    assert found.last.gpus == ()
+    week = count = 0
+    while week < 7 * 86400:
+        week += int(interval_s(count))
+        count += 1
+    assert count < 3100
+
+
+def test_a_task_that_starts_again_counts_from_its_own_beginning(tmp_path: Path, monkeypatch) -> None:
+    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), Hand()
+    readings = {
+        pid: machine.Reading(cpu_s=cpu_s, memory_bytes=1, read_bytes=0, written_bytes=0, received_bytes=0, sent_bytes=0)
+        for pid, cpu_s in ((1, 500.0), (2, 0.0))
+    }
+    monkeypatch.setattr(machine, "read", readings.get)
+    sampler = machine.Sampler(paths, 1, clock)
+    for pid in (1, 1, 2, 2):
+        sampler.update(lambda pid=pid: [("chief-0", pid, "")])
+        clock.sleep(10)
+    found = machine_use(paths, "chief-0")
+    assert found is not None
+    assert [sample.cpu_cores for sample in found.samples] == [0.0, 0.0]
+
+
+def test_samples_that_are_damaged_are_left_out_and_the_others_are_summed_up(tmp_path: Path) -> None:
+    paths = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
+    path = paths.machine(1, "chief-0")
+    write(path, SAMPLE)
+    with Path(path).open("ab") as file:
+        file.write(b'{"time": "x"}\nnot json\n[]\n' + json.dumps({"time": float("nan")}).encode() + b"\n")
+    write(path, MachineSample(**{**vars(SAMPLE), "cpu_cores": 0.5, "memory_bytes": 1, "gpus": ()}))
+    found = machine_use(paths, "chief-0")
+    assert found is not None
+    assert found.samples[0] == SAMPLE
+    assert (found.mean_cpu_cores, found.peak_memory_bytes, found.mean_gpu_use) == (1.0, 2_000_000_000, 0.5)
+    assert len(found.samples) == 2
