@@ -143,7 +143,7 @@ class RunPaths:
     metrics = _OfTask("metrics/{}.jsonl")
     # Calls for random numbers without a seed that a drill has seen in a task. Missing if there were none.
     unseeded = _OfTask("unseeded/{}.jsonl")
-    # What a task uses of its machine, sampled by whoever watches its process. May be missing.
+    # What a task uses of its machine, sampled by the process that watches it. May be missing.
     machine = _OfTask("machine/{}.jsonl")
     # A task's progress: a small file that it rewrites with every step.
     progress = _OfTask("progress/{}")

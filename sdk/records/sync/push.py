@@ -40,6 +40,7 @@ _log = logger("records")
 _PART_BYTES, _PART_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
 # Objects have names in UTF-8, of limited length and without line breaks. Bytes that are not UTF-8 are surrogates here.
 _NOT_IN_NAMES = re.compile("[\r\n\ud800-\udfff]")
+_GROWING = ("/logs", "/metrics", "/machine", "/unseeded")
 # Each may hold a part in memory.
 _THREADS = 8
 _POLL_S, _LOG_AGAIN_S = 0.25, 600.0
@@ -69,12 +70,7 @@ class Pusher(SyncedRun):
         records.sort(key=lambda key: (os.stat(f"{self.paths.url}/{key}").st_mtime_ns, key))
         attempts = [folder for folder in self._found("attempts") if folder[-4:].isdecimal()]
         inside = [key for attempt in attempts for key in self._found(attempt)]
-        growing = [
-            file
-            for key in inside
-            if key.endswith(("/logs", "/metrics", "/machine", "/unseeded"))
-            for file in self._found(key)
-        ]
+        growing = [file for key in inside if key.endswith(_GROWING) for file in self._found(key)]
         in_parallel(partial(self._grow, last=last), [KEYS.supervisor_log, KEYS.environment_log, *growing], _THREADS)
         payloads = [key for key in inside if key.endswith("/payload.json")]
         shared = [] if self._one_task else [*self._found("plans"), *payloads]
