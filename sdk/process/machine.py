@@ -99,7 +99,7 @@ class _Utilization(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
-class _Memory(ctypes.Structure):
+class _GpuMemory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
@@ -138,7 +138,7 @@ class Gpus:
         return None if nvml.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle)) else handle
 
     def _reading(self, handle: ctypes.c_void_p) -> GpuUse | None:
-        use, memory, nvml = _Utilization(), _Memory(), self._nvml
+        use, memory, nvml = _Utilization(), _GpuMemory(), self._nvml
         if nvml is None or nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(use)):
             return None
         if nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):
