@@ -41,7 +41,7 @@ def read(pid: int, proc: Path = _PROC) -> Reading | None:
     tick_s, page = 1 / os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     ticks = memory = read_bytes = written = 0
     for each in _tree(pid, proc):
-        with suppress(OSError, ValueError, IndexError):
+        with suppress(OSError, ValueError, LookupError):
             fields = (proc / str(each) / "stat").read_text().rpartition(")")[2].split()
             ticks += sum(map(int, fields[_TIMES]))
             memory += int((proc / str(each) / "statm").read_text().split()[1]) * page
@@ -75,7 +75,7 @@ def _tree(pid: int, proc: Path) -> list[int]:
 def _network(path: Path) -> tuple[int, int]:
     """Return the bytes that the network of a process has received and sent: those of its machine, without loopback."""
     received = sent = 0
-    with suppress(OSError, ValueError, IndexError):
+    with suppress(OSError, ValueError, LookupError):
         for line in path.read_text().splitlines()[2:]:
             name, _, numbers = line.partition(":")
             fields = numbers.split()
@@ -90,7 +90,7 @@ def memory_limit(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int | None:
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):
             found.append(int((cgroup / name).read_text()))
-    with suppress(OSError, ValueError, IndexError):
+    with suppress(OSError, ValueError, LookupError):
         found.append(int((proc / "meminfo").read_text().splitlines()[0].split()[1]) * 1024)
     return min(found, default=None)
 
