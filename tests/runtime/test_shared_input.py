@@ -116,6 +116,8 @@ def test_data_that_the_tasks_do_not_divide_and_shuffle_alike_is_in_the_log_once(
     assert all(one == other for one, other in (ordered, shuffled, made)), "each task has all of it"
     # In a defined order it is what the program asked for; a task that shards has divided it.
     assert log.count("each of 2 workers reads all of this data") == 2
+    _, _, after = log.partition("The next data is not divided.")
+    assert after.count("(AutoShardPolicy.OFF), and shuffles it without a seed") == 1
     assert log.count("(AutoShardPolicy.OFF), and shuffles it without a seed") == 1
     assert log.count("(distribute_datasets_from_function), and shuffles it without a seed") == 1
 
