@@ -99,7 +99,8 @@ def test_what_init_did_not_find_is_made_by_its_commands(
     command(["init", "vertex", "--json"])
     rows = json.loads(capsys.readouterr().out)["settings"]
     missing = {each["name"]: each for each in rows if each["value"] is None}
-    assert list(missing) == ["vertex_bucket", "vertex_service_account"]
+    assert list(missing) == ["vertex_bucket", "vertex_service_account", "vertex_image"]
+    assert missing.pop("vertex_image")["command"] == "podlift image --submit"
     for each in missing.values():
         mend(gcloud, each)
     assert command(["init", "vertex"]) == 0
