@@ -81,7 +81,7 @@ ReportFile = Annotated[
     str | None,
     option("-o", "FILE", "File to write; - for stdout. Default: REF.html, or stdout for md.", also=("--output",)),
 ]
-ReportFormat = Annotated[str, option("--format", "FORMAT", "html (default), or md for a short summary.")]
+ReportFormat = Annotated[str, option("--format", "FORMAT", "The form: html (default), or md for a short summary.")]
 Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="Show at most this many.")]
 States = Annotated[
     list[str] | None,

@@ -30,6 +30,7 @@ KEYS = {
     "restarted_alone",
     "saved_step",
     "saved_at",
+    "machine",
     "saved_every_s",
     "copied_every_s",
     "spent",

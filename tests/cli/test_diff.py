@@ -70,7 +70,18 @@ def test_a_mistake_in_the_files_table_is_named(write, here) -> None:
 def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> None:
     write("train.py", "print(1)")
     shown = here(
-        "plan", "train.py", "--backend", "vertex", "--workers", "3", "--ps", "1", "--evaluator", "--accelerator", "t4"
+        "plan",
+        "train.py",
+        "-v",
+        "--backend",
+        "vertex",
+        "--workers",
+        "3",
+        "--ps",
+        "1",
+        "--evaluator",
+        "--accelerator",
+        "t4",
     )
     for part in (
         "tasks        4 x t4, 1 x cpu: chief-0, worker-0, worker-1, ps-0, evaluator-0",

@@ -12,7 +12,7 @@ import pytest
 from support import LIMIT_S
 
 import sdk
-from sdk.cli import output
+from sdk.cli import screen
 from sdk.upkeep import prune
 
 TRAIN = """
@@ -97,7 +97,7 @@ def test_on_a_narrow_terminal_no_column_is_cut(
     runs: list[sdk.Run], here: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here("models", "add", runs[0].id, "--ask", "in the band")
-    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
     head, more, row, rest = here("models", "show", "digits").stdout.splitlines()
     assert head.split() == ["version", "state", "gate", "run"] and more.split() == ["registered", "size", "metrics"]

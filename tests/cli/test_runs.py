@@ -12,7 +12,7 @@ import pytest
 from support import GOLDEN_FILES
 
 import sdk
-from sdk.cli import output
+from sdk.cli import screen
 from sdk.records import summaries
 from sdk.records.spending import Spent, booked
 from sdk.spec.layout import RunPaths
@@ -108,7 +108,7 @@ def test_a_filter_that_means_nothing_is_refused(here, words: tuple[str, ...], sa
 
 def test_a_row_fits_into_80_columns(made, here, monkeypatch: pytest.MonkeyPatch) -> None:
     made("digits-aaaaaa", "FAILED", "user_error", val_accuracy=0.123456)
-    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     head, row = here("runs").stdout.splitlines()
     assert head.split() == ["run", "state", "age", "took", "metric", "backend"]
@@ -142,7 +142,7 @@ def test_runs_with_a_price_say_what_they_have_spent(made, here, monkeypatch: pyt
     why = here("why", "known-bbbbbb").stdout
     assert "max_cost_usd (--max-cost-usd)" in why
     assert "\nSpent: at least 0.50 USD in 1 min 30 s, without boot disks.\n" in why
-    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     head, *shown = here("runs").stdout.splitlines()
     assert head.split()[-1] == "spent" and any(line.rstrip().endswith("22.08 USD") for line in shown)

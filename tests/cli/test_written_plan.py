@@ -12,7 +12,7 @@ import sdk
 
 def test_a_written_plan_is_executed_exactly(write, here, tmp_path: Path, monkeypatch) -> None:
     write("train.py", "import sys; print(sys.argv[1:])")
-    planned = here("plan", "train.py", "-o", "p.json", "--workers", "2", "--", "--epochs", "3")
+    planned = here("plan", "train.py", "-v", "-o", "p.json", "--workers", "2", "--", "--epochs", "3")
     assert (planned.code, "podlift submit p.json" in planned.stderr) == (0, True)
     plan = sdk.Plan.from_json(Path("p.json").read_text(), "p.json")
     assert str(plan) + "\n" == planned.stdout
