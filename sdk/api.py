@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -23,7 +23,7 @@ from .run import Run, RunInfo
 from .spec.job import Job
 from .spec.layout import RunPaths
 from .spec.plan import Plan
-from .status import State
+from .status import State, steps_left
 from .ui.rows import RunRows
 
 if TYPE_CHECKING:
@@ -167,8 +167,20 @@ def _info(listed: references.ListedRun) -> RunInfo | None:
         run = attach(url)
         shown = dict(vars(summaries.shown(run.plan.paths)))
         shown |= {"emulator": run.plan.emulator or "", "place": run.plan.place}
-        return RunInfo(id=name, url=url, status=run.status(), **shown)
+        status = run.status()
+        shown |= {} if status.state.terminal else _live(run, shown)
+        return RunInfo(id=name, url=url, status=status, **shown)
     except Exception as error:  # one broken directory must not hide the others
         if not in_bucket(url) and not os.path.lexists(url):
             return None
         return RunInfo(id=name, url=url, status=None, problem=str(error) or repr(error))
+
+
+def _live(run: Run, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how far a run is that is going, and how long it will take."""
+    progress = run.progress()
+    if progress is None:
+        return {}
+    left = steps_left(progress, run.plan.job.limits.max_steps)
+    rate = shown["rate"]
+    return {"steps": progress.step, "left_s": left / rate if rate and left is not None else None}

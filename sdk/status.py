@@ -108,6 +108,12 @@ class Progress:
         return f"epoch {self.epoch}{of} step {self.epoch_step}{steps}"
 
 
+def steps_left(progress: Progress, max_steps: int | None) -> int | None:
+    """Return the training steps until a training ends, by its epochs or its limit; None if unknown."""
+    until_limit = None if max_steps is None else max(0, max_steps - progress.step)
+    return min((steps for steps in (until_limit, progress.left) if steps is not None), default=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Goodput:
     """What the time of a run was spent on, in seconds. The parts add up to `total_s`.

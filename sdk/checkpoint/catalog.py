@@ -24,13 +24,13 @@ from ..errors import (
 )
 from ..records.plans import read_plan
 from ..spec.layout import RunPaths
+from ..spec.metrics import metric_and_mode
 from ..storage.gcs.store import GcsStore
 from ..storage.registry import open_store
 from ..storage.retry import RetryPolicy
 from ..storage.store import Store
 from . import names, restore
 from .envelope import wrap
-from .policy import metric_and_mode
 
 _LISTED = 10
 _RETRY = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..spec.metrics import metric_and_mode
 from ..spec.policies import Checkpoints
 
 _MOST_FITS = 16
@@ -20,21 +21,11 @@ _FIRST_COPY_BYTES_PER_S = 1e9
 # Saves whose interval is chosen take at most this part of the training's time.
 _PACED_SHARE = 0.05
 _LEAST_S, _MOST_S, _DAY_S = 1.0, 3600.0, 86400.0
-_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "bleu")
 
 
 def metric_of(policy: Checkpoints) -> tuple[str, str] | None:
     """Return the metric of `best` and its mode, "min" or "max"; the mode is guessed from the name if not given."""
     return None if policy.best is None else metric_and_mode(policy.best)
-
-
-def metric_and_mode(best: str) -> tuple[str, str]:
-    """Return ("val_f1", "max") for "max:val_f1"."""
-    mode, separator, name = best.partition(":")
-    if separator:
-        return name, mode
-    higher = any(part in best.lower() for part in _HIGHER_IS_BETTER)
-    return best, "max" if higher else "min"
 
 
 def due_by_steps(policy: Checkpoints, before: int, now: int) -> bool:

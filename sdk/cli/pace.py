@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from ..clock import Clock
-from ..status import Progress, Status, continuation
+from ..records.summaries import step_s
+from ..status import Progress, Status, continuation, steps_left
 from ..text import duration
 
 # The rate is that of the last seconds, so that compilation or validation counts only for a while.
 _WINDOW_S = 60.0
 # A step that takes this much longer than the ones before is reported.
 _QUIET_S, _QUIET_STEPS = 10.0, 5.0
-# Records from which the rate is known where the training is not watched.
-_RECORDS = 20
 
 if TYPE_CHECKING:
     from typing_extensions import NotRequired
@@ -72,11 +71,6 @@ def _about(seconds: float) -> str:
     return duration(math.ceil(seconds))
 
 
-def steps_left(progress: Progress, max_steps: int | None) -> int | None:
-    until_limit = None if max_steps is None else max(0, max_steps - progress.step)
-    return min((steps for steps in (until_limit, progress.left) if steps is not None), default=None)
-
-
 def _share(progress: Progress, left: int) -> float:
     done = progress.step
     if progress.epoch is not None and progress.epoch_steps is not None:
@@ -87,19 +81,12 @@ def _share(progress: Progress, left: int) -> float:
 
 def recorded_pace(progress: Progress, records: Sequence[MetricRecord], max_steps: int | None) -> str:
     """Return the progress with the rate and the remaining time that the last records of its attempt show."""
-    steps = [(record["time"], record["step"]) for record in records[-_RECORDS:] if _counts(record, records[-1])]
-    (begun, first), (last, step) = (steps[0], steps[-1]) if steps else ((0.0, 0), (0.0, 0))
-    if not first or not step or step <= first or last <= begun:
+    each_s = step_s(records)
+    if each_s is None:
         return str(progress)
-    step_s, left = (last - begun) / (step - first), steps_left(progress, max_steps)
-    rest = "" if left is None else f", about {_about(left * step_s)} left"
-    return f"{progress}, {_rate(step_s)}{rest}"
-
-
-def _counts(record: MetricRecord, last: MetricRecord) -> bool:
-    # Steps that a program reports itself may count anything.
-    same = record["attempt"] == last["attempt"] and (record["epoch"] is None) == (last["epoch"] is None)
-    return same and "time" in record and record["step"] is not None
+    left = steps_left(progress, max_steps)
+    rest = "" if left is None else f", about {_about(left * each_s)} left"
+    return f"{progress}, {_rate(each_s)}{rest}"
 
 
 def _rate(step_s: float) -> str:

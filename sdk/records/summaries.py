@@ -8,18 +8,21 @@ deleted.
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from ..errors import CorruptRunError
 from ..spec.layout import RunPaths
+from ..spec.metrics import metric_and_mode
 from ..spec.wire import decode
 from ..status import Failure, Reason, Registered, State, Status
 from ..storage import posix
 from .events import fold
-from .recorder import metrics_of, read_events, read_file
+from .recorder import MetricRecord, last_attempt, last_step, metrics_of, read_account, read_events, read_file
 
 VERSION = 1
 _STATES, _REASONS = {each.value: each for each in State}, {each.value: each for each in Reason}
@@ -31,6 +34,11 @@ _MAX_BYTES = 100_000
 
 # Shown in a list if the job names no metric.
 _DEFAULT_METRICS = ("val_loss", "loss")
+# The heights of a small curve, from low to high, and one that is no number; how many there are of them.
+HEIGHTS, GAP, _WIDTH = "0123456789abcdefghijklmnopqrstuvwxyz", "-", 40
+# Records from which the rate is known.
+_RECORDS = 20
+_MOST_LABELS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +48,14 @@ class Shown:
     backend: str = ""  # "" if the plan does not name it
     metrics: dict[str, float | None] = field(default_factory=dict)  # last values by name
     metric: str = ""  # name of the metric to show, or ""
+    best: float | None = None  # the best value of that metric
+    curve: str = ""  # its shape: a character of HEIGHTS, or GAP, for each part of the time
+    steps: int | None = None  # training steps of the run, those of earlier attempts included
+    rate: float | None = None  # steps in a second
+    entry: str = ""  # the program
+    tasks: int = 0
+    accelerator: str = ""
+    labels: list[str] = field(default_factory=list)  # of its jobs in a cloud: "team=vision"
 
 
 class Summary(NamedTuple):
@@ -52,20 +68,98 @@ class Summary(NamedTuple):
 def shown(paths: RunPaths) -> Shown:
     """Return what a list shows of a run, from its local plan and metrics. Damaged parts are left out."""
     plan: dict[str, Any] = {}
-    metrics: dict[str, float | None] = {}
-    with suppress(
-        OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, CorruptRunError
-    ):
+    records: list[MetricRecord] = []
+    steps = rate = None
+    damage = (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, CorruptRunError)
+    with suppress(*damage):
         plan = json.loads(read_file(paths.plan))
         for name in sorted(posix.list_names(os.path.dirname(paths.attempt(1)))):
             if name.isdecimal():
-                for record in metrics_of(paths, int(name), plan["tasks"]):
-                    metrics.update(record["metrics"])
-    wanted = ((plan.get("job") or {}).get("checkpoints") or {}).get("best") or ""
-    metric = next(
-        (name for name in (wanted.rpartition(":")[2], *_DEFAULT_METRICS, *sorted(metrics)) if name in metrics), ""
+                found = metrics_of(paths, int(name), plan["tasks"])
+                for record in found:
+                    record["attempt"] = int(name)
+                records += found
+    with suppress(*damage):
+        steps, rate = _pace(paths, plan["tasks"][0], records)
+    metrics: dict[str, float | None] = {}
+    for record in records:
+        metrics.update(record["metrics"])
+    job = plan.get("job") or {}
+    wanted, mode = metric_and_mode((job.get("checkpoints") or {}).get("best") or "")
+    metric = next((name for name in (wanted, *_DEFAULT_METRICS, *sorted(metrics)) if name in metrics), "")
+    values = [value for record in records if metric in record["metrics"] and _fits(value := record["metrics"][metric])]
+    numbers = [value for value in values if value is not None]
+    mode = mode if metric == wanted else metric_and_mode(metric)[1]
+    return Shown(
+        backend=str(plan.get("backend", "")),
+        metrics=metrics,
+        metric=metric,
+        best=(max if mode == "max" else min)(numbers, default=None),
+        curve=shape(values),
+        steps=steps,
+        rate=rate,
+        **_about(plan, job),
     )
-    return Shown(backend=str(plan.get("backend", "")), metrics=metrics, metric=metric)
+
+
+def _about(plan: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a list says of a plan, as far as it is there."""
+    found: dict[str, Any] = {}
+    with suppress(TypeError, AttributeError, KeyError):
+        labels = (plan.get("backend_options") or {}).get("labels") or {}
+        found["tasks"] = len(plan["tasks"])
+        found["accelerator"] = str((job.get("resources") or {}).get("accelerator") or "")
+        found["labels"] = [f"{name}={value}" for name, value in sorted(labels.items())][:_MOST_LABELS]
+        function = plan.get("function")
+        found["entry"] = f"{plan['target']}:{function}" if function else str(plan["target"])
+    return found
+
+
+def _fits(value: object) -> bool:
+    """Return whether a value of a metric is a number, or None for one that is not finite."""
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value))
+
+
+def shape(values: Sequence[float | None], width: int = _WIDTH) -> str:
+    """Return a curve as few characters: the mean of each stretch, as a character of HEIGHTS."""
+    count = min(len(values), width)
+    stretches = [values[len(values) * at // count : len(values) * (at + 1) // count] for at in range(count)]
+    known = [[value for value in stretch if value is not None] for stretch in stretches]
+    means = [sum(value / len(stretch) for value in stretch) if stretch else None for stretch in known]
+    numbers = [mean for mean in means if mean is not None]
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    # A flat curve is in the middle. Divided first: the difference of two numbers may be none.
+    tall = high / 2 - low / 2
+    scaled = [None if mean is None else (mean / 2 - low / 2) / tall if tall > 0 else 0.5 for mean in means]
+    return "".join(GAP if each is None else HEIGHTS[round(each * (len(HEIGHTS) - 1))] for each in scaled)
+
+
+def step_s(records: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the seconds of a training step that the last records of one attempt show; None if they show none."""
+    steps = [(record["time"], record["step"]) for record in records[-_RECORDS:] if _counts(record, records[-1])]
+    (begun, first), (last, step) = (steps[0], steps[-1]) if steps else ((0.0, 0), (0.0, 0))
+    if not first or not step or step <= first or last <= begun:
+        return None
+    return float((last - begun) / (step - first))
+
+
+def _counts(record: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
+    # Steps that a program reports itself may count anything.
+    same = record.get("attempt") == last.get("attempt")
+    same = same and (record.get("epoch") is None) == (last.get("epoch") is None)
+    return same and "time" in record and record.get("step") is not None
+
+
+def _pace(paths: RunPaths, task: str, records: Sequence[MetricRecord]) -> tuple[int | None, float | None]:
+    """Return the steps of a run, and how many are done in a second."""
+    attempt = last_attempt(paths)
+    step = last_step(paths, attempt, task) if attempt else None
+    each_s = step_s(records)
+    account = read_account(paths.progress(attempt, task)) if attempt and each_s is None else None
+    spent = account.step + account.input_wait if account else 0.0
+    rate = account.steps / spent if account and account.steps and spent > 0 else None
+    last = next((record["step"] for record in reversed(records) if record.get("step")), None)
+    return step or last, 1 / each_s if each_s else rate
 
 
 def write(paths: RunPaths) -> None:

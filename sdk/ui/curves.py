@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..records.summaries import HEIGHTS
+
 # Points and curves of a page in all. Of more metrics, the first ones by name are drawn.
 POINTS, CURVES = 9_000, 120
 _FEWEST = 16
@@ -108,6 +110,19 @@ def outline(points: Sequence[Point], width: int, height: int) -> list[str]:
             lines.append([])
             continue
         x, y = (point.step - first) / wide * width, height - (point.value - low) / tall * height
+        lines[-1].append(f"{x:.1f},{y:.1f}")
+    return [" ".join(line) for line in lines if line]
+
+
+def polylines(shape: str, width: float = 100.0, height: float = 24.0) -> list[str]:
+    """Return the curve in a summary as the points of polylines of an SVG, one for each part without gaps."""
+    lines: list[list[str]] = [[]]
+    for at, each in enumerate(shape):
+        level = HEIGHTS.find(each)
+        if level < 0:
+            lines.append([])
+            continue
+        x, y = at / max(len(shape) - 1, 1) * width, 1 + (height - 2) * (1 - level / (len(HEIGHTS) - 1))
         lines[-1].append(f"{x:.1f},{y:.1f}")
     return [" ".join(line) for line in lines if line]
 

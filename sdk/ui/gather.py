@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from .. import backends
@@ -12,8 +12,9 @@ from ..checkpoint.catalog import CheckpointInfo
 from ..clock import Clock
 from ..errors import CorruptRunError, PodliftError
 from ..planning import diff
+from ..process import log_pages
 from ..process.log_lines import LogLine
-from ..process.log_tail import last_lines
+from ..process.log_pages import LogPage
 from ..records.events import Event
 from ..records.explain import next_command
 from ..records.recorder import MetricRecord, last_step, read_events
@@ -115,21 +116,51 @@ def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunVie
     )
 
 
-def tails(run: SeenRun, attempt: int, lines: int = LINES) -> list[Tail]:
-    """Return the last lines of each task of an attempt, without reading the whole log where it is a file."""
+def tails(run: SeenRun, attempt: int, lines: int = LINES, *, task: str = "", before: int | None = None) -> list[Tail]:
+    """Return lines of each task of an attempt, the last ones or those before a place, without reading a whole file."""
     found = []
-    for task in run.plan.tasks[:_TASKS] if attempt else ():
-        path = run.plan.paths.log(attempt, task)
+    for name in [task] if task else run.plan.tasks[:_TASKS] if attempt else ():
+        path = run.plan.paths.log(attempt, name)
         if os.path.isfile(path):
-            text = last_lines(path, lines)
+            found.append(_tail(name, attempt, log_pages.before(path, lines, before)))
         else:
-            kept = deque((line.text for line in run.logs(task=task, attempt=attempt)), maxlen=lines)
-            text = "\n".join(kept)
-        if text:
-            found.append(
-                Tail(task=task, attempt=attempt, text="\n".join(clipped(e, _LONGEST) for e in text.split("\n")))
-            )
-    return found
+            kept = deque((line.text for line in run.logs(task=name, attempt=attempt)), maxlen=lines)
+            found.append(Tail(task=name, attempt=attempt, text=_text(kept)))
+    return [tail for tail in found if tail.text or tail.begin is not None]
+
+
+def newer(run: SeenRun, attempt: int, task: str, place: int, lines: int = LINES) -> Tail:
+    """Return the lines of a task after a place in its log.
+
+    Raises:
+        OSError: the log cannot be read.
+    """
+    run.logs(task=task, attempt=attempt)  # brings what is new of a run in a bucket
+    return _tail(task, attempt, log_pages.after(run.plan.paths.log(attempt, task), lines, place))
+
+
+def searched(run: SeenRun, attempt: int, word: str, most: int, task: str = "") -> list[Tail]:
+    """Return the last lines of each task that have a word."""
+    found = []
+    for name in [task] if task else run.plan.tasks:
+        path = run.plan.paths.log(attempt, name)
+        if os.path.isfile(path):
+            page = log_pages.matching(path, word, most)
+            note = f"The last {most} lines that have it." if page.skipped else ""
+            found.append(Tail(task=name, attempt=attempt, text=_text(page.lines), note=note))
+        else:
+            lines = (line.text for line in run.logs(task=name, attempt=attempt) if word.lower() in line.text.lower())
+            found.append(Tail(task=name, attempt=attempt, text=_text(deque(lines, maxlen=most))))
+    return [tail for tail in found if tail.text]
+
+
+def _tail(task: str, attempt: int, page: LogPage) -> Tail:
+    note = "Lines before these are left out: the log grew fast, or began anew." if page.skipped else ""
+    return Tail(task=task, attempt=attempt, text=_text(page.lines), begin=page.begin, end=page.end, note=note)
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(clipped(line, _LONGEST) for line in lines)
 
 
 def differences(plans: Mapping[str, Plan]) -> list[tuple[str, list[str]]]:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .. import ids
+from ..status import State
 from ..text import clipped
-from .rows import Row, RunInfo, row
+from .rows import Row, RunInfo, at_risk_s, hardware, row
 
 PER_PAGE = 200
 _COMPARED = re.compile(r"(?P<metric>[^<>=]+)(?P<how>[<>])=?(?P<value>[-+.0-9e]+)")
 _LONGEST = 300
+# Labels to choose from.
+_LABELS = 100
+STATES = (*(state.value for state in State), "UNREADABLE")
 Listed = tuple[int, RunInfo]  # the number of its root, and the run
 
 
@@ -21,14 +27,17 @@ class ListRequest:
     """What a list should show.
 
     Args:
-        search: words that each row must have in its id, state, reason, backend or problem; `loss<0.3` compares a metric.
+        search: words that each row must have in its id, state, reason, entry, hardware, backend, labels or problem;
+            `loss<0.3` compares a metric.
         state: only runs in this state.
+        label: only runs with this name, or this label of their jobs: "digits", "team=vision".
         sort: a column, with a dash for the reverse order.
         page: the number of the page, from 1.
     """
 
     search: str = ""
     state: str = ""
+    label: str = ""
     sort: str = "-created"
     page: int = 1
 
@@ -39,6 +48,8 @@ class RunsPage:
     found: int
     total: int
     pages: int
+    states: dict[str, int]
+    labels: list[str]
     wanted: ListRequest
 
 
@@ -48,11 +59,16 @@ def _status(read: Callable[[RunInfo, float], float | str | None]) -> Callable[[R
 
 SORTS: dict[str, Callable[[RunInfo, float], float | str | None]] = {
     "run": lambda info, now: info.id,
-    "state": lambda info, now: info.status.state.value if info.status else "UNREADABLE",
+    "state": lambda info, now: _state(info),
     "created": _status(lambda info, now: info.status.created if info.status else None),
     "took": lambda info, now: info.duration_s(now),
-    "metric": lambda info, now: info.metrics.get(info.metric),
+    "steps": lambda info, now: info.steps,
+    "rate": lambda info, now: info.rate,
+    "left": lambda info, now: info.left_s,
+    "metric": lambda info, now: info.best,
     "spent": _status(lambda info, now: info.status.spent_usd if info.status else None),
+    "risk": at_risk_s,
+    "hardware": lambda info, now: hardware(info) or None,
     "backend": lambda info, now: info.place,
 }
 
@@ -64,6 +80,7 @@ def wanted(query: Mapping[str, str]) -> ListRequest:
     return ListRequest(
         search=clipped(query.get("q", "").strip(), _LONGEST),
         state=query.get("state", ""),
+        label=clipped(query.get("label", "").strip(), _LONGEST),
         sort=sort if sort.removeprefix("-") in SORTS else "-created",
         page=int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
     )
@@ -72,22 +89,39 @@ def wanted(query: Mapping[str, str]) -> ListRequest:
 def listing(runs: Sequence[Listed], about: ListRequest, now: float) -> RunsPage:
     """Return a page of the runs that fit."""
     tests = [_test(word) for word in about.search.split()]
-    found = [each for each in runs if _fits(each[1], about.state) and all(test(each[1]) for test in tests)]
+    labelled = [each for each in runs if not about.label or about.label in _labels(each[1])]
+    fitting = [each for each in labelled if all(test(each[1]) for test in tests)]
+    found = [each for each in fitting if about.state in ("", _state(each[1]))]
     key = SORTS[about.sort.removeprefix("-")]
-    known = [(value, each) for each in found if (value := key(each[1], now)) is not None]
-    unknown = [each for each in found if key(each[1], now) is None]
+    keyed = [(key(each[1], now), each) for each in found]
+    known = [(value, each) for value, each in keyed if value is not None]
     known.sort(key=lambda pair: (pair[0], pair[1][1].id), reverse=about.sort.startswith("-"))
     # A run without the value is last in both orders.
-    ordered = [*(each for _, each in known), *unknown]
+    ordered = [*(each for _, each in known), *(each for value, each in keyed if value is None)]
     pages = max(math.ceil(len(ordered) / PER_PAGE), 1)
     page = min(max(about.page, 1), pages)
     shown = ordered[(page - 1) * PER_PAGE : page * PER_PAGE]
     rows = [(number, row(info, now)) for number, info in shown]
-    return RunsPage(rows=rows, found=len(found), total=len(runs), pages=pages, wanted=replace(about, page=page))
+    states, labels = Counter(_state(info) for _, info in fitting), Counter[str]()
+    for _, info in runs:
+        labels.update(_labels(info))
+    return RunsPage(
+        rows=rows,
+        found=len(found),
+        total=len(runs),
+        pages=pages,
+        states={state: states[state] for state in STATES if states[state] or state == about.state},
+        labels=sorted(name for name, _ in labels.most_common(_LABELS)),
+        wanted=replace(about, page=page),
+    )
 
 
-def _fits(info: RunInfo, state: str) -> bool:
-    return not state or state == (info.status.state.value if info.status else "UNREADABLE")
+def _state(info: RunInfo) -> str:
+    return info.status.state.value if info.status else "UNREADABLE"
+
+
+def _labels(info: RunInfo) -> list[str]:
+    return [label for label in (ids.name_of(info.id), *info.labels) if label]
 
 
 def _test(word: str) -> Callable[[RunInfo], bool]:
@@ -113,6 +147,9 @@ def _texts(info: RunInfo) -> list[str]:
     return [
         info.id,
         info.place,
+        info.entry,
+        hardware(info),
+        *info.labels,
         info.problem,
         info.metric,
         *([status.state.value, status.reason.value] if status else []),

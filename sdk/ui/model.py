@@ -34,6 +34,9 @@ class Tail:
     task: str
     attempt: int
     text: str
+    begin: int | None = None  # where in the file they begin; None if there is no file, or lines were searched
+    end: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

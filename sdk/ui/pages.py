@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from .. import text
-from .curves import Charts, Point, charts, outline
+from .curves import Charts, Point, charts, outline, polylines
 from .model import RunsCompared, RunView, root_cause
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def _environment() -> Environment:
         "fields": asdict,
         "md": _markdown,
         "number": _number,
+        "polylines": polylines,
         # Names of folders need not be UTF-8.
         "quoted": partial(quote, safe="", errors="surrogatepass"),
         "size": lambda count: "" if count is None else text.size(count),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..checkpoint.catalog import CheckpointInfo
@@ -25,6 +26,15 @@ class RunInfo:
         metric: the main metric: the one of `Checkpoints(best)`, else val_loss, else loss, else the first; "" for none.
         emulator: the address of the emulator that stands in for the cloud, such as "127.0.0.1:8123"; "" for none.
         place: the backend and the emulator, if any, in one line: "vertex, emulator at 127.0.0.1:8123"; "" if unknown.
+        best: the best value of the main metric; None without one.
+        curve: the shape of the main metric over time, as at most 40 characters from 0 (low) to z (high).
+        steps: training steps of the run; None if unknown.
+        rate: training steps in a second; None if unknown.
+        left_s: seconds until its training ends, as far as its epochs or its limit of steps tell; None if unknown.
+        entry: the program: "train.py"; "" if unknown.
+        tasks: how many tasks it has; 0 if unknown.
+        accelerator: the accelerator of each task: "l4:2", "cpu"; "" if unknown.
+        labels: of its jobs in a cloud: "team=vision".
     """
 
     id: str
@@ -36,6 +46,15 @@ class RunInfo:
     metric: str = ""
     emulator: str = ""
     place: str = ""
+    best: float | None = None
+    curve: str = ""
+    steps: int | None = None
+    rate: float | None = None
+    left_s: float | None = None
+    entry: str = ""
+    tasks: int = 0
+    accelerator: str = ""
+    labels: Sequence[str] = ()
 
     def duration_s(self, now: float) -> float | None:
         """Return the seconds from submit to the end, or to `now` (unix time) for a run that is still going; None if unknown."""
@@ -73,13 +92,19 @@ class Row:
     created: float
     age: str
     took: str
-    took_s: float
     metric: str
     value: float | None
+    best: float | None
+    curve: str
+    steps: int | None
+    share: float | None
+    pace: str
     spent: str
-    spent_usd: float
     at_risk: str
     place: str
+    hardware: str
+    entry: str
+    labels: Sequence[str]
     problem: str
 
 
@@ -88,7 +113,8 @@ def row(info: RunInfo, now: float) -> Row:
     status = info.status
     took_s = info.duration_s(now)
     usd = status.spent_usd if status else None
-    risk = status and status.saved_at is not None and not status.state.terminal
+    risk = at_risk_s(info, now)
+    left, done = (info.left_s or 0.0) * (info.rate or 0.0), info.steps or 0
     return Row(
         id=info.id,
         url=info.url,
@@ -97,12 +123,46 @@ def row(info: RunInfo, now: float) -> Row:
         created=status.created if status else 0.0,
         age=duration(now - status.created, units=1) if status and status.created else "",
         took="" if took_s is None else duration(took_s),
-        took_s=took_s or 0.0,
         metric=info.metric,
         value=info.metrics.get(info.metric),
+        best=info.best,
+        curve=info.curve,
+        steps=info.steps,
+        share=done / (done + left) if left and done else None,
+        pace=", ".join(_pace(info)),
         spent="" if status is None or usd is None else f"{'at least ' if status.spent_at_least else ''}{money(usd)}",
-        spent_usd=usd or 0.0,
-        at_risk=duration(max(now - (status.saved_at or now), 0.0), units=1) if status and risk else "",
+        at_risk="" if risk is None else duration(risk, units=1),
         place=info.place,
+        hardware=hardware(info),
+        entry=info.entry,
+        labels=info.labels,
         problem=info.problem,
     )
+
+
+def hardware(info: RunInfo) -> str:
+    return f"{info.tasks} x {info.accelerator}" if info.tasks and info.accelerator else ""
+
+
+def at_risk_s(info: RunInfo, now: float) -> float | None:
+    """Return the seconds of training since the last checkpoint of a run that is going; None if there is none."""
+    status = info.status
+    if status is None or status.saved_at is None or status.state.terminal:
+        return None
+    return max(now - status.saved_at, 0.0)
+
+
+def rate(steps_s: float) -> str:
+    """Return a rate for people: "12.3 steps/s", "4.2 s a step"."""
+    return (
+        f"{1 / steps_s:.3g} s a step"
+        if steps_s < 0.5
+        else f"{steps_s:.3g} steps/s"
+        if steps_s < 100
+        else f"{steps_s:.0f} steps/s"
+    )
+
+
+def _pace(info: RunInfo) -> list[str]:
+    found = [rate(info.rate)] if info.rate else []
+    return [*found, *([f"{duration(math.ceil(info.left_s), units=1)} left"] if info.left_s else [])]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -18,10 +17,9 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from ..clock import Clock
-from ..errors import InputError, PodliftError, RunNotFoundError
+from ..errors import InputError, PodliftError, RunNotFoundError, nearest
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
-from ..status import State
 from ..text import clipped
 from . import gather, listing, model, pages
 from .guard import PageGuard
@@ -33,7 +31,8 @@ _T = TypeVar("_T")
 _FRESH_S, REFRESH_S, _KEPT = 1.5, 3, 32
 # Lines of a search in logs, and runs of a comparison.
 _FOUND, _COMPARED = 500, 12
-_LONGEST = 2_000
+# What the list shows without a parameter.
+_PLAIN = {"sort": "-created", "page": "1"}
 
 
 class RunSources(Protocol):
@@ -95,6 +94,7 @@ class Pages:
             "/run/{root:int}/{id}": self.run,
             "/run/{root:int}/{id}/curves.json": self.curves,
             "/run/{root:int}/{id}/logs": self.logs,
+            "/run/{root:int}/{id}/lines": self.lines,
             "/compare": self.compare,
             "/assets/{name}": self.asset,
         }
@@ -104,14 +104,20 @@ class Pages:
         runs, problems = self._memory.get("", self._list)
         found = listing.listing(runs, listing.wanted(request.query_params), self._clock.now())
         about = found.wanted
-        query = {"q": about.search, "state": about.state, "sort": about.sort, "page": str(about.page)}
+        query = {
+            "q": about.search,
+            "state": about.state,
+            "label": about.label,
+            "sort": about.sort,
+            "page": str(about.page),
+        }
 
         def link(**changed: object) -> str:
-            return "/?" + urlencode({**query, **{name: str(value) for name, value in changed.items()}})
+            wanted = {**query, **{name: str(value) for name, value in changed.items()}}
+            return "/?" + urlencode({name: value for name, value in wanted.items() if value != _PLAIN.get(name, "")})
 
         part = "_list.html" if request.query_params.get("part") else "list.html"
-        states = [state.value for state in State]
-        values = {"roots": self._roots, "problems": problems, "states": states, "sorts": list(listing.SORTS)}
+        values = {"roots": self._roots, "problems": problems}
         return _html(pages.render(part, found=found, link=link, refresh=REFRESH_S, **values))
 
     def run(self, request: Request) -> Response:
@@ -131,16 +137,48 @@ class Pages:
 
     def logs(self, request: Request) -> Response:
         query, number, name = request.query_params, int(request.path_params["root"]), str(request.path_params["id"])
-        task, attempt, word = query.get("task", ""), query.get("attempt", ""), query.get("q", "")
-        known, problem, tails = list[str](), "", list[Tail]()
+        task, word = query.get("task", ""), query.get("q", "")
+        attempt, place = _count(query.get("attempt", "")), _count(query.get("before", ""))
+        known, problem, tails, attempts, live = list[str](), "", list[Tail](), 0, False
         try:
             run = self._sources.attach(self._url(number, name))
-            known = run.plan.tasks
-            tails = _search(run, task, int(attempt) if attempt.isascii() and attempt.isdigit() else None, word)
+            status, known = run.status(), run.plan.tasks
+            attempts, live = status.attempts, not status.state.terminal
+            shown = attempt or attempts
+            if task and task not in known:
+                raise InputError(f"The run has no task {task!r}. {nearest(task, known)}")
+            if shown:
+                run.logs(task=task or None, attempt=shown)  # brings them, or says that there is no such attempt
+            if word and shown:
+                tails = gather.searched(run, shown, word, _FOUND, task)
+            else:
+                lines = _FOUND if task or len(known) == 1 else gather.LINES
+                tails = gather.tails(run, shown, lines, task=task, before=place)
+            live = live and shown == attempts
         except gather.DAMAGE as error:
             problem = str(error) if isinstance(error, PodliftError) else repr(error)
+        follows = live and not word and place is None and query.get("follow") != "no"
         values = {"id": name, "task": task, "attempt": attempt, "word": word, "tasks": known, "problem": problem}
+        values |= {"attempts": attempts, "live": live, "follows": follows, "refresh": REFRESH_S}
         return _html(pages.render("logs.html", tails=tails, at=request.url.path.removesuffix("/logs"), **values))
+
+    def lines(self, request: Request) -> Response:
+        """Return the lines of a task after a place, for a page that follows them."""
+        query, number, name = request.query_params, int(request.path_params["root"]), str(request.path_params["id"])
+        task, attempt, place = query.get("task", ""), _count(query.get("attempt", "")), _count(query.get("after", ""))
+        try:
+            run = self._sources.attach(self._url(number, name))
+            if task not in run.plan.tasks:
+                raise InputError(f"The run has no task {task!r}. {nearest(task, run.plan.tasks)}")
+            asks = not run.status().state.terminal
+            tail = gather.newer(run, attempt or 1, task, place or 0, _FOUND)
+        except gather.DAMAGE as error:
+            # What is gone stays so; a bucket that cannot be reached is asked again.
+            asks = not isinstance(error, (RunNotFoundError, InputError))
+            problem = str(error) if isinstance(error, PodliftError) else repr(error)
+            tail = Tail(task=task, attempt=attempt or 1, text="", begin=place, end=place or 0, note=problem)
+        at = request.url.path.removesuffix("/lines")
+        return _html(pages.render("lines.html", tail=tail, asks=asks, at=at, refresh=REFRESH_S))
 
     def compare(self, request: Request) -> Response:
         wanted = list(dict.fromkeys(request.query_params.getlist("run")))[:_COMPARED]
@@ -187,16 +225,9 @@ class Pages:
             return _Looked(gather.unreadable(name, name, error), None, not isinstance(error, RunNotFoundError))
 
 
-def _search(run: gather.SeenRun, task: str, attempt: int | None, word: str) -> list[Tail]:
-    """Return the last lines that have a word, without regard to case; without one, the last lines of each task."""
-    if not word:
-        found = gather.tails(run, attempt or run.status().attempts, _FOUND)
-        return [tail for tail in found if task in ("", tail.task)]
-    lower, kept = word.lower(), dict[tuple[int, str], deque[str]]()
-    for line in run.logs(task=task or None, attempt=attempt):
-        if lower in line.text.lower():
-            kept.setdefault((line.attempt, line.task), deque(maxlen=_FOUND)).append(clipped(line.text, _LONGEST))
-    return [Tail(task=task, attempt=number, text="\n".join(lines)) for (number, task), lines in kept.items()]
+def _count(text: str) -> int | None:
+    """Return a number of a query; None for what is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
 def _html(text: str) -> Response:

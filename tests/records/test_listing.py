@@ -224,3 +224,26 @@ def test_a_closed_folder_is_listed_and_a_closed_root_is_said(make, root: Path) -
     with pytest.raises(sdk.InputError, match="Permission denied"):
         listed()
     os.chmod(root / "runs", 0o700)
+
+
+def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(make) -> None:
+    paths = make("a", summary=False)
+    losses = [5.0, 4.0, None, 1.0, 3.0]
+    records = [
+        {"time": 100.0 + 2 * step, "step": step, "epoch": 0, "metrics": {"loss": loss, "acc": step / 10}}
+        for step, loss in enumerate(losses, 1)
+    ]
+    place = Path(paths.metrics(1, "chief-0"))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("".join(json.dumps(record) + "\n" for record in records))
+    summaries.write(paths)
+    found = summaries.read(paths)
+    assert found is not None
+    about = found.shown
+    assert (about.metric, about.metrics["loss"], about.best, about.curve) == ("loss", 3.0, 1.0, "zq-0i")
+    assert (about.steps, about.rate, about.tasks, about.accelerator, about.entry) == (5, 0.5, 1, "cpu", "train.py")
+    # What a later podlift adds is small, whatever the run has.
+    assert len(summaries.shape([float(value) for value in range(100_000)])) == 40
+    assert summaries.shape([7.0, 7.0]) == "ii"
+    assert summaries.shape([]) == ""
+    assert summaries.shape([1e308, -1e308, 0.0]) == "z0i"

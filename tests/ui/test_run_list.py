@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from page_runs import HOSTILE, Elements
 
 from sdk.status import Reason, State, Status
 from sdk.ui import listing, pages
-from sdk.ui.rows import RunInfo
+from sdk.ui.curves import polylines
+from sdk.ui.rows import RunInfo, row
 
 NOW = 10_000.0
 
 
-def info(name: str, state: State | None = State.SUCCEEDED, created: float = 0.0, **metrics: float | None) -> RunInfo:
-    status = state and Status(state=state, reason=Reason.DONE, created=created, since=created + 60)
-    problem = "" if status else "it is damaged"
-    return RunInfo(
-        id=name, url=f"/r/{name}", status=status, problem=problem, metrics=metrics, metric=next(iter(metrics), "")
-    )
+def info(
+    name: str, state: State | None = State.SUCCEEDED, created: float = 0.0, saved: float | None = None, **about: Any
+) -> RunInfo:
+    status = state and Status(state=state, reason=Reason.DONE, created=created, since=created + 60, saved_at=saved)
+    metrics = {name: about.pop(name) for name in ("loss", "acc") if name in about}
+    metric = next(iter(metrics), "")
+    values = {"metrics": metrics, "metric": metric, "best": metrics.get(metric), **about}
+    return RunInfo(id=name, url=f"/r/{name}", status=status, problem="" if status else "it is damaged", **values)
 
 
 RUNS = [
-    (0, info("digits-aaaaaa", created=10.0, loss=0.5)),
-    (0, info("digits-bbbbbb", State.FAILED, created=30.0, loss=0.1)),
-    (1, info("mnist-cccccc", State.RUNNING, created=20.0, acc=0.9)),
+    (0, info("digits-aaaaaa", created=10.0, loss=0.5, steps=70, rate=3.0, entry="train.py")),
+    (0, info("digits-bbbbbb", State.FAILED, created=30.0, loss=0.1, steps=50, rate=5.0, labels=["team=vision"])),
+    (
+        1,
+        info(
+            "mnist-cccccc", State.RUNNING, created=20.0, saved=9_000.0, acc=0.9, left_s=60.0, tasks=2, accelerator="l4"
+        ),
+    ),
     (1, info("broken-dddddd", None)),
     (1, info("mnist-eeeeee", created=5.0, loss=None)),
 ]
@@ -47,6 +57,15 @@ def shown(**query: str) -> list[str]:
         ({"q": "loss<0.3"}, "b"),
         ({"q": "loss>=0.3 digits"}, "a"),
         ({"q": "loss<"}, ""),
+        ({"q": "train.py"}, "a"),
+        ({"q": "L4"}, "c"),
+        ({"label": "digits"}, "ba"),
+        ({"label": "team=vision"}, "b"),
+        ({"label": "team"}, ""),
+        ({"sort": "steps"}, "bacde"),
+        ({"sort": "-rate"}, "bacde"),
+        ({"sort": "left", "q": "mnist"}, "ce"),
+        ({"sort": "risk", "q": "mnist"}, "ce"),
         ({"state": "UNREADABLE"}, "d"),
         ({"state": "FAILED", "q": "digits"}, "b"),
         ({"sort": "nonsense", "page": "x"}, "bcaed"),
@@ -57,6 +76,22 @@ def test_a_list_is_searched_and_sorted_and_a_run_without_the_value_comes_last(
 ) -> None:
     assert sorted(shown(**query)[-2:]) == sorted(found[-2:])
     assert "".join(shown(**query))[:-2] == found[:-2]
+
+
+def test_a_row_says_how_far_a_run_is_how_fast_and_how_long_it_still_takes() -> None:
+    live = info("r-aaaaaa", State.RUNNING, saved=NOW - 300, loss=0.5, steps=900, rate=0.25, left_s=400.0, curve="z0-0z")
+    found = row(live, NOW)
+    assert (found.share, found.pace, found.at_risk) == (0.9, "4 s a step, 6 min left", "5 min")
+    assert row(info("r-bbbbbb", rate=12.345), NOW).pace == "12.3 steps/s"
+    assert row(info("r-cccccc"), NOW).share is None
+    # A part that is no number is a gap.
+    assert polylines("z0-0z") == ["0.0,1.0 25.0,23.0", "75.0,23.0 100.0,1.0"]
+
+
+def test_states_are_counted_among_what_the_search_finds_and_labels_are_offered() -> None:
+    found = listing.listing(RUNS, listing.wanted({"q": "digits", "state": "FAILED"}), NOW)
+    assert found.states == {"SUCCEEDED": 1, "FAILED": 1}
+    assert found.labels == ["broken", "digits", "mnist", "team=vision"]
 
 
 def test_a_long_list_has_pages_and_a_page_beyond_the_last_one_is_the_last_one() -> None:
@@ -70,19 +105,29 @@ def test_a_long_list_has_pages_and_a_page_beyond_the_last_one_is_the_last_one() 
 def test_what_a_hostile_run_holds_is_text_in_the_list(at: int) -> None:
     def made(text: str):
         status = Status(state=State.FAILED, reason=Reason.DONE, created=1.0)
+        about = {
+            "entry": text or "m",
+            "tasks": 1,
+            "accelerator": text or "m",
+            "labels": [text or "m"],
+            "curve": (text or "m") + "0z",
+        }
         runs = [
-            RunInfo(id=text, url=text, status=status, metrics={text or "m": 1.0}, metric=text or "m", place=text),
+            RunInfo(
+                id=text, url=text, status=status, metrics={text or "m": 1.0}, metric=text or "m", place=text, **about
+            ),
             RunInfo(id=text, url=text, status=None, problem=text),
         ]
         found = listing.listing([(0, run) for run in runs], listing.wanted({}), NOW)
         values = {
             "roots": [text],
             "problems": [text],
-            "states": [],
-            "sorts": [],
             "link": lambda **changed: "/",
             "refresh": 3,
         }
-        return Elements(pages.render("list.html", found=found, **values)).found
+        seen = Elements(pages.render("list.html", found=found, **values)).found
+        # A curve of other characters has other gaps.
+        seen.pop(("polyline", ("points",)))
+        return seen
 
     assert made(HOSTILE[at]) == made("plain")

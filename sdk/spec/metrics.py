@@ -1,0 +1,14 @@
+"""Which of two values of a metric is the better one. Pure."""
+
+from __future__ import annotations
+
+_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "bleu")
+
+
+def metric_and_mode(best: str) -> tuple[str, str]:
+    """Return ("val_f1", "max") for "max:val_f1"."""
+    mode, separator, name = best.partition(":")
+    if separator:
+        return name, mode
+    higher = any(part in best.lower() for part in _HIGHER_IS_BETTER)
+    return best, "max" if higher else "min"
