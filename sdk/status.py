@@ -114,6 +114,15 @@ def steps_left(progress: Progress, max_steps: int | None) -> int | None:
     return min((steps for steps in (until_limit, progress.left) if steps is not None), default=None)
 
 
+def done_share(progress: Progress, left: int) -> float:
+    """Return the part of a training that is done, from 0 to 1."""
+    done = progress.step
+    if progress.epoch is not None and progress.epoch_steps is not None:
+        # Of this fit: the steps of the run count those of earlier ones.
+        done = (progress.epoch - 1) * progress.epoch_steps + (progress.epoch_step or 0)
+    return done / (done + left) if done + left else 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Goodput:
     """What the time of a run was spent on, in seconds. The parts add up to `total_s`.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ..clock import Clock
 from ..records.summaries import step_s
-from ..status import Progress, Status, continuation, steps_left
+from ..status import Progress, Status, continuation, done_share, steps_left
 from ..text import duration
 
 # The rate is that of the last seconds, so that compilation or validation counts only for a while.
@@ -45,7 +45,7 @@ class TrainingPace:
             self.share = None
             return ""
         left = steps_left(progress, self._max_steps)
-        self.share = None if left is None else _share(progress, left)
+        self.share = None if left is None else done_share(progress, left)
         now = self._clock.monotonic()
         if self._seen and progress.step < self._seen[-1][1]:
             self._seen.clear()  # another attempt, which repeats some steps
@@ -69,14 +69,6 @@ class TrainingPace:
 def _about(seconds: float) -> str:
     # Tenths of a second would be drawn again and again.
     return duration(math.ceil(seconds))
-
-
-def _share(progress: Progress, left: int) -> float:
-    done = progress.step
-    if progress.epoch is not None and progress.epoch_steps is not None:
-        # Of this fit: the steps of the run count those of earlier ones.
-        done = (progress.epoch - 1) * progress.epoch_steps + (progress.epoch_step or 0)
-    return done / (done + left) if done + left else 0.0
 
 
 def recorded_pace(progress: Progress, records: Sequence[MetricRecord], max_steps: int | None) -> str:

@@ -76,6 +76,9 @@ UiPort = Annotated[
     int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port of the page; 0 for any free one.")
 ]
 OpenBrowser = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
+AllowActions = Annotated[
+    bool, typer.Option("--allow-actions", help="Print a second URL, whose page may also cancel, resume and pin.")
+]
 Refs = Annotated[list[str], argument("REF ...", "Runs, each as an id, the beginning of an id, latest, or a directory.")]
 ReportFile = Annotated[
     str | None,

@@ -17,7 +17,7 @@ from ..planning.roots import in_bucket
 from ..run import Run, RunInfo
 from ..storage.paths import usable
 from .output import answer, say
-from .parameters import OpenBrowser, UiPort, UiRoots
+from .parameters import AllowActions, OpenBrowser, UiPort, UiRoots
 
 
 class _ApiRuns:
@@ -28,11 +28,13 @@ class _ApiRuns:
         return api.attach(url)
 
 
-def ui(roots: UiRoots = None, port: UiPort = 0, open_browser: OpenBrowser = False) -> None:
+def ui(
+    roots: UiRoots = None, port: UiPort = 0, open_browser: OpenBrowser = False, allow_actions: AllowActions = False
+) -> None:
     """Serve a page with the runs on loopback until Ctrl-C.
 
-    It lists runs, shows one while it trains, and compares several. It only reads. The printed URL holds a token. On another
-    machine, forward the port: ssh -L PORT:127.0.0.1:PORT.
+    It lists runs, shows one while it trains, and compares several. It only reads, unless actions are allowed. The printed URL
+    holds a token. On another machine, forward the port: ssh -L PORT:127.0.0.1:PORT.
     """
     found, problems = _roots(roots or [])
     try:
@@ -44,14 +46,21 @@ def ui(roots: UiRoots = None, port: UiPort = 0, open_browser: OpenBrowser = Fals
     for problem in problems:
         say(f"podlift: {problem}")
 
+    acting = secrets.token_urlsafe(24) if allow_actions else ""
+
     def announce(url: str) -> None:
         answer(url)
+        if acting:
+            url = f"{url}&actions={acting}"
+            answer(url)
+            say("The second URL may also cancel, resume and pin. The first one only reads.")
         say(f"Serving the runs of {', '.join(found)}. Ctrl-C stops the page; runs are not affected.")
         if open_browser:
             _open(url)
 
+    token = secrets.token_urlsafe(24)
     try:
-        serve(found, _ApiRuns(), SystemClock(), port=port, token=secrets.token_urlsafe(24), announce=announce)
+        serve(found, _ApiRuns(), SystemClock(), port=port, token=token, announce=announce, acting=acting)
     except KeyboardInterrupt:
         pass
     say("Stopped. Runs are not affected.")

@@ -15,9 +15,11 @@ from ..planning import diff
 from ..process import log_pages
 from ..process.log_lines import LogLine
 from ..process.log_pages import LogPage
+from ..records.accounts import TaskAccount, recorded
 from ..records.events import Event
 from ..records.explain import next_command
-from ..records.recorder import MetricRecord, last_step, read_events
+from ..records.machine import MachineUse, machine_use
+from ..records.recorder import MetricRecord, accounts, last_step, read_events
 from ..records.timeline import Moment
 from ..spec.plan import Plan
 from ..status import Goodput, Progress, Status
@@ -86,6 +88,11 @@ def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunVie
     saved: Sequence[CheckpointInfo] = () if brief else parts.read("the checkpoints", lambda: run.checkpoints(), ())
     events = parts.read("the tasks", lambda: read_events(plan.paths), list[Event]())
     steps = {task: last_step(plan.paths, status.attempts, task) for task in plan.tasks if status.attempts}
+    spent = parts.read("the pace of the tasks", lambda: _accounts(plan, events, status.attempts), {})
+    machines = parts.read("the machines", lambda: _machines(plan, status.attempts), {})
+    where, share = [], None
+    if position is not None:
+        where, share = model.pace(position, records, plan.job.limits.max_steps)
     metrics: dict[str, float | None] = {}
     for record in records:
         metrics.update(record["metrics"])
@@ -97,23 +104,38 @@ def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunVie
         state=status.state.value,
         reason=status.reason.value,
         live=live,
+        now=now,
         sentence=model.sentences(why),
         why=why,
         failure=status.failure,
-        facts=model.facts(status, plan.place, str(position or ""), now),
+        facts=model.facts(status, plan.place, where, now),
         metrics=dict(sorted(metrics.items())),
         curves=curves(records, status.created or now),
         moments=moments,
         lanes=model.lanes(moments, saved, status, now),
-        tasks=model.task_views(plan, events, status.attempts, steps),
+        tasks=model.task_views(plan, events, status.attempts, steps, spent, machines),
+        share=share,
         tails=[] if brief else parts.read("the logs", lambda: tails(run, status.attempts), list[Tail]()),
         checkpoints=saved,
         goodput=parts.read("the goodput", run.goodput, None),
         plan=model.plan_rows(plan),
+        requirements=model.requirement_lines(plan),
         files=[] if brief else model.file_rows(plan),
         commands=[*command.split(" · "), f"podlift why {ref}"],
         problems=parts.problems,
     )
+
+
+def _accounts(plan: Plan, events: Sequence[Event], attempt: int) -> dict[str, TaskAccount]:
+    """Return what each task of an attempt has spent its time on, from its file or from the record of its end."""
+    found = accounts(plan.paths, attempt, plan.tasks) if attempt else {}
+    ended = {task: recorded(events, task).get(attempt) for task in plan.tasks}
+    return {**found, **{task: account for task, account in ended.items() if account is not None}}
+
+
+def _machines(plan: Plan, attempt: int) -> dict[str, MachineUse]:
+    found = {task: machine_use(plan.paths, task, attempt) for task in plan.tasks} if attempt else {}
+    return {task: use for task, use in found.items() if use is not None}
 
 
 def tails(run: SeenRun, attempt: int, lines: int = LINES, *, task: str = "", before: int | None = None) -> list[Tail]:

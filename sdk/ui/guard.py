@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+# Whether a request may change runs, in its scope.
+MAY_ACT = "podlift.may_act"
 _HOSTS = ("127.0.0.1", "localhost", "::1")
 # The page runs its own scripts and styles, and talks to its own server only.
 _HEADERS = {
@@ -27,12 +29,16 @@ _HEADERS = {
 
 
 class PageGuard:
-    """Passes on requests that have the token, or the cookie for which it is exchanged."""
+    """Passes on requests that have the token, or the cookie for which it is exchanged.
 
-    def __init__(self, app: ASGIApp, token: str, port: int) -> None:
-        self._app, self._token = app, token
+    With a second token, `acting`, requests with its cookie may also change runs, from this page only.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, port: int, acting: str = "") -> None:
+        self._app, self._token, self._acting = app, token, acting
         # Cookies of a host are shared by its ports.
         self._cookie, self._key = f"podlift-ui-{port}", secrets.token_urlsafe(32)
+        self._act_cookie, self._act_key = f"podlift-act-{port}", secrets.token_urlsafe(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,22 +61,32 @@ class PageGuard:
             return PlainTextResponse("This page is served to 127.0.0.1 and localhost only.", 403)
         if any(origin != f"http://{hosts[0]}" for origin in request.headers.getlist("origin")):
             return PlainTextResponse("Requests of other sites are refused.", 403)
-        if request.method not in ("GET", "HEAD"):
+        acts = bool(self._acting) and request.method == "POST"
+        if request.method not in ("GET", "HEAD") and not acts:
             return PlainTextResponse("This page is read-only.", 405)
-        given = request.query_params.get("token")
+        given = None if acts else request.query_params.get("token")
         if given is not None and _same(given, self._token):
             # One slash: two would name another host.
-            place = str(request.url.remove_query_params("token").replace(scheme="", netloc=""))
+            place = str(request.url.remove_query_params(["token", "actions"]).replace(scheme="", netloc=""))
             answer = RedirectResponse(f"/{place.lstrip('/')}", 303)
             answer.set_cookie(self._cookie, self._key, httponly=True, samesite="strict", path="/")
+            if self._acting and _same(request.query_params.get("actions", ""), self._acting):
+                answer.set_cookie(self._act_cookie, self._act_key, httponly=True, samesite="strict", path="/")
             return answer
-        if not _same(self._sent(request), self._key):
+        if not _same(self._sent(request, self._cookie), self._key):
             return PlainTextResponse("Open the URL that podlift ui has printed: it holds the token.", 403)
+        may_act = bool(self._acting) and _same(self._sent(request, self._act_cookie), self._act_key)
+        # A form of this page has its origin; a program that sends none is no browser with this page.
+        if acts and not (may_act and request.headers.getlist("origin")):
+            return PlainTextResponse(
+                "Open the URL for actions that podlift ui has printed: it holds a second token.", 403
+            )
+        request.scope[MAY_ACT] = may_act
         return None
 
-    def _sent(self, request: Request) -> str:
+    def _sent(self, request: Request, cookie: str) -> str:
         try:
-            found = SimpleCookie(request.headers.get("cookie", "")).get(self._cookie)
+            found = SimpleCookie(request.headers.get("cookie", "")).get(cookie)
         except CookieError:
             return ""
         return found.value if found else ""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import tracebacks
 from ..checkpoint.catalog import CheckpointInfo
+from ..records.accounts import TaskAccount
 from ..records.events import Event, error_of
+from ..records.machine import MachineUse
+from ..records.summaries import shape, step_s
 from ..records.timeline import NOW, Moment
 from ..spec import plan_text
 from ..spec.plan import Plan
-from ..status import Failure, Goodput, State, Status
+from ..status import Failure, Goodput, Progress, State, Status, done_share, steps_left
 from ..text import clipped, duration, money, size
 from .curves import Point
+from .rows import rate
 
 # Files of a bundle that a page lists.
 _FILES = 300
@@ -22,9 +27,23 @@ Rows = list[tuple[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskView:
+    """What a task has come to, and what it uses. The curves are the values of its samples."""
+
     name: str
     state: str
     step: int | None = None
+    rate: str = ""
+    input_wait: float | None = None  # the share of its steps' time, from 0 to 1; None if it is not measured
+    use: list[Use] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """What a task uses of one resource: the last value in words, and the curve."""
+
+    name: str
+    last: str
+    curve: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +82,7 @@ class RunView:
         sentence: its state, and what it is doing or why it ended, in one sentence each.
         why: the whole explanation.
         ref: how this shell refers to it.
+        share: the part of the training that is done, from 0 to 1; None if unknown.
     """
 
     id: str
@@ -71,6 +91,7 @@ class RunView:
     state: str = "UNREADABLE"
     reason: str = ""
     live: bool = False
+    now: float = 0.0
     sentence: list[str] = field(default_factory=list)
     why: str = ""
     failure: Failure | None = None
@@ -83,7 +104,9 @@ class RunView:
     tails: list[Tail] = field(default_factory=list)
     checkpoints: Sequence[CheckpointInfo] = ()
     goodput: Goodput | None = None
+    share: float | None = None
     plan: Rows = field(default_factory=list)
+    requirements: list[str] = field(default_factory=list)
     files: Rows = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -98,12 +121,12 @@ class RunsCompared:
     differences: list[tuple[str, list[str]]]
 
 
-def facts(status: Status, place: str, position: str, now: float) -> Rows:
+def facts(status: Status, place: str, position: Rows, now: float) -> Rows:
     """Return what the top of a page lists."""
     until = status.since if status.state.terminal else now
     found = [("backend", place), ("attempts", str(status.attempts))]
     found += [("duration", duration(until - status.created))] if status.created else []
-    found += [("progress", position)] if position else []
+    found += position
     if status.saved_step is not None and status.saved_at is not None:
         risk = "" if status.state is State.SUCCEEDED else f", {duration(max(until - status.saved_at, 0.0))} at risk"
         found.append(("last checkpoint", f"step {status.saved_step}{risk}"))
@@ -111,6 +134,16 @@ def facts(status: Status, place: str, position: str, now: float) -> Rows:
         found.append(("spent", f"{'at least ' if status.spent_at_least else ''}{money(status.spent_usd)}"))
     found += [("model", str(status.registered))] if status.registered else []
     return [*found, *(("finding", text) for text in status.findings)]
+
+
+def pace(
+    progress: Progress, records: Sequence[Mapping[str, object]], max_steps: int | None
+) -> tuple[Rows, float | None]:
+    """Return where a training is, its rate and the time that is left; and the part that is done, from 0 to 1."""
+    found, each_s, left = [("progress", str(progress))], step_s(records), steps_left(progress, max_steps)
+    found += [("rate", rate(1 / each_s))] if each_s else []
+    found += [("left", f"about {duration(math.ceil(left * each_s))}")] if each_s and left is not None else []
+    return found, None if left is None else done_share(progress, left)
 
 
 def sentences(why: str) -> list[str]:
@@ -124,7 +157,14 @@ def root_cause(failure: Failure | None) -> str:
     return tracebacks.shorten(tracebacks.fold(failure.traceback)) if failure else ""
 
 
-def task_views(plan: Plan, events: Sequence[Event], attempt: int, steps: Mapping[str, int | None]) -> list[TaskView]:
+def task_views(
+    plan: Plan,
+    events: Sequence[Event],
+    attempt: int,
+    steps: Mapping[str, int | None],
+    accounts: Mapping[str, TaskAccount],
+    machines: Mapping[str, MachineUse],
+) -> list[TaskView]:
     """Return what each task of the last attempt has come to."""
     words = {"entry": "running", "first_step": "training", "done": "done"}
     states = dict.fromkeys(plan.tasks, "not started" if not attempt else "starting")
@@ -138,7 +178,47 @@ def task_views(plan: Plan, events: Sequence[Event], attempt: int, steps: Mapping
             states[task] = words[event.kind]
         elif event.kind == "exited" and states[task] in ("starting", "running", "training"):
             states[task] = f"ended with exit code {event.data.get('code', 'unknown')}"
-    return [TaskView(name=task, state=state, step=steps.get(task)) for task, state in states.items()]
+    found = []
+    for task, state in states.items():
+        account, use = accounts.get(task), machines.get(task)
+        spent = account.step + account.input_wait if account else 0.0
+        found.append(
+            TaskView(
+                name=task,
+                state=state,
+                step=steps.get(task),
+                rate=rate(account.steps / spent) if account and account.steps and spent > 0 else "",
+                input_wait=account.input_wait / spent if account and account.measures_input and spent > 0 else None,
+                use=uses(use) if use else [],
+            )
+        )
+    return found
+
+
+def uses(machine: MachineUse) -> list[Use]:
+    """Return what a task uses of its machine, as far as its samples tell."""
+    samples, last = machine.samples, machine.last
+    limit = f" of {size(last.memory_limit_bytes)}" if last.memory_limit_bytes else ""
+    found = [
+        ("CPU", f"{last.cpu_cores:.1f} cores", [each.cpu_cores for each in samples]),
+        ("memory", f"{size(last.memory_bytes)}{limit}", [float(each.memory_bytes) for each in samples]),
+    ]
+    for number, gpu in enumerate(last.gpus):
+        name = f"GPU {number}" if len(last.gpus) > 1 else "GPU"
+        curve = [each.gpus[number].use if number < len(each.gpus) else 0.0 for each in samples]
+        found.append((name, f"{gpu.use:.0%}, {size(gpu.memory_bytes)} of {size(gpu.memory_limit_bytes)}", curve))
+    disk = [each.disk_read_bytes_s + each.disk_write_bytes_s for each in samples]
+    network = [each.network_received_bytes_s + each.network_sent_bytes_s for each in samples]
+    found += [("disk", f"{size(int(disk[-1]))}/s", disk), ("network", f"{size(int(network[-1]))}/s", network)]
+    return [Use(name=name, last=said, curve=shape(values)) for name, said, values in found]
+
+
+def requirement_lines(plan: Plan) -> list[str]:
+    """Return what the tasks need installed, as pip reads it."""
+    needed = plan.code.requirements
+    source = [f"# {needed.source}"] if needed.source else []
+    constraints = [f"# constraint: {line}" for line in needed.constraints]
+    return [*source, *needed.options, *needed.lines, *constraints] if needed.lines else []
 
 
 def lanes(moments: Sequence[Moment], checkpoints: Sequence[CheckpointInfo], status: Status, now: float) -> list[Lane]:

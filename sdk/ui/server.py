@@ -1,28 +1,31 @@
-"""The page on loopback: lists runs, shows one, and compares several. It only reads."""
+"""The page on loopback: lists runs, shows one, and compares several. It only reads, unless actions are allowed."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from ..checkpoint import catalog
 from ..clock import Clock
 from ..errors import InputError, PodliftError, RunNotFoundError, nearest
-from ..spec.layout import RootPaths
+from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
+from ..storage.registry import open_store
 from ..text import clipped
 from . import gather, listing, model, pages
-from .guard import PageGuard
+from .guard import MAY_ACT, PageGuard
 from .model import RunView, Tail
 from .rows import RunInfo
 
@@ -31,8 +34,16 @@ _T = TypeVar("_T")
 _FRESH_S, REFRESH_S, _KEPT = 1.5, 3, 32
 # Lines of a search in logs, and runs of a comparison.
 _FOUND, _COMPARED = 500, 12
+_LONGEST_FORM = 10_000
 # What the list shows without a parameter.
 _PLAIN = {"sort": "-created", "page": "1"}
+
+
+class ActedRun(gather.SeenRun, Protocol):
+    """A run that the page may also change."""
+
+    def cancel(self) -> None: ...
+    def resume(self) -> str: ...
 
 
 class RunSources(Protocol):
@@ -41,7 +52,7 @@ class RunSources(Protocol):
     def runs(self, root: str) -> tuple[list[RunInfo], list[str]]:
         """Return the runs below a root, and what is wrong with it."""
 
-    def attach(self, url: str) -> gather.SeenRun:
+    def attach(self, url: str) -> ActedRun:
         """Return a run by its directory."""
 
 
@@ -71,6 +82,9 @@ class _Answers:
         finally:
             lock.release()
 
+    def forget(self, name: str) -> None:
+        self._known.pop(name, None)
+
 
 @dataclass(frozen=True)
 class _Looked:
@@ -98,7 +112,8 @@ class Pages:
             "/compare": self.compare,
             "/assets/{name}": self.asset,
         }
-        return Starlette(routes=[Route(path, answer) for path, answer in routes.items()])
+        acts = Route("/run/{root:int}/{id}/act", self.act, methods=["POST"])
+        return Starlette(routes=[acts, *(Route(path, answer) for path, answer in routes.items())])
 
     def index(self, request: Request) -> Response:
         runs, problems = self._memory.get("", self._list)
@@ -123,13 +138,45 @@ class Pages:
     def run(self, request: Request) -> Response:
         number, run = int(request.path_params["root"]), str(request.path_params["id"])
         seen = self._look(number, run)
+        return self._shown(request, seen, request.url.path)
+
+    def _shown(self, request: Request, seen: _Looked, at: str, status: int = 200) -> Response:
+        values = {"view": seen.view, "asks": seen.asks, "refresh": REFRESH_S, "at": at}
+        values["acts"] = request.scope.get(MAY_ACT, False)
         if request.query_params.get("part"):
-            return _html(
-                pages.render("_live.html", view=seen.view, asks=seen.asks, refresh=REFRESH_S, at=request.url.path)
-            )
-        drawn = pages.overlaid([seen.view])
-        values = {"view": seen.view, "asks": seen.asks, "charts": drawn, "refresh": REFRESH_S, "at": request.url.path}
-        return _html(pages.render("run.html", **values))
+            return _html(pages.render("_live.html", **values))
+        return _html(pages.render("run.html", charts=pages.overlaid([seen.view]), **values), status)
+
+    async def act(self, request: Request) -> Response:
+        """Do what a form asks for."""
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _LONGEST_FORM:
+                return PlainTextResponse("The form is too long.", 413)
+        form = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+        return await run_in_threadpool(self._act, request, form)
+
+    def _act(self, request: Request, form: Mapping[str, str]) -> Response:
+        number, name = int(request.path_params["root"]), str(request.path_params["id"])
+        at = request.url.path.removesuffix("/act")
+        try:
+            run = self._sources.attach(self._url(number, name))
+            if form.get("do") == "cancel":
+                run.cancel()
+            elif form.get("do") == "resume":
+                run.resume()
+            elif form.get("do") == "pin":
+                catalog.pin(open_store(RunPaths(run.url).store), form.get("checkpoint", ""), form.get("name", ""))
+            else:
+                raise InputError(f"Unknown action. Received: {clipped(form.get('do', ''), 100)!r}.")
+        except gather.DAMAGE as error:
+            seen = self._look(number, name)
+            problem = f"Nothing was done. {error if isinstance(error, PodliftError) else repr(error)}"
+            view = replace(seen.view, problems=[problem, *seen.view.problems])
+            return self._shown(request, replace(seen, view=view), at, 409)
+        self._memory.forget(f"{number}/{name}")
+        return RedirectResponse(at, 303)
 
     def curves(self, request: Request) -> Response:
         seen = self._look(int(request.path_params["root"]), str(request.path_params["id"]))
@@ -230,14 +277,23 @@ def _count(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
-def _html(text: str) -> Response:
-    return HTMLResponse(text)
+def _html(text: str, status: int = 200) -> Response:
+    return HTMLResponse(text, status)
 
 
 def serve(
-    roots: Sequence[str], sources: RunSources, clock: Clock, *, port: int, token: str, announce: Callable[[str], None]
+    roots: Sequence[str],
+    sources: RunSources,
+    clock: Clock,
+    *,
+    port: int,
+    token: str,
+    announce: Callable[[str], None],
+    acting: str = "",
 ) -> None:
     """Serve on loopback until a signal ends it; `announce` gets the URL with the token once connections are accepted.
+
+    With `acting`, another token, a URL with both may change runs.
 
     Raises:
         InputError: the port cannot be used.
@@ -246,7 +302,7 @@ def serve(
         port = listener.getsockname()[1]
         listener.listen()
         config = uvicorn.Config(
-            PageGuard(Pages(roots, sources, clock).app(), token, port),
+            PageGuard(Pages(roots, sources, clock).app(), token, port, acting),
             ws="none",
             loop="asyncio",
             lifespan="off",

@@ -241,7 +241,7 @@ def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(
     assert found is not None
     about = found.shown
     assert (about.metric, about.metrics["loss"], about.best, about.curve) == ("loss", 3.0, 1.0, "zq-0i")
-    assert (about.steps, about.rate, about.tasks, about.accelerator, about.entry) == (5, 0.5, 1, "cpu", "train.py")
+    assert (about.steps, about.rate, about.tasks, about.accelerator, about.entry) == (5, 0.5, 2, "cpu", "train.py")
     # What a later podlift adds is small, whatever the run has.
     assert len(summaries.shape([float(value) for value in range(100_000)])) == 40
     assert summaries.shape([7.0, 7.0]) == "ii"

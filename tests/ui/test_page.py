@@ -10,15 +10,18 @@ import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
+from checkpoint.parts import Attempt
 from page_runs import HOSTILE, Elements, page_run
 from support import needs
 
 import sdk
 from sdk import api
+from sdk.checkpoint import restore
 from sdk.clock import SystemClock
+from sdk.storage.posix_store import PosixStore
 
 needs("starlette", "uvicorn")
 
@@ -55,12 +58,19 @@ class Runs:
 class Visitor:
     """Asks an application without a socket, and keeps the cookie."""
 
-    def __init__(self, *roots: Path) -> None:
+    def __init__(self, *roots: Path, acting: str = "") -> None:
         self.sources, self.cookie = Runs(), ""
-        self._app = PageGuard(Pages([str(root) for root in roots], self.sources, SystemClock()).app(), TOKEN, PORT)
+        app = Pages([str(root) for root in roots], self.sources, SystemClock()).app()
+        self._app = PageGuard(app, TOKEN, PORT, acting)
 
     def get(
-        self, target: str, *, method: str = "GET", hosts: tuple[str, ...] = ("127.0.0.1:8000",), **headers: str
+        self,
+        target: str,
+        *,
+        method: str = "GET",
+        hosts: tuple[str, ...] = ("127.0.0.1:8000",),
+        body: bytes = b"",
+        **headers: str,
     ) -> Answer:
         path, _, query = target.partition("?")
         sent = [(b"host", host.encode()) for host in hosts]
@@ -75,7 +85,7 @@ class Visitor:
 
         async def ask() -> None:
             async def receive() -> dict:
-                return {"type": "http.request", "body": b"", "more_body": False}
+                return {"type": "http.request", "body": body, "more_body": False}
 
             async def send(message: dict) -> None:
                 messages.append(message)
@@ -84,11 +94,19 @@ class Visitor:
 
         asyncio.run(ask())
         found = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
+        self.given = [
+            value.decode().partition(";")[0] for name, value in messages[0]["headers"] if name == b"set-cookie"
+        ]
         return Answer(messages[0]["status"], found, b"".join(each.get("body", b"") for each in messages[1:]).decode())
 
-    def let_in(self) -> Visitor:
-        self.cookie = self.get(f"/?token={TOKEN}").headers["set-cookie"].partition(";")[0]
+    def let_in(self, actions: str = "") -> Visitor:
+        self.get(f"/?token={TOKEN}{f'&actions={actions}' if actions else ''}")
+        self.cookie = "; ".join(self.given)
         return self
+
+    def act(self, run: str, do: str, origin: str = "http://127.0.0.1:8000", **form: str) -> Answer:
+        body = urlencode({"do": do, **form}).encode()
+        return self.get(f"/run/0/{run}/act", method="POST", body=body, **({"origin": origin} if origin else {}))
 
 
 @pytest.fixture
@@ -299,3 +317,82 @@ def test_hostile_runs_are_text_on_their_pages(root: Path) -> None:
 
     plain = tuple(f"plain {at}" for at in range(len(HOSTILE)))
     assert made("hostile-bbbbbb", HOSTILE) == made("plain-aaaaaa", plain)
+
+
+class Acted:
+    """A run of this machine, and what was done with it."""
+
+    def __init__(self, run: sdk.Run, done: list[str]) -> None:
+        self._run, self._done = run, done
+
+    def __getattr__(self, name: str):
+        return getattr(self._run, name)
+
+    def cancel(self) -> None:
+        self._done.append("cancel")
+
+    def resume(self) -> str:
+        self._done.append("resume")
+        return "the code is the same"
+
+
+@pytest.fixture
+def done(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    page_run(root, "digits-bbbbbb", RECORDS, failure="ValueError: bad", traceback="T: bad")
+    found = list[str]()
+    monkeypatch.setattr(Runs, "attach", lambda self, url: Acted(api.attach(url), found))
+    return found
+
+
+def test_only_the_second_token_shows_the_actions_and_does_them(root: Path, done: list[str]) -> None:
+    page, where = Visitor(root, acting="second"), "/run/0/digits-bbbbbb"
+    assert "Actions" in page.let_in("second").get(where).text
+    answer = page.act("digits-bbbbbb", "resume")
+    assert (answer.status, answer.headers["location"], done) == (303, where, ["resume"])
+    assert page.act("digits-bbbbbb", "cancel").status == 303
+    for token in ("", "wrong", TOKEN):
+        page.cookie = ""
+        assert "Actions" not in page.let_in(token).get(where).text
+        assert page.act("digits-bbbbbb", "cancel").status == 403
+    assert done == ["resume", "cancel"]
+
+
+def test_an_action_needs_the_origin_of_the_page_and_a_post(root: Path, done: list[str]) -> None:
+    page = Visitor(root, acting="second").let_in("second")
+    for origin in ("", "null", "http://evil.example", "http://127.0.0.1:9999", "https://127.0.0.1:8000"):
+        assert page.act("digits-bbbbbb", "cancel", origin).status == 403
+    for method in ("GET", "HEAD", "PUT", "DELETE"):
+        answer = page.get("/run/0/digits-bbbbbb/act?do=cancel", method=method, origin="http://127.0.0.1:8000")
+        assert answer.status == 405
+    assert page.act("digits-bbbbbb", "cancel", "http://127.0.0.1:8000", name="x" * 20_000).status == 413
+    assert done == []
+
+
+def test_without_the_flag_nothing_changes_a_run(root: Path, done: list[str]) -> None:
+    page = Visitor(root)
+    for token in ("", "second"):
+        page.cookie = ""
+        assert "Actions" not in page.let_in(token).get("/run/0/digits-bbbbbb").text
+        assert page.act("digits-bbbbbb", "cancel").status == 405
+    assert done == []
+
+
+def test_an_action_that_fails_says_why_and_a_checkpoint_is_pinned(root: Path, done: list[str]) -> None:
+    page = Visitor(root, acting="second").let_in("second")
+    store = PosixStore(root / "runs" / "digits-bbbbbb" / "store")
+    attempt = Attempt(store, run_id="digits-bbbbbb")
+    key = attempt.save(3)
+    attempt.close()
+    assert page.act("digits-bbbbbb", "pin", checkpoint=key, name="best").status == 303
+    assert restore.pins(store) == {"best": key}
+    assert "step 3" in page.get("/run/0/digits-bbbbbb").text
+    for form, sentence in (
+        ({"do": "pin", "checkpoint": key, "name": "Not Good"}, "Invalid name of a pin"),
+        ({"do": "pin", "checkpoint": "no", "name": "x"}, "There is no such checkpoint"),
+        ({"do": "<b>"}, "Unknown action. Received: &#39;&lt;b&gt;&#39;"),
+    ):
+        answer = page.act("digits-bbbbbb", **form)
+        assert answer.status == 409
+        assert "Nothing was done." in answer.text
+        assert sentence in answer.text
+    assert "No such run" in page.act("nothing-aaaaaa", "cancel").text

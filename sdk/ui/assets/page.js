@@ -1,4 +1,4 @@
-// Curves, copied commands, and nothing else: the page is whole without it.
+// Curves, copied commands, logs that stay at their end, and nothing else: the page is whole without it.
 (() => {
   "use strict";
   const COLOURS = ["#2f81f7", "#e5534b", "#2da44e", "#bf8700", "#a475f9", "#1b9e9e", "#d4679a", "#7b8794"];
@@ -11,6 +11,18 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) navigator.clipboard.writeText(button.dataset.copy).then(() => { button.textContent = "copied"; });
+  });
+  const PARTS = 5000;
+  document.querySelectorAll("pre.log").forEach((log) => {
+    // A reader who has scrolled back stays there.
+    let atEnd = true;
+    const toEnd = () => { if (atEnd) log.scrollTop = log.scrollHeight; };
+    log.addEventListener("scroll", () => { atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 30; });
+    toEnd();
+    new MutationObserver(() => {
+      while (atEnd && log.children.length > PARTS) log.firstChild.remove();
+      toEnd();
+    }).observe(log, { childList: true });
   });
   if (!holder) return;
   const axis = document.getElementById("axis"), smoothing = document.getElementById("smoothing");
