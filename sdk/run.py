@@ -119,6 +119,21 @@ class Run:
 
         notebook.watch(self, self._ref(), self._clock)
 
+    def export(self, to: Literal["mlflow", "wandb", "trackio"], into: str | None = None) -> str:
+        """Write parameters, metrics and state of the run to an experiment tracker, and return where: `run.export("mlflow")`.
+
+        Args:
+            to: the tracker, whose library is an extra: `pip install 'podlift[mlflow]'`. Exporting again doubles nothing.
+            into: the experiment or project there; by default the one that its environment names, else the name of the run.
+
+        Raises:
+            InputError: there is no such tracker, its library is missing, or it is set up to write nowhere.
+            PodliftError: the tracker failed. Exporting again continues.
+        """
+        from . import exports
+
+        return exports.write(to, exports.read(self), into)
+
     def status(self) -> Status:
         """Return the current status; raise CorruptRunError if the records are damaged."""
         with self._sound():

@@ -100,6 +100,11 @@ def clipped(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
+def without_passwords(text: str) -> str:
+    """Return a text with the users and passwords of its URLs masked."""
+    return re.sub(r"://[^/@\s]+@", "://****@", text)
+
+
 def visible(text: str) -> str:
     """Return a text on one line, with its control characters escaped: a terminal would obey them."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -85,6 +85,13 @@ ReportFile = Annotated[
     option("-o", "FILE", "File to write; - for stdout. Default: REF.html, or stdout for md.", also=("--output",)),
 ]
 ReportFormat = Annotated[str, option("--format", "FORMAT", "The form: html (default), or md for a short summary.")]
+ExportTo = Annotated[str, option("--to", "TRACKER", "The tracker: mlflow, wandb or trackio.")]
+ExportInto = Annotated[
+    str | None,
+    option(
+        "--into", "NAME", "Experiment or project there. Default: that of its environment, else the name of the run."
+    ),
+]
 Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="Show at most this many.")]
 States = Annotated[
     list[str] | None,

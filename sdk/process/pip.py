@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from ..clock import Clock
 from ..errors import PodliftError
+from ..text import without_passwords
 from . import spawn
 
 INSTALL = ["-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-color"] + [
@@ -135,7 +136,7 @@ def rejections(requirements: Sequence[str], options: Sequence[str]) -> list[str]
     reasons = [(line, "requirement by name", "'numpy>=1.26'", _why_not_requirement(line)) for line in requirements]
     reasons += [(line, "index option", "'--index-url https://...'", _why_not_option(line)) for line in options]
     return [
-        f"A line is not a valid {what}: {why}. Received: {_without_passwords(line)[:_SHOWN_WIDTH]!r}. Expected: for example "
+        f"A line is not a valid {what}: {why}. Received: {without_passwords(line)[:_SHOWN_WIDTH]!r}. Expected: for example "
         f"{example}."
         for line, what, example, why in reasons
         if why
@@ -165,7 +166,7 @@ def failure(output: str, code: int, *, requirements: Sequence[str], log: Path) -
     text = "\n".join(lines)
     culprits = [_HASHES.sub("", line) for line in requirements if _mentions(text, line)]
     if culprits:
-        cause = f"pip failed at {' and '.join(repr(_without_passwords(line)) for line in culprits[:3])}"
+        cause = f"pip failed at {' and '.join(repr(without_passwords(line)) for line in culprits[:3])}"
     else:
         cause = f"{'pip' if requirements else 'venv'} ended with exit code {code}"
     transient, advice = next(
@@ -179,7 +180,7 @@ def failure(output: str, code: int, *, requirements: Sequence[str], log: Path) -
 
 def _relevant_lines(output: str) -> list[str]:
     """Return pip's lines from its first error on, without its hints, or its last lines if there is no error."""
-    lines = [_without_passwords(line.rstrip())[:_SHOWN_WIDTH] for line in output.splitlines()]
+    lines = [without_passwords(line.rstrip())[:_SHOWN_WIDTH] for line in output.splitlines()]
     lines = [line for line in lines if line.strip() and not re.match(r"\s*(note|hint|\[notice\])[: ]", line)]
     start = next((i for i, line in enumerate(lines) if re.match(r"\s*(ERROR|error):", line)), 0)
     return lines[start:][-_SHOWN_LINES:]
@@ -188,10 +189,6 @@ def _relevant_lines(output: str) -> list[str]:
 def _mentions(text: str, requirement: str) -> bool:
     pattern = re.sub(r"-", "[-_.]+", name_of(requirement))
     return re.search(rf"(?i)(?<![\w.-]){pattern}(?![\w-])", text) is not None
-
-
-def _without_passwords(text: str) -> str:
-    return re.sub(r"://[^/@\s]+@", "://****@", text)
 
 
 def _why_not_line(line: str) -> str:

@@ -30,7 +30,7 @@ LAYERS = [
     ("packaging",),
     ("backends",),
     ("planning",),
-    ("ui",),
+    ("ui", "exports"),
     ("launch",),
     ("run",),
     ("api",),

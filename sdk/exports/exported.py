@@ -1,0 +1,174 @@
+"""What is exported of a run, as plain values."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .. import ids
+from ..checkpoint import catalog
+from ..checkpoint.catalog import CheckpointInfo
+from ..errors import InputError
+from ..records.recorder import MetricRecord
+from ..spec.layout import RunPaths
+from ..spec.plan import Plan
+from ..status import State, Status
+
+_HIDDEN = "not exported: it may hold credentials"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricPoint:
+    """The metrics that were reported at one time.
+
+    Args:
+        number: its place among all points of the run, from 0. A run only gets more of them.
+        step: the training step; the number, if none was reported.
+        time: unix time.
+        metrics: each a number, which may be infinite or none (NaN).
+    """
+
+    number: int
+    step: int
+    time: float
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedRun:
+    """A run as trackers know runs.
+
+    Args:
+        id: its id, and `label` the part that the user chose.
+        url: its directory.
+        params: what was chosen before it started: arguments of the program, and resources under "podlift.".
+        tags: what became of it, as texts under "podlift.": state, reason, URL, checkpoints; labels of its job.
+        points: all its metrics in their order.
+        final: the last value of each metric.
+        created: unix time of the submit.
+        ended: unix time of its end; None while it is going.
+    """
+
+    id: str
+    label: str
+    url: str
+    params: Mapping[str, object]
+    tags: Mapping[str, str]
+    points: Sequence[MetricPoint]
+    final: Mapping[str, float]
+    state: State
+    created: float
+    ended: float | None
+
+
+class Exportable(Protocol):
+    """What an export needs of a run: `Run` is one."""
+
+    plan: Plan
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    def status(self) -> Status: ...
+    def metrics(self) -> list[MetricRecord]: ...
+    def checkpoints(self, best: str | None = None) -> Sequence[CheckpointInfo]: ...
+
+
+def read(run: Exportable) -> ExportedRun:
+    """Return a run as it is now."""
+    plan, status = run.plan, run.status()
+    points = _points(run.metrics(), status.created)
+    final: dict[str, float] = {}
+    for point in points:
+        final.update(point.metrics)
+    return ExportedRun(
+        id=run.id,
+        label=ids.name_of(run.id),
+        url=run.url,
+        params=_params(plan),
+        tags=_tags(run, status),
+        points=points,
+        final=final,
+        state=status.state,
+        created=status.created,
+        ended=status.since if status.state.terminal else None,
+    )
+
+
+def _points(records: Iterable[MetricRecord], created: float) -> list[MetricPoint]:
+    found: list[MetricPoint] = []
+    for record in records:
+        metrics = {name: value for name, each in record["metrics"].items() if (value := _number(each)) is not None}
+        step, time = record.get("step"), record.get("time")
+        if metrics:
+            number = len(found)
+            found.append(
+                MetricPoint(
+                    number=number,
+                    step=number if step is None else int(step),
+                    time=created if time is None else float(time),
+                    metrics=metrics,
+                )
+            )
+    return found
+
+
+def _number(value: object) -> float | None:
+    if value is None:
+        # JSON has no NaN and no infinity: podlift records both as null.
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _params(plan: Plan) -> dict[str, object]:
+    resources, args = plan.job.resources, plan.job.args
+    if args and "args" in plan.job.code.allow_secret:
+        args = {"args": _HIDDEN}
+    given: Mapping[str, object] = args if isinstance(args, dict) else {"args": json.dumps(args)} if args else {}
+    own = {
+        "entry": plan.job.entry,
+        "backend": plan.backend,
+        "accelerator": resources.accelerator,
+        "workers": resources.workers,
+        "ps": resources.ps,
+        "evaluator": resources.evaluator,
+        "bundle": plan.code.digest,
+    }
+    return {**given, **{f"podlift.{name}": value for name, value in own.items()}}
+
+
+def _tags(run: Exportable, status: Status) -> dict[str, str]:
+    tags = {
+        "podlift.id": run.id,
+        "podlift.url": run.url,
+        "podlift.state": status.state.value,
+        "podlift.reason": status.reason.value,
+        "podlift.attempts": str(status.attempts),
+    }
+    if status.failure is not None:
+        tags["podlift.failure"] = status.failure.message
+    labels = getattr(run.plan.target, "labels", {})
+    return {**tags, **_checkpoints(run), **{f"label.{name}": str(value) for name, value in labels.items()}}
+
+
+def _checkpoints(run: Exportable) -> dict[str, str]:
+    usable = [entry for entry in run.checkpoints() if entry.quarantined is None]
+    store, best = RunPaths(run.url).store, run.plan.job.checkpoints.best
+    found = {"podlift.last_checkpoint": f"{store}/{usable[-1].key}"} if usable else {}
+    if usable and best is not None:
+        try:
+            first = catalog.best_first(usable, best)[0]
+        except InputError:
+            # None of them has the metric yet.
+            return found
+        found["podlift.best_checkpoint"] = f"{store}/{first.key}"
+    return found
