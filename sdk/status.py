@@ -50,6 +50,7 @@ class Reason(str, Enum):
     OUT_OF_MEMORY = "out_of_memory"
     TIMEOUT = "timeout"
     HUNG = "hung"
+    ACCELERATOR_IDLE = "accelerator_idle"
     CANCELLED = "cancelled"
     CHECKPOINTED = "checkpointed"
     PREEMPTED = "preempted"
@@ -73,7 +74,9 @@ _EXIT_CODES = {
     State.CHECKPOINTED: EXIT_CHECKPOINTED,
     State.LOST: EXIT_INFRASTRUCTURE,
 }
-_USER_FAULTS = (Reason.USER_ERROR, Reason.IMPORT_ERROR, Reason.WRONG_ENTRY, Reason.TIMEOUT, Reason.BUDGET)
+_USER_FAULTS = (
+    Reason.USER_ERROR, Reason.IMPORT_ERROR, Reason.WRONG_ENTRY, Reason.TIMEOUT, Reason.BUDGET, Reason.ACCELERATOR_IDLE,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,7 @@ _VERTEX = (
     vertex_target.labels,
     vertex_limits.numbers,
     vertex_limits.times,
+    vertex_limits.idle,
     vertex_target.replicas,
     vertex_target.mixed,
 )

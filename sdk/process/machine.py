@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ..clock import Clock
@@ -107,10 +108,15 @@ class Gpus:
     """The GPUs of this machine by NVML, NVIDIA's library; none where it is not installed."""
 
     def __init__(self, library: str = _NVML) -> None:
-        self._nvml: ctypes.CDLL | None = None
+        self._library = library
+
+    @cached_property
+    def _nvml(self) -> ctypes.CDLL | None:
+        # Loaded with the first reading.
         with suppress(OSError, AttributeError):
-            nvml = ctypes.CDLL(library)
-            self._nvml = nvml if nvml.nvmlInit_v2() == 0 else None
+            nvml = ctypes.CDLL(self._library)
+            return nvml if nvml.nvmlInit_v2() == 0 else None
+        return None
 
     def read(self, visible: str | None) -> list[GpuUse]:
         """Return the GPUs that a task sees, by its CUDA_VISIBLE_DEVICES; None for all."""
@@ -159,7 +165,7 @@ class Sampler:
 
     def __init__(self, paths: RunPaths, attempt: int, clock: Clock, gpus: Gpus | None = None) -> None:
         self._paths, self._attempt, self._clock = paths, attempt, clock
-        self._gpus = gpus
+        self._gpus = gpus or Gpus()
         self._before: dict[str, _Before] = {}
         self._due = clock.monotonic()
 
@@ -172,8 +178,6 @@ class Sampler:
         now = self._clock.monotonic()
         if now < self._due:
             return
-        # One library for all tasks, loaded with the first sample.
-        self._gpus = self._gpus or Gpus()
         for task, pid, visible in running():
             reading = read(pid)
             if reading is not None:

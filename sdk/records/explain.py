@@ -46,6 +46,10 @@ MEANINGS: dict[Reason, str] = {
     Reason.OUT_OF_MEMORY: "Use a smaller batch, fewer tasks per machine, or more memory.",
     Reason.TIMEOUT: "Its tasks were stopped at the time limit: timeout (--timeout).",
     Reason.HUNG: "No task was active for that long. The end of each task's log shows what it was doing.",
+    Reason.ACCELERATOR_IDLE: (
+        "It paid for GPUs that it did not use. The program may not see them, wait for its input, or be done with its training. "
+        "The goodput in podlift status shows the wait for input, and podlift status -v the use of the machines."
+    ),
     Reason.PREEMPTED: "The machine was preempted.",
     Reason.CANCELLED: "It was cancelled on request.",
     Reason.CHECKPOINTED: "The program saved its state and asked to be restarted.",

@@ -45,6 +45,7 @@ BUDGETS: dict[Reason, Budget | None] = {
     Reason.REFUSED: None,
     Reason.BUDGET: None,
     Reason.TIMEOUT: None,
+    Reason.ACCELERATOR_IDLE: None,
     Reason.CANCELLED: None,
 }
 

@@ -127,6 +127,8 @@ class RunPaths:
     restarts = _OfAttempt("restarts")
     # Tasks without activity for so long that it counts as a hang, one file each.
     stalls = _OfAttempt("stalled")
+    # Tasks of an attempt in containers whose GPUs are idle, one file each.
+    idle = _OfAttempt("idle")
     payload = _OfAttempt("payload.json")
     # The payload of what follows the training: the model is registered and compared with the champion.
     last_phase = _OfAttempt("last_phase.json")

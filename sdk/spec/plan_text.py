@@ -61,6 +61,7 @@ def short(plan: Plan) -> list[tuple[str, str]]:
         ("bundle", _bundle(plan)),
         *cloud,
         *_warm_start(plan),
+        *_idle_limit(plan),
         *findings,
     ]
     hidden = {**_hidden(plan), "notes": len(plan.findings) - len(findings)}
@@ -99,7 +100,14 @@ def _run(plan: Plan) -> list[tuple[str, str]]:
         ("backend", plan.place),
         ("tasks", f"{_hardware(plan)}: {', '.join(plan.tasks)}"),
         ("entry", f"{plan.code.kind} {_entry(plan)}, started in {plan.code.cwd or 'the top folder'} of the bundle"),
+        *_idle_limit(plan),
     ]
+
+
+def _idle_limit(plan: Plan) -> list[tuple[str, str]]:
+    limit_s = plan.job.limits.idle_accelerator_s
+    text = f"the run ends once no GPU was used for {duration(limit_s or 0.0)} (limit_idle_accelerator)"
+    return [] if limit_s is None else [("idle limit", text)]
 
 
 def _cloud(plan: Plan, regions: int | None = None) -> list[tuple[str, str]]:

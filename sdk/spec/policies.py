@@ -105,6 +105,8 @@ class Limits(Value):
             true; None for no limit.
         hang_s: Time without a finished batch that counts as a hang. It counts from the first batch on; None for no limit. A
             program that reports no batches is judged by its output and its CPU time.
+        idle_accelerator_s: Time without any use of the GPUs of a run after which it ends as a failure, and is not restarted. It
+            counts in each attempt, while data is prepared too. None for no limit.
         grace_s: Time between asking a task to stop and killing it.
         exit_wait_s: Time that a finished chief waits for the other tasks. They are stopped then.
         max_cost_usd: Refuse a run that may cost more, in US dollars. It holds for all jobs of a run together, those before a
@@ -115,6 +117,7 @@ class Limits(Value):
     timeout_s: Seconds | None = None
     max_steps: Annotated[int, Bounds(ge=1)] | None = None
     hang_s: Seconds | None = 1800.0
+    idle_accelerator_s: Seconds | None = None
     grace_s: Annotated[float, Bounds(ge=0)] = 5.0
     exit_wait_s: Annotated[float, Bounds(ge=0)] = 60.0
     max_cost_usd: Seconds | None = None

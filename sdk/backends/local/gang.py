@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ...clock import Clock
-from ...process import cores, exit_reasons, janitor, spawn, task_environment
+from ...process import cores, exit_reasons, idle, janitor, spawn, task_environment
 from ...process.cores import Division
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.hang import Activity, Hang, HangDetector, Pauses, blame
 from ...process.log_index import LogIndexWriter
 from ...process.log_tail import last_lines
-from ...process.machine import Sampler
+from ...process.machine import Gpus, Sampler
 from ...process.ports import PortReservation
 from ...process.template import TaskStart
 from ...records import outputs
@@ -57,7 +57,7 @@ _DECIDED_GRACE_S = 2.0
 _KILL_S = 10.0
 _TAIL_LINES = 20
 # On SIGTERM a task may save its state for these reasons; otherwise the attempt is decided, or it had its time already.
-_MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE}
+_MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE, Reason.ACCELERATOR_IDLE}
 # The signal handler writes the stacks within milliseconds and needs no lock of Python.
 _STACKS_S = 0.5
 # How often to check whether a process is wanted that waits for the next attempt.
@@ -104,7 +104,9 @@ class LocalGang:
         # Made before the tasks start, because it reports changes since then.
         self._memory = MemoryWatch()
         self._hidden = HiddenLogs.of(plan, attempt, f"{place.temporary}/{attempt}-output")
-        self._sampler = Sampler(plan.paths, attempt, clock)
+        gpus = Gpus()
+        self._sampler = Sampler(plan.paths, attempt, clock, gpus)
+        self._idle = idle.IdleWatch(plan.job.limits.idle_accelerator_s, gpus, self._recorder, clock)
         self._log_index = LogIndexWriter(plan.paths, attempt, plan.tasks, clock)
         self._host: Callable[[cluster.Task], str] = (
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")
@@ -216,9 +218,10 @@ class LocalGang:
                 else:
                     self._await_saves()
                 return verdict, min(_DECIDED_GRACE_S, self._plan.job.limits.grace_s)
-            requested = self._conditions.stop_requested()
-            if requested is not None:
+            if (requested := self._conditions.stop_requested()) is not None:
                 return requested
+            if self._idle.is_idle(self._visible):
+                return failed(Reason.ACCELERATOR_IDLE, self._idle.failure), self._plan.job.limits.grace_s
             activity = detector.hang()
             if activity is not None and limit_s is not None:
                 steps = dict(zip(cluster.in_step(self._plan.tasks), activity.beats, strict=True))
@@ -403,6 +406,10 @@ class LocalGang:
     def _running(self) -> list[tuple[str, int, str | None]]:
         running = self._tasks.keys() - self._codes.keys()
         return [(name, self._tasks[name].pid, self._starts[name].env.get("CUDA_VISIBLE_DEVICES")) for name in running]
+
+    def _visible(self) -> list[str | None]:
+        training = idle.watched(self._plan.tasks)
+        return [visible for name, _, visible in self._running() if name in training]
 
     def _failure_records(self) -> list[Event]:
         names = posix.list_names(self._plan.paths.events)

@@ -40,6 +40,7 @@ class JobKeywords(TypedDict, total=False):
     timeout: str | float | None
     max_steps: int | None
     limit_hang: str | float | None
+    limit_idle_accelerator: str | float | None
     limit_grace: str | float | None
     limit_exit_wait: str | float | None
     max_cost_usd: float | None

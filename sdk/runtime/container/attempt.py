@@ -15,10 +15,10 @@ from pathlib import Path
 from ... import logs
 from ...clock import Clock
 from ...errors import PodliftError
-from ...process import exit_reasons, spawn
+from ...process import exit_reasons, idle, spawn
 from ...process.exit_reasons import OutOfMemory
 from ...process.hang import Activity, HangDetector, blame
-from ...process.machine import Sampler
+from ...process.machine import Gpus, Sampler
 from ...process.template import TaskStart, Template
 from ...records.accounts import ACCOUNTED
 from ...records.events import TASK_RESTARTING, Event, error_of, first_failure, is_collateral, reason_of
@@ -27,7 +27,7 @@ from ...spec import cluster
 from ...spec.container import ContainerTerms
 from ...spec.layout import RunPaths
 from ...spec.payload import TASK_RESTARTS, Payload
-from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, Reason, State
+from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, State
 from ...storage import posix
 from ...storage.store import Store
 from .. import task_main
@@ -87,6 +87,9 @@ class ContainerAttempt:
         self._gone = threading.Event()
         self._end: AttemptEnd | None = None
         self._stalled_since: float | None = None
+        self._gpus, self._said_idle = Gpus(), False
+        limit_s = payload.limits.idle_accelerator_s if container.task in idle.watched(payload.tasks) else None
+        self._idle = idle.IdleWatch(limit_s, self._gpus, self.recorder, container.clock)
         if restarts:
             message = f"The container of {container.task} was replaced."
             failure = {"task": container.task, "message": message, "traceback": "", "log": ""}
@@ -125,13 +128,14 @@ class ContainerAttempt:
         detector = HangDetector(self._payload.limits.hang_s, self._activity, container.clock)
         in_step = container.task in cluster.in_step(self._payload.tasks)
         due = container.clock.monotonic()
-        sampler = Sampler(container.paths, self._attempt, container.clock)
+        sampler = Sampler(container.paths, self._attempt, container.clock, self._gpus)
         while (code := process.poll()) is None:
             if in_step and not self._ended.is_set() and (stalled := detector.hang()) is not None:
                 self._report(stalled.beats[0])
             if container.clock.monotonic() >= due:
                 due += _SPARE_S
                 sampler.update(lambda: self._running(env))
+                self._watch_idle(env)
                 if self._beats():
                     spare_wanted()
             container.clock.sleep(_POLL_S)
@@ -193,6 +197,25 @@ class ContainerAttempt:
             attempts.conclude(self._attempt, Reason.HUNG, exit_code=EXIT_INFRASTRUCTURE, step=step, failure=failure)
         except PodliftError as error:
             _log.info(f"cannot report that this task hangs: {error}")
+
+    def _watch_idle(self, env: Mapping[str, str]) -> None:
+        """Report whether the GPUs of the task are idle. In the first task's container, end the attempt once all of them are."""
+        found = self._idle.is_idle(lambda: [visible for _, _, visible in self._running(env)])
+        attempts = self._container.attempts
+        if self._ended.is_set() or not (found or self._said_idle):
+            return
+        try:
+            if found is not self._said_idle:
+                attempts.report_idle(self._attempt, idle=found)
+                self._said_idle = found
+            if not (found and self._is_first) or set(idle.watched(self._payload.tasks)) - attempts.idle(self._attempt):
+                return
+            failure = {"task": "", "message": self._idle.failure.message}
+            step = last_step(self._container.paths, self._attempt, self._container.task)
+            reason = Reason.ACCELERATOR_IDLE
+            attempts.conclude(self._attempt, reason, exit_code=EXIT_USER, step=step, failure=failure)
+        except PodliftError as error:
+            _log.info(f"cannot report that the GPUs are idle: {error}")
 
     # --- In a thread: the end of the attempt, which any container may write
 

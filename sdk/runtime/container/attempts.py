@@ -16,6 +16,7 @@ import json
 import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
 from ...clock import Clock
@@ -385,3 +386,20 @@ class Attempts:
             task, beats = stat.key.rpartition("/")[2].split(".")[:2]
             found[task] = max(int(beats), found.get(task, 0))
         return found
+
+    # --- Tasks whose GPUs are idle
+
+    def report_idle(self, attempt: int, *, idle: bool) -> None:
+        """Report that the GPUs of this container's task are idle, or that they are used again."""
+        key = f"{_KEYS.idle(attempt)}/{self._task}.json"
+        if idle:
+            create(self._store, key, b"{}")
+        else:
+            with suppress(MissingError):
+                self._store.delete(key)
+
+    def idle(self, attempt: int) -> set[str]:
+        """Return the tasks whose GPUs are idle."""
+        return {
+            stat.key.rpartition("/")[2].removesuffix(".json") for stat in self._store.list(f"{_KEYS.idle(attempt)}/")
+        }

@@ -1,0 +1,179 @@
+"""A run whose GPUs are idle for too long ends, if that is asked for: here, in the plan, and in containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvml import one_gpu
+from support import LIMIT_S, FakeClock
+
+import sdk
+from sdk.backends.local.backend import LocalBackend
+from sdk.cli import app
+from sdk.process.idle import UNREADABLE, IdleWatch, watched
+from sdk.records.machine import GpuUse
+from sdk.records.recorder import read_events
+
+LIMIT = 60.0
+
+
+@dataclass
+class FakeGpus:
+    """GPUs by their number, each with its use; None for one that cannot be read."""
+
+    uses: dict[str, float | None]
+
+    def read(self, visible: str | None) -> list[GpuUse]:
+        found = [self.uses[name] for name in (visible or ",".join(self.uses)).split(",")]
+        return [GpuUse(use=use, memory_bytes=0, memory_limit_bytes=1) for use in found if use is not None]
+
+
+@dataclass
+class Findings:
+    found: list[str] = field(default_factory=list)
+
+    def record(self, kind: str, text: str) -> None:
+        self.found.append(text)
+
+
+@dataclass
+class Watched:
+    watch: IdleWatch
+    clock: FakeClock
+    findings: list[str]
+    tasks: list[str | None] = field(default_factory=lambda: ["0", "1"])
+
+    def idle_after(self, seconds: float, step_s: float = 1.0) -> bool:
+        for _ in range(int(seconds / step_s)):
+            self.clock.sleep(step_s)
+            idle = self.watch.is_idle(lambda: self.tasks)
+        return idle
+
+
+@pytest.fixture
+def watching() -> Callable[..., Watched]:
+    def begin(gpus: FakeGpus, limit_s: float | None = LIMIT) -> Watched:
+        clock, findings = FakeClock(), Findings()
+        recorder: Any = findings
+        return Watched(IdleWatch(limit_s, gpus, recorder, clock), clock, findings.found)  # type: ignore[arg-type]
+
+    return begin
+
+
+def test_gpus_that_nobody_uses_are_idle_after_the_limit_and_not_before(watching) -> None:
+    found = watching(FakeGpus({"0": 0.0, "1": 0.01}))
+    assert not found.idle_after(59)
+    assert found.idle_after(6)
+    assert "no GPU of the run was used for 1m (limit_idle_accelerator)" in found.watch.failure.message
+
+
+def test_one_gpu_that_is_used_now_and_then_is_enough(watching) -> None:
+    gpus = FakeGpus({"0": 0.0, "1": 0.02})
+    found = watching(gpus)
+    assert not found.idle_after(300)
+    gpus.uses["1"] = 0.0
+    assert not found.idle_after(50)
+    gpus.uses["0"] = 1.0
+    assert not found.idle_after(6)
+    gpus.uses["0"] = 0.0
+    assert not found.idle_after(50)
+    assert found.idle_after(20)
+
+
+def test_nothing_ends_without_a_limit_or_without_tasks(watching) -> None:
+    assert not watching(FakeGpus({"0": 0.0, "1": 0.0}), None).idle_after(10_000, 10)
+    found = watching(FakeGpus({"0": 0.0, "1": 0.0}))
+    found.tasks = []
+    assert not found.idle_after(1_000, 5) and found.findings == []
+
+
+def test_gpus_that_cannot_be_read_end_nothing_and_are_reported_once(watching) -> None:
+    found = watching(FakeGpus({"0": None, "1": None}))
+    assert not found.idle_after(1_000, 5)
+    assert found.findings == [UNREADABLE]
+
+
+def test_time_in_which_the_supervisor_was_suspended_does_not_count(watching) -> None:
+    found = watching(FakeGpus({"0": 0.0, "1": 0.0}))
+    assert not found.idle_after(3_600, 3_600)
+    assert not found.idle_after(40)
+
+
+def test_parameter_servers_and_evaluators_are_not_watched() -> None:
+    assert watched(["chief-0", "worker-1", "ps-0", "evaluator-0"]) == ["chief-0", "worker-1"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "received"),
+    [
+        ({}, "backend='local' with accelerator='cpu'."),
+        ({"accelerator": "t4"}, "backend='local' with accelerator='t4', whose GPUs are stand-ins."),
+        ({"accelerator": "v5e-1", "backend": sdk.Vertex(project="my-project", bucket="mine")}, "accelerator='v5e-1'."),
+        ({"backend": sdk.Vertex(project="my-project", bucket="mine")}, "accelerator='cpu'."),
+    ],
+)
+def test_a_plan_without_gpus_to_watch_is_refused_with_the_next_step(write, settings, received: str) -> None:
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError) as refused:
+        sdk.plan("train.py", limit_idle_accelerator="30m", **settings)
+    assert f"Received: {received} Nearest: limit_idle_accelerator=None." in str(refused.value)
+
+
+def test_a_plan_shows_the_limit(write) -> None:
+    write("train.py", "print(1)")
+    target = sdk.Vertex(project="my-project", bucket="mine", image="us-docker.pkg.dev/a/b/c:1")
+    plan = sdk.plan("train.py", limit_idle_accelerator="30m", accelerator="t4", backend=target)
+    assert "the run ends once no GPU was used for 30 min (limit_idle_accelerator)" in str(plan)
+    assert "idle limit" not in str(sdk.plan("train.py", accelerator="t4", backend=target))
+
+
+@pytest.fixture
+def with_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], Path]:
+    """Give this machine a GPU with that use; what is returned holds the use."""
+
+    def begin(use: int) -> Path:
+        variables, file = one_gpu(tmp_path / "nvml", use)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        probe = LocalBackend.probe
+        monkeypatch.setattr(LocalBackend, "probe", lambda *given, **named: replace(probe(*given, **named), gpus=1))
+        return file
+
+    return begin
+
+
+PROGRAM = "import time, pathlib\nwhile not pathlib.Path('{}').exists(): time.sleep(0.05)\n"
+
+
+@pytest.mark.process
+def test_a_run_here_whose_gpu_is_idle_ends_with_its_own_reason_and_is_not_restarted(write, with_gpu, capsys) -> None:
+    with_gpu(0)
+    write("train.py", PROGRAM.format("never"))
+    local = sdk.Local(gpus="real")
+    settings = {"accelerator": "t4", "backend": local, "limit_idle_accelerator": 1, "retry_infrastructure": 3}
+    run = sdk.submit("train.py", **settings)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.reason, status.attempts) == (sdk.State.FAILED, sdk.Reason.ACCELERATOR_IDLE, 1)
+    assert status.exit_code == 1
+    why = run.why()
+    assert "no GPU of the run was used for 1s (limit_idle_accelerator)" in why and "GPUs that it did not use" in why
+    capsys.readouterr()
+    assert app.run(["status", run.id]) == 0
+    assert "FAILED (accelerator_idle)" in capsys.readouterr().out
+
+
+@pytest.mark.process
+def test_a_run_here_whose_gpu_is_used_goes_on(write, with_gpu, tmp_path: Path) -> None:
+    use = with_gpu(50)
+    write("train.py", "import time\ntime.sleep(2.5)\n")
+    run = sdk.submit("train.py", accelerator="t4", backend=sdk.Local(gpus="real"), limit_idle_accelerator=1)
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    use.unlink()
+    run = sdk.submit("train.py", accelerator="t4", backend=sdk.Local(gpus="real"), limit_idle_accelerator=1)
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    assert UNREADABLE in [event.data["text"] for event in read_events(run.plan.paths, ("finding",))]
+    assert UNREADABLE in run.status().findings
