@@ -57,6 +57,9 @@ RIGHTS = "tests/backends/vertex/test_vertex_rights.py"
 CLOCKS = "tests/backends/vertex/test_vertex_clocks.py"
 OUTAGES = "tests/emulator/vertex/test_vertex_outages.py"
 EMULATOR_FAULTS = "tests/emulator/vertex/test_vertex_faults.py"
+ROLES, SIGTERM = "tests/backends/local/test_roles.py", "tests/runtime/test_sigterm.py"
+RECOMMENDER = "tests/e2e/test_jobs.py::test_recommender_takes_a_few_steps_with_a_worker_and_a_parameter_server"
+SHARED = "tests/runtime/test_shared_input.py"
 
 
 class Mutation(NamedTuple):
@@ -1490,5 +1493,55 @@ MUTATIONS = (
         "about = [number, champion,",
         "about = [number, 0,",
         (EVIDENCE,),
+    ),
+    # --- Strategies
+    Mutation(
+        "an evaluator asks for a coordinator and makes a strategy",
+        "sdk/runtime/context.py",
+        "if not cluster.has_servers(self.tasks) or self.is_evaluator:",
+        "if not cluster.has_servers(self.tasks):",
+        (f"{ROLES}::test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator",),
+    ),
+    Mutation(
+        "a job without parameter servers gets a coordinator",
+        "sdk/runtime/context.py",
+        "if not cluster.has_servers(self.tasks) or self.is_evaluator:",
+        "if self.is_evaluator:",
+        (f"{ROLES}::test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator",),
+    ),
+    Mutation(
+        "the coordinator is that of another strategy",
+        "sdk/runtime/context.py",
+        "ClusterCoordinator(self.strategy)  #",
+        "ClusterCoordinator(tf.distribute.get_strategy())  #",
+        (RECOMMENDER,),
+    ),
+    Mutation(
+        "the data of a worker is no iterator",
+        "sdk/runtime/context.py",
+        "return iter(self.coordinator.create_per_worker_dataset(make))",
+        "return self.coordinator.create_per_worker_dataset(make)",
+        (RECOMMENDER,),
+    ),
+    Mutation(
+        "a misspelt argument of fit gets other words than those of Keras",
+        "sdk/runtime/hooks/strategies.py",
+        "    except TypeError:  # a misspelt argument: fit says so itself\n        return 0",
+        "    except LookupError:\n        return 0",
+        (f"{SHARED}::test_a_misspelt_argument_of_fit_gets_the_words_of_keras",),
+    ),
+    Mutation(
+        "TensorFlow keeps its own handler of SIGTERM",
+        "sdk/runtime/patches/sigterm.py",
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)",
+        "pass",
+        (SIGTERM,),
+    ),
+    Mutation(
+        "a run whose restarts are switched off does not say why it is not restarted",
+        "sdk/records/restarts.py",
+        'spent = "" if getattr(_DEFAULT, budget) == 0 else f"retry_{budget} is 0."',
+        'spent = ""',
+        (RESTARTS,),
     ),
 )

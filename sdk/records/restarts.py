@@ -23,6 +23,8 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 60.0
 # No task has run, so that the same step again says nothing about the program.
 _NO_MACHINE = (Reason.STOCKOUT, Reason.QUOTA)
 
+_DEFAULT = Retry()
+
 Budget = Literal["user_errors", "infrastructure", "preemptions"]
 # The budget that each reason of a failure is charged to. None if a restart cannot help.
 BUDGETS: dict[Reason, Budget | None] = {
@@ -85,7 +87,10 @@ def decide(history: Sequence[EndedAttempt], policy: Retry, *, drill: bool = Fals
     allowed: int | None = getattr(policy, budget)
     if allowed is not None and used >= allowed:
         spent = f"{used} of {allowed} restarts after {_CAUSES[budget]} are used up (retry_{budget})."
-        return Decision(restart=False, why="" if allowed == 0 else f"Not restarted: {spent}")
+        if allowed == 0:
+            # Without a restart by default there is nothing to explain.
+            spent = "" if getattr(_DEFAULT, budget) == 0 else f"retry_{budget} is 0."
+        return Decision(restart=False, why=spent and f"Not restarted: {spent}")
     stuck = _stuck(same)
     if stuck and not drill:
         where = "before reporting a step" if last.step is None else f"at step {last.step}"

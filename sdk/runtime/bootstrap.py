@@ -51,6 +51,7 @@ from .patches import (
     own_threads,
     restore_together,
     shuffle_seeds,
+    sigterm,
     steps_per_execution,
     tpu,
 )
@@ -217,7 +218,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         path = RunPaths(payload.run_url).unseeded(payload.attempt, task)
         found += seeds.UnseededCalls(path, work).patches()
     if len(payload.tasks) > 1:
-        found += [keras_multi_worker.PATCH, *restore_together.patches()]
+        found += [keras_multi_worker.PATCH, *restore_together.patches(), *sigterm.patches()]
         if task != payload.tasks[0]:
             found += first_server.patches()
         if payload.writes == "chief" and task == payload.tasks[0]:

@@ -88,7 +88,8 @@ class Context:
         if not cluster.has_servers(self.tasks) or self.is_evaluator:
             raise InputError(
                 f"Only the first task of a job with parameter servers has a coordinator. Received: ctx.coordinator in "
-                f"{self.task} of {', '.join(self.tasks)}. Next: submit with --ps 1, or use ctx.strategy alone."
+                f"{self.task} of {', '.join(self.tasks)}. Next: submit with --ps 1 and at least --workers 2, or use "
+                "ctx.strategy alone."
             )
         import tensorflow as tf
 

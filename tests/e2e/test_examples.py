@@ -19,7 +19,9 @@ EXAMPLES = REPO / "examples"
 
 
 def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES) -> str:
-    env = {**os.environ, "PYTHONPATH": str(REPO), "PODLIFT_ROOT": str(root)}
+    # Without the settings of tests: with theirs, no run would be restarted after a preemption.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PODLIFT_")}
+    env = {**kept, "PYTHONPATH": str(REPO), "PODLIFT_ROOT": str(root)}
     done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder, timeout=LONG_LIMIT_S)
     assert done.returncode == 0, done.stderr
     return done.stdout

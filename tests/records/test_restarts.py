@@ -53,6 +53,8 @@ def many(reason: Reason, *steps: int | None) -> list[EndedAttempt]:
         (many(Reason.PREEMPTED, 5, 5, 5), DEFAULT, False, 0, "3 consecutive attempts ended at step 5"),
         (many(Reason.PREEMPTED, None, None, None), DEFAULT, True, 0, "a preemption"),
         (many(Reason.STOCKOUT, None, None, None), DEFAULT, True, 4, "after this one: 0."),
+        ([ended(Reason.PREEMPTED, 1)], replace(DEFAULT, preemptions=0), False, 0, "Not restarted: retry_preemptions is 0."),
+        ([ended(Reason.KILLED, 1)], replace(DEFAULT, infrastructure=0), False, 0, "Not restarted: retry_infrastructure is 0."),
         (many(Reason.PREEMPTED, 1, 2), replace(DEFAULT, preemptions=1), False, 0, "1 of 1 restarts after a preemption"),
         (many(Reason.CHECKPOINTED, 4, 4, 4), DEFAULT, False, 0, "3 consecutive attempts ended at step 4"),
         ([*many(Reason.PREEMPTED, *range(9)), ended(Reason.KILLED, 10)], DEFAULT, True, 0, "after this one: 2."),

@@ -139,3 +139,29 @@ def test_what_tensorflow_itself_writes_to_the_model_directory_reaches_an_emulate
     assert "listed ['weights.txt']" in container.said
     name = f"podlift/runs/{plan.run_id}/model/weights.txt"
     assert cloud.gcs.client().bucket(BUCKET).blob(name).download_as_bytes() == b"trained"
+
+
+# It is in no training that would save, and TensorFlow has connected the workers.
+CONNECTED = """
+import os, time, sdk
+sdk.context().strategy
+print("connected", os.environ["PODLIFT_ATTEMPT"], flush=True)
+time.sleep(600 if os.environ["PODLIFT_ATTEMPT"] == "1" else 0)
+"""
+
+
+@pytest.mark.parametrize("victim", ["chief-0", full_only("worker-0")])
+def test_a_container_that_is_preempted_before_its_training_ends_at_once(cloud: Cloud, write, victim: str) -> None:
+    write("train.py", CONNECTED)
+    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemptions": None})
+    words = cloud.order(plan)
+    containers = cloud.start_all(plan, words)
+    for container in containers.values():
+        cloud.until(lambda: "connected 1" in container.said, "it is connected", *containers.values())  # noqa: B023
+    containers[victim].process.send_signal(signal.SIGTERM)
+    assert containers[victim].code() == 134, containers[victim].said
+    exits = {event.data["task"]: event.data for event in cloud.events(plan, "exited")}
+    assert (exits[victim]["code"], exits[victim]["reason"]) == (-signal.SIGTERM, "preempted")
+    containers[victim] = cloud.start(plan, words, victim)
+    assert {task: each.code() for task, each in containers.items()} == dict.fromkeys(plan.tasks, 0)
+    assert {event.data["reason"] for event in cloud.events(plan, "restarting")} == {"preempted"}
