@@ -54,8 +54,8 @@ RUNS = {
 
 # The largest difference from one device, relative to the largest value of an array.
 EXACT = {"even": 1e-6, "uneven": 1e-6, "batch norm": 2e-5}
-# tf_keras gives all replicas the same weight, whatever they have of the last batch.
-UNWEIGHTED = EXACT | {"uneven": 5e-2}
+# tf_keras gives all replicas the same weight, whatever they have of the last batch: a cell that is exact has been mended.
+UNWEIGHTED, UNWEIGHTED_LEAST = EXACT | {"uneven": 5e-2}, 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,7 @@ class Cell:
     run: str = ""  # "" if nothing is run
     column: str = ""
     tolerance: dict[str, float] = field(default_factory=lambda: EXACT)
+    least: dict[str, float] = field(default_factory=dict)  # what upstream still gets wrong; less is a reason to look
     error: str = ""  # a pattern of what is said; the cell fails as soon as it is not
     note: str = ""  # a name of NOTES
 
@@ -80,6 +81,7 @@ NOTES = {
     "workers": "Two workers have at least two replicas.",
     "unweighted": (
         "tf_keras gives each replica the same weight, also where the last batch leaves them different numbers of examples. "
+        "No report of it was found. The plan says so, and the test fails as soon as these numbers are those of one device. "
         "Use batches that the replicas divide, a custom loop, or Keras 3."
     ),
     "joined": (
@@ -122,7 +124,7 @@ def _judged(cell: Cell, kind: str) -> Cell:
     if kind == "parameter_server" and cell.replicas > 1:
         return replace(cell, tolerance={}, note="asynchronous")
     if cell.style == "fit" and cell.keras == "tf_keras" and cell.replicas > 1:
-        return replace(cell, tolerance=UNWEIGHTED, note="unweighted")
+        return replace(cell, tolerance=UNWEIGHTED, least={"uneven": UNWEIGHTED_LEAST}, note="unweighted")
     return cell
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from ..spec.findings import Finding, error, warning
+from ..hardware import accelerators
+from ..spec.findings import Finding, error, note, warning
 from ..spec.job import Job
 from ..text import joined
 from .keras2 import ADVICE
@@ -74,4 +75,15 @@ def served_fit(job: Job, strategies: Sequence[str], fits: Sequence[str]) -> Iter
         yield warning(
             f"{fits[0]} calls fit, which Keras 3 does not support under {PARAMETER_SERVER}: it fails before its first step. "
             f"Use a custom loop with ClusterCoordinator, or {ADVICE}"
+        )
+
+
+def unweighted_fit(job: Job, fits: Sequence[str]) -> Iterator[Finding]:
+    """`fit` of tf_keras on several replicas, whose last batch may not be divided evenly."""
+    replicas = accelerators.in_step(accelerators.row(job.resources.accelerator), job.resources.workers)
+    if fits and replicas > 1 and not job.resources.ps and job.code.keras == "legacy":
+        yield note(
+            f"{fits[0]} calls fit, and that of tf_keras gives each of {replicas} replicas the same weight, also where a batch "
+            f"has more examples for some of them, as the last one may. Use batches that {replicas} replicas divide and "
+            "drop_remainder=True, a custom loop, or Keras 3"
         )

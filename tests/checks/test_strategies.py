@@ -42,6 +42,23 @@ def test_it_says_nothing_of_programs_that_work(write: Any, source: str, options:
 
 
 @pytest.mark.parametrize("where", [{}, CLOUD])
+def test_a_plan_says_that_fit_of_tf_keras_weighs_replicas_alike(write: Any, where: dict[str, Any]) -> None:
+    write("train.py", f"import tensorflow as tf\n{FIT}")
+
+    def said(**options: Any) -> list[str]:
+        return [
+            each.message for each in sdk.plan("train.py", **where, **options).findings if "same weight" in each.message
+        ]
+
+    assert said(accelerator="a100:4", code_keras="legacy") == [
+        "train.py:2 calls fit, and that of tf_keras gives each of 4 replicas the same weight, also where a batch has more "
+        "examples for some of them, as the last one may. Use batches that 4 replicas divide and drop_remainder=True, a custom "
+        "loop, or Keras 3."
+    ]
+    assert said(accelerator="a100:4") == said(accelerator="a100", code_keras="legacy") == []
+
+
+@pytest.mark.parametrize("where", [{}, CLOUD])
 @pytest.mark.parametrize(
     "name", ["MirroredStrategy", "MultiWorkerMirroredStrategy", "experimental.CentralStorageStrategy"]
 )

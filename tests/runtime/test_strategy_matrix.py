@@ -77,6 +77,9 @@ def differences(cell, one, tasks):
             assert found[case] <= cell.tolerance[case], (case, found[case])
         else:
             assert given[0]["loss"][-1] < given[0]["loss"][0]
+        assert found[case] >= cell.least.get(case, 0), (
+            f"{case}: upstream is mended, and the note {cell.note!r} has to go"
+        )
     return found
 
 
@@ -106,3 +109,4 @@ def test_every_cell_was_measured_and_is_within_its_tolerance():
         cell, found = every[name], row["differences"]
         assert set(found) == (set() if cell.error else set(CASES))
         assert all(found[case] <= limit for case, limit in cell.tolerance.items() if found)
+        assert all(found[case] >= least for case, least in cell.least.items())

@@ -55,6 +55,7 @@ class LocalBackend:
             *communication.run(draft.job, draft.communications, stands_in=not target.real_gpus),
             *strategies.roles(draft.job, draft.strategies),
             *strategies.served_fit(draft.job, draft.strategies, draft.fits),
+            *strategies.unweighted_fit(draft.job, draft.fits),
         ]
 
     def render(self, plan: Plan) -> Request:
