@@ -116,3 +116,27 @@ def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_in_its
     metrics = run.result().metrics
     assert metrics["missing"] == 0 and metrics["loss"] < metrics["first"] / 10
     assert "by 3 processes" in printed(run, "chief-0")
+
+
+@pytest.mark.full
+def test_an_evaluator_goes_on_when_the_chief_is_preempted_and_ends_with_the_training(
+    write: Any, podlift_vertex: Cloud
+) -> None:
+    write("train.py", (PROGRAMS / "evaluated.py").read_text())
+    chief = "workerpool0-0"
+    # Once: the chief prints it after its second step.
+    fault = {"api": "vertex", "kind": "preempt", "replica": chief, "writer": chief, "log": '"sum"'}
+    podlift_vertex.faults(fault)
+    job = sdk.Job(
+        "train.py",
+        args=["loop", "0.2"],
+        resources=sdk.Resources(evaluator=True),
+        checkpoints=sdk.Checkpoints(every_steps=2, keep_last=20),
+        retry=sdk.Retry(preemptions=None),
+        limits=sdk.Limits(timeout_s=LIMIT_S, grace_s=30),
+    )
+    run = succeeded(sdk.submit(job, backend=podlift_vertex.backend()))
+    assert run.status().attempts == 2
+    steps = [record["step"] for record in run.metrics() if "val_sum" in record["metrics"]]
+    assert steps == sorted(set(steps)) and {2, 4, 6, 8} <= set(steps), "each checkpoint once"
+    assert "evaluator: the training has ended" in printed(run, "evaluator-0")
