@@ -16,8 +16,11 @@ from typing import Any, TypedDict
 import tensorflow as tf
 
 from ...errors import InputError
+from ...logs import logger
 from . import randomness
 from .object_state import blob_of, split
+
+_log = logger("checkpoint")
 
 LARGE_BYTES = 100_000_000
 _CHEAP = 2000  # this many batches are skipped rather than risking the order of the next epoch
@@ -150,6 +153,11 @@ def _take_again(iterator: Any, batches: int, start: str) -> None:
     if not start:
         _take(iterator, batches)
         return
+    if batches:
+        _log.info(
+            f"Python makes the data: its first {batches} batches were made again and left out, which is exact if they are the "
+            "same. The generators of Python's random and of NumPy were set back; give others a seed"
+        )
     before = randomness.capture()
     set_python(start)
     drawn = python_state()
