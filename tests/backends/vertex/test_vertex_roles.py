@@ -140,3 +140,50 @@ def test_an_evaluator_goes_on_when_the_chief_is_preempted_and_ends_with_the_trai
     steps = [record["step"] for record in run.metrics() if "val_sum" in record["metrics"]]
     assert steps == sorted(set(steps)) and {2, 4, 6, 8} <= set(steps), "each checkpoint once"
     assert "evaluator: the training has ended" in printed(run, "evaluator-0")
+
+
+@pytest.mark.full
+def test_a_parameter_server_whose_machine_is_taken_away_costs_the_steps_since_the_last_checkpoint(
+    write: Any, podlift_vertex: Cloud
+) -> None:
+    write(
+        "train.py",
+        """
+        import time
+
+        import tensorflow as tf
+
+        import sdk
+
+        ctx = sdk.context()
+        with ctx.strategy.scope():
+            weights = tf.Variable(tf.zeros([4]))
+
+        @tf.function
+        def step():
+            return ctx.strategy.run(lambda: weights.assign_add(tf.ones([4])))
+
+        ckpt = ctx.checkpoint(weights=weights)
+        ckpt.restore()
+        while ckpt.steps < 60:
+            ctx.coordinator.schedule(step)
+            ctx.coordinator.join()
+            print("step", ckpt.step(), flush=True)
+            time.sleep(0.05)
+        ctx.report({"sum": float(tf.reduce_sum(weights))}, step=ckpt.steps)
+        """,
+    )
+    at_25 = {"writer": "workerpool0-0", "log": "step 25$"}
+    podlift_vertex.faults({"api": "vertex", "kind": "preempt", "replica": "workerpool2-0", **at_25})
+    job = sdk.Job(
+        "train.py",
+        resources=sdk.Resources(workers=2, ps=1),
+        checkpoints=sdk.Checkpoints(every_steps=10),
+        retry=sdk.Retry(infrastructure=1, preemptions=None),
+        limits=sdk.Limits(timeout_s=LIMIT_S),
+    )
+    run = succeeded(sdk.submit(job, backend=podlift_vertex.backend()))
+    status = run.status()
+    assert (status.attempts, status.restarted_alone) == (2, {})
+    assert status.continued_step and status.continued_step % 10 == 0, "the last checkpoint, not the last step"
+    assert run.result().metrics == {"sum": 240.0}
