@@ -24,6 +24,7 @@ from . import (
     kills,
     listing,
     packaging,
+    ray_cluster,
     recovery,
     regressions,
     scaling,
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "gcs": gcs,
     "vertex": vertex,
     "containers": container_restart,
+    "ray": ray_cluster,
     "goodput": goodput,
     "epochs": epochs,
 }

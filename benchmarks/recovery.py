@@ -72,16 +72,16 @@ def section(rounds: Sequence[Sequence[Found]]) -> Section:
 
 def _ours(standby: str) -> Found:
     words = [sys.executable, "-m", "benchmarks.submit_and_account", str(PROGRAM), "2", "STEPS_FOLDER"]
-    return _measure(lambda folder: words, lambda folder: {"PODLIFT_ROOT": folder, "BENCHMARK_STANDBY": standby})
+    return measured(lambda folder: words, lambda folder: {"PODLIFT_ROOT": folder, "BENCHMARK_STANDBY": standby})
 
 
 def _by_ray() -> Found:
     quiet = {"CUDA_VISIBLE_DEVICES": "-1", "RAY_TRAIN_V2_ENABLED": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     program = str(PROGRAM.with_name("by_ray.py"))
-    return _measure(lambda folder: [str(RAY_PYTHON), program, f"{folder}/steps", folder, "steps"], lambda folder: quiet)
+    return measured(lambda folder: [str(RAY_PYTHON), program, f"{folder}/steps", folder, "steps"], lambda folder: quiet)
 
 
-def _measure(words: Callable[[str], Sequence[str]], env: Callable[[str], dict[str, str]]) -> Found:
+def measured(words: Callable[[str], Sequence[str]], env: Callable[[str], dict[str, str]]) -> Found:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
         steps = Path(folder) / "steps"
         steps.mkdir()

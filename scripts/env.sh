@@ -34,3 +34,19 @@ make_venv() {
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "setuptools>=77" "$@" -e ".[$extras]" >&2
   printf '%s\n' "$wanted" > "$stamp"
 }
+
+make_ray_venv() {
+  # The environment of a Ray cluster for the tests: Ray of its own, and TensorFlow from .venv, which must be there. podlift is
+  # not in it, as on a real cluster: the paths that .venv adds for this checkout do not count there.
+  local folder=.venvs/ray wanted="ray[default]==2.60.0"
+  if [ -f "$folder/.installed" ] && [ "$(cat "$folder/.installed")" = "$wanted" ]; then
+    return 0
+  fi
+  echo "Installing into $folder: $wanted needs 300 MB and half a minute the first time." >&2
+  .venv/bin/python -m venv --clear "$folder" || return 1
+  local site
+  site=$("$folder/bin/python" -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+  .venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > "$site/tensorflow_of_the_checkout.pth"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$wanted" >&2 || return 1
+  printf '%s\n' "$wanted" > "$folder/.installed"
+}

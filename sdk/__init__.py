@@ -27,6 +27,7 @@ _MODULES = {
     "spec.plan": "Plan",
     "spec.job": "Job FromCaller",
     "spec.secrets": "Secret",
+    "spec.targets": "Ray",
     "spec.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
     "spec.gates": "Gate",
     "spec.places": "Place",
@@ -81,6 +82,7 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .spec.policies import Retry as Retry
     from .spec.policies import Vertex as Vertex
     from .spec.secrets import Secret as Secret
+    from .spec.targets import Ray as Ray
     from .status import Reason as Reason
     from .status import State as State
     from .status import Status as Status

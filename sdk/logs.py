@@ -85,6 +85,13 @@ def start(message: str = MARKED, *, errors_apart: bool = False) -> None:
     _own[:] = [_LineWriter(message, errors_apart=errors_apart)]
 
 
+def keep(path: str) -> None:
+    """Write the messages of this process also to a file, with their times."""
+    handler = logging.FileHandler(path)
+    handler.setFormatter(logging.Formatter(DATED))
+    _own.append(handler)
+
+
 @contextmanager
 def heard(call: Callable[[str], object], room: str = "") -> Iterator[None]:
     """Call `call` with the text of each message of a room, or of all rooms, inside this context."""

@@ -12,7 +12,7 @@ from . import backends, ids
 from .api import attach
 from .clock import Clock
 from .errors import InputError, Problems, nearest
-from .planning.roots import configured_roots, in_bucket, resolve_root
+from .planning.roots import configured_roots, in_cloud_storage, resolve_root
 from .planning.settings import table
 from .planning.settings.merge import UNNAMED, Destination, gather
 from .registry import lineage, mirroring
@@ -109,7 +109,7 @@ def _begin_mirror(model: Model, to: str | Target, model_id: str | None, image: s
     with problems.closing():
         target = table.target(backend, given.values)
     service, path = backends.mirror_service(backend)
-    if not in_bucket(model.root):
+    if not in_cloud_storage(model.root):
         problems.found.append(
             f"The files of {model.name!r} are below {model.root!r}, which {service.title} cannot read. Next: register the "
             "model in a root in a bucket, gs://BUCKET/PREFIX."

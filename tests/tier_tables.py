@@ -108,6 +108,8 @@ TENSORFLOW = {
     "backends/local/test_graceful.py",
     "backends/local/test_preemption.py",
     "backends/local/test_roles.py::test_a_killed_parameter_server_restarts_all_tasks_which_continue_at_the_last_checkpoint",
+    "backends/ray/test_ray_digits.py",
+    "backends/ray/test_ray_failures.py",
     "backends/local/test_roles.py::test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_and_no_step_is_missing",
     "backends/local/test_template.py::test_a_forked_task_is_what_a_started_one_is",
     "backends/vertex/test_vertex_end_to_end.py",
@@ -171,6 +173,7 @@ SMOKE: dict[str, tuple[str, ...]] = {
         "runtime/test_keras_multi_worker.py::test_a_step_on_finite_data_asks_for_its_batch_and_the_size_of_it_in_one_sum",
         "runtime/test_keras_multi_worker.py::test_it_imports_neither_tensorflow_nor_keras_itself",
     ),
+    "a real Ray cluster gives the weights of this machine": ("backends/ray/test_ray_digits.py",),
     "an evaluator evaluates each checkpoint and ends with the training": ("runtime/test_evaluator.py",),
     "each example that several tasks share is trained on once": ("runtime/test_shared_input.py",),
     "a training that was killed, preempted, cancelled or failed continues with the same weights": (

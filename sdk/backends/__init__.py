@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a supervisor imports this package, too
     from .setup import SetupService
     from .triggers import TriggerService
 
-_TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBackend"}
+_TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBackend", "ray": ".ray:RayBackend"}
 # The services that start schedules of a backend, by the word for `via`, the default first; schedules of others are started by
 # `podlift schedule serve`.
 _TRIGGERS = {

@@ -18,7 +18,7 @@ from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..spec.wire import decode
 from ..status import Registered, State, Status
-from ..storage.gcs.files import BucketFiles
+from ..storage.registry import open_files
 
 _TRIES = 3
 
@@ -81,7 +81,7 @@ def _started(plan: Plan, attempt: int, tries: int) -> _Evaluation:
     if in_bucket:
         folder, _, name = RootPaths(plan.root).bundle(plan.code.digest).rpartition("/")
         bundle = f"{paths.url}/bundle.tar"
-        BucketFiles(folder, retry=FILES_RETRY).download(name, bundle)
+        open_files(folder, retry=FILES_RETRY).download(name, bundle)
     Path(paths.events).mkdir()
     payload = replace(
         plan.payload(attempt),

@@ -25,7 +25,6 @@ from ..errors import (
 from ..records.plans import read_plan
 from ..spec.layout import RunPaths
 from ..spec.metrics import metric_and_mode
-from ..storage.gcs.store import GcsStore
 from ..storage.registry import open_store
 from ..storage.retry import RetryPolicy
 from ..storage.store import Store
@@ -190,7 +189,7 @@ def _open(url: str) -> Store | None:
     """Return a run's store; None if there is no such folder."""
     if "://" in url:
         # Queries fail sooner than a training, which may wait for minutes.
-        return GcsStore(url.partition("://")[2], retry=_RETRY)
+        return open_store(url, retry=_RETRY)
     return open_store(url) if os.path.isdir(url) else None
 
 

@@ -35,6 +35,7 @@ _METAVARS = {
     "vertex_bucket": "BUCKET", "vertex_staging_buckets": "JSON", "vertex_service_account": "EMAIL",
     "vertex_image": "URI", "vertex_images": "JSON",
     "vertex_machine": "TYPE", "vertex_disk_gb": "N", "vertex_labels": "JSON", "vertex_raw": "JSON",
+    "ray_address": "URL", "ray_entrypoint_num_cpus": "N", "ray_runtime_env": "JSON", "ray_headers": "JSON", "ray_raw": "JSON",
     "vertex_keeper_service_account": "EMAIL", "vertex_keeper_image": "URI",
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ Words = Annotated[list[str] | None, argument(_ENTRY, f"{_PROGRAM} or package.mod
 WordsOrPlan = Annotated[
     list[str] | None, argument(_ENTRY, f"{_PROGRAM}, package.module:function or a plan.json; then its arguments.")
 ]
-Backend = Annotated[str | None, option("--backend", "NAME", "Where the run executes: local or vertex.")]
+Backend = Annotated[str | None, option("--backend", "NAME", "Where the run executes: local, vertex or ray.")]
 InitBackend = Annotated[str, argument("BACKEND", "The backend to set up: vertex.")]
 InitDryRun = Annotated[bool, typer.Option("--dry-run", help="Print the file, and write nothing.")]
 CheckedBackend = Annotated[

@@ -25,7 +25,7 @@ from ..run import Run
 from ..spec.gates import Gate
 from ..spec.job import Job
 from ..spec.plan import Plan
-from ..spec.policies import BACKENDS
+from ..spec.targets import BACKENDS
 from ..spec.values import changed
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, Goodput, State, Status
 from ..text import counted, duration

@@ -27,7 +27,8 @@ from ..spec.job import Job
 from ..spec.layout import RunPaths
 from ..spec.payload import Drill, Kill, KillTarget
 from ..spec.plan import Plan
-from ..spec.policies import BACKENDS, Retry, Target
+from ..spec.policies import Retry, Target
+from ..spec.targets import BACKENDS
 from ..spec.values import changed
 from ..status import Status
 from ..storage import emulator

@@ -50,7 +50,7 @@ def _rows(
                 name=_name(base, count),
                 family="gpu",
                 # Logical CPU devices stand in for them in local mode.
-                backends=("local", "vertex"),
+                backends=("local", "vertex", "ray"),
                 aliases=(f"{base}:1",) if count == 1 else (),
                 machine=machines[0] if machines else None,
                 machines=tuple(machines),

@@ -16,7 +16,7 @@ from ..spec.plan import Plan
 from ..storage import emulator
 from . import initial, pace, preflight_cache
 from .pack import Packed
-from .roots import configured_roots, in_bucket
+from .roots import configured_roots, in_bucket, in_cloud_storage
 from .validate import Wanted
 
 
@@ -79,7 +79,7 @@ def _emulator(root: str, environ: Mapping[str, str], resumed: Plan | None) -> st
     """Return the emulator that holds the bucket of a root, "" for none."""
     if resumed is not None:
         return resumed.emulator
-    return emulator.asked(environ) if in_bucket(root) else ""
+    return emulator.asked(environ) if in_cloud_storage(root) else ""
 
 
 def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:

@@ -12,7 +12,6 @@ from ..spec.layout import RootPaths
 from ..spec.payload import InitialWeights
 from ..spec.plan import Plan
 from ..storage.gcs.files import INTERACTIVE
-from ..storage.gcs.store import GcsStore
 from ..storage.registry import open_store
 from ..storage.store import Store
 from .roots import NO_BUCKET, in_bucket
@@ -74,4 +73,4 @@ def _is_in(root: str, name: str) -> bool:
 def _store(root: str) -> Store:
     url = RootPaths(root).models
     # The request of a person fails sooner than that of a training.
-    return GcsStore(url.partition("://")[2], retry=INTERACTIVE) if in_bucket(root) else open_store(url)
+    return open_store(url, retry=INTERACTIVE)

@@ -16,12 +16,14 @@ from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage import cache, emulator, posix
-from ..storage.gcs.files import INTERACTIVE, BucketFiles
+from ..storage.folder_files import SCHEME
+from ..storage.gcs.files import INTERACTIVE
 from ..storage.paths import usable
+from ..storage.registry import open_files
 from ..storage.retry import RetryPolicy
 from ..text import and_more, emulator_at
 from . import remote
-from .roots import configured_roots, in_bucket, on_emulator, resolve_root
+from .roots import configured_roots, in_bucket, in_cloud_storage, is_shared, on_emulator, resolve_root
 
 LATEST = "latest"
 # For a bucket among several roots: the others must not wait long for it.
@@ -40,7 +42,8 @@ def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> st
     with usable("The run", text):
         if text and "/" not in text and not text.startswith((".", "~")):
             return _named(text, resolve_root(root, environ)) if root is not None else _in_some_root(text, environ)
-        return str(Path(text).expanduser().resolve())
+        path = str(Path(text).expanduser().resolve())
+        return f"{SCHEME}{path}" if is_shared(RunPaths(path).root) else path
 
 
 def attached(url: str, text: str, environ: Mapping[str, str]) -> Plan:
@@ -129,7 +132,7 @@ def _newest(root: str) -> list[str]:
 def _runs(root: str, limit: int | None, *, retry: RetryPolicy = INTERACTIVE) -> list[tuple[float, str]]:
     """Return the unix times and the ids of the newest runs below a root in a bucket, newest first."""
     try:
-        made = BucketFiles(root, retry=retry).matching("runs/*/plan.json")
+        made = open_files(root, retry=retry).matching("runs/*/plan.json")
     except StoreError as error:
         raise type(error)(f"{error}{_hint(root)}") from error
     return sorted(((time, name.split("/")[1]) for name, time in made.items()), reverse=True)[:limit]
@@ -137,7 +140,7 @@ def _runs(root: str, limit: int | None, *, retry: RetryPolicy = INTERACTIVE) -> 
 
 def _hint(root: str) -> str:
     """Return the next step if Google was asked for the bucket of an emulator, as this machine's copies of runs tell."""
-    if emulator.asked():
+    if emulator.asked() or not in_cloud_storage(root):
         return ""
     # Whatever is wrong with a copy, the failure of the listing is what counts.
     with suppress(OSError, RuntimeError, ValueError, LookupError, TypeError):
@@ -152,7 +155,7 @@ def _hint(root: str) -> str:
 
 
 def _exists(root: str, run_id: str) -> bool:
-    return BucketFiles(root, retry=_BRIEF).exists(RootPaths("").run(run_id).plan)
+    return open_files(root, retry=_BRIEF).exists(RootPaths("").run(run_id).plan)
 
 
 class ListedRun(NamedTuple):
@@ -188,7 +191,7 @@ def newest_first(
     if len(failures) == len(roots):
         raise next(iter(failures.values()))
     found = [run for answer in answers if not isinstance(answer, PodliftError) for run in answer]
-    where = {root: f"{root}{on_emulator(environ) if in_bucket(root) else ''}" for root in failures}
+    where = {root: f"{root}{on_emulator(environ) if in_cloud_storage(root) else ''}" for root in failures}
     problems = [f"The runs below {where[root]} are not listed: {error}" for root, error in failures.items()]
     return sorted(found, reverse=True), problems
 

@@ -20,8 +20,8 @@ from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage import cache, posix
 from ..storage.checksums import sha256
-from ..storage.gcs.files import BucketFiles
-from .roots import asked_here, in_bucket, on_emulator
+from ..storage.registry import open_files
+from .roots import asked_here, in_bucket, in_cloud_storage, on_emulator, share
 
 
 def with_local_folder(plan: Plan, environ: Mapping[str, str]) -> Plan:
@@ -40,6 +40,7 @@ def _folder(root: str, environ: Mapping[str, str]) -> str:
 
 def publish(plan: Plan) -> None:
     """Upload the plan and the bundle of a new run. If that fails, the run is removed here too."""
+    share(plan.root)
     try:
         push.upload_archive(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
         # The plan comes last: its existence creates the run.
@@ -56,7 +57,7 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
     root, run_id = RunPaths(url).root, RunPaths(url).run_id
     if not ids.is_run_id(run_id) or RootPaths(root).run(run_id).url != url:
         raise RunNotFoundError(
-            f"This is not the directory of a run. Received: {url!r}. Expected: gs://BUCKET/PREFIX/runs/ID."
+            f"This is not the directory of a run. Received: {url!r}. Expected: gs://BUCKET/PREFIX/runs/ID, or file:///PATH/runs/ID."
         )
     paths = RootPaths(_folder(root, environ)).run(run_id)
     copy = SyncedRun(paths, url, SystemClock())
@@ -64,7 +65,8 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
         copy.pull_plan()
     except MissingError:
         raise RunNotFoundError(
-            f"No such run{on_emulator(environ)}. Received: {url!r}. Next: podlift runs --root {shlex.quote(root)}."
+            f"No such run{on_emulator(environ) if in_cloud_storage(url) else ''}. Received: {url!r}. Next: podlift runs --root "
+            f"{shlex.quote(root)}."
         ) from None
     # The root may have another name since, for example if the bucket was copied.
     found = asked_here(read_plan(paths, root), "run", environ)
@@ -108,4 +110,4 @@ def fetch_code(plan: Plan) -> None:
         if sha256(plan.bundle) == plan.code.digest:
             return
     with suppress(MissingError):
-        BucketFiles(folder, retry=FILES_RETRY).download(name, plan.bundle)
+        open_files(folder, retry=FILES_RETRY).download(name, plan.bundle)

@@ -13,7 +13,9 @@ from ..errors import InputError, Problems
 from ..spec.plan import Plan
 from ..spec.policies import PREFIX
 from ..spec.values import is_utf8
-from ..storage import emulator
+from ..storage import emulator, posix
+from ..storage.folder_files import SCHEME, in_folder, path_of
+from ..storage.gcs import files as gcs_files
 from ..storage.paths import usable
 from ..text import emulator_at
 from .settings import file as configfile
@@ -21,12 +23,14 @@ from .settings import file as configfile
 _DEFAULT_ROOT = "~/.podlift"
 # The placeholder that a plan shows while no bucket is set; nothing can start there.
 NO_BUCKET = f"gs://<bucket>/{PREFIX}"
+# In the root of runs whose machines share it.
+_SHARED = ".podlift-shared"
 # No wildcards of a listing, and no path segments that start with a dot, which stores reserve.
 _IN_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^/.*?\[\]{}\\][^/*?\[\]{}\\]*)*")
 
 
 def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
-    """Return the root as an absolute path or gs://BUCKET/PREFIX.
+    """Return the root as an absolute path, gs://BUCKET/PREFIX, or file:///PATH of a folder that machines share.
 
     It is the argument, else `PODLIFT_ROOT`, else that of the project's file, else the default.
     """
@@ -44,7 +48,8 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
     if "://" in text:
         return _in_bucket(text)
     with usable("The root", text):
-        return str(Path(text).expanduser().resolve())
+        folder = str(Path(text).expanduser().resolve())
+        return f"{SCHEME}{folder}" if is_shared(folder) else folder
 
 
 def configured_root(root: str | Path | None, environ: Mapping[str, str], backend: str | None = None) -> str:
@@ -56,8 +61,9 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str], backend
         return resolve_root(root, environ)
     found = _cloud_root_of(backend or configured_backend(environ), environ, _file())
     if found == NO_BUCKET and backend:
+        setting = "root" if backends.load(backend).capabilities.shares_folders else f"{backend}_bucket"
         raise InputError(
-            f"Runs of {backend} live in a bucket, but none is set. Next: --root gs://BUCKET/PREFIX, or {backend}_bucket in "
+            f"Runs of {backend} live in a bucket, but none is set. Next: --root gs://BUCKET/PREFIX, or {setting} in "
             "the project's file."
         )
     return resolve_root(None, environ) if found in ("", NO_BUCKET) else found
@@ -100,7 +106,32 @@ def _cloud_root_of(backend: str, environ: Mapping[str, str], file: configfile.Fi
 
 
 def in_bucket(root: str) -> bool:
+    """True for a root in a bucket, and in a folder that machines share, which is used like one."""
+    return in_cloud_storage(root) or in_folder(root)
+
+
+def in_cloud_storage(root: str) -> bool:
     return root.startswith("gs://")
+
+
+def is_shared(folder: str) -> bool:
+    """True for the root of runs whose machines share it: its records are objects, as in a bucket."""
+    return os.path.isfile(f"{folder}/{_SHARED}")
+
+
+def share(root: str) -> None:
+    """Let a folder be a root that machines share, if it is one by its URL; InputError if it has runs of this machine."""
+    if not in_folder(root) or is_shared(folder := path_of(root)):
+        return
+    check_writable(folder)
+    if any(os.path.isdir(f"{folder}/{name}") for name in ("runs", "models", "schedules")):
+        raise InputError(
+            f"The root {folder!r} holds runs of this machine, whose records are plain files; those of runs that other machines "
+            "supervise need a folder of their own. Next: --root with another folder that all machines see."
+        )
+    posix.make_folders(folder)
+    with suppress(FileExistsError):
+        posix.put_new(f"{folder}/{_SHARED}", b"Runs of podlift that several machines share.\n")
 
 
 def on_emulator(environ: Mapping[str, str]) -> str:
@@ -111,20 +142,30 @@ def on_emulator(environ: Mapping[str, str]) -> str:
 
 def asked_here(plan: Plan, what: str, environ: Mapping[str, str]) -> Plan:
     """Return a plan with the emulator that is asked here; InputError, before any request, if it belongs elsewhere."""
+    if in_folder(plan.root):
+        return plan
     return plan.asked_at(emulator.require(plan.emulator, f"The {what} {plan.run_id}", environ))
 
 
 def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: bool) -> str:
-    """Return the root of a backend whose machines cannot see folders of this one.
+    """Return the root of a backend whose machines are not this one.
 
     `bucket` is the backend's own setting, as BUCKET or BUCKET/PREFIX. `root` is the setting for all backends: a folder there
-    only concerns runs of this machine, unless this call names it (`explicit`).
+    only concerns runs of this machine, unless this call names it (`explicit`), or the machines share folders with this one.
     """
+    shares = backends.load(backend).capabilities.shares_folders
+    if shares and root is not None and not in_cloud_storage(root):
+        found = resolve_root(root, {})
+        return found if in_bucket(found) else f"{SCHEME}{found}"
     named = _in_bucket(f"gs://{bucket.removeprefix('gs://').rstrip('/')}") if bucket else ""
     if named and "/" not in named.removeprefix("gs://"):
         named += f"/{PREFIX}"
     if root is not None and "://" in root:
         found = _in_bucket(root)
+        if in_folder(found):
+            raise InputError(
+                f"Machines of {backend} share no folder. Received: root={root!r}. Expected: gs://BUCKET/PREFIX."
+            )
         if named and found.split("/")[2] != named.split("/")[2]:
             raise InputError(f"Two buckets are given: {found!r} as the root, and {bucket!r} for {backend}. Use one.")
         return found
@@ -137,6 +178,13 @@ def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: 
 
 
 def _in_bucket(text: str) -> str:
+    if in_folder(text):
+        path = path_of(text)
+        if not os.path.isabs(path):
+            raise InputError(
+                f"The URL of a folder needs an absolute path. Received: {text!r}. Expected: {SCHEME}/PATH."
+            )
+        return f"{SCHEME}{os.path.realpath(path)}"
     if not in_bucket(text):
         raise InputError(f"A root is a folder or gs://BUCKET/PREFIX. Received: root={text!r}.")
     text = text.rstrip("/")
@@ -162,6 +210,14 @@ def _sourced(source: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError([f"{text} root comes from {source}." if source else text for text in error.problems]) from None
+
+
+def check_root(root: str) -> None:
+    """Raise InputError if a root in a bucket or in a shared folder cannot be used."""
+    if in_folder(root):
+        check_writable(path_of(root))
+    else:
+        gcs_files.check_root(root, retry=gcs_files.INTERACTIVE)
 
 
 def check_writable(root: str) -> None:

@@ -14,13 +14,13 @@ from ..errors import InputError, Problems
 from ..spec.capabilities import Capabilities
 from ..spec.job import Job
 from ..spec.plan import Plan
-from ..spec.policies import BACKENDS, Code, Target
+from ..spec.policies import Code, Target
+from ..spec.targets import BACKENDS
 from ..spec.values import unchecked
 from ..storage import cache, data
-from ..storage.gcs import files as gcs_files
 from ..storage.paths import usable
 from . import references
-from .roots import check_writable, cloud_root, in_bucket, resolve_root
+from .roots import check_root, check_writable, cloud_root, in_bucket, resolve_root
 from .settings import table
 from .settings.merge import Settings, missing_variables
 
@@ -123,7 +123,7 @@ def _local(root: str, target: Target, folder: Path | None, *, ask: bool) -> str:
             "A root in a bucket needs a cache folder here, but there is no home directory. Set XDG_CACHE_HOME."
         )
     if ask:
-        gcs_files.check_root(root, retry=gcs_files.INTERACTIVE)
+        check_root(root)
     return cache.bucket_folder(folder, root)
 
 
@@ -133,7 +133,9 @@ def _inputs(
     inputs, notes = dict[str, str](), list[Finding]()
     with problems.collect(), usable("The current folder", "."):
         inputs, notes = data.resolve(job.inputs, Path.cwd()) if job.inputs else (inputs, notes)
-        notes += data.find_unreachable(inputs, disk=capabilities.runs_here, network=not target.isolated)
+        notes += data.find_unreachable(
+            inputs, disk=capabilities.runs_here or capabilities.shares_folders, network=not target.isolated
+        )
     return inputs, notes
 
 

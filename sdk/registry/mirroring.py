@@ -23,6 +23,7 @@ from ..ids import digest_of
 from ..logs import logger
 from ..spec.layout import RootPaths
 from ..storage import emulator, trees
+from ..storage.registry import open_files
 from ..storage.store import current
 from .mirrors import MirrorDraft, MirroredVersion, MirrorPlace, MirrorService
 from .records import FORMAT, account, decoded
@@ -199,9 +200,7 @@ def folder(model: str, number: int) -> str:
 
 def _export(model: Model, version: ModelVersion) -> None:
     """Write the files of a version to the bucket, each verified by its digest; what is there already stays."""
-    from ..storage.gcs.files import BucketFiles
-
-    bucket = BucketFiles(RootPaths(model.root).models)
+    bucket = open_files(RootPaths(model.root).models)
     known = {each.name: each for each in bucket.list(f"{folder(model.name, version.number)}/")}
     with tempfile.TemporaryDirectory(prefix="podlift-model-") as local:
         whole = version.download(f"{local}/files")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConflictError, CorruptObjectError, InputError, MissingError
 from ..records.sync.index import in_parallel
 from ..spec.layout import RootPaths
+from ..storage.registry import open_files
 from ..storage.store import Store
 from . import evidence, files, mirroring
 from .records import VERSION_KEY, ChampionRecord, VersionRecord, champion_key, decoded, encoded, version_key
@@ -76,9 +77,7 @@ def _exported(model: Model, number: int) -> bool:
 
 def _delete_exports(model: Model, number: int) -> None:
     if _exported(model, number):
-        from ..storage.gcs.files import BucketFiles
-
-        bucket = BucketFiles(RootPaths(model.root).models)
+        bucket = open_files(RootPaths(model.root).models)
         for each in bucket.list(f"{mirroring.folder(model.name, number)}/"):
             bucket.delete(each)
 

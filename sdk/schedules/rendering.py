@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ..errors import InputError, Problems, nearest
-from ..planning.roots import in_bucket
+from ..planning.roots import in_cloud_storage
 from ..spec.plan import Plan
 from . import slots, triggered, yaml_text
 from .crontab import Machine, lines
@@ -91,7 +91,7 @@ def render(form: str, spec: ScheduleSpec, plan: Plan, *, now: datetime, version:
 
 def _far_problems(wanted: _ScheduleToRender) -> list[str]:
     found, spec, plan = [], wanted.spec, wanted.plan
-    if not in_bucket(plan.root):
+    if not in_cloud_storage(plan.root):
         found.append(
             f"--render: the root is a folder of this machine, which a firing elsewhere cannot see. Received: {plan.root!r}. "
             "Next: --root gs://BUCKET/podlift, or --render crontab."

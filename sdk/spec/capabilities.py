@@ -15,6 +15,7 @@ class Capabilities:
         runs_here: tasks are processes of this machine: they have its Python, its disk and its accelerators.
         supervised_here: a process of the submitting machine supervises the run; else the service and its containers do.
         needs_bucket: its machines see no folder of this one, so that its runs live in a bucket.
+        shares_folders: where it needs a bucket, a folder that all of its machines share with this one will do, too.
         keeps_logs: the service keeps the logs; the run directory has no log files.
         outputs_in_store: tasks write the model to the root itself, not to a folder that is collected afterwards.
         has_price: it rents machines by the hour.
@@ -26,6 +27,7 @@ class Capabilities:
     runs_here: bool = True
     supervised_here: bool = True
     needs_bucket: bool = False
+    shares_folders: bool = False
     keeps_logs: bool = False
     outputs_in_store: bool = False
     has_price: bool = False
@@ -44,6 +46,14 @@ VERTEX = Capabilities(
     has_price=True,
     last_phase=True,
     drills=("process", "agent", "machine", "region"),
+)
+RAY = Capabilities(
+    runs_here=False,
+    supervised_here=False,
+    needs_bucket=True,
+    shares_folders=True,
+    outputs_in_store=True,
+    last_phase=True,
 )
 # Plans of podlift 0.1 do not have the capabilities of their backend.
 OF_FIRST_PLANS = {"local": LOCAL, "vertex": VERTEX}

@@ -42,6 +42,18 @@ def members(resources: Resources, target: Target) -> tuple[Task, ...]:
     return tasks(resources.workers, target.shape, ps=resources.ps, evaluator=resources.evaluator)
 
 
+def named(names: Sequence[str]) -> tuple[Task, ...]:
+    """Return the tasks of a cluster by their names, the first one first."""
+    counts: dict[int, int] = {}
+    found = []
+    for number, name in enumerate(names):
+        role, _, index = name.rpartition("-")
+        pool = {"ps": 2, "evaluator": 3}.get(role, 1) if number else 0
+        found.append(Task(role, int(index), pool, counts.get(pool, 0)))
+        counts[pool] = counts.get(pool, 0) + 1
+    return tuple(found)
+
+
 def role_of(name: str) -> str:
     return name.rpartition("-")[0]
 

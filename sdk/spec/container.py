@@ -20,5 +20,8 @@ class ContainerTerms:
     # The variables that tell a container which task it is; the first one that does so counts.
     identity: tuple[str, ...]
     notice_s: float  # how long uploads may take after SIGTERM
+    # The variable with the address of this machine, if the tasks tell each other where they are; "" if the service tells them.
+    host: str = ""
+    keeps_logs: bool = True  # the service keeps the whole output of a container
     # The task of each replica that these variables name differently, such as {"workerpool1-0": "worker-0"}.
     tasks: Mapping[str, str] = field(default_factory=dict)

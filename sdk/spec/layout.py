@@ -198,6 +198,14 @@ class RunPaths:
         """The vendor's name for the job, written once it is known."""
         return posixpath.join(self.url, "jobs", f"{job:04d}.created.json")
 
+    def driver_spec(self, job: int) -> str:
+        """What the driver of a job has to run, where a service has one that starts the containers."""
+        return posixpath.join(self.url, "jobs", f"{job:04d}.driver_spec.json")
+
+    def seen(self, job: int, nonce: str) -> str:
+        """A file that the machines of a job find, if they see the root where the driver does."""
+        return posixpath.join(self.url, "jobs", f"{job:04d}.{nonce}.seen.json")
+
     def keeper(self, job: int) -> str:
         """The vendor's name for the keeper of the jobs from this one on, written once it is known."""
         return posixpath.join(self.url, "jobs", f"{job:04d}.keeper.json")

@@ -20,7 +20,8 @@ from .findings import Facts, Finding
 from .job import Job
 from .layout import RootPaths, RunPaths
 from .payload import Drill, InitialWeights, Payload
-from .policies import BACKENDS, Keeper, Local, Resources, Target
+from .policies import Keeper, Local, Resources, Target
+from .targets import BACKENDS
 from .values import changed
 from .wire import decode
 
@@ -36,7 +37,7 @@ class Plan:
         run_id: the run's id.
         root: the folder or the URL below which the run will live.
         backend: the name of the backend.
-        target: the options of the backend: a Local or a Vertex.
+        target: the options of the backend: a Local, a Vertex or a Ray.
         job: what the user wants, with every default.
         code: the packaged code and its entry.
         tasks: names of the tasks; the first one determines success.

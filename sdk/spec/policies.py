@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class _JsonObject:
+class JsonObject:
     def __get_pydantic_core_schema__(self, source: object, handler: Any) -> Any:
         from pydantic import JsonValue
 
@@ -347,7 +347,7 @@ class Vertex(Target):
     keeper_image: Name | None = None
     keep_for_s: Seconds | None = None
     labels: dict[str, str] = field(default_factory=dict)
-    raw: Annotated[dict[str, object], _JsonObject()] = field(default_factory=dict)
+    raw: Annotated[dict[str, object], JsonObject()] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.regions:
@@ -493,7 +493,3 @@ class Vertex(Target):
         row = pool.accelerator
         chips = "" if row.family == "cpu" else f" with {row.title or row.name} x {row.count or row.chips}"
         return f"{pool.replicas} x {pool.machine}{chips}, {self.disk_gb} GB of disk"
-
-
-# The value of each backend, by its name.
-BACKENDS: dict[str, type[Target]] = {"local": Local, "vertex": Vertex}

@@ -9,7 +9,7 @@ from __future__ import annotations
 # The word of each part of a Job, and of each backend's value. Resources have bare names.
 WORDS = {
     "resources": "", "checkpoints": "checkpoint", "retry": "retry", "limits": "limit", "code": "code",
-    "gate": "gate", "local": "local", "vertex": "vertex",
+    "gate": "gate", "local": "local", "vertex": "vertex", "ray": "ray",
 }  # fmt: skip
 TABLES = tuple(word for word in WORDS.values() if word)
 _BARE = ("timeout", "max_steps", "max_cost_usd", "allow_secret")

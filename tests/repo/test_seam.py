@@ -12,12 +12,12 @@ from support import REPO
 from test_layers import MODULES, imports_of
 
 from sdk import backends
-from sdk.spec.policies import BACKENDS
+from sdk.spec.targets import BACKENDS
 
 NAMES = {*backends.names(), *BACKENDS, "kubernetes", "ray"}
-TARGETS = {kind.__name__ for kind in BACKENDS.values()} | {"LocalBackend", "VertexBackend", "Kubernetes", "Ray"}
+TARGETS = {kind.__name__ for kind in BACKENDS.values()} | {"LocalBackend", "VertexBackend", "RayBackend", "Kubernetes"}
 # The tables of settings say which settings belong to which backend.
-TABLES = ("sdk.planning.settings.", "sdk.spec.policies")
+TABLES = ("sdk.planning.settings.", "sdk.spec.policies", "sdk.spec.targets")
 OUTSIDE = {
     name: path for name, path in MODULES.items() if not name.startswith(("sdk.backends", "sdk.emulator", *TABLES))
 }
@@ -78,7 +78,11 @@ def test_every_way_to_ask_is_found(code: str) -> None:
 
 
 def test_only_the_registry_imports_a_backend() -> None:
-    allowed = {"sdk.backends.local": {"sdk.backends"}, "sdk.backends.vertex": {"sdk.backends", "sdk.testing.vertex"}}
+    allowed = {
+        "sdk.backends.local": {"sdk.backends"},
+        "sdk.backends.vertex": {"sdk.backends", "sdk.testing.vertex"},
+        "sdk.backends.ray": {"sdk.backends"},
+    }
     for backend, importers in allowed.items():
         found = {
             module

@@ -18,6 +18,7 @@ from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...spec.values import changed
 from ...storage.retry import Retries
+from ..containers import upload_archives
 from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
 from . import failed_keepers, scheduled_keeper, scheduler_calls, slot_labels, trigger_text
 from . import request as job_request
@@ -197,9 +198,8 @@ def adapted(plan: Plan) -> Plan:
 
 def upload(plan: Plan) -> None:
     """Store the archives that a keeper starts from."""
-    from . import start_run
 
-    start_run.upload_archives(plan)
+    upload_archives(plan)
 
 
 def _same(found: Trigger, request: TriggerRequest) -> Trigger:

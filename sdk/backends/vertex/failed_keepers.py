@@ -16,6 +16,7 @@ from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...storage import emulator
 from ...text import clipped
+from ..containers import key_of
 from ..triggers import FailedKeeper
 from . import keeper_labels, logs, own_schedules, scheduled_keeper
 from . import request as job_request
@@ -41,7 +42,7 @@ def found(plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedK
     project, region = str(Vertex.of(plan.target).project), job_request.first_region(plan)
     labels, bucket = {keeper_labels.SCHEDULE: schedule}, plan.root.split("/")[2]
     # Another root may have a schedule of this name.
-    folder = job_request.key_of(f"{RootPaths(plan.root).schedules}/{scheduled_keeper.folder(schedule)}")
+    folder = key_of(f"{RootPaths(plan.root).schedules}/{scheduled_keeper.folder(schedule)}")
     first = datetime.fromtimestamp(since, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     jobs = JobClient(project, clock=clock).list(region, labels, f'state!="{_SUCCEEDED}"', f'create_time>="{first}"')
     ours = [job for job in jobs if job.args[:1] == (bucket,) and any(each.startswith(folder) for each in job.args)]

@@ -22,10 +22,10 @@ from ...status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from .. import judging
+from ..containers import Archives
 from . import rights
 from .create_job import KEYS
 from .run import VertexRun
-from .start_run import Archives
 
 _log = logger("backends.keeper")
 _POLL_S, _JUDGED_S = 5.0, 0.5

@@ -15,8 +15,8 @@ from ...records.sync.index import SYNC_RETRY
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...storage.gcs.files import BucketFiles
-from ...storage.gcs.store import GcsStore
 from ...storage.retry import Outage
+from ...storage.store import Store
 from . import create_job, service, states
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .create_job import KEYS, CreatedJob
@@ -30,7 +30,7 @@ _STRAYS_S = 30.0
 class LatestJob:
     """`vendor` is None while there is no job; `lost` tells why there will be none any more, or is ""."""
 
-    def __init__(self, plan: Plan, store: GcsStore, clock: Clock) -> None:
+    def __init__(self, plan: Plan, store: Store, clock: Clock) -> None:
         self.vendor: VendorJob | None = None
         self.lost = ""
         self.client = JobClient(str(Vertex.of(plan.target).project), clock=clock)

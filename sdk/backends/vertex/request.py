@@ -6,14 +6,13 @@ training/distributed-training (the index of a pool is its role) and training/con
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
-from ... import checks, ids
+from ... import ids
 from ...checks import Facts, Finding
 from ...hardware import accelerators
 from ...packaging.runtime_archive import loader
@@ -22,13 +21,14 @@ from ...spec.layout import RootPaths
 from ...spec.places import Place
 from ...spec.plan import Plan
 from ...spec.policies import Resources, Vertex
+from .. import containers
+from ..containers import key_of
+from ..raw import leaves, patched
 from . import image_recipe
 
 NO_PROJECT, NO_IMAGE = "<project>", "<image>"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"
 HIDDEN = "***"
-# The oldest and newest supported Python.
-PYTHON_RANGE = ("3.10", "3.13")
 # Exit code 134 is that of SIGABRT, and 139 that of SIGSEGV: Vertex AI restarts a container after these, and treats any other
 # failure as final. A preempted machine has some 15 s left, part of which the task has used.
 CONTAINER = ContainerTerms(
@@ -88,7 +88,7 @@ def missing(options: Vertex, resources: Resources, root: str) -> list[str]:
 
 def findings(options: Vertex) -> list[Finding]:
     raw = options.raw
-    patched = f"The request is patched by raw=, without checks: {', '.join(_leaves(raw))}."
+    patched = f"The request is patched by raw=, without checks: {', '.join(leaves(raw))}."
     return [Finding("note", patched)] if raw else []
 
 
@@ -125,30 +125,13 @@ def render(
     if Vertex.of(plan.target).service_account:
         job["serviceAccount"] = Vertex.of(plan.target).service_account
     body = {"displayName": plan.run_id, "labels": _labels(plan, number), "jobSpec": job}
-    patched: dict[str, Any] = _patched(body, Vertex.of(plan.target).raw)
-    return patched
+    found: dict[str, object] = patched(body, Vertex.of(plan.target).raw)
+    return found
 
 
 def launch_spec(plan: Plan, number: int, runtime: str, place: Place | None = None) -> dict[str, object]:
     """Return the launch spec, which the containers of a job read. `runtime` is the sha256 of the runtime archive."""
-    kept = _replicas(plan, place)
-    plan = at(plan, place)
-    root = RootPaths(plan.root)
-    payload = replace(plan.payload(0), bundle="", run_url="", store="", replicas=kept)
-    return {
-        "version": 1,
-        "run": plan.url,
-        "job": number,
-        "payload": json.loads(payload.to_json()),
-        "bundle": {"key": key_of(root.bundle(plan.code.digest)), "sha256": plan.code.digest},
-        "runtime": {"key": key_of(root.runtime(runtime)), "sha256": runtime},
-        "requirements": {name: getattr(plan.code.requirements, name) for name in ("lines", "options", "constraints")},
-        "tensorflow": _tensorflow(plan),
-        "python": list(PYTHON_RANGE),
-        "retry": asdict(plan.job.retry),
-        "container": json.loads(json.dumps(asdict(terms(plan.tasks)))),
-        "preload": plan.preload,
-    }
+    return containers.launch_spec(at(plan, place), number, runtime, terms(plan.tasks), _replicas(plan, place))
 
 
 def replica_names(tasks: Sequence[str]) -> dict[str, str]:
@@ -249,59 +232,10 @@ def _labels(plan: Plan, number: int) -> dict[str, str]:
 
 def _variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of all tasks. Vertex AI adds those that identify the task."""
-    row = accelerators.lookup(plan.job.resources.accelerator)
-    given = {
-        name: value if isinstance(value, str) else copied.get(name, HIDDEN)
-        for name, value in plan.job.env.items()
-        # Tasks read secrets themselves.
-        if name not in plan.job.secrets
-    }
-    legacy = {"TF_USE_LEGACY_KERAS": "1"} if plan.job.code.keras == "legacy" else {}
-    code = str(CONTAINER.restart_code)
-    ours = {"PODLIFT_RUN": plan.url, "PODLIFT_TASKS": ",".join(plan.tasks), RESTART_CODE: code}
-    return {name: escaped(value) for name, value in {**dict(row.env), **legacy, **given, **ours}.items()}
+    found = {**containers.variables(plan, copied), RESTART_CODE: str(CONTAINER.restart_code)}
+    return {name: escaped(value) for name, value in found.items()}
 
 
 def escaped(value: str) -> str:
     """Escape a value, so that the cloud does not expand $(NAME) in it."""
     return _EXPANDED.sub(lambda found: found[0] * 2, value)
-
-
-def _tensorflow(plan: Plan) -> list[str]:
-    """Return the oldest and newest TensorFlow release that both podlift and the hardware support."""
-    row = accelerators.lookup(plan.job.resources.accelerator)
-    low, high = checks.TENSORFLOW_RANGE
-    if row.tensorflow is not None:
-        low, high = max(low, row.tensorflow[0]), min(high, row.tensorflow[1])
-    return [".".join(map(str, low)), ".".join(map(str, high))]
-
-
-def key_of(url: str) -> str:
-    return url.removeprefix("gs://").partition("/")[2]
-
-
-def _patched(value: Any, patch: Any) -> Any:
-    """Merge a patch into a value. Lists are replaced, or patched by index. None removes."""
-    if not isinstance(patch, Mapping):
-        return patch
-    if isinstance(value, list) and patch and all(name.isdigit() for name in patch):
-        # Items may be added after the end, as for an evaluator's pool.
-        found = [*value, *({} for _ in range(len(value), 1 + max(map(int, patch))))]
-        for name, item in patch.items():
-            found[int(name)] = _patched(found[int(name)], item)
-        return [item for item in found if item is not None]
-    merged = dict(value) if isinstance(value, Mapping) else {}
-    for name, item in patch.items():
-        if item is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = _patched(merged.get(name), item)
-    return merged
-
-
-def _leaves(patch: Mapping[str, object], above: Sequence[str] = ()) -> list[str]:
-    found: list[str] = []
-    for name, item in patch.items():
-        path = [*above, name]
-        found += _leaves(item, path) if isinstance(item, Mapping) and item else [".".join(path)]
-    return found

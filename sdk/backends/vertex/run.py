@@ -33,6 +33,7 @@ from ...storage import emulator, trees
 from ...storage.gcs.files import BucketFiles
 from ...text import size
 from ..base import LogLine
+from ..containers import Archives
 from ..folder import CopiedRun
 from . import create_job, final_record, history, logs, resubmit, service, states, tails
 from .client import OutcomeUnknownError, VertexRejectedError
@@ -40,7 +41,6 @@ from .create_job import CreatedJob
 from .keeper import Kept
 from .latest_job import LatestJob
 from .request import replica_names
-from .start_run import Archives
 from .waiting import Resubmission, WaitingLease
 
 _log = logger("backends.vertex")

@@ -19,6 +19,7 @@ from ...spec.plan import Plan
 from ...spec.policies import LONGEST_S, Keeper, Vertex
 from ...spec.values import changed
 from ...storage import cache
+from ..containers import PYTHON_RANGE, key_of
 from ..triggers import TriggerDraft
 from . import request as job_request
 from .keeper_labels import BY_CRON, SCHEDULE, SLOT
@@ -59,8 +60,8 @@ def files(draft: TriggerDraft) -> KeeperFiles:
     about = {
         "version": 1,
         "main": draft.main,
-        "runtime": {"key": job_request.key_of(root.runtime(runtime)), "sha256": runtime},
-        "python": list(job_request.PYTHON_RANGE),
+        "runtime": {"key": key_of(root.runtime(runtime)), "sha256": runtime},
+        "python": list(PYTHON_RANGE),
         "entrypoint": entrypoint_file().digest,
         "root": draft.plan.root,
         "schedule": draft.schedule,
@@ -90,9 +91,9 @@ def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
         "command": ["python3", "-c", loader()],
         "args": [
             root.root.split("/")[2],
-            job_request.key_of(root.entrypoint(entrypoint)),
+            key_of(root.entrypoint(entrypoint)),
             entrypoint,
-            job_request.key_of(f"{root.schedules}/{found.key}"),
+            key_of(f"{root.schedules}/{found.key}"),
             found.digest,
         ],
     }

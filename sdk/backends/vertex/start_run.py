@@ -8,7 +8,6 @@ import os
 import shlex
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from ...checks import vertex_online
@@ -16,18 +15,17 @@ from ...clock import Clock, SystemClock
 from ...errors import InputError, PodliftError
 from ...records.events import last_resume, source_of
 from ...records.recorder import known_resumes, read_events
-from ...records.sync import push
-from ...records.sync.index import SYNC_RETRY, SyncedRun, in_parallel
-from ...spec.layout import RootPaths
+from ...records.sync.index import SYNC_RETRY, SyncedRun
 from ...spec.places import Place
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...spec.values import changed
-from ...storage import cache, emulator, posix
+from ...storage import emulator, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ..base import Request
+from ..containers import Archives, upload_archives
 from . import client, create_job, final_record, keeper, locations, probe, service
 from . import request as job_request
 from .create_job import JobCreation, JobNotCreatedError, JobRequest, PlacedRequest
@@ -88,25 +86,6 @@ def _replace_lost(plan: Plan, number: int, store: GcsStore, clock: Clock) -> Non
     job = create_job.write_tombstone(store, number)
     if job.name:
         client.JobClient(str(Vertex.of(plan.target).project), clock=clock).cancel(job.name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Archives:
-    """The sha256 of what every container starts with, and which is in the root."""
-
-    runtime: str
-    entrypoint: str
-
-
-def upload_archives(plan: Plan) -> Archives:
-    """Upload podlift itself. A removal by prune that runs now keeps it, or has removed it before."""
-    from ...packaging.runtime_archive import entrypoint_file, runtime_archive
-
-    root = RootPaths(plan.root)
-    archive, entrypoint = runtime_archive(cache.cache_folder(os.environ)), entrypoint_file()
-    wanted = ((archive, root.runtime(archive.digest)), (entrypoint, root.entrypoint(entrypoint.digest)))
-    in_parallel(lambda each: push.upload_archive(str(each[0].path), each[1]), wanted)
-    return Archives(runtime=archive.digest, entrypoint=entrypoint.digest)
 
 
 def creation(

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from ...process import exit_reasons
-from ...records.events import Event, error_of, first_failure, is_collateral, reason_of, since_resumed, unsettled
+from ...records import verdicts
+from ...records.events import Event, error_of, first_failure, is_collateral, reason_of
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State, Status
 from ...text import compact_duration
 from . import diagnose, service
@@ -122,7 +123,7 @@ class EndedJob:
 def verdict(ended: EndedJob) -> dict[str, object]:
     """Return the data of the final record: state, reason, failure, and the vendor's state."""
     state, reason, failure = _decided(ended)
-    over = _attempt_ended(ended.events)
+    over = verdicts.attempt_ended(ended.events)
     if failure is not None:
         failure = replace(failure, message=service.quoted(failure.message, ended.emulator))
     return {
@@ -152,9 +153,8 @@ def job_of(final: Event) -> VendorJob:
 
 
 def _decided(ended: EndedJob) -> tuple[State, Reason, Failure | None]:
-    _, events = _last_attempt(ended.events)
     first = ended.tasks[0]
-    done = min((event.time for event in events if event.kind == "done" and event.source == first), default=None)
+    done = verdicts.done_at(ended.events, first)
     vendor = ended.job.state.removeprefix(PREFIX)
     diagnosis = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
     if vendor == "SUCCEEDED" or (vendor == "PARTIALLY_SUCCEEDED" and done is not None):
@@ -170,22 +170,16 @@ def _decided(ended: EndedJob) -> tuple[State, Reason, Failure | None]:
     return _failed(ended, diagnose.EXPIRED if vendor == "EXPIRED" else diagnosis)
 
 
-def _attempt_ended(events: Sequence[Event]) -> Event | None:
-    """Return the containers' own decision that no attempt follows the last one."""
-    _, last = _last_attempt(events)
-    return next((event for event in last if event.kind == "attempt_ended"), None)
-
-
 def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reason, Failure | None]:
-    attempt, events = _last_attempt(ended.events)
-    exits = [event for event in events if event.kind == "exited" and event.data.get("code")]
+    attempt, events = verdicts.last_attempt(ended.events)
+    exits = verdicts.failed_exits(events)
     record = first_failure(events, attempt)
-    silent = _silent(events, exits)
+    silent = verdicts.silent_exits(events)
     # A failure after a cancel request may be a consequence of it.
     before = ended.cancel_requested_at is None or (record is not None and record.time <= ended.cancel_requested_at)
     if not before and not diagnosis.certain:
         return State.CANCELLED, Reason.CANCELLED, None
-    over = _attempt_ended(events)
+    over = verdicts.attempt_ended(events)
     if over is not None and over.data.get("failure") and not diagnosis.certain:
         # No task knows of it, as of a hang.
         return State.FAILED, Reason(over.data["reason"]), Failure(**over.data["failure"])
@@ -220,7 +214,7 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
 
 
 def silent_replica(ended: EndedJob) -> str:
-    _, events = _last_attempt(ended.events)
+    _, events = verdicts.last_attempt(ended.events)
     diagnosis = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
     if (
         diagnosis.certain
@@ -229,13 +223,6 @@ def silent_replica(ended: EndedJob) -> str:
     ):
         return ""
     return diagnosis.replica
-
-
-def _silent(events: Sequence[Event], exits: Sequence[Event]) -> list[Event]:
-    """Return the exits of tasks without a failure record that are not a consequence of another's, earliest first."""
-    explained = {event.source for event in events if event.kind == "failed"}
-    found = [event for event in exits if not event.data.get("collateral") and event.data.get("task") not in explained]
-    return sorted(found, key=lambda event: event.time)
 
 
 def _timed_out(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> bool:
@@ -254,18 +241,9 @@ def _timed_out(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> bool:
 
 def is_explained(ended: EndedJob) -> bool:
     """True if waiting does not improve the verdict. The vendor's error text comes about a minute after the end of a job."""
-    attempt, events = _last_attempt(ended.events)
+    attempt, events = verdicts.last_attempt(ended.events)
     silent = ended.job.state == PREFIX + "FAILED" and not ended.job.message
     return not silent or first_failure(events, attempt) is not None
-
-
-def _last_attempt(events: Sequence[Event]) -> tuple[int, list[Event]]:
-    """Return the last attempt since the latest resume and its records, or 0 if there was none."""
-    ordered = sorted(events, key=lambda event: (event.time, event.attempt, event.source, event.sequence))
-    current, resumed = since_resumed(ordered)
-    before = int(resumed.data["attempts"]) if resumed else 0
-    attempt = max((event.attempt for event in current if event.attempt > before), default=0)
-    return attempt, unsettled([event for event in current if attempt and event.attempt == attempt])
 
 
 def lost(job: str, service_name: str = service.VERTEX_AI) -> Failure:

@@ -19,10 +19,10 @@ from ...spec.plan import Plan
 from ...status import Reason
 from ...storage.gcs.files import BucketFiles
 from ...storage.store import Store
+from ..containers import Archives, upload_archives
 from . import create_job, final_record, start_run
 from .create_job import KEYS, JobNotCreatedError
 from .latest_job import LatestJob
-from .start_run import Archives
 
 _log = logger("backends.vertex")
 
@@ -93,7 +93,7 @@ class Resubmission:
         # A resume may have changed the code.
         plan, limit_s = read_plan(self._plan.paths, self._plan.root), job.timeout_s if job.begun else None
         try:
-            archives = self._archives or start_run.upload_archives(plan)
+            archives = self._archives or upload_archives(plan)
             new = start_run.creation(plan, job.number, self._clock, archives, place=job.place, timeout_s=limit_s)
             return new.attempt() is not None
         except JobNotCreatedError as error:

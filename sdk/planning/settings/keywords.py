@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 from ...spec.job import FromCaller, JsonArgs
 from ...spec.places import Place
 from ...spec.policies import Local, Vertex
+from ...spec.targets import Ray
 
 Texts = Sequence[str | Path]
 Inputs = Mapping[str, str | Path]
@@ -89,7 +90,14 @@ class Keywords(JobKeywords, total=False):
     vertex_keep_for: str | float | None
     vertex_labels: dict[str, str] | None
     vertex_raw: dict[str, Any] | None
-    backend: str | Local | Vertex | None
+    ray_address: str | None
+    ray_entrypoint_num_cpus: float | None
+    ray_runtime_env: dict[str, Any] | None
+    ray_strategy: Literal["SPREAD", "STRICT_SPREAD", "PACK", "STRICT_PACK"] | None
+    ray_pending_timeout: str | float | None
+    ray_headers: dict[str, str] | None
+    ray_raw: dict[str, Any] | None
+    backend: str | Local | Ray | Vertex | None
     root: str | Path | None
     name: str | None
     online: bool | None

@@ -13,8 +13,8 @@ from ... import backends
 from ...errors import InputError, Problems, nearest
 from ...spec import policies
 from ...spec.job import Job
-from ...spec.policies import BACKENDS
 from ...spec.setting_names import RENAMED, renamed, setting_name
+from ...spec.targets import BACKENDS
 from ...spec.values import Value
 from ...spec.values import given as given_fields
 from . import file as configfile

@@ -16,8 +16,9 @@ from typing import Any, Literal
 from ...errors import InputError, Problems, nearest
 from ...spec.gates import Gate
 from ...spec.job import Job
-from ...spec.policies import BACKENDS, Checkpoints, Code, Limits, Local, Resources, Retry, Target, Vertex
+from ...spec.policies import Checkpoints, Code, Limits, Local, Resources, Retry, Target, Vertex
 from ...spec.setting_names import EVERY, RENAMED, renamed, setting_name
+from ...spec.targets import BACKENDS, Ray
 from ...spec.values import Value, given
 from ...text import compact_duration, parse_duration
 
@@ -27,7 +28,8 @@ TARGET = ("backend", "root", "name", "online")
 # Not settings: set by podlift itself in the processes that it starts, or properties of this machine that change no plan.
 _INTERNAL = {
     "PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH", "PODLIFT_TASKS",
-    "PODLIFT_RESTART_CODE", "PODLIFT_CORES", "PODLIFT_EMULATOR", "PODLIFT_TPU_REPLICAS", "PODLIFT_GPU_REPLICAS",
+    "PODLIFT_RESTART_CODE",
+    "PODLIFT_LOADER", "PODLIFT_HOST", "PODLIFT_CORES", "PODLIFT_EMULATOR", "PODLIFT_TPU_REPLICAS", "PODLIFT_GPU_REPLICAS",
 }  # fmt: skip
 # Several values that may be written as one text: "us-central1,us-east1".
 _AS_TEXT = ("vertex_regions", "vertex_places")
@@ -82,7 +84,7 @@ class Setting:
 
 GROUPS: dict[str, type[Value]] = {
     "": Job, "resources": Resources, "checkpoints": Checkpoints, "retry": Retry, "limits": Limits, "code": Code,
-    "gate": Gate, "local": Local, "vertex": Vertex,
+    "gate": Gate, "local": Local, "vertex": Vertex, "ray": Ray,
 }  # fmt: skip
 
 

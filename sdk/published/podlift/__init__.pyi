@@ -14,6 +14,7 @@ from sdk import ModelVersion as ModelVersion
 from sdk import Place as Place
 from sdk import Plan as Plan
 from sdk import PodliftError as PodliftError
+from sdk import Ray as Ray
 from sdk import Reason as Reason
 from sdk import Registry as Registry
 from sdk import Resources as Resources

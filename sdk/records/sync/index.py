@@ -20,9 +20,8 @@ from ...spec.layout import RunPaths
 from ...spec.wire import decode, parsed
 from ...status import Progress
 from ...storage import posix
-from ...storage.gcs.files import BucketFiles
-from ...storage.gcs.store import GcsStore
 from ...storage.locking import file_lock
+from ...storage.registry import open_files, open_store
 from ...storage.retry import RetryPolicy
 from ...storage.trees import links_beside, make_parents, put_link
 from .. import cancels
@@ -60,8 +59,8 @@ class SyncedRun:
 
     def __init__(self, paths: RunPaths, url: str, clock: Clock) -> None:
         self.paths = paths
-        self.store = GcsStore(url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
-        self.files = BucketFiles(url, retry=FILES_RETRY, clock=clock)
+        self.store = open_store(url, retry=SYNC_RETRY, clock=clock)
+        self.files = open_files(url, retry=FILES_RETRY, clock=clock)
         self.objects: set[str] = set()
         self.progress, self.account = in_heartbeat({})  # the last one that was read
         # Sizes of the parts of growing files by their offsets.

@@ -26,8 +26,8 @@ from ...logs import logger
 from ...spec.layout import RunPaths
 from ...storage import posix
 from ...storage.checksums import crc32c
-from ...storage.gcs.files import BucketFiles
 from ...storage.locking import file_lock
+from ...storage.registry import open_files
 from ...storage.trees import walk
 from .index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun, in_parallel
 
@@ -133,7 +133,7 @@ def is_uploading(paths: RunPaths) -> bool:
 def upload_archive(archive: str, url: str) -> None:
     """Upload a file named by its digest unless the bucket has it, and protect it from pruning until what needs it exists."""
     folder, _, name = url.rpartition("/")
-    files = BucketFiles(folder, retry=FILES_RETRY)
+    files = open_files(folder, retry=FILES_RETRY)
     found, now = files.versions(name)
     crc = crc32c([Path(archive).read_bytes()])
     same = [each for each in found if each.name == name and each.crc32c == crc]

@@ -31,6 +31,7 @@ from ...process.template import Imports, Template, room_for, top_modules
 from ...records import outputs
 from ...records.events import PHASE, TRAINED
 from ...records.recorder import Recorder
+from ...records.sync.index import SyncedRun
 from ...records.sync.push import ContainerUploader
 from ...spec import cluster
 from ...spec.container import ContainerTerms
@@ -40,6 +41,7 @@ from ...spec.policies import Retry
 from ...spec.wire import decode
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import posix, secret_manager
+from ...storage.folder_files import path_of
 from ...storage.registry import open_store
 from .. import secret_values, task_main, unpack
 from . import identity, records, tail
@@ -97,6 +99,7 @@ def _agent(launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str
         vendor=posixpath.join(home, "runtime", "vendor"),
     )
     process, clock = TaskProcess(), SystemClock()
+    place = identity.TaskAddress(task, terms, os.environ)
     attempts = Attempts(
         store,
         task,
@@ -107,9 +110,17 @@ def _agent(launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str
         resumes_by_users=resumes,
         drill=bool(payload.drill),
         stop=lambda: process.stop_requested,
+        address=place.address,
     )
     container = Container(
-        task=task, paths=paths, store=store, terms=terms, attempts=attempts, process=process, clock=clock
+        task=task,
+        paths=paths,
+        store=store,
+        terms=terms,
+        attempts=attempts,
+        process=process,
+        clock=clock,
+        place=place,
     )
     # Every attempt gets the same values, also of a version that was destroyed meanwhile.
     os.environ.update({name: secret_manager.value(version, clock=clock) for name, version in payload.secrets.items()})
@@ -168,7 +179,7 @@ class Agent:
             attempt = self._begun(membership, kept, restarts)
             error, end = None, None
             try:
-                env = self._environment(membership.attempt)
+                env = self._environment(membership.attempt, membership)
                 end = attempt.run(env, self._standing_by, partial(self._start_spare, attempt, env))
             except PodliftError as failed:
                 error = failed
@@ -191,14 +202,20 @@ class Agent:
 
     # --- The beginning of an attempt
 
-    def _tail(self, attempt: int, *, continued: bool) -> tail.TailUploader:
+    def _tail(self, attempt: int, *, continued: bool) -> tail.TailUploader | tail.LogFile:
         container = self._container
+        if not container.terms.keeps_logs:
+            if continued:
+                # Another container has begun it.
+                copy = SyncedRun(container.paths, self._payload.bucket_url, container.clock)
+                copy.pull([RunPaths("").log(attempt, container.task)])
+            return tail.LogFile(container.paths.log(attempt, container.task), self._hidden)
         key = RunPaths("").tail(attempt, container.task)
         store = open_store(self._payload.bucket_url)
         return tail.TailUploader(store, key, container.clock, self._hidden, continued=continued)
 
     def _begun(
-        self, membership: Membership, kept: tail.TailUploader, restarts: Sequence[TaskRestart]
+        self, membership: Membership, kept: tail.TailUploader | tail.LogFile, restarts: Sequence[TaskRestart]
     ) -> ContainerAttempt:
         container, number = self._container, membership.attempt
         work = container.paths.work(number, container.task)
@@ -212,7 +229,7 @@ class Agent:
         output = partial(tail.CopiedOutput, kept.buffer.add, posixpath.dirname(work), self._secrets)
         attempt = ContainerAttempt(container, payload, membership, output, restarts)
         if self._is_first:
-            known = identity.addresses(os.environ, self._payload.tasks, container.terms)
+            known = self._addresses(membership)
             attempt.recorder.record("attempt_started", addresses=known, job=membership.job)
         kept.start()
         return attempt
@@ -220,12 +237,19 @@ class Agent:
     def _scratch(self, attempt: int) -> str:
         return posixpath.join(self._home, "tmp", f"{attempt:04d}")
 
-    def _environment(self, attempt: int) -> dict[str, str]:
-        payload = replace(self._payload, attempt=attempt)
-        known = identity.addresses(os.environ, payload.tasks, self._container.terms)
+    def _addresses(self, membership: Membership | None) -> Mapping[str, str]:
+        told = {} if membership is None else membership.addresses
+        return told or identity.addresses(os.environ, self._payload.tasks, self._container.terms)
+
+    def _environment(self, attempt: int, membership: Membership | None = None) -> dict[str, str]:
+        """Return the variables of the task's process; of the last phase without a membership, which has no cluster."""
+        payload, container = replace(self._payload, attempt=attempt), self._container
+        known = self._addresses(membership)
         found = environment(
-            os.environ, payload, self._container.task, self._scratch(attempt), self._installed, known.values()
+            os.environ, payload, container.task, self._scratch(attempt), self._installed, known.values()
         )
+        if membership is not None and membership.addresses:
+            found |= container.place.variables(payload.tasks, membership.addresses, payload.run_id)
         return {**cores.within_quota(cores.available()), **found, **self._redirected}
 
     def _standing_by(self) -> Template | None:
@@ -269,7 +293,7 @@ class Agent:
         self,
         number: int,
         recorder: Recorder,
-        kept: tail.TailUploader,
+        kept: tail.TailUploader | tail.LogFile,
         end: AttemptEnd | None,
         error: PodliftError | None,
     ) -> int:
@@ -310,7 +334,9 @@ class Agent:
         self._uploader.start()
         return self._phase(number, recorder, kept, container.attempts.end_of(number))
 
-    def _phase(self, number: int, recorder: Recorder, kept: tail.TailUploader, end: AttemptEnd | None) -> int:
+    def _phase(
+        self, number: int, recorder: Recorder, kept: tail.TailUploader | tail.LogFile, end: AttemptEnd | None
+    ) -> int:
         """Register the model and decide about it, and return the container's exit code."""
         container = self._container
         recorder.record(TRAINED)
@@ -324,7 +350,7 @@ class Agent:
             recorder.record("attempt_ended", reason=reason, failure=failure, why="", alone="", step=None)
         return self._leave(end, None, partial(self._free, number, kept), code=code)
 
-    def _tidy(self, number: int, recorder: Recorder, kept: tail.TailUploader) -> None:
+    def _tidy(self, number: int, recorder: Recorder, kept: tail.TailUploader | tail.LogFile) -> None:
         """Keep what an attempt has left, and free the disk."""
         self._collect(number, recorder)
         self._free(number, kept)
@@ -334,7 +360,7 @@ class Agent:
         if self._is_first and not container.process.stop_requested:
             outputs.collect(container.paths, number, container.task, self._bundled, recorder, model=False)
 
-    def _free(self, number: int, kept: tail.TailUploader) -> None:
+    def _free(self, number: int, kept: tail.TailUploader | tail.LogFile) -> None:
         container, within_s = self._container, self._within_s()
         try:
             kept.finish(within_s)
@@ -395,7 +421,7 @@ def environment(
     own: Mapping[str, str], payload: Payload, task: str, scratch: str, installed: str, addresses: Iterable[str]
 ) -> dict[str, str]:
     """Return a task's environment variables: the container's own, and what podlift adds."""
-    bucket = RunPaths(payload.bucket_url)
+    bucket = RunPaths(path_of(payload.bucket_url))
     hosts = [address.rpartition(":")[0] for address in addresses]
     no_proxy = [own.get("no_grpc_proxy", ""), "localhost", *hosts]
     found = {

@@ -33,6 +33,7 @@ from ...storage.store import Store
 from .. import task_main
 from . import exit_codes, records
 from .attempts import AttemptEnd, Attempts, Membership
+from .identity import TaskAddress
 from .tail import CopiedOutput
 from .task_process import TaskProcess
 from .task_restarts import TaskRestart
@@ -64,6 +65,7 @@ class Container:
     attempts: Attempts
     process: TaskProcess
     clock: Clock
+    place: TaskAddress
 
 
 class ContainerAttempt:

@@ -56,6 +56,7 @@ class ReadyContainer:
     job: int  # number of the run's vendor job, from 1
     nonce: str  # distinguishes it from other containers of that task
     time: float  # unix time of its start
+    address: str = ""  # "host:port" for the other tasks; "" if the service tells them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,7 @@ class Membership:
     job: int  # number of the run's vendor job, from 1
     members: Mapping[str, str]  # the nonce of each task's container
     times: Mapping[str, float] = field(default_factory=dict)  # unix time of its start
+    addresses: Mapping[str, str] = field(default_factory=dict)  # "host:port" of each task, if the containers have told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,7 @@ class Attempts:
     """One container's side of it.
 
     `job` is the number of the vendor's job, `resumes_by_users` that of the last one before the last resume by a user. `stop`
-    tells whether this container has to end.
+    tells whether this container has to end. `address` is where this task is, if the tasks tell each other.
     """
 
     def __init__(
@@ -115,11 +117,13 @@ class Attempts:
         resumes_by_users: int | None = None,
         drill: bool = False,
         stop: Callable[[], bool] = lambda: False,
+        address: str = "",
     ) -> None:
         self._store, self._clock, self._stop = store, clock, stop
         self._task, self._tasks, self._job = task, tasks, job
         self._resumes_by_users = job - 1 if resumes_by_users is None else resumes_by_users
         self._retry, self._drill = retry, drill
+        self._address = address
         self.nonce, self._started = secrets.token_hex(8), clock.now()
         self._memberships: list[Membership] = []
         self._left = self._announced = 0
@@ -148,7 +152,7 @@ class Attempts:
                 self._left = last.attempt
                 return last
             number, replaced = len(self._memberships) + 1, last is not None and last.members[self._task] != self.nonce
-            if last is not None and replaced and self.is_alone and self.end_of(last.attempt) is None:
+            if last is not None and replaced and self._may_take_over and self.end_of(last.attempt) is None:
                 if self._first_task_reports() and not self.is_cancelled() and self._takes_over(last):
                     continue
             else:
@@ -192,9 +196,15 @@ class Attempts:
             last = replace(last, members=members, times=times)
         return last
 
+    @property
+    def _may_take_over(self) -> bool:
+        """Whether a new container may take its task over within an attempt: the others have to find it where it was."""
+        return self.is_alone and (not self._address or cluster.role_of(self._task) == "evaluator")
+
     def _announce(self, number: int) -> None:
         if self._announced < number:
             data = {"task": self._task, "job": self._job, "nonce": self.nonce, "time": self._started}
+            data |= {"address": self._address} if self._address else {}
             create(self._store, _KEYS.ready(number, self._task, self.nonce), json.dumps(data).encode())
             self._announced = number
 
@@ -238,6 +248,7 @@ class Attempts:
         members = {task: each.nonce for task, each in found.items()}
         times = {task: each.time for task, each in found.items()}
         data = {"job": self._job, "members": members, "times": times, "time": self._clock.now()}
+        data |= {"addresses": {task: each.address for task, each in found.items()}} if self._address else {}
         # Read next: it is that of another container, or of this very request, whose answer was lost.
         create(self._store, _KEYS.membership(number), json.dumps(data).encode())
         return None

@@ -19,12 +19,16 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
+import time
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Callable, TextIO  # noqa: UP035
 
 _INFRASTRUCTURE = 3
 # Set by the backend: the exit code after which the service starts this container again.
 _RESTART = "PODLIFT_RESTART_CODE"
+# Set by a backend whose containers are child processes: the number of the process with which this one ends.
+_PARENT, _PARENT_POLL_S, _LEAVE_S = "PODLIFT_ENDS_WITH", 0.5, 20.0
 _VERSION = 1
 _TENSORFLOWS = ["tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tensorflow-gpu", "tensorflow-rocm", "tf-nightly"]
 _CHUNK = 1 << 20
@@ -54,6 +58,9 @@ def main(fetch: Fetch, key: str, digest: str, *variables: str) -> int:
     os.environ.update(dict(each.split("=", 1) for each in variables))
     code = int(os.environ.get(_RESTART) or _INFRASTRUCTURE)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(code))
+    if _PARENT in os.environ:
+        parent = int(os.environ.pop(_PARENT))
+        threading.Thread(target=end_with, args=[parent], name="podlift-parent", daemon=True).start()
     home = Path(tempfile.mkdtemp(prefix="podlift-"))
     try:
         spec = json.loads(fetched(fetch, {"key": key, "sha256": digest}, home / "launch_spec.json").read_bytes())
@@ -82,6 +89,16 @@ def main(fetch: Fetch, key: str, digest: str, *variables: str) -> int:
         return error.code
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def end_with(parent: int) -> None:
+    """Stop this process as a service would once its parent is gone: nothing else would end it."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_POLL_S)
+    say("the process that started this container is gone", sys.stderr)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_LEAVE_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def loaded(name: str) -> Any:

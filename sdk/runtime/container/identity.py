@@ -10,7 +10,25 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ...errors import InputError
+from ...process.ports import PortReservation
+from ...spec import cluster
 from ...spec.container import ContainerTerms
+
+
+class TaskAddress:
+    """Where a task is, for services that do not tell the tasks where the others are: an address, and a port that it holds."""
+
+    def __init__(self, task: str, terms: ContainerTerms, environ: Mapping[str, str]) -> None:
+        self._task, self._held, self.address = task, None, ""
+        if terms.host:
+            self._held = PortReservation([task])
+            self.address = f"{environ[terms.host]}:{self._held.ports[task]}"
+
+    def variables(self, tasks: Sequence[str], addresses: Mapping[str, str], run_id: str) -> dict[str, str]:
+        """Return the variables that tell TensorFlow of the cluster, and to use the port that is held for it."""
+        members = cluster.named(tasks)
+        own = next(member for member in members if member.name == self._task)
+        return {**cluster.environment(own, members, addresses, {"run": run_id}), "TF_GRPC_REUSE_PORT": "true"}
 
 
 def task_of(environ: Mapping[str, str], tasks: Sequence[str], terms: ContainerTerms) -> str:
@@ -33,10 +51,10 @@ def task_of(environ: Mapping[str, str], tasks: Sequence[str], terms: ContainerTe
 def addresses(environ: Mapping[str, str], tasks: Sequence[str], terms: ContainerTerms) -> dict[str, str]:
     """Return "host:port" of each task whose address the first of the terms' variables with any has."""
     for variable in terms.identity:
-        cluster = _json(environ, variable).get("cluster")
+        known_to_service = _json(environ, variable).get("cluster")
         found = {
             terms.tasks.get(f"{kind}-{index}", f"{kind}-{index}"): str(place)
-            for kind, places in (cluster.items() if isinstance(cluster, dict) else ())
+            for kind, places in (known_to_service.items() if isinstance(known_to_service, dict) else ())
             for index, place in enumerate(places if isinstance(places, list) else ())
         }
         if known := {name: place for name, place in found.items() if name in tasks}:

@@ -13,7 +13,7 @@ from ...records.sync.index import SYNC_RETRY
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
 from ...storage import posix
-from ...storage.gcs.store import GcsStore
+from ...storage.registry import open_store
 from ...storage.store import Store
 
 _log = logger("runtime")
@@ -67,4 +67,4 @@ def _names(store: Store, attempt: int) -> Iterator[str]:
 
 @lru_cache(maxsize=2)
 def _store(url: str) -> Store:
-    return GcsStore(url.partition("://")[2], retry=SYNC_RETRY)
+    return open_store(url, retry=SYNC_RETRY)

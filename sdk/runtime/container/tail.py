@@ -69,6 +69,38 @@ class TailBuffer:
             return begin, data[:end], dropped
 
 
+class LogFile:
+    """The whole output of a task of one attempt, in a file that is uploaded as it grows; without `hidden` words."""
+
+    def __init__(self, path: str, hidden: Sequence[str]) -> None:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._path, self._hidden = path, secret_values.encoded(hidden)
+        self._lines = TailBuffer(whole=self._hidden)
+        self._lock = threading.Lock()
+
+    @property
+    def buffer(self) -> LogFile:
+        return self
+
+    def start(self) -> None:
+        """Do nothing: it is uploaded with the records."""
+
+    def add(self, data: bytes) -> None:
+        self._lines.add(data)
+        self._write(last=False)
+
+    def finish(self, within_s: float) -> None:
+        """Write an unfinished last line, too."""
+        self._write(last=True)
+
+    def _write(self, *, last: bool) -> None:
+        with self._lock:
+            data = secret_values.hidden_bytes(self._lines.take(last=last)[1], self._hidden)
+            if data:
+                with open(self._path, "ab", buffering=0) as file:
+                    file.write(data)
+
+
 class TailUploader:
     """Uploads the tail of one task of one attempt, without `hidden`, which are words of `secret_values`."""
 

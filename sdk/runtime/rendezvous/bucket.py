@@ -186,11 +186,7 @@ class BucketRendezvous:
 
     def _opened(self) -> Store:
         if self.store is None:
-            from ...storage.gcs.store import GcsStore
-
-            url = self.payload.bucket_url
-            gs = url.startswith("gs://")
-            self.store = GcsStore(url.partition("://")[2], retry=_RETRY) if gs else open_store(url)
+            self.store = open_store(self.payload.bucket_url, retry=_RETRY)
         return self.store
 
     def _read_requests(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""The first stage of a container of podlift: downloads a Python file from a bucket, checks its sha256 and runs it.
+"""The first stage of a container of podlift: fetches a Python file from the root, checks its sha256 and runs it.
 
 This text is the container's command. It needs only the standard library, of any Python 3.
 """
@@ -10,6 +10,7 @@ import http.client
 import io
 import json
 import os
+import socket
 import sys
 import time
 import urllib.error
@@ -48,8 +49,10 @@ def open_url(url: str, headers: Mapping[str, str], timeout_s: float = 60.0) -> A
 
 
 def fetch(bucket: str, key: str, digest: str, file: BinaryIO) -> None:
-    """Write an object with this sha256 into an open file."""
+    """Write an object with this sha256 into an open file. `bucket` may be a folder that machines share."""
     problem, damaged = "", ""
+    if bucket.startswith("/"):
+        return _fetch_shared(f"{bucket}/{key}", digest, file)
     # A mounted bucket may show an object late or damaged although the service has it.
     for source, wait_s in ((_mounted, 0), (_api, 1), (_api, 2), (_api, 4), (_api, 8), (_api, 16), (_api, 0)):
         try:
@@ -62,7 +65,7 @@ def fetch(bucket: str, key: str, digest: str, file: BinaryIO) -> None:
             problem = f"{type(error).__name__}: {error}"
         else:
             if found == digest:
-                return
+                return None
             problem = f"it has sha256 {found}, and {digest} was planned"
             if found == damaged:
                 raise DownloadError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.", _INFRASTRUCTURE)
@@ -70,6 +73,27 @@ def fetch(bucket: str, key: str, digest: str, file: BinaryIO) -> None:
         time.sleep(wait_s)
     code = int(os.environ.get(_RESTART) or _INFRASTRUCTURE)
     raise DownloadError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.", code)
+
+
+def _fetch_shared(path: str, digest: str, file: BinaryIO) -> None:
+    """Write a file of a shared folder, which another machine may have written a moment ago."""
+    problem = ""
+    for wait_s in (0.5, 1.0, 2.0, 0.0):
+        try:
+            with open(path, "rb") as source:
+                found = _copy(source, file)
+        except OSError as error:
+            problem = error.strerror or str(error)
+        else:
+            if found == digest:
+                return
+            problem = f"it has sha256 {found}, and {digest} was planned"
+        time.sleep(wait_s)
+    raise DownloadError(
+        f"{path} cannot be read on {socket.gethostname()}: {problem}. Next: use a root that every machine of the job sees at "
+        "the same path (--root), or a bucket: gs://BUCKET/PREFIX.",
+        _INFRASTRUCTURE,
+    )
 
 
 def _mounted(bucket: str, key: str) -> Any:

@@ -18,7 +18,7 @@ from ...clock import Clock
 from ...errors import AccessError, ConflictError, InputError, MissingError, StoreError
 from ..checksums import crc32c
 from ..retry import RetryPolicy
-from ..store import Buffer
+from ..store import Buffer, create
 from .store import OBJECT_BYTES, Access, GcsStore
 
 if TYPE_CHECKING:
@@ -69,6 +69,11 @@ class BucketFiles:
                 except ConflictError:
                     known = self._stat(name)
         raise ConflictError(f"Cannot write {self._url}/{name}: another process keeps changing it.")
+
+    def create(self, name: str, data: bytes) -> bytes:
+        """Create a small object unless it exists, and return its content."""
+        create(self._store, name, data)
+        return bytes(self.read(name))
 
     def _insert(self, name: str, data: Buffer, **about: Any) -> ObjectInfo:
         return self._store.request(

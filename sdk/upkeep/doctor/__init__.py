@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from ...checks.check import Check, Level, bad, fine
 from ...errors import Problems
 from ...planning.settings import table
-from ...spec.policies import BACKENDS
+from ...spec.targets import BACKENDS
+from ...storage.folder_files import path_of
 from . import interpreter, machine
 from . import root as roots
 
@@ -17,6 +18,7 @@ __all__ = ["Check", "Level", "examine"]
 
 def examine(root: str | None, environ: Mapping[str, str]) -> Iterator[Check]:
     """Yield the results, those of quick checks first; `root` is an absolute path or a URL, None if unknown."""
+    root = None if root is None else path_of(root)
     in_bucket = root is not None and "://" in root
     checks: list[tuple[str, Callable[[], list[Check]]]] = [
         ("python", interpreter.this_interpreter),

@@ -27,8 +27,7 @@ from ...records.sync.index import SYNC_RETRY
 from ...spec.layout import RootPaths, RunPaths
 from ...spec.plan import Plan
 from ...status import State, Status
-from ...storage.gcs.files import BucketFiles
-from ...storage.gcs.store import GcsStore
+from ...storage.registry import Files, open_files, open_store
 from . import archives
 from .archives import MAX_RECORD_BYTES, MAX_RECORDS, ArchiveKind, OtherRecords
 from .local import NOT_OURS, SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan, needs_upload
@@ -91,7 +90,7 @@ def old_runs(scan: PruneScan) -> tuple[list[Candidate], set[str]]:
     return found, set(runs)
 
 
-def _check(files: BucketFiles, run: str, local: str) -> _RunListing:
+def _check(files: Files, run: str, local: str) -> _RunListing:
     """Return the listing of a run with its status; `local` is this machine's folder for the root, "" for none."""
     listing = _list(files, run)
     if listing.named(f"runs/{run}/{_KEYS.plan}") is None:
@@ -113,12 +112,12 @@ def _check(files: BucketFiles, run: str, local: str) -> _RunListing:
     return replace(listing, status=status, why=why)
 
 
-def _list(files: BucketFiles, run: str) -> _RunListing:
+def _list(files: Files, run: str) -> _RunListing:
     objects, now = files.versions(f"runs/{run}/")
     return _RunListing(objects=objects, now=now)
 
 
-def _status(files: BucketFiles, run: str, listing: _RunListing) -> Status:
+def _status(files: Files, run: str, listing: _RunListing) -> Status:
     """Fold the records. A run without a final record counts as lost if nothing has changed for an hour.
 
     Heartbeats are written every ten seconds, but a disconnected machine may come back.
@@ -131,7 +130,7 @@ def _status(files: BucketFiles, run: str, listing: _RunListing) -> Status:
     return fold(events, supervisor_alive=listing.age_s < SETTLED_S)
 
 
-def _unknown_end(files: BucketFiles, run: str) -> str:
+def _unknown_end(files: Files, run: str) -> str:
     """Return why a run without a final record may still be running, "" if it cannot."""
     name = f"runs/{run}/{_KEYS.plan}"
     plan = Plan.from_json(bytes(files.read(name)), name)
@@ -140,7 +139,7 @@ def _unknown_end(files: BucketFiles, run: str) -> str:
     return f"it has no final record, and only {plan.backend} knows whether it is still going"
 
 
-def _remains(files: BucketFiles, scan: PruneScan, folder: str) -> list[Candidate]:
+def _remains(files: Files, scan: PruneScan, folder: str) -> list[Candidate]:
     """Return the remains of an interrupted removal, which deletes the records last: they identify it."""
     url, listing = f"{scan.paths.runs}/{folder}", _list(files, folder)
     if not ids.is_run_id(folder) or not any(each.name.startswith(_last(folder)) for each in listing.objects):
@@ -170,7 +169,7 @@ def remove_run(item: Candidate, plan: PrunePlan) -> None:
     if {*again.objects} - {*listing.objects}:
         if deleted_here:
             with suppress(AlreadyExistsError):
-                GcsStore(item.path.partition("://")[2], retry=SYNC_RETRY).put_new(_KEYS.plan, [text])
+                open_store(item.path, retry=SYNC_RETRY).put_new(_KEYS.plan, [text])
         raise ChangedError("it has changed")
     _delete_all(files, item.name, again)
 
@@ -183,7 +182,7 @@ def remove_remains(item: Candidate, plan: PrunePlan) -> None:
     _delete_all(files, item.name, listing)
 
 
-def _delete_all(files: BucketFiles, run: str, listing: _RunListing) -> None:
+def _delete_all(files: Files, run: str, listing: _RunListing) -> None:
     for last in (False, True):
         _each(files.delete, [each for each in listing.objects if each.name.startswith(_last(run)) is last])
 
@@ -296,8 +295,8 @@ def other_records(root: str) -> OtherRecords:
     return OtherRecords({word: f"{root}/{name}" for name, words in zip(names, found, strict=True) for word in words})
 
 
-def _files(root: str) -> BucketFiles:
-    return BucketFiles(root, retry=SYNC_RETRY)
+def _files(root: str) -> Files:
+    return open_files(root, retry=SYNC_RETRY)
 
 
 def _each(call: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:

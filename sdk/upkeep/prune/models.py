@@ -18,9 +18,8 @@ from ...planning.roots import in_bucket
 from ...records.sync.index import SYNC_RETRY, in_parallel
 from ...registry import files
 from ...spec.layout import RootPaths
-from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.requests import ObjectInfo
-from ...storage.registry import open_store
+from ...storage.registry import open_files, open_store
 from . import archives, bucket, local
 from .archives import OtherRecords
 from .local import Candidate, ChangedError, PruneScan
@@ -57,7 +56,7 @@ class ModelParts:
     def _listed(self, now: float) -> Iterator[_Part]:
         for folder in _FOLDERS:
             if in_bucket(self._root):
-                found, time = BucketFiles(self._models, retry=SYNC_RETRY).versions(f"{folder}/")
+                found, time = open_files(self._models, retry=SYNC_RETRY).versions(f"{folder}/")
                 for each in found:
                     path = f"{self._models}/{each.name}"
                     yield _Part(path=path, size_bytes=each.size, age_s=max(0.0, time - each.changed), version=each)
@@ -114,7 +113,7 @@ class ModelParts:
             _remove_file(Path(part.path), part)
             return
         with suppress(ConflictError):
-            BucketFiles(self._models, retry=SYNC_RETRY).delete(part.version)
+            open_files(self._models, retry=SYNC_RETRY).delete(part.version)
             return
         raise ChangedError("a registration uses it")
 

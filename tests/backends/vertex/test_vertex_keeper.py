@@ -18,6 +18,7 @@ from support import LIMIT_S, until
 
 import sdk
 from sdk import State
+from sdk.backends.containers import upload_archives
 from sdk.backends.vertex import start_run
 from sdk.backends.vertex.create_job import JobNotCreatedError
 from sdk.clock import SystemClock
@@ -120,7 +121,7 @@ def test_a_keeper_that_is_rejected_lets_no_run_begin(podlift_vertex: Cloud, plan
     assert info.status.state is State.FAILED
     # Nor may a keeper from a request that was lost before.
     run = sdk.attach(info.url)
-    late = start_run.creation(run.plan, 1, SystemClock(), start_run.upload_archives(run.plan))
+    late = start_run.creation(run.plan, 1, SystemClock(), upload_archives(run.plan))
     with pytest.raises(JobNotCreatedError):
         late.attempt()
 

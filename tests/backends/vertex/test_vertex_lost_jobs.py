@@ -9,6 +9,7 @@ from support import LIMIT_S, FakeClock, made, until
 
 import sdk
 from sdk import State, api
+from sdk.backends.containers import upload_archives
 from sdk.backends.vertex import start_run
 from sdk.backends.vertex.client import JobClient
 from sdk.backends.vertex.create_job import JobNotCreatedError
@@ -61,7 +62,7 @@ def test_a_resume_prevents_the_job_that_counts_as_lost(
     assert run.status().state is State.LOST
     run.resume()
     # Another process had begun to wait before, and asks for the first job now.
-    late = start_run.creation(run.plan, 1, SystemClock(), start_run.upload_archives(run.plan))
+    late = start_run.creation(run.plan, 1, SystemClock(), upload_archives(run.plan))
     with pytest.raises(JobNotCreatedError):
         late.attempt()
     assert [job.labels["podlift-job"] for job in made(podlift_vertex)] == ["2"]

@@ -11,10 +11,10 @@ import pytest
 from support import FakeClock, heard
 
 import sdk
+from sdk.backends.containers import Archives
 from sdk.backends.vertex import keeper_main, start_run, waiting
 from sdk.backends.vertex.create_job import KEYS, CreatedJob, JobNotCreatedError
 from sdk.backends.vertex.keeper import Kept
-from sdk.backends.vertex.start_run import Archives
 from sdk.backends.vertex.waiting import Resubmission
 from sdk.errors import AccessError, StoreError, UnavailableError
 from sdk.hardware import pricing

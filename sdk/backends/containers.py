@@ -1,0 +1,103 @@
+"""What a backend whose tasks run in containers writes into the root: podlift itself, and what the agents have to run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from .. import checks
+from ..hardware import accelerators
+from ..records.sync import push
+from ..records.sync.index import in_parallel
+from ..spec.container import ContainerTerms
+from ..spec.layout import RootPaths
+from ..spec.plan import Plan
+from ..storage import cache
+from ..storage.folder_files import in_folder, path_of
+
+# The oldest and newest supported Python.
+PYTHON_RANGE = ("3.10", "3.13")
+HIDDEN = "***"
+
+
+def launch_spec(
+    plan: Plan, number: int, runtime: str, terms: ContainerTerms, replicas: tuple[int, int] | None = None
+) -> dict[str, object]:
+    """Return the launch spec of the agents of a job.
+
+    Args:
+        plan: the plan as the job has it.
+        number: the number of the job within the run, from 1.
+        runtime: the sha256 of the runtime archive.
+        terms: what the agents have to know of the service.
+        replicas: see `Payload.replicas`.
+    """
+    root = RootPaths(plan.root)
+    payload = replace(plan.payload(0), bundle="", run_url="", store="", replicas=replicas)
+    return {
+        "version": 1,
+        "run": plan.url,
+        "job": number,
+        "payload": json.loads(payload.to_json()),
+        "bundle": {"key": key_of(root.bundle(plan.code.digest)), "sha256": plan.code.digest},
+        "runtime": {"key": key_of(root.runtime(runtime)), "sha256": runtime},
+        "requirements": {name: getattr(plan.code.requirements, name) for name in ("lines", "options", "constraints")},
+        "tensorflow": _tensorflow(plan),
+        "python": list(PYTHON_RANGE),
+        "retry": asdict(plan.job.retry),
+        "container": json.loads(json.dumps(asdict(terms))),
+        "preload": plan.preload,
+    }
+
+
+def variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of all tasks; `copied` are values that are stored nowhere, "***" for those that are missing."""
+    row = accelerators.lookup(plan.job.resources.accelerator)
+    given = {
+        name: value if isinstance(value, str) else copied.get(name, HIDDEN)
+        for name, value in plan.job.env.items()
+        # Tasks read secrets themselves.
+        if name not in plan.job.secrets
+    }
+    legacy = {"TF_USE_LEGACY_KERAS": "1"} if plan.job.code.keras == "legacy" else {}
+    return {**dict(row.env), **legacy, **given, "PODLIFT_RUN": plan.url, "PODLIFT_TASKS": ",".join(plan.tasks)}
+
+
+def _tensorflow(plan: Plan) -> list[str]:
+    """Return the oldest and newest TensorFlow release that both podlift and the hardware support."""
+    row = accelerators.lookup(plan.job.resources.accelerator)
+    low, high = checks.TENSORFLOW_RANGE
+    if row.tensorflow is not None:
+        low, high = max(low, row.tensorflow[0]), min(high, row.tensorflow[1])
+    return [".".join(map(str, low)), ".".join(map(str, high))]
+
+
+def bucket_of(root: str) -> str:
+    """Return how the first stage of a container names a root: by its bucket, or "/" for a folder that machines share."""
+    return "/" if in_folder(root) else root.split("/")[2]
+
+
+def key_of(url: str) -> str:
+    """Return the name of an object below that."""
+    return path_of(url).lstrip("/") if in_folder(url) else url.removeprefix("gs://").partition("/")[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archives:
+    """The sha256 of what every container starts with, and which is in the root."""
+
+    runtime: str
+    entrypoint: str
+
+
+def upload_archives(plan: Plan) -> Archives:
+    """Upload podlift itself. A removal by prune that runs now keeps it, or has removed it before."""
+    from ..packaging.runtime_archive import entrypoint_file, runtime_archive
+
+    root = RootPaths(plan.root)
+    archive, entrypoint = runtime_archive(cache.cache_folder(os.environ)), entrypoint_file()
+    wanted = ((archive, root.runtime(archive.digest)), (entrypoint, root.entrypoint(entrypoint.digest)))
+    in_parallel(lambda each: push.upload_archive(str(each[0].path), each[1]), wanted)
+    return Archives(runtime=archive.digest, entrypoint=entrypoint.digest)

@@ -1,0 +1,33 @@
+"""JSON that a user merges into a request, for fields that podlift does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def patched(value: Any, patch: Any) -> Any:
+    """Merge a patch into a value. Lists are replaced, or patched by index. None removes."""
+    if not isinstance(patch, Mapping):
+        return patch
+    if isinstance(value, list) and patch and all(name.isdigit() for name in patch):
+        # Items may be added after the end, as for an evaluator's pool.
+        found = [*value, *({} for _ in range(len(value), 1 + max(map(int, patch))))]
+        for name, item in patch.items():
+            found[int(name)] = patched(found[int(name)], item)
+        return [item for item in found if item is not None]
+    merged = dict(value) if isinstance(value, Mapping) else {}
+    for name, item in patch.items():
+        if item is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = patched(merged.get(name), item)
+    return merged
+
+
+def leaves(patch: Mapping[str, object], above: Sequence[str] = ()) -> list[str]:
+    found: list[str] = []
+    for name, item in patch.items():
+        path = [*above, name]
+        found += leaves(item, path) if isinstance(item, Mapping) and item else [".".join(path)]
+    return found

@@ -1,0 +1,77 @@
+"""Runs a plan on a Ray cluster, as one job of Ray's Jobs API."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Literal
+
+from ...checks import Facts, Finding, communication, strategies
+from ...checks.ray import of_ray
+from ...clock import Clock
+from ...spec import capabilities
+from ...spec.job import Job
+from ...spec.plan import Plan
+from ...spec.policies import Target
+from ...spec.targets import Ray
+from ..base import Draft, Request, RunHandle
+from . import request as job_request
+
+
+class RayBackend:
+    """The backend called "ray". To keep planning fast, the top of this file imports only `request`."""
+
+    capabilities = capabilities.RAY
+
+    def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
+        """Query the cluster with `online`. Tasks do not see this machine's Python."""
+        from . import client
+
+        options = Ray.of(target)
+        about: dict[str, object] = {"address": options.address or client.configured_address(os.environ)}
+        if online:
+            about["version"] = client.RayJobs(options).version()
+        return Facts(
+            python=platform.python_version(),
+            executable=sys.executable,
+            tensorflow=None,
+            keras=None,
+            tf_keras=None,
+            cpus=os.cpu_count() or 1,
+            isolation=None,
+            disk=False,
+            online={"ray": about},
+        )
+
+    def review(self, draft: Draft) -> list[Finding]:
+        """Return missing settings, a note on a patched request, and what a Ray cluster cannot run."""
+        level: Literal["error", "warning"] = "error" if draft.starting else "warning"
+        target = Ray.of(draft.target)
+        return [
+            *(Finding(level, text) for text in job_request.missing(draft.root)),
+            *job_request.findings(target),
+            *of_ray(draft.job, target),
+            *communication.run(draft.job, draft.communications, stands_in=False),
+            *strategies.roles(draft.job, draft.strategies),
+            *strategies.served_fit(draft.job, draft.strategies, draft.fits),
+        ]
+
+    def render(self, plan: Plan) -> Request:
+        return Request(plan=plan, body=job_request.render(plan), url=f"{Ray.of(plan.target).address}/api/jobs/")
+
+    def check(self, request: Request) -> None:
+        from . import start_run
+
+        start_run.check(request)
+
+    def start(self, request: Request) -> None:
+        """Write what the driver and the agents need, and create the job, once."""
+        from . import start_run
+
+        start_run.start(request)
+
+    def open(self, plan: Plan, clock: Clock) -> RunHandle:
+        from .run import RayRun
+
+        return RayRun(plan, clock)

@@ -1,0 +1,271 @@
+"""Ray's Jobs API by plain HTTP: its five routes, with a timeout on each call, retries, and classified errors.
+
+The client needs no package of Ray, and no version equal to the cluster's. A job has the name that its creator gives it, and a
+cluster gives a name once: a request whose answer was lost is therefore looked up by its name, and never creates a second job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import requests
+
+from ...clock import Clock, SystemClock
+from ...errors import InputError, MissingError, PodliftError, UnavailableError
+from ...spec.http import VARIABLE
+from ...spec.targets import Ray
+from ...storage.retry import Retries
+
+DEFAULT_ADDRESS, ADDRESS_VARIABLE = "http://127.0.0.1:8265", "RAY_API_SERVER_ADDRESS"
+_TIMEOUT_S, _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 20.0, 30.0, 0.25, 4.0
+_CREATE_S, _TRIES = 60.0, 4
+_FAILED, _DENIALS, _MISSING = 400, (401, 403), 404
+# A certificate that is not trusted: nothing was sent.
+_UNTRUSTED = 495
+_SHOWN = 300
+_EXISTS = re.compile(r"already exists")
+# Tracebacks of the server end with the line that matters.
+_ERROR = re.compile(r"^[\w.]*(?:Error|Exception): (.+)$", re.MULTILINE)
+_T = TypeVar("_T")
+
+
+class RayRejectedError(PodliftError):
+    """The cluster rejected a request without executing it. `status` is the HTTP status."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RayUnavailableError(UnavailableError):
+    """There was no answer, or one that does not tell whether the request was executed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayJob:
+    """A job as the cluster describes it."""
+
+    id: str
+    status: str  # PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED
+    message: str = ""
+    started: float | None = None  # unix time
+    ended: float | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.status in ("STOPPED", "SUCCEEDED", "FAILED")
+
+
+def configured_address(environ: Mapping[str, str]) -> str:
+    """Return the address of the cluster where none is given."""
+    return (environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS).rstrip("/")
+
+
+class RayJobs:
+    """The jobs of one cluster. `environ` has the variables that headers name."""
+
+    def __init__(self, target: Ray, *, clock: Clock | None = None, environ: Mapping[str, str] = os.environ) -> None:
+        self.address = target.address or configured_address(environ)
+        self._clock = clock or SystemClock()
+        self._headers = target.headers
+        self._environ = environ
+
+    def version(self) -> str:
+        """Return the version of Ray; InputError if there is no such server, or none that has the Jobs API."""
+        try:
+            found = self._repeated(lambda: self._send("GET", "/api/version", _object), within_s=1.0)
+            version = str(found["ray_version"])
+        except (RayUnavailableError, RayRejectedError) as error:
+            if isinstance(error, RayRejectedError) and error.status not in (*_DENIALS, _UNTRUSTED):
+                raise InputError(self._not_ray(str(error))) from error
+            raise InputError(str(error)) from error
+        except KeyError as error:
+            raise InputError(self._not_ray("it tells no version of Ray")) from error
+        self._check_jobs_api(version)
+        return version
+
+    def _check_jobs_api(self, version: str) -> None:
+        try:
+            self._send("GET", "/api/jobs/", lambda found: found)
+        except RayRejectedError as error:
+            if error.status == _MISSING:
+                raise InputError(
+                    f"The cluster at {self.address} runs Ray {version}, which has no Jobs API. Next: upgrade it to Ray 2.10 "
+                    "or later, with the package ray[default]."
+                ) from error
+            raise InputError(str(error)) from error
+        except RayUnavailableError as error:
+            raise InputError(str(error)) from error
+
+    def _not_ray(self, why: str) -> str:
+        return (
+            f"The server at {self.address} is not the dashboard of a Ray cluster: {why}. Next: --ray-address with the URL that "
+            "`ray start --head` prints for the dashboard, such as http://HOST:8265."
+        )
+
+    def create(self, body: Mapping[str, object]) -> RayJob:
+        """Create the job of this body, once, and return it; also if it exists."""
+        name = str(body["submission_id"])
+        for last in range(_TRIES):
+            try:
+                self._send("POST", "/api/jobs/", _object, _CREATE_S, body=body)
+                return self.get(name)
+            except (RayUnavailableError, RayRejectedError) as error:
+                # An answer may be lost, or say that an earlier request has created it.
+                found = self._found(name)
+                if found is not None:
+                    return found
+                if (isinstance(error, RayRejectedError) and error.status != 500) or last == _TRIES - 1:
+                    raise
+                self._clock.sleep(_FIRST_WAIT_S * 2**last)
+        raise AssertionError("unreachable")
+
+    def _found(self, name: str) -> RayJob | None:
+        try:
+            return self.get(name)
+        except MissingError:
+            return None
+
+    def get(self, name: str, *, within_s: float | None = None) -> RayJob:
+        """Return a job, or raise MissingError. `within_s`: how long to repeat the request if there is no answer."""
+        try:
+            return self._repeated(lambda: self._send("GET", f"/api/jobs/{name}", _job), within_s)
+        except RayRejectedError as error:
+            if error.status == _MISSING:
+                raise MissingError(f"The cluster at {self.address} has no job {name!r}.") from error
+            raise
+
+    def logs(self, name: str) -> str:
+        """Return what the driver of a job has printed."""
+        found = self._repeated(lambda: self._send("GET", f"/api/jobs/{name}/logs", _object), within_s=3.0)
+        return str(found.get("logs") or "")
+
+    def stop(self, name: str) -> None:
+        """Stop a job. Has no effect on one that has ended or does not exist."""
+        try:
+            self._repeated(lambda: self._send("POST", f"/api/jobs/{name}/stop", _object))
+        except RayRejectedError as error:
+            if error.status != _MISSING:
+                raise
+
+    def _repeated(self, call: Callable[[], _T], within_s: float | None = None) -> _T:
+        limit_s = _RETRY_S if within_s is None else within_s
+        tries = Retries.within(limit_s, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
+        return tries.until_answered(call)
+
+    def _filled(self) -> dict[str, str]:
+        """Return the headers with the values of the variables that they name."""
+
+        def value(found: re.Match[str]) -> str:
+            name = found[1] or found[2]
+            if name not in self._environ:
+                raise RayRejectedError(
+                    f"ray_headers: the variable {name} is not set here, and a header needs it. Next: export {name}=...",
+                    401,
+                )
+            return self._environ[name]
+
+        return {name: VARIABLE.sub(value, text) for name, text in self._headers.items()}
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        convert: Callable[[Any], _T],
+        timeout_s: float = _TIMEOUT_S,
+        *,
+        body: Mapping[str, object] | None = None,
+    ) -> _T:
+        headers, content = self._filled(), None if body is None else json.dumps(body)
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            with requests.Session() as session:
+                # Those of Google, or of a .netrc, are not for this server; a proxy may be.
+                session.auth = _no_auth
+                answer = session.request(
+                    method, self.address + path, data=content, headers=headers, timeout=timeout_s, allow_redirects=False
+                )
+        except requests.RequestException as error:
+            raise self._unreachable(error, timeout_s) from error
+        text = answer.text
+        if answer.is_redirect or answer.status_code in _DENIALS:
+            raise RayRejectedError(self._denied(answer.status_code, text), answer.status_code)
+        if answer.status_code >= _FAILED:
+            said = self._masked((_ERROR.findall(text) or [text.strip()])[-1][:_SHOWN] or answer.reason)
+            if answer.status_code < 500 or _EXISTS.search(text):
+                raise RayRejectedError(
+                    f"the cluster at {self.address} answers {answer.status_code}: {said}", answer.status_code
+                )
+            raise RayUnavailableError(f"The cluster at {self.address} answers {answer.status_code}: {said}.")
+        try:
+            return convert(json.loads(text))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise RayRejectedError(
+                f"it answers {method} {path} with no JSON of Ray ({text.strip()[:60]!r})", 406
+            ) from error
+
+    def _masked(self, text: str) -> str:
+        for value in self._filled().values():
+            text = text.replace(value, "***")
+        return text
+
+    def _denied(self, status: int, text: str) -> str:
+        what = text.strip().partition("\n")[0][:_SHOWN].rstrip(".")
+        return self._masked(
+            f"The cluster at {self.address} does not accept this client ({status}{f': {what}' if what else ''}). Next: give it "
+            'the token that it expects: --ray-headers \'{"Authorization": "Bearer $RAY_TOKEN"}\', with RAY_TOKEN in the '
+            "environment."
+        )
+
+    def _unreachable(self, error: requests.RequestException, timeout_s: float) -> PodliftError:
+        if isinstance(error, requests.exceptions.SSLError):
+            return RayRejectedError(
+                f"The certificate of {self.address} is not accepted: {_reason(error)}. Next: name the file of its authority: "
+                "REQUESTS_CA_BUNDLE=FILE, or use the http:// address if the cluster has no TLS.",
+                _UNTRUSTED,
+            )
+        if isinstance(error, requests.Timeout):
+            return RayUnavailableError(
+                f"The cluster at {self.address} did not answer within {timeout_s:g} s. Next: try again."
+            )
+        return RayUnavailableError(
+            f"No Ray cluster can be reached at {self.address}: {self._masked(_reason(error))}. Next: start one (ray start "
+            "--head), or name the URL of its dashboard: --ray-address http://HOST:8265; for KubeRay, kubectl port-forward "
+            "service/NAME-head-svc 8265."
+        )
+
+
+def _no_auth(request: Any) -> Any:
+    return request
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost reason, since those around it repeat the address."""
+    inner: Any = error
+    while inner.args and isinstance(reason := getattr(inner.args[0], "reason", inner.args[0]), BaseException):
+        inner = reason
+    text = str(inner).partition("\n")[0]
+    return re.sub(r"<[^>]*>:? ?", "", text).rpartition("object at")[2].strip(" .") or type(inner).__name__
+
+
+def _object(found: Any) -> Mapping[str, object]:
+    if not isinstance(found, dict):
+        raise TypeError("not an object")
+    return found
+
+
+def _job(found: Any) -> RayJob:
+    start, end = found.get("start_time"), found.get("end_time")
+    return RayJob(
+        id=str(found["submission_id"]),
+        status=str(found["status"]),
+        message=str(found.get("message") or ""),
+        started=start and start / 1000,
+        ended=end and end / 1000,
+    )

@@ -1,0 +1,189 @@
+"""The cluster as a driver on it sees it. The only module that imports Ray, which is the cluster's own.
+
+One placement group reserves the resources of all tasks. An actor for each task starts the task's agent as a child process, with
+the devices that Ray has assigned, and returns its exit code. Neither is restarted by Ray: what follows the end of an agent is
+decided by the rules of the containers.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...logs import logger
+from .placement import ClusterResources, Placement
+
+_log = logger("backends.ray")
+_POLL_S = 0.5
+# Names of resources with an argument of their own in Ray.
+_OWN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentEnd:
+    """How the agent of a task has ended: its exit code, None if its actor or node is gone, and its last lines."""
+
+    task: str
+    code: int | None
+    last_output: str = ""
+    why: str = ""
+
+
+class TaskActor:
+    """Runs in an actor, which may have another version of podlift: it needs the standard library and Ray alone."""
+
+    def __init__(self) -> None:
+        self._process: Any = None
+        self._stopped = False
+
+    def run(self, words: Sequence[str], env: Mapping[str, str], dropped: Sequence[str], host: str, seen: str) -> Any:
+        """Run an agent, and return its exit code and its last lines."""
+        import collections
+        import os
+        import socket
+        import subprocess
+        import sys
+
+        import ray
+
+        if seen and not os.path.exists(seen):
+            where = f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
+            why = (
+                f"podlift: {where} does not see the root: {seen} is missing there, which the driver of this job wrote a moment "
+                "ago. Next: a folder that every node of the cluster mounts at the same path (--root), or gs://BUCKET/PREFIX."
+            )
+            return 3, why
+        own = {name: value for name, value in os.environ.items() if name not in dropped}
+        own.update(env)
+        own[host] = ray.util.get_node_ip_address()
+        own["PODLIFT_ENDS_WITH"] = str(os.getpid())
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", *words],
+            env=own,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        if self._stopped:
+            self.send(9)
+        last: Any = collections.deque(maxlen=30)
+        for line in self._process.stdout:
+            sys.stdout.buffer.write(line)
+            sys.stdout.flush()
+            last.append(line)
+        code = self._process.wait()
+        return (code if code >= 0 else 128 - code), b"".join(last).decode("utf-8", "replace")
+
+    def send(self, number: int) -> None:
+        """Send a signal to the agent."""
+        self._stopped = self._stopped or number == 9
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+
+# A handle of an actor has its methods by name.
+_Handle = Any
+
+
+class ConnectedCluster:
+    """A connection to the cluster whose job this process is the driver of."""
+
+    def __init__(self) -> None:
+        import ray
+
+        self._ray = ray
+        # Classes are sent by value: a worker of Ray does not have this package.
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        ray.init(address="auto", log_to_driver=False, logging_level="warning")
+        self._group: Any = None
+        self._indices: Mapping[str, int] = {}
+        self._wanted: Placement | None = None
+        self._actors: dict[str, _Handle] = {}
+        self._runs: dict[Any, str] = {}
+        self._probes: dict[str, object] = {}
+
+    def resources(self) -> ClusterResources:
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return ClusterResources(nodes=nodes, free=self._ray.available_resources())
+
+    def reserve(self, wanted: Placement) -> None:
+        """Ask for the resources of all tasks, without waiting for them."""
+        bundles = [dict(amounts) for amounts in wanted.tasks.values()]
+        self._indices = {task: index for index, task in enumerate(wanted.tasks)}
+        self._group = self._ray.util.placement_group(bundles, strategy=wanted.strategy)
+        self._wanted = wanted
+
+    def is_reserved(self, within_s: float) -> bool:
+        return bool(self._group.wait(timeout_seconds=within_s))
+
+    def start(
+        self, task: str, words: Sequence[str], env: Mapping[str, str], dropped: Sequence[str], host: str, seen: str
+    ) -> None:
+        """Start the agent of a task where its resources are, or as soon as they are there again."""
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        assert self._wanted is not None  # noqa: S101
+        amounts = self._wanted.tasks[task]
+        options = {_OWN[name]: amount for name, amount in amounts.items() if name in _OWN}
+        others = {name: amount for name, amount in amounts.items() if name not in _OWN}
+        strategy = PlacementGroupSchedulingStrategy(
+            placement_group=self._group, placement_group_bundle_index=self._indices[task]
+        )
+        actor = (
+            self._ray.remote(TaskActor)
+            .options(
+                **{"num_cpus": 0, "num_gpus": 0, **options},
+                resources=others or None,
+                scheduling_strategy=strategy,
+                max_restarts=0,
+                max_task_retries=0,
+                max_concurrency=4,
+            )
+            .remote()
+        )
+        if (before := self._actors.get(task)) is not None:
+            self._ray.kill(before)
+        self._actors[task], self._probes[task] = actor, actor.send.remote(0)
+        self._runs[actor.run.remote(list(words), dict(env), list(dropped), host, seen)] = task
+
+    def ended(self, within_s: float) -> list[AgentEnd]:
+        """Return the agents that have ended, waiting for the first one for so long."""
+        if not self._runs:
+            time.sleep(within_s)
+            return []
+        ready, _ = self._ray.wait(list(self._runs), num_returns=1, timeout=within_s)
+        found = []
+        for each in ready:
+            task = self._runs.pop(each)
+            try:
+                code, last = self._ray.get(each)
+                found.append(AgentEnd(task=task, code=code, last_output=last))
+            except self._ray.exceptions.RayError as error:
+                found.append(AgentEnd(task=task, code=None, why=str(error).partition("\n")[0]))
+        return found
+
+    def is_placed(self, task: str) -> bool:
+        """Return whether the actor of a task runs on a node."""
+        ready, _ = self._ray.wait([self._probes[task]], timeout=_POLL_S)
+        return bool(ready)
+
+    @property
+    def running(self) -> list[str]:
+        """The tasks whose agents have not ended."""
+        return list(self._runs.values())
+
+    def send(self, task: str, number: int) -> None:
+        """Send a signal to the agent of a task."""
+        self._actors[task].send.remote(number)
+
+    def close(self) -> None:
+        """Free the resources, and end all actors of the job."""
+        for actor in self._actors.values():
+            self._ray.kill(actor)
+        if self._group is not None:
+            self._ray.util.remove_placement_group(self._group)
+        self._ray.shutdown()

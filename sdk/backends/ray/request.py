@@ -1,0 +1,151 @@
+"""Renders a plan as a job of Ray's Jobs API, as its placement on the cluster, and as what its driver and agents read. Pure.
+
+Source: the messages JobSubmitRequest and JobDetails of ray.dashboard.modules.job, Ray 2.60.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...checks import Finding
+from ...hardware import accelerators
+from ...packaging.runtime_archive import loader
+from ...spec.cluster import named
+from ...spec.container import RESTART_CODE, ContainerTerms
+from ...spec.findings import note
+from ...spec.layout import RootPaths
+from ...spec.plan import Plan
+from ...spec.policies import Limits
+from ...spec.targets import Ray
+from ...storage import emulator
+from .. import containers
+from ..containers import bucket_of, key_of
+from ..raw import leaves, patched
+from .placement import Placement
+
+SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the driver's spec>", "<sha256 of the entrypoint>"
+TASK, HOST, LOADER = "PODLIFT_TASK_NAME", "PODLIFT_HOST", "PODLIFT_LOADER"
+# The driver starts an agent again after these codes; 139 is a crash of the agent's own process.
+RESTART = 134
+TERMS = ContainerTerms(
+    restart_code=RESTART,
+    restarting_codes=(RESTART, 139),
+    identity=(TASK,),
+    notice_s=8.0,
+    host=HOST,
+    keeps_logs=False,
+)
+# Ray's names of accelerators, by that of the family in the table of accelerators. Others are asked for as any GPU.
+_TYPES = {
+    "t4": "T4", "v100": "V100", "p100": "P100", "p4": "P4", "l4": "L4", "a100": "A100-40G", "a100-80gb": "A100-80G",
+    "h100": "H100", "h200": "H200", "b200": "B200",
+}  # fmt: skip
+# Ray asks for a kind of node with a small share of it.
+_SHARE = 0.001
+
+
+def submission_id(run_id: str, number: int) -> str:
+    """Return the name of a job of a run, which the cluster gives only once."""
+    return f"{run_id}-{number}"
+
+
+def emulators(plan: Plan) -> list[str]:
+    """Return the variables that name the emulator whose bucket a run is in, if any."""
+    return [emulator.EMULATOR, emulator.STORAGE_EMULATOR] if plan.emulator else []
+
+
+def missing(root: str) -> list[str]:
+    """Return an error for each missing setting, for which the plan shows a placeholder."""
+    if not root.startswith("gs://<"):
+        return []
+    return [
+        "No root is configured for ray. Next: --root with a folder that this machine and all nodes of the cluster see at the "
+        "same path, or with gs://BUCKET/PREFIX."
+    ]
+
+
+def findings(target: Ray) -> list[Finding]:
+    return (
+        [note(f"The request is patched by raw=, without checks: {', '.join(leaves(target.raw))}")] if target.raw else []
+    )
+
+
+def render(
+    plan: Plan,
+    *,
+    number: int = 1,
+    entrypoint: str = ENTRYPOINT_UNKNOWN,
+    spec_digest: str = SPEC_UNKNOWN,
+    copied: Mapping[str, str] | None = None,
+) -> dict[str, object]:
+    """Return the body of the request ("job"), and what its driver places ("placement") with which variables ("env").
+
+    Values of `copied` variables that are missing here are "***".
+    """
+    target, root = Ray.of(plan.target), RootPaths(plan.root)
+    spec = root.run(plan.run_id).driver_spec(number)
+    arguments = [bucket_of(plan.root), key_of(root.entrypoint(entrypoint)), entrypoint, key_of(spec), spec_digest]
+    everything = containers.variables(plan, copied or {})
+    secret = {name: everything.pop(name) for name in plan.job.copied}
+    # Its address holds a token.
+    secret |= {name: (copied or {}).get(name, containers.HIDDEN) for name in emulators(plan)}
+    runtime_env = dict(target.runtime_env)
+    own = runtime_env.get("env_vars")
+    runtime_env["env_vars"] = {**(own if isinstance(own, dict) else {}), **secret, LOADER: loader()}
+    body = {
+        "job": {
+            "entrypoint": f'python3 -c "${LOADER}" {shlex.join(arguments)}',
+            "submission_id": submission_id(plan.run_id, number),
+            "runtime_env": runtime_env,
+            "metadata": {"podlift-run": plan.run_id, "podlift-url": plan.url},
+            "entrypoint_num_cpus": target.entrypoint_num_cpus,
+        },
+        "placement": {
+            "strategy": target.strategy,
+            "pending_timeout_s": target.pending_timeout_s,
+            "tasks": {task.name: _resources(plan, task.role) for task in named(plan.tasks)},
+        },
+        "env": {**everything, RESTART_CODE: str(TERMS.restart_code)},
+    }
+    found: dict[str, object] = patched(body, target.raw)
+    return found
+
+
+def _resources(plan: Plan, role: str) -> dict[str, float]:
+    """Return what Ray reserves for a task: one CPU, as Ray Train does, and its GPUs."""
+    row = accelerators.lookup(plan.job.resources.accelerator)
+    if row.family != "gpu" or role in ("ps", "evaluator"):
+        return {"CPU": 1}
+    kind = _TYPES.get(row.name.partition(":")[0])
+    return {"CPU": 1, "GPU": row.count or row.chips, **({f"accelerator_type:{kind}": _SHARE} if kind else {})}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverSpec:
+    """What the driver of a job reads.
+
+    Args:
+        run: the directory of the run.
+        run_id: its id.
+        job: the number of the job, from 1.
+        tasks: the names of the tasks.
+        agent: the arguments of the first stage of each agent's container.
+        placement: the resources of the tasks.
+        env: the variables of all tasks.
+        limits: those of the run.
+        shared: the root is a folder, which all machines have to see.
+        resumes_by_users: the number of the last job before the last resume by a user.
+    """
+
+    run: str
+    run_id: str
+    job: int
+    tasks: tuple[str, ...]
+    agent: tuple[str, ...]
+    placement: Placement
+    env: Mapping[str, str]
+    limits: Limits
+    shared: bool
+    resumes_by_users: int

@@ -1,0 +1,133 @@
+"""Starts a run on a Ray cluster: writes what its driver and its agents need, and creates the job, once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import cast
+
+from ...clock import SystemClock
+from ...errors import InputError, PodliftError, UnavailableError
+from ...records.events import last_resume
+from ...records.recorder import known_resumes, read_events
+from ...records.sync.index import KEYS, SYNC_RETRY, SyncedRun
+from ...spec.layout import RootPaths
+from ...spec.plan import Plan
+from ...spec.targets import Ray
+from ...status import Reason, State
+from ...storage import posix
+from ...storage.folder_files import in_folder, path_of
+from ...storage.gcs.files import INTERACTIVE, check_root
+from ...storage.registry import Files, open_files, open_store
+from .. import containers
+from ..base import Request
+from ..containers import bucket_of, key_of
+from . import request as job_request
+from . import verdict
+from .client import RayJobs, RayRejectedError
+
+
+def check(request: Request) -> None:
+    """Reject a missing root, a root that cannot be used, and a cluster that does not answer or is none."""
+    plan = request.plan
+    if missing := job_request.missing(plan.root):
+        raise InputError(missing)
+    if in_folder(plan.root):
+        _check_folder(path_of(plan.root))
+    else:
+        check_root(plan.root, retry=INTERACTIVE)
+    RayJobs(Ray.of(plan.target)).version()
+
+
+def _check_folder(folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise InputError(
+            f"The root cannot be created: {error}. Next: --root with a folder that all nodes see."
+        ) from error
+    if not writable:
+        raise InputError(f"The root is not writable: no permission for {folder!r}. Next: use another root (--root).")
+
+
+def start(request: Request) -> None:
+    plan, clock = request.plan, SystemClock()
+    number = known_resumes(plan.paths) + 1
+    body = _written(plan, number)
+    try:
+        RayJobs(Ray.of(plan.target), clock=clock).create(body)
+    except RayRejectedError as error:
+        store = open_store(plan.url, retry=SYNC_RETRY, clock=clock)
+        failure = {"task": "", "message": str(error), "traceback": "", "log": ""}
+        about = {
+            "state": State.FAILED.value,
+            "reason": Reason.REFUSED.value,
+            "failure": failure,
+            "job": "",
+            "vendor": "",
+        }
+        verdict.write(store, number, clock.now(), about)
+        raise PodliftError(
+            f"The run {plan.run_id} was not started: {error} Next: podlift resume {shlex.quote(plan.url)} tries again."
+        ) from error
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"It is unknown whether the run {plan.run_id} was started. {error} A job has the name of its run: no second one "
+            f"is created. Next: podlift status {shlex.quote(plan.url)}."
+        ) from error
+
+
+def _written(plan: Plan, number: int) -> Mapping[str, object]:
+    """Write what the driver and the agents of a job read, and return the body of the request that creates it."""
+    archives, files = containers.upload_archives(plan), open_files(plan.url, retry=SYNC_RETRY)
+    copy = SyncedRun(plan.paths, plan.url, SystemClock())
+    for name in posix.list_names(plan.paths.events):
+        if name.startswith("0000.client"):
+            copy.upload(f"{KEYS.events}/{name}")
+    resumes = {"resumes_by_users": last_resume(read_events(plan.paths, ("resumed",)))}
+    terms = job_request.TERMS
+    agents = {**containers.launch_spec(plan, number, archives.runtime, terms), **resumes}
+    digest = _created(files, KEYS.launch_spec(number), agents)
+    rendered = job_request.render(plan, number=number)
+    driver = _driver_spec(plan, number, archives, rendered, digest)
+    digest = _created(files, KEYS.driver_spec(number), {**driver, **resumes})
+    # Values copied from the caller's environment are part of the request, but are never stored.
+    copied = [*plan.job.copied, *job_request.emulators(plan)]
+    values = {name: os.environ.get(name, "") for name in copied}
+    about = {"entrypoint": archives.entrypoint, "spec_digest": digest}
+    body = job_request.render(plan, number=number, **about, copied=values)
+    return cast("Mapping[str, object]", body["job"])
+
+
+def _driver_spec(
+    plan: Plan, number: int, archives: containers.Archives, body: Mapping[str, object], agents: str
+) -> dict[str, object]:
+    """Return the program that the entrypoint starts, and its `DriverSpec`; `agents` is the sha256 of their launch spec."""
+    root = RootPaths(plan.root)
+    entry, spec = root.entrypoint(archives.entrypoint), root.run(plan.run_id).launch_spec(number)
+    return {
+        "version": 1,
+        "main": "sdk.backends.ray.driver",
+        "python": list(containers.PYTHON_RANGE),
+        "runtime": {"key": key_of(root.runtime(archives.runtime)), "sha256": archives.runtime},
+        "run": plan.url,
+        "run_id": plan.run_id,
+        "job": number,
+        "tasks": list(plan.tasks),
+        "agent": [bucket_of(plan.root), key_of(entry), archives.entrypoint, key_of(spec), agents],
+        "placement": body["placement"],
+        "env": body["env"],
+        "limits": asdict(plan.job.limits),
+        "shared": in_folder(plan.root),
+    }
+
+
+def _created(files: Files, key: str, spec: object) -> str:
+    """Write a spec unless another process has, and return the sha256 of the one that counts."""
+    data = files.create(key, json.dumps(spec, sort_keys=True).encode())
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,46 @@
+"""Checks of a job for a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..hardware import accelerators
+from ..spec.credentials import kind_of
+from ..spec.findings import Finding, error, note
+from ..spec.job import Job
+from ..spec.targets import Ray
+
+BACKEND = "ray"
+
+
+def of_ray(job: Job, target: Ray) -> list[Finding]:
+    """Return the findings of every check."""
+    return [*_hardware(job), *_credentials(job, target), *_address(target)]
+
+
+def _hardware(job: Job) -> Iterator[Finding]:
+    row = accelerators.row(job.resources.accelerator)
+    if row.name not in accelerators.names(BACKEND):
+        message = f"A run on Ray trains on CPUs or GPUs. Received: accelerator={row.name!r}"
+        yield error(message, {"resources.accelerator": "cpu"})
+
+
+def _credentials(job: Job, target: Ray) -> Iterator[Finding]:
+    env = target.runtime_env.get("env_vars")
+    for name, value in env.items() if isinstance(env, Mapping) else ():
+        if kind := kind_of(str(name), str(value)):
+            yield error(
+                f"ray_runtime_env: {name} looks like {kind}, and would be stored in the plan. Next: --env {name}, which copies "
+                "it from this shell; or --secret"
+            )
+    if job.copied:
+        yield note(
+            f"{', '.join(job.copied)}: users of the cluster's dashboard see values that are copied from this shell"
+        )
+
+
+def _address(target: Ray) -> Iterator[Finding]:
+    if target.headers and target.address and target.address.startswith("http://"):
+        yield note(
+            f"{', '.join(target.headers)}: sent without encryption to {target.address}. A reverse proxy or a tunnel gives https"
+        )

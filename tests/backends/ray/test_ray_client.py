@@ -1,0 +1,208 @@
+"""A client and Ray's Jobs API: lost replies, refusals, and servers that are none, against the fake of its five routes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.backends.ray.run import WAITING
+from sdk.errors import InputError, PodliftError, UnavailableError
+from sdk.process.redirect import proxy
+from sdk.status import Reason, State
+from sdk.testing.ray import FakeRay
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def ray() -> Iterator[FakeRay]:
+    with FakeRay() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _program(tmp_path: Path, monkeypatch) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text("print('trains')")
+    monkeypatch.chdir(project)
+
+
+def submit(ray: FakeRay, root: Path, **target: object) -> sdk.Run:
+    return sdk.submit("train.py", workers=2, backend=sdk.Ray(address=ray.address, **target), root=root)
+
+
+def files_in(folder: Path) -> list[str]:
+    return [str(path) for path in folder.rglob("*") if path.is_file()]
+
+
+# --- One job for a run
+
+
+def test_a_lost_reply_does_not_start_a_second_job(ray: FakeRay, tmp_path: Path) -> None:
+    ray.lost = 1
+    run = submit(ray, tmp_path / "root")
+    assert list(ray.jobs) == [f"{run.id}-1"]
+    assert [body["submission_id"] for body in ray.bodies] == [f"{run.id}-1"]
+    assert run.status().vendor == "PENDING"
+
+
+def test_a_request_that_failed_is_sent_again_with_the_same_name(ray: FakeRay, tmp_path: Path) -> None:
+    ray.failing = 2
+    run = submit(ray, tmp_path / "root")
+    assert [body["submission_id"] for body in ray.bodies] == [f"{run.id}-1"] * 3
+    assert list(ray.jobs) == [f"{run.id}-1"]
+
+
+def test_a_rejected_job_ends_the_run_with_the_reason(ray: FakeRay, tmp_path: Path) -> None:
+    ray.rejects = (400, "Traceback ...\nValueError: Invalid runtime_env: pip must be a list\n")
+    with pytest.raises(PodliftError, match=r"pip must be a list.*podlift resume"):
+        submit(ray, tmp_path / "root")
+    (info,) = sdk.runs(root=tmp_path / "root")
+    status = sdk.attach(info.url).status()
+    assert (status.state, status.reason) == (State.FAILED, Reason.REFUSED)
+    assert ray.jobs == {}
+
+
+def test_a_resumed_run_has_a_job_of_its_own(ray: FakeRay, tmp_path: Path) -> None:
+    run = submit(ray, tmp_path / "root")
+    ray.set(f"{run.id}-1", "FAILED", message="boom")
+    assert run.wait(20).state is State.FAILED
+    run.resume()
+    assert list(ray.jobs) == [f"{run.id}-1", f"{run.id}-2"]
+
+
+# --- What a client sees of a job
+
+
+@pytest.mark.parametrize("status", ["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"])
+def test_every_state_of_a_job_is_a_state_of_its_run(ray: FakeRay, tmp_path: Path, status: str) -> None:
+    run = submit(ray, tmp_path / "root")
+    ray.set(f"{run.id}-1", status)
+    found = sdk.attach(run.url).status()
+    assert found.service == f"Ray at {ray.address}"
+    if status in WAITING:
+        assert (found.state, found.reason) == WAITING[status]
+    elif status == "FAILED":
+        assert found.state is State.FAILED
+
+
+def test_a_driver_that_ended_without_a_verdict_is_quoted(ray: FakeRay, tmp_path: Path) -> None:
+    run = submit(ray, tmp_path / "root")
+    ray.logs[f"{run.id}-1"] = (
+        "starting\npodlift: /mnt/x cannot be read on node-7: No such file. Next: use another root.\n"
+    )
+    ray.set(f"{run.id}-1", "FAILED", message="Job entrypoint command failed with exit code 3")
+    status = run.wait(20)
+    assert (status.state, status.reason) == (State.FAILED, Reason.REFUSED)
+    assert status.failure is not None
+    assert status.failure.message.startswith("/mnt/x cannot be read on node-7")
+
+
+def test_a_job_that_the_cluster_has_forgotten_is_lost_and_can_be_resumed(ray: FakeRay, tmp_path: Path) -> None:
+    run = submit(ray, tmp_path / "root")
+    del ray.jobs[f"{run.id}-1"]
+    # Submitted a moment ago, it may be about to be created.
+    assert sdk.attach(run.url).status().state is State.PENDING
+    os.utime(tmp_path / "root" / "runs" / run.id / "plan.json", (1_000_000_000, 1_000_000_000))
+    status = sdk.attach(run.url).status()
+    assert (status.state, status.reason) == (State.LOST, Reason.JOB_LOST)
+    assert "podlift resume" in str(status.failure)
+    sdk.attach(run.url).resume()
+    assert list(ray.jobs) == [f"{run.id}-2"]
+
+
+def test_a_run_can_be_looked_at_while_the_cluster_does_not_answer(tmp_path: Path) -> None:
+    with FakeRay() as ray:
+        run = submit(ray, tmp_path / "root")
+    found = sdk.attach(run.url)
+    assert found.status().state is State.PENDING
+    assert "No Ray cluster can be reached" in found.why()
+
+
+def test_a_job_that_waits_is_stopped_at_once(ray: FakeRay, tmp_path: Path) -> None:
+    run = submit(ray, tmp_path / "root")
+    run.status()
+    run.cancel(grace_s=60)
+    assert ray.stopped == [f"{run.id}-1"]
+    assert run.wait(20).state is State.CANCELLED
+
+
+# --- Servers that are none, and clients that are not accepted
+
+
+def test_without_a_server_nothing_is_written(tmp_path: Path) -> None:
+    with FakeRay() as ray:
+        address = ray.address
+    with pytest.raises(InputError, match=rf"No Ray cluster can be reached at {address}.*--ray-address"):
+        sdk.submit("train.py", backend=sdk.Ray(address=address), root=tmp_path / "root")
+    assert files_in(tmp_path / "root") == []
+
+
+def test_a_server_of_somebody_else_is_named(tmp_path: Path) -> None:
+    with (
+        FakeRay(foreign=True) as ray,
+        pytest.raises(InputError, match=r"not the dashboard of a Ray cluster.*--ray-address"),
+    ):
+        submit(ray, tmp_path / "root")
+    assert files_in(tmp_path / "root") == []
+
+
+def test_a_cluster_that_is_too_old_is_told_from_one_that_is_none(tmp_path: Path) -> None:
+    with (
+        FakeRay(old=True, version="1.8.0") as ray,
+        pytest.raises(InputError, match=r"Ray 1\.8\.0, which has no Jobs API"),
+    ):
+        submit(ray, tmp_path / "root")
+    assert files_in(tmp_path / "root") == []
+
+
+def test_a_token_comes_from_the_environment_and_is_stored_nowhere(tmp_path: Path, monkeypatch) -> None:
+    headers = {"Authorization": "Bearer $MY_RAY_TOKEN"}
+    monkeypatch.setenv("MY_RAY_TOKEN", "s3cr3t-of-this-cluster")
+    with FakeRay(token="s3cr3t-of-this-cluster") as ray:
+        run = submit(ray, tmp_path / "root", headers=headers)
+        assert run.status().vendor == "PENDING"
+        monkeypatch.setenv("MY_RAY_TOKEN", "another-one")
+        with pytest.raises(InputError, match=r"does not accept this client.*--ray-headers") as refused:
+            submit(ray, tmp_path / "root", headers=headers)
+        assert "another-one" not in str(refused.value)
+        monkeypatch.delenv("MY_RAY_TOKEN")
+        with pytest.raises(InputError, match="MY_RAY_TOKEN is not set here"):
+            submit(ray, tmp_path / "root", headers=headers)
+        with pytest.raises(InputError, match="401"):
+            submit(ray, tmp_path / "root")
+    held = [path for path in files_in(tmp_path) if b"s3cr3t-of-this-cluster" in Path(path).read_bytes()]
+    assert held == []
+    assert "s3cr3t" not in str(run.plan) + run.plan.to_json() + str(ray.bodies)
+
+
+def test_a_certificate_that_is_not_trusted_is_named_with_the_fix(tmp_path: Path) -> None:
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    context, _ = proxy._make_certificate(tmp_path)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        with pytest.raises(InputError, match=r"certificate of https://localhost.* is not accepted.*REQUESTS_CA_BUNDLE"):
+            sdk.submit(
+                "train.py", backend=sdk.Ray(address=f"https://localhost:{server.server_port}"), root=tmp_path / "root"
+            )
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_an_answer_that_never_comes_says_that_it_is_unknown_whether_the_run_was_started(
+    ray: FakeRay, tmp_path: Path
+) -> None:
+    ray.failing = 100
+    with pytest.raises(UnavailableError, match=r"unknown whether the run .* was started.*podlift status"):
+        submit(ray, tmp_path / "root")

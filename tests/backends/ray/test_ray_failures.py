@@ -1,0 +1,143 @@
+"""What is lost on a real cluster: a node, a job that somebody stops, resources that no node has, clients without a token."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from support import until
+
+import sdk
+from sdk.errors import InputError
+from sdk.status import Reason, State
+from sdk.testing.ray_cluster import RayCluster
+
+from .conftest import DIGITS, MISSING, PYTHON
+
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("digits")]
+SLOW = {"epochs": 3, "slow_s": 0.1}
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[RayCluster]:
+    if MISSING:
+        pytest.skip(MISSING)
+    found = RayCluster(PYTHON, 1, 1)
+    yield found
+    found.close()
+
+
+def trains(run: sdk.Run, step: int) -> bool:
+    progress = run.progress()
+    return progress is not None and progress.step >= step
+
+
+def test_a_node_that_is_killed_in_the_middle_costs_no_weight(two_nodes: RayCluster, tmp_path: Path) -> None:
+    target = sdk.Ray(address=two_nodes.address, strategy="STRICT_SPREAD")
+    there = sdk.submit(
+        DIGITS, args=SLOW, workers=2, backend=target, root=tmp_path / "shared", checkpoint_every="10steps"
+    )
+    until(lambda: trains(there, 20), lambda: there.status())
+    two_nodes.tell("remove 1")
+    two_nodes.tell("add 1")
+    status = there.wait(240)
+    assert status.state is State.SUCCEEDED, there.why()
+    assert status.attempts == 2
+    assert (status.continued_step or 0) >= 10
+    here = sdk.submit(DIGITS, args=SLOW, workers=2, root=tmp_path / "own", local_cores="all")
+    assert there.result().value == here.result(240).value
+    assert "is started again" in there.why()
+
+
+def test_a_cancelled_run_saves_and_continues_where_it_was(cluster: RayCluster, tmp_path: Path) -> None:
+    run = sdk.submit(
+        DIGITS, args=SLOW, workers=2, backend=sdk.Ray(address=cluster.address), root=tmp_path / "shared",
+        checkpoint_every="1000steps",
+    )  # fmt: skip
+    until(lambda: trains(run, 5), lambda: run.status())
+    run.cancel(grace_s=30)
+    assert run.wait(60).state is State.CANCELLED
+    saved = run.status().saved_step
+    assert saved is not None
+    assert saved >= 5
+    run.resume()
+    assert run.wait(240).state is State.SUCCEEDED
+    assert run.status().continued_step == saved
+    here = sdk.submit(DIGITS, args=SLOW, workers=2, root=tmp_path / "own", local_cores="all")
+    assert run.result().value == here.result(240).value
+
+
+def test_a_job_that_is_stopped_on_the_cluster_saves_and_leaves_no_process(cluster: RayCluster, tmp_path: Path) -> None:
+    import requests
+
+    run = sdk.submit(
+        DIGITS, args=SLOW, workers=2, backend=sdk.Ray(address=cluster.address), root=tmp_path / "shared",
+        checkpoint_every="1000steps",
+    )  # fmt: skip
+    until(lambda: trains(run, 5), lambda: run.status())
+    requests.post(f"{cluster.address}/api/jobs/{run.id}-1/stop", timeout=20)
+    until(lambda: not processes_of(run), lambda: processes_of(run))
+    run.wait(60)
+    assert (sdk.attach(run.url).status().saved_step or 0) >= 5
+
+
+def processes_of(run: sdk.Run) -> list[str]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if process.pid != os.getpid() and any(run.id in word for word in words):
+            found.append(" ".join(words)[-200:])
+    return found
+
+
+def test_resources_that_no_node_has_are_named_when_the_time_is_over(cluster: RayCluster, tmp_path: Path) -> None:
+    target = sdk.Ray(address=cluster.address, pending_timeout_s=8)
+    run = sdk.submit(DIGITS, accelerator="l4", workers=2, backend=target, root=tmp_path / "shared")
+    until(lambda: run.status().reason is Reason.PROVISIONING, lambda: run.status())
+    assert "2 GPU needed, and the cluster has 0" in run.why()
+    status = run.wait(60)
+    assert (status.state, status.reason) == (State.FAILED, Reason.STOCKOUT)
+    assert "2 GPU needed, and the cluster has 0" in str(status.failure)
+
+
+def test_devices_are_those_that_ray_assigns(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "devices.py").write_text("import os; print('devices', os.environ.get('CUDA_VISIBLE_DEVICES'))")
+    monkeypatch.chdir(tmp_path)
+    raw = {"placement": {"tasks": {task: {"GPU": 2} for task in ("chief-0", "worker-0")}}}
+    if MISSING:
+        pytest.skip(MISSING)
+    cluster = RayCluster(PYTHON, more=("--num-gpus=4",))
+    try:
+        target = sdk.Ray(address=cluster.address, raw=raw)
+        run = sdk.submit("devices.py", workers=2, backend=target, root=tmp_path / "shared")
+        assert run.wait(120).state is State.SUCCEEDED, run.why()
+        said = [line.text for task in run.plan.tasks for line in run.logs(task=task) if "devices" in line.text]
+        assert sorted(said) in (
+            ["devices 0,1", "devices 2,3"],
+            ["devices 0,2", "devices 1,3"],
+            ["devices 0,3", "devices 1,2"],
+        )
+    finally:
+        cluster.close()
+
+
+def test_a_cluster_with_tokens_accepts_the_one_of_a_variable(tmp_path: Path, monkeypatch) -> None:
+    if MISSING:
+        pytest.skip(MISSING)
+    (tmp_path / "train.py").write_text("print('trains')")
+    monkeypatch.chdir(tmp_path)
+    token = "0123456789abcdef" * 4
+    cluster = RayCluster(PYTHON, env={"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token})
+    try:
+        with pytest.raises(InputError, match="does not accept this client"):
+            sdk.submit("train.py", backend=sdk.Ray(address=cluster.address), root=tmp_path / "shared")
+        assert not (tmp_path / "shared" / "runs").exists()
+        monkeypatch.setenv("MY_RAY_TOKEN", token)
+        target = sdk.Ray(address=cluster.address, headers={"Authorization": "Bearer $MY_RAY_TOKEN"})
+        run = sdk.submit("train.py", backend=target, root=tmp_path / "shared")
+        assert run.wait(120).state is State.SUCCEEDED, run.why()
+    finally:
+        cluster.close()
