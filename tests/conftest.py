@@ -39,6 +39,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--pictures", action="store_true", help="write the pictures in docs/images (tests/ui/test_browser.py)"
+    )
+
+
 def pytest_configure() -> None:
     """Forget the user's settings, and stop at once if a dependency is missing."""
     # Fixtures of modules run before `_no_settings`.

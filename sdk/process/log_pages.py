@@ -77,8 +77,10 @@ def matching(path: str, word: str, most: int) -> LogPage:
             end, start = start, max(0, start - _SEARCH_BYTES)
             data = os.pread(handle, end - start, start) + rest
             first, _, whole = data.partition(b"\n") if start else (b"", b"", data)
-            # A line longer than that is looked through in parts.
-            rest = first if len(first) < _SEARCH_BYTES else b""
+            rest = first
+            if len(first) >= _SEARCH_BYTES:
+                # So long a line is looked through in parts.
+                rest, whole = b"", data
             lower = whole.lower()
             if wanted in lower:
                 both = zip(whole.split(b"\n"), lower.split(b"\n"), strict=True)

@@ -88,9 +88,11 @@ def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunVie
     saved: Sequence[CheckpointInfo] = () if brief else parts.read("the checkpoints", lambda: run.checkpoints(), ())
     events = parts.read("the tasks", lambda: read_events(plan.paths), list[Event]())
     steps = {task: last_step(plan.paths, status.attempts, task) for task in plan.tasks if status.attempts}
-    spent = parts.read("the pace of the tasks", lambda: _accounts(plan, events, status.attempts), {})
-    machines = parts.read("the machines", lambda: _machines(plan, status.attempts), {})
-    where, share = [], None
+    spent = parts.read(
+        "the pace of the tasks", lambda: _accounts(plan, events, status.attempts), dict[str, TaskAccount]()
+    )
+    machines = parts.read("the machines", lambda: _machines(plan, status.attempts), dict[str, MachineUse]())
+    where, share = list[tuple[str, str]](), None
     if position is not None:
         where, share = model.pace(position, records, plan.job.limits.max_steps)
     metrics: dict[str, float | None] = {}

@@ -1,23 +1,34 @@
-"""Pages in a browser: Chromium, without a window, prints what a page has become once its scripts ran."""
+"""Pages as a user sees them: Debian's Chromium, driven by Playwright, without a window.
+
+`--pictures` writes the pictures of the documentation (docs/images) anew.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from page_runs import HOSTILE, page_run
-from support import LIMIT_S, needs, until
+from support import LIMIT_S, REPO, needs, until
 
 import sdk
 from sdk import api
 from sdk.cli import app
 from sdk.clock import SystemClock
 
-needs("starlette", "uvicorn")
+needs("starlette", "uvicorn", "playwright", "axe_playwright_python", "PIL")
 
 from sdk.ui import server  # noqa: E402
 
@@ -26,61 +37,381 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(not CHROMIUM, reason="no Chromium is installed: pages are not opened in a browser"),
 ]
+# As root, Chromium has no sandbox of its own; it opens podlift's pages only.
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync"]  # fmt: skip
+WIDE, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+SECONDS = LIMIT_S * 1000
 # A script of a run that ran would leave its mark.
 OWNED = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+TRACE = """Traceback (most recent call last):
+  File "/somewhere/attempts/0001/tasks/chief-0/code/train.py", line 41, in <module>
+    model.fit(data, epochs=20)
+  File "/usr/lib/python3.11/site-packages/keras/src/trainers/trainer.py", line 122, in fit
+    logs = self.train_function(iterator)
+  File "/somewhere/attempts/0001/tasks/chief-0/code/losses.py", line 7, in loss
+    raise ValueError("the loss is not finite: lower the learning rate")
+ValueError: the loss is not finite: lower the learning rate
+"""
 
 
-def opened(url: str, folder: Path, seconds: int = 5) -> str:
-    """Return the elements of a page after so many seconds of its own clock."""
-    # As root, Chromium has no sandbox of its own; it opens podlift's pages only.
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}"]
-    command += [f"--virtual-time-budget={seconds * 1000}", "--window-size=390,900", "--dump-dom", url]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True).stdout
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
 
 
-def test_a_report_draws_its_curves_offline_and_runs_nothing_of_the_run(root: Path, tmp_path: Path) -> None:
-    # Chromium cannot print what UTF-8 lacks.
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Open a page: `opened(url, width=PHONE, dark=True)`. None of them may ask another host, or fail in a script."""
+    contexts, asked, failed = list[Any](), list[str](), list[str]()
+
+    def open_page(url: str, size: dict[str, int] = WIDE, *, dark: bool = False, offline: bool = False) -> Any:
+        context = chromium.new_context(
+            viewport=size, color_scheme="dark" if dark else "light", reduced_motion="reduce", offline=offline
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(SECONDS)
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: failed.append(str(error)))
+        page.on("console", lambda said: failed.append(said.text) if said.type == "error" else None)
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert [url for url in asked if not re.match(r"http://127\.0\.0\.1:\d+/|file://|data:", url)] == []
+    assert failed == []
+
+
+@pytest.fixture
+def served(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Serve the root from this process, and return the URL of a page: `served("/run/0/digits-aaaaaa")`."""
+    monkeypatch.setattr(server, "_FRESH_S", 0.0)
+    monkeypatch.setattr(server, "REFRESH_S", 1)
+    urls = list[str]()
+
+    class Runs:
+        def runs(self, root: str) -> tuple[list[sdk.RunInfo], list[str]]:
+            return api.list_runs(root, None, None, (), None)
+
+        def attach(self, url: str) -> sdk.Run:
+            return api.attach(url)
+
+    def url(place: str = "/") -> str:
+        if not urls:
+            values = {"port": 0, "token": "the-token", "announce": urls.append}
+            threading.Thread(
+                target=server.serve, args=([str(root)], Runs(), SystemClock()), kwargs=values, daemon=True
+            ).start()
+            until(lambda: urls)
+        return urls[0].replace("/?", f"{place}{'&' if '?' in place else '?'}")
+
+    return url
+
+
+@pytest.fixture
+def command(root: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], list[str]]]]:
+    """Serve the root as a user does: `podlift ui`. Return the process and the URLs that it prints."""
+    started = list[subprocess.Popen[str]]()
+
+    def start(*flags: str) -> tuple[subprocess.Popen[str], list[str]]:
+        root.mkdir(exist_ok=True)
+        ui = [sys.executable, "-m", "sdk", "ui", str(root), *flags]
+        process = subprocess.Popen(ui, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        return process, [process.stdout.readline().strip() for _ in range(2 if "--allow-actions" in flags else 1)]
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.communicate(timeout=LIMIT_S)
+
+
+def at(url: str, place: str) -> str:
+    return url.replace("/?", f"{place}{'&' if '?' in place else '?'}")
+
+
+def fits(page: Any) -> bool:
+    """Return whether a page needs no sideways scrolling."""
+    return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def losses(count: int, worse: float = 0.0) -> list[dict[str, Any]]:
+    return [
+        {"step": step, "epoch": step // 20, "time": 1_795_193_567.0 + step,
+         "metrics": {"loss": 2.2 * 0.97**step + worse, "val_loss": 2.3 * 0.97**step + 0.1 + worse, "acc": 1 - 0.9 * 0.98**step}}
+        for step in range(1, count + 1)
+    ]  # fmt: skip
+
+
+def test_a_report_draws_its_curves_offline_and_runs_nothing_of_the_run(
+    root: Path, tmp_path: Path, opened: Callable[..., Any]
+) -> None:
+    # Chromium cannot show what UTF-8 lacks.
     names = [name for name in HOSTILE if name and name != "\ud800"] + [OWNED]
     records = [{"step": step, "metrics": dict.fromkeys(names, 1 / step)} for step in (1, 2, 3)]
     page_run(root, "hostile-aaaaaa", records, failure=OWNED, traceback=OWNED, log="\n".join([*names, ""]))
     place = tmp_path / "report.html"
     assert app.run(["report", "hostile-aaaaaa", "-o", str(place)]) == 0
-    page = opened(place.as_uri(), tmp_path)
-    assert page.count("<canvas") == page.count("<figcaption") == len(names)
-    assert "<title>hostile-aaaaaa</title>" in page
-    assert "<img" not in page
-    assert page.count('role="img"') >= len(names)
+    page = opened(place.as_uri(), PHONE, offline=True)
+    assert page.locator("canvas").count() == page.locator("figcaption").count() == len(names)
+    assert page.title() == "hostile-aaaaaa"
+    assert page.locator("img").count() == 0
+    assert page.locator("[role=img]").count() >= len(names)
+    assert fits(page)
+
+
+def test_the_list_is_searched_sorted_and_opened_with_the_keyboard_and_fits_a_phone(
+    root: Path, served: Callable[..., str], opened: Callable[..., Any]
+) -> None:
+    page_run(root, "digits-aaaaaa", losses(60))
+    page_run(root, "mnist-bbbbbb", losses(60, 0.5), failure="ValueError: bad", traceback=TRACE)
+    (root / "runs" / "broken-cccccc").mkdir()
+    page = opened(served(), PHONE, dark=True)
+    assert fits(page)
+    assert page.locator("tbody tr").count() == 3
+    assert page.locator("svg.spark polyline").count() == 2
+    page.keyboard.press("Tab")  # the name of the page, then the search
+    page.keyboard.press("Tab")
+    page.keyboard.type("digits")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=digits**")
+    assert page.locator("tbody th a").all_inner_texts() == ["digits-aaaaaa"]
+    page.get_by_label("search").fill("")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="failed 1").press("Enter")
+    page.wait_for_url("**state=FAILED**")
+    page.set_viewport_size(WIDE)
+    page.get_by_role("link", name="took").press("Enter")
+    page.wait_for_url("**sort=-took**")
+    assert page.locator("th[aria-sort=descending]").count() == 1
+    page.get_by_role("link", name="mnist-bbbbbb").press("Enter")
+    page.wait_for_url("**/run/0/mnist-bbbbbb")
+    assert page.get_by_role("heading", name="Root cause").is_visible()
+    # The user's own frames, without those of libraries.
+    assert "losses.py" in page.locator(".cause pre").inner_text()
+    assert "trainer.py" not in page.locator(".cause pre").inner_text()
 
 
 @pytest.mark.full
 def test_a_page_shows_what_changes_without_being_loaded_again(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, served: Callable[..., str], opened: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(server, "_FRESH_S", 0.0)
-    run = page_run(root, "digits-aaaaaa", [{"step": step, "metrics": {"loss": 1 / step}} for step in (1, 2, 3)])
+    run = page_run(root, "digits-aaaaaa", losses(3))
     final = next(Path(run.events).glob("*.final.json"))
-    record, urls, asked = final.read_text(), list[str](), list[str]()
+    record = final.read_text()
     final.write_text("no")
-
-    class Mending:
-        def runs(self, root: str) -> tuple[list[sdk.RunInfo], list[str]]:
-            return api.list_runs(root, None, None, (), None)
-
-        def attach(self, url: str) -> sdk.Run:
-            asked.append(url)
-            if len(asked) == 3:
-                final.write_text(record)
-            return api.attach(url)
-
-    values = {"port": 0, "token": "the-token", "announce": urls.append}
-    threading.Thread(
-        target=server.serve, args=([str(root)], Mending(), SystemClock()), kwargs=values, daemon=True
-    ).start()
-    until(lambda: urls)
-    page = opened(urls[0].replace("/?", "/run/0/digits-aaaaaa?"), tmp_path, seconds=60)
-    assert len(asked) >= 3
-    assert re.search(r'class="state succeeded">SUCCEEDED', page)
-    assert "The run is damaged" not in page
+    page = opened(served("/run/0/digits-aaaaaa"))
+    page.evaluate("window.kept = 'the same page'")
+    page.get_by_text("The run is damaged.").wait_for()
+    final.write_text(record)
+    page.locator(".state.succeeded").wait_for()
+    assert page.evaluate("window.kept") == "the same page"
+    assert page.get_by_text("The run is damaged.").count() == 0
     # What has ended is not asked for again.
-    assert 'hx-trigger="every' not in page
-    assert page.count("<canvas") == 1
+    assert page.locator("[hx-trigger*=every]").count() == 0
+    page.locator("canvas").nth(2).wait_for()
+    # One that disappears while it is open says so.
+    final.write_text("no")
+    page = opened(served("/run/0/digits-aaaaaa"))
+    page.get_by_text("The run is damaged.").wait_for()
+    shutil.rmtree(run.url)
+    page.get_by_text("No such run").wait_for()
+
+
+def pid_of(run: sdk.Run, task: str) -> int:
+    """Return the process of a task of the first attempt, as its supervisor has recorded it."""
+    record = json.loads(next(Path(run.plan.paths.events).glob("0001.supervisor*.attempt_started.json")).read_text())
+    return int(record["data"]["pids"][task])
+
+
+@pytest.mark.full
+@pytest.mark.tensorflow
+def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(
+    root: Path, command: Callable[..., Any], opened: Callable[..., Any], picture: Callable[..., None]
+) -> None:
+    _, (url,) = command()
+    run = sdk.submit(
+        REPO / "jobs" / "digits" / "train.py", workers=2, name="digits", args=["--epochs", "12"], retry_preemptions=2,
+        checkpoint_every="50steps",
+    )  # fmt: skip
+    page = opened(at(url, f"/run/0/{run.id}"))
+    page.evaluate("window.kept = 'the same page'")
+    points = "JSON.parse(document.querySelector('#data').textContent).length"
+    assert page.evaluate(points) >= 0
+    page.locator("canvas").first.wait_for()
+    label = "[...document.querySelectorAll('.uplot')].map(plot => plot.getAttribute('aria-label')).join()"
+    first = page.evaluate(label)
+    page.wait_for_function(f"before => {label} !== before", arg=first)
+    picture(page, "live")
+    # As a cloud does before it takes a machine away.
+    os.kill(pid_of(run, "worker-0"), signal.SIGTERM)
+    page.get_by_text(re.compile("preempt", re.IGNORECASE)).first.wait_for(state="attached")
+    page.get_by_text("attempt 2").first.wait_for(state="attached")
+    page.locator(".state.succeeded").wait_for()
+    assert page.evaluate("window.kept") == "the same page"
+    assert run.wait().state is sdk.State.SUCCEEDED, run.why()
+    picture(page, "run", whole=True)
+
+
+@pytest.mark.full
+def test_runs_are_chosen_in_the_list_and_compared(
+    root: Path, served: Callable[..., str], opened: Callable[..., Any], picture: Callable[..., None]
+) -> None:
+    for number in range(3):
+        page_run(root, f"digits-{'abc'[number] * 6}", losses(120, number / 5), log="one line\n")
+    page = opened(served())
+    for name in ("digits-aaaaaa", "digits-cccccc"):
+        page.get_by_label(f"compare {name}").check()
+    # They stay chosen when the list is refreshed.
+    page.wait_for_event("response", lambda answer: "part=rows" in answer.url)
+    page.wait_for_event("response", lambda answer: "part=rows" in answer.url)
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_url("**/compare?**")
+    assert page.locator("canvas").count() == 3
+    before = page.locator(".uplot").first.screenshot()
+    page.get_by_label("x axis").select_option("epoch")
+    page.get_by_label("smoothing").fill("0.9")
+    assert page.locator(".uplot").first.screenshot() != before
+    assert page.get_by_text("Plan of digits-aaaaaa, compared with digits-cccccc").is_visible()
+    picture(page, "compare")
+
+
+@pytest.mark.full
+def test_logs_of_100_mb_are_there_at_once_are_searched_and_followed(
+    root: Path, command: Callable[..., Any], opened: Callable[..., Any], picture: Callable[..., None]
+) -> None:
+    run = page_run(root, "digits-aaaaaa", losses(5))
+    log, many = Path(run.log(1, "chief-0")), 1_150_000
+    with log.open("w") as file:
+        for number in range(many):
+            word = "needle" if number == 70 else "and more of the line"
+            file.write(f"\x1b[32mstep {number:9}\x1b[0m loss {1 / (number + 1):.8f} {word:50}\n")
+    assert log.stat().st_size > 100e6
+    process, (url,) = command()
+    opened(at(url, "/"))  # what is imported with the first request is not counted
+    page = opened(url)
+    begun = time.monotonic()
+    page.goto(at(url, "/run/0/digits-aaaaaa/logs?task=chief-0").partition("&token")[0], wait_until="commit")
+    page.get_by_text(f"step {many - 1:9}").wait_for()
+    took = time.monotonic() - begun
+    assert took < 0.3 * slow(), took
+    assert longest_task(page) < 100 * slow()
+    assert page.locator("pre.log .a32").count() == 500
+    picture(page, "logs")
+    page.get_by_role("link", name="Earlier lines").click()
+    page.get_by_text(f"step {many - 501:9}").wait_for()
+    assert page.get_by_text(f"step {many - 1:9}").count() == 0
+    page.get_by_label("search").fill("NEEDLE")
+    page.keyboard.press("Enter")
+    page.get_by_text("needle").first.wait_for()
+    assert page.locator("pre.log .a32").all_inner_texts() == [f"step {70:9}"]
+    assert psutil.Process(process.pid).memory_info().rss < 100e6
+    assert memory_peak(process.pid) < 100e6
+
+
+def slow() -> float:
+    """Return how much slower than usual this machine may be while other tests run on it."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1) * 2)
+
+
+def memory_peak(pid: int) -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
+def longest_task(page: Any) -> float:
+    """Return the milliseconds of the longest task that the page's scripts and layout have taken."""
+    return page.evaluate(
+        """new Promise(done => {
+          const found = [0], add = list => list.getEntries().forEach(entry => found.push(entry.duration));
+          new PerformanceObserver(add).observe({type: 'longtask', buffered: true});
+          setTimeout(() => done(Math.max(...found)), 300);
+        })"""
+    )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_page_has_a_serious_problem_for_a_screen_reader_or_scrolls_sideways(
+    root: Path, tmp_path: Path, served: Callable[..., str], opened: Callable[..., Any], picture: Callable[..., None], dark: bool
+) -> None:  # fmt: skip
+    from axe_playwright_python.sync_playwright import Axe
+
+    page_run(root, "digits-aaaaaa", losses(120), log="\x1b[31mred\x1b[0m \x1b[35mviolet\x1b[0m\n" * 3)
+    page_run(root, "digits-bbbbbb", losses(90, 0.2))
+    page_run(root, "mnist-cccccc", losses(40, 0.6), failure="ValueError: the loss is not finite", traceback=TRACE)
+    (root / "runs" / "broken-dddddd").mkdir()
+    report = tmp_path / "report.html"
+    assert app.run(["report", "digits-aaaaaa", "mnist-cccccc", "-o", str(report)]) == 0
+    places = {
+        "list": served(),
+        "failed": served("/run/0/mnist-cccccc"),
+        "damaged": served("/run/0/broken-dddddd"),
+        "logs": served("/run/0/digits-aaaaaa/logs"),
+        "comparison": served("/compare?run=0/digits-aaaaaa&run=0/mnist-cccccc"),
+        "report": report.as_uri(),
+    }
+    problems = list[str]()
+    for name, url in places.items():
+        page = opened(url, dark=dark)
+        page.locator("h1").first.wait_for()
+        for size in (WIDE, PHONE):
+            page.set_viewport_size(size)
+            page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+            assert fits(page), (name, size)
+            # The list alone has another layout on a phone.
+            found = Axe().run(page).response["violations"] if size is WIDE or name == "list" else []
+            serious = [each for each in found if each["impact"] in ("serious", "critical")]
+            problems += [f"{name} {size}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in serious]
+            page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = false; })")
+            if name in ("list", "failed", "report"):
+                picture(page, f"{name}{'-dark' if dark else ''}{'-phone' if size is PHONE else ''}")
+    assert problems == []
+
+
+@pytest.mark.full
+def test_a_user_cancels_and_resumes_a_run_on_its_page(
+    root: Path, write: Callable[..., Path], command: Callable[..., Any], opened: Callable[..., Any]
+) -> None:
+    program = write("train.py", "import time\nprint('training', flush=True)\ntime.sleep(600)\n")
+    _, (reading, acting) = command("--allow-actions")
+    run = sdk.submit(program, name="long", limit_grace="1s")
+    assert opened(at(reading, f"/run/0/{run.id}")).get_by_role("heading", name="Actions").count() == 0
+    page = opened(at(acting, f"/run/0/{run.id}"))
+    page.locator(".state.running").wait_for()
+    page.get_by_text("Cancel", exact=True).click()
+    page.get_by_role("button", name=f"Cancel {run.id}").click()
+    page.locator(".state.cancelled").wait_for()
+    page.get_by_text("Resume", exact=True).click()
+    page.get_by_role("button", name=f"Resume {run.id}").click()
+    page.locator(".state.running").wait_for()
+    run.cancel()
+    assert run.wait().state is sdk.State.CANCELLED
+
+
+@pytest.fixture
+def picture(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Write a picture of the documentation, with --pictures: `picture(page, "list")`."""
+
+    def write_picture(page: Any, name: str, *, whole: bool = False) -> None:
+        if not request.config.getoption("--pictures"):
+            return
+        from io import BytesIO
+
+        from PIL import Image
+
+        found = Image.open(BytesIO(page.screenshot(full_page=whole)))
+        folder = REPO / "docs" / "images"
+        folder.mkdir(exist_ok=True)
+        found.quantize(64).save(folder / f"{name}.png", optimize=True)
+
+    return write_picture

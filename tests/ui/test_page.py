@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import threading
 import urllib.request
@@ -396,3 +397,65 @@ def test_an_action_that_fails_says_why_and_a_checkpoint_is_pinned(root: Path, do
         assert "Nothing was done." in answer.text
         assert sentence in answer.text
     assert "No such run" in page.act("nothing-aaaaaa", "cancel").text
+
+
+def test_a_bucket_whose_credentials_expire_is_named_and_shown_again_when_they_are_renewed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_FRESH_S", 0.0)
+    page_run(root, "digits-aaaaaa", RECORDS, log="first line\n")
+    other = tmp_path / "other"
+    page_run(other, "mnist-bbbbbb", RECORDS)
+    page, expired = Visitor(root, other).let_in(), [False]
+
+    def checked(call):
+        def answer(self, place: str):
+            if expired[0] and place.startswith(str(root)):
+                raise sdk.PodliftError("Access to the bucket was denied. Next: gcloud auth application-default login.")
+            return call(self, place)
+
+        return answer
+
+    monkeypatch.setattr(Runs, "runs", checked(Runs.runs))
+    monkeypatch.setattr(Runs, "attach", checked(Runs.attach))
+    assert "2 of 2 runs" in page.get("/").text
+    expired[0] = True
+    text = page.get("/?part=rows").text
+    assert "1 of 1 runs" in text
+    assert "gcloud auth application-default login" in text
+    seen = page.get("/run/0/digits-aaaaaa?part=live").text
+    assert "The run is not readable." in seen
+    assert "gcloud auth application-default login" in seen
+    # It is asked again.
+    assert "hx-trigger" in seen
+    for way in ("logs", "lines?task=chief-0&attempt=1&after=0"):
+        answer = page.get(f"/run/0/digits-aaaaaa/{way}")
+        assert answer.status == 200
+        assert "gcloud auth application-default login" in answer.text
+    assert "hx-trigger" in answer.text
+    expired[0] = False
+    assert "2 of 2 runs" in page.get("/?part=rows").text
+    assert "SUCCEEDED" in page.get("/run/0/digits-aaaaaa?part=live").text
+
+
+def test_a_log_is_paged_and_followed_by_its_bytes(visitor: Visitor, root: Path) -> None:
+    log = root / "runs" / "digits-aaaaaa" / "attempts" / "0001" / "logs" / "chief-0.log"
+    log.write_text("".join(f"line {number}\n" for number in range(2000)))
+    text = visitor.get("/run/0/digits-aaaaaa/logs?task=chief-0").text
+    assert "line 1999" in text
+    assert "line 1499\n" not in text
+    earlier = re.search(r'href="([^"]*before=\d+)"', text)
+    assert earlier is not None
+    before = visitor.get(earlier[1].replace("&amp;", "&")).text
+    assert "line 1499\n" in before
+    assert "line 1500\n" not in before
+    # A page follows a run that goes on; what has ended says so.
+    size = log.stat().st_size
+    with log.open("a") as file:
+        file.write("one more\nnot who")
+    found = visitor.get(f"/run/0/digits-aaaaaa/lines?task=chief-0&attempt=1&after={size}").text
+    assert "one more" in found
+    assert "not who" not in found
+    assert "The run has ended" in found
+    assert "no task" in visitor.get("/run/0/digits-aaaaaa/lines?task=nobody&after=0").text
+    assert "hx-get" not in visitor.get("/run/0/nothing-aaaaaa/lines?task=chief-0&after=0").text

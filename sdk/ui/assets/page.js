@@ -95,5 +95,11 @@
     if (Math.abs(plot.width - width) > 2) plot.setSize({ width, height: 220 });
   })).observe(holder);
   charts.forEach(draw);
-  if (holder.dataset.live) setInterval(refresh, 3000);
+  if (holder.dataset.live) {
+    const timer = setInterval(() => {
+      // What has ended is read once more, and then no longer asked for.
+      if (!document.querySelector("#live[hx-trigger]")) clearInterval(timer);
+      refresh();
+    }, 3000);
+  }
 })();

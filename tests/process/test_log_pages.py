@@ -1,0 +1,75 @@
+"""Parts of a log, by their place in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sdk.process import log_pages
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    place = tmp_path / "chief-0.log"
+    place.write_bytes(b"".join(b"line %d\n" % number for number in range(10)))
+    return place
+
+
+def test_pages_before_a_place_meet_and_hold_every_line(log: Path) -> None:
+    place, found = None, list[str]()
+    while place != 0:
+        page = log_pages.before(str(log), 3, place)
+        found[:0], place = page.lines, page.begin
+    assert found == [f"line {number}" for number in range(10)]
+
+
+def test_what_is_new_comes_once_and_an_unfinished_line_when_it_is_whole(log: Path) -> None:
+    first = log_pages.before(str(log), 100)
+    assert log_pages.after(str(log), 100, first.end).lines == []
+    with log.open("a") as file:
+        file.write("new\nunfini")
+    page = log_pages.after(str(log), 100, first.end)
+    assert (page.lines, page.skipped) == (["new"], False)
+    with log.open("a") as file:
+        file.write("shed\n")
+    assert log_pages.after(str(log), 100, page.end).lines == ["unfinished"]
+
+
+def test_a_log_that_grew_fast_or_began_anew_shows_its_end_and_says_so(log: Path) -> None:
+    assert log_pages.after(str(log), 3, 0) == log_pages.LogPage(
+        lines=["line 7", "line 8", "line 9"], begin=49, end=70, skipped=True
+    )
+    log.write_text("anew\n")
+    page = log_pages.after(str(log), 3, 70)
+    assert (page.lines, page.skipped) == (["anew"], True)
+
+
+@pytest.mark.parametrize("chunk", [18, 25, 1 << 20])
+def test_the_last_lines_with_a_word_are_found_across_the_edges_of_what_is_read(
+    log: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_pages, "_SEARCH_BYTES", chunk)
+    with log.open("a") as file:
+        file.write("LINE ten\nother\nunterminated line")
+    page = log_pages.matching(str(log), "line", 4)
+    assert page.lines == ["line 8", "line 9", "LINE ten", "unterminated line"]
+    assert page.skipped
+    assert log_pages.matching(str(log), "line 0", 4).lines == ["line 0"]
+    assert log_pages.matching(str(log), "nothing", 4).lines == []
+
+
+def test_a_long_line_a_progress_bar_and_an_empty_log_are_shown_as_far_as_they_are_read(log: Path) -> None:
+    log.write_bytes(b"x" * 600_000 + b"\n" + b"1/3\r2/3\r3/3\n")
+    assert log_pages.before(str(log), 5).lines == ["3/3"]
+    log.write_bytes(b"x" * 600_000)
+    assert len(log_pages.before(str(log), 5).lines[0]) < 600_000
+    log.write_bytes(b"")
+    assert log_pages.before(str(log), 5) == log_pages.LogPage(lines=[])
+    assert log_pages.matching(str(log), "x", 5).lines == []
+
+
+def test_the_beginning_of_a_very_long_line_is_searched_too(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_pages, "_SEARCH_BYTES", 100)
+    log.write_text("needle " + "x" * 1000 + "\nlast\n")
+    assert [line[:6] for line in log_pages.matching(str(log), "needle", 5).lines] == ["needle"]
