@@ -5,7 +5,8 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -161,26 +162,34 @@ def _info(listed: references.ListedRun) -> RunInfo | None:
     """Return the run in a directory; None for a folder that was removed meanwhile."""
     url, name = listed.url, listed.id
     try:
-        summary = summaries.read(RunPaths(url)) if listed.whole else None
-        if summary is not None:
-            return RunInfo(id=name, url=url, status=summary.status, place=summary.shown.backend, **vars(summary.shown))
+        here = listed.here or (url if listed.whole else "")
+        summary = summaries.read(RunPaths(here)) if here else None
+        # A summary that the supervisor of a run in a bucket wrote does not tell its place.
+        if summary is not None and (summary.shown.place or not listed.here):
+            shown = vars(summary.shown)
+            return RunInfo(
+                id=name, url=url, status=summary.status, **{**shown, "place": shown["place"] or shown["backend"]}
+            )
         run = attach(url)
-        shown = dict(vars(summaries.shown(run.plan.paths)))
-        shown |= {"emulator": run.plan.emulator or "", "place": run.plan.place}
         status = run.status()
-        shown |= {} if status.state.terminal else _live(run, shown)
-        return RunInfo(id=name, url=url, status=status, **shown)
+        if in_bucket(url):
+            run.metrics()  # brings them
+        about = summaries.shown(run.plan.paths)
+        about = replace(about, emulator=run.plan.emulator or "", place=run.plan.place)
+        if in_bucket(url) and status.state.terminal:
+            summaries.write(run.plan.paths, summaries.Summary(status, about))
+        live = {} if status.state.terminal else _live(run, about.rate)
+        return RunInfo(id=name, url=url, status=status, **{**vars(about), **live})
     except Exception as error:  # one broken directory must not hide the others
         if not in_bucket(url) and not os.path.lexists(url):
             return None
         return RunInfo(id=name, url=url, status=None, problem=str(error) or repr(error))
 
 
-def _live(run: Run, shown: Mapping[str, Any]) -> dict[str, Any]:
+def _live(run: Run, rate: float | None) -> dict[str, Any]:
     """Return how far a run is that is going, and how long it will take."""
     progress = run.progress()
     if progress is None:
         return {}
     left = steps_left(progress, run.plan.job.limits.max_steps)
-    rate = shown["rate"]
     return {"steps": progress.step, "left_s": left / rate if rate and left is not None else None}

@@ -27,6 +27,8 @@ from .roots import configured_roots, in_bucket, in_cloud_storage, is_shared, on_
 
 LATEST = "latest"
 # For a bucket among several roots: the others must not wait long for it.
+# The records that follow each other once a run has ended, or that end it.
+_LATEST = ("final", "resumed", "registered")
 _BRIEF = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=6.0, first_s=5.0)
 _SHOWN = 6
 
@@ -165,6 +167,7 @@ class ListedRun(NamedTuple):
     id: str
     url: str
     whole: bool = False  # its plan is a file here that is not empty: it may have a summary
+    here: str = ""  # the copy of a run in a bucket, if it has all that may have changed since the run has ended
 
 
 def newest_first(
@@ -180,7 +183,9 @@ def newest_first(
         paths = RootPaths(root)
         try:
             if in_bucket(root):
-                return [ListedRun(time, run, paths.run(run).url) for time, run in _runs(root, limit, retry=retry)]
+                found = _runs(root, limit, retry=retry)
+                copies = {} if limit is not None else _copies(root, [run for _, run in found], environ, retry)
+                return [ListedRun(time, run, paths.run(run).url, here=copies.get(run, "")) for time, run in found]
             folder = paths.runs
             return [ListedRun(time, run, f"{folder}/{run}", whole) for time, run, whole in candidates(folder)]
         except (StoreError, InputError) as error:
@@ -194,6 +199,21 @@ def newest_first(
     where = {root: f"{root}{on_emulator(environ) if in_cloud_storage(root) else ''}" for root in failures}
     problems = [f"The runs below {where[root]} are not listed: {error}" for root, error in failures.items()]
     return sorted(found, reverse=True), problems
+
+
+def _copies(root: str, runs: Sequence[str], environ: Mapping[str, str], retry: RetryPolicy) -> dict[str, str]:
+    """Return this machine's copies of runs in a bucket that have a summary, and every record that could make it outdated."""
+    here = RootPaths(cache.bucket_folder(cache.cache_folder(environ), root))
+    summarized = {run: here.run(run) for run in runs if os.path.exists(here.run(run).summary)}
+    if not summarized:
+        return {}
+    files = BucketFiles(root, retry=retry)
+    patterns = [f"runs/*/events/*.{kind}.json" for kind in _LATEST]
+    for name in (name for found in in_parallel(files.matching, patterns) for name in found):
+        _, run, _, record = name.split("/")
+        if run in summarized and not os.path.exists(f"{summarized[run].events}/{record}"):
+            del summarized[run]
+    return {run: paths.url for run, paths in summarized.items()}
 
 
 def candidates(folder: str) -> list[tuple[float, str, bool]]:

@@ -46,6 +46,8 @@ class Shown:
     """What a list of runs shows in addition to the status."""
 
     backend: str = ""  # "" if the plan does not name it
+    emulator: str = ""  # of a copy of a run in a bucket: the emulator's address, "" for none
+    place: str = ""  # of such a copy: the backend and the emulator, if any
     metrics: dict[str, float | None] = field(default_factory=dict)  # last values by name
     metric: str = ""  # name of the metric to show, or ""
     best: float | None = None  # the best value of that metric
@@ -162,14 +164,14 @@ def _pace(paths: RunPaths, task: str, records: Sequence[MetricRecord]) -> tuple[
     return step or last, 1 / each_s if each_s else rate
 
 
-def write(paths: RunPaths) -> None:
-    """Write the summary of a run that has its final record. Without a summary, reading is only slower."""
+def write(paths: RunPaths, known: Summary | None = None) -> None:
+    """Write the summary of a run that has its final record, or the one that is known. Without one, reading is only slower."""
     # A full disk or damage must not fail the run: its verdict is already recorded.
     with suppress(OSError, ValueError, TypeError, CorruptRunError):
         changed_ns = _changed_ns(paths)
-        status = fold(read_events(paths), supervisor_alive=False)
+        status = known.status if known else fold(read_events(paths), supervisor_alive=False)
         about = {"version": VERSION, "run_id": paths.run_id, "records_changed_ns": changed_ns}
-        data = {**about, "status": _told(status), "shown": asdict(shown(paths))}
+        data = {**about, "status": _told(status), "shown": asdict(known.shown if known else shown(paths))}
         text = json.dumps(data, separators=(",", ":")).encode()
         if status.state is not State.LOST and len(text) <= _MAX_BYTES and _changed_ns(paths) == changed_ns:
             # An old one, from before a resume, is invalid.

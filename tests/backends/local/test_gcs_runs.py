@@ -15,7 +15,7 @@ import pytest
 from support import LIMIT_S, until
 
 import sdk
-from sdk import logs
+from sdk import api, logs
 from sdk.backends.local import bucket_run, uploader
 from sdk.clock import SystemClock
 from sdk.process.redirect import start
@@ -507,3 +507,28 @@ def test_a_permission_that_ends_while_training_ends_the_run_and_harms_no_checkpo
     text = [line.text for line in run.logs()]
     assert text[-1] == "total 820"
     assert any(f"restored step {before} of phase 1" in line for line in text)
+
+
+def test_ended_runs_of_a_bucket_are_listed_from_what_is_known_here_until_they_are_resumed(
+    gcs, write, elsewhere, monkeypatch
+) -> None:
+    runs = [
+        submit("import sdk\nfor step in (1, 2, 3): sdk.context().report({'loss': 1 / step}, step=step)\n")
+        for _ in (1, 2)
+    ]
+    for run in runs:
+        assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    elsewhere()
+    first = {info.id: info for info in sdk.runs(limit=None)}
+    assert {(info.best, info.steps, info.curve) for info in first.values()} == {(1 / 3, 3, "z90")}
+    attached = list[str]()
+    attach = api.attach
+    monkeypatch.setattr(api, "attach", lambda url: attached.append(url) or attach(url))
+    again = {info.id: info for info in sdk.runs(limit=None)}
+    assert attached == []
+    assert again == first
+    record = json.dumps({"version": 1, "time": time.time(), "data": {"attempts": 1}})
+    key = f"podlift/runs/{runs[0].id}/events/0000.client-9.000001.resumed.json"
+    gcs.client().bucket("mine").blob(key).upload_from_string(record)
+    sdk.runs(limit=None)
+    assert attached == [runs[0].url]
