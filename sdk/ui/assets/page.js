@@ -50,7 +50,7 @@
 
   function draw(chart) {
     const data = uPlot.join(chart.series.map(table)), known = plots.get(chart.name);
-    if (known && known.plot.series.length === data.length) { known.plot.setData(data); return; }
+    if (known && known.plot.series.length === data.length) { known.plot.setData(data); say(known.plot, chart); return; }
     const figure = known ? known.figure : document.createElement("figure");
     const caption = document.createElement("figcaption");
     caption.textContent = chart.name;
@@ -67,9 +67,13 @@
       }))],
     }, data, figure);
     plot.root.setAttribute("role", "img");
+    say(plot, chart);
+    plots.set(chart.name, { plot, figure });
+  }
+
+  function say(plot, chart) {
     const last = chart.series.map((each) => `${each.run}: ${each.value[each.value.length - 1]}`);
     plot.root.setAttribute("aria-label", `Curve of ${chart.name}. Last values: ${last.join(", ")}`);
-    plots.set(chart.name, { plot, figure });
   }
 
   function again() {
