@@ -65,9 +65,9 @@ def run(count: int) -> Section:
     lines = ["| | wall, ms | CPU, ms | target, ms |", "|---|---|---|---|"]
     lines += [f"| {name} | {wall} | {cpu} | {target} |" for name, wall, cpu, target in rows]
     setting = (
-        f"Medians of {count}; time of the server, which has remembered nothing. Each run has 2 tasks, 13 records and 30 "
-        "points of a curve. In the bucket each has its plan and its last record, and this machine has seen them all before; the CPU of "
-        f"the emulator is not counted. A report of the run with {_POINTS:,} records has {size:.0f} kB; the target is 500 kB."
+        f"Medians of {count}; time of the server, which has remembered nothing. Each run has 2 tasks, 13 records and 30 points "
+        "of a curve. In the bucket each has its plan and its last record, and this machine has seen all of them before; the "
+        f"CPU of the emulator is not counted. A report of the run with {_POINTS:,} records has {size:.0f} kB (target: 500 kB)."
     )
     return Section([*lines, "", setting], {"CPU of the page, relative to sdk.runs(limit=None)": ratio})
 
