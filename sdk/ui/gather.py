@@ -94,7 +94,7 @@ def look(run: SeenRun, ref: str, clock: Clock, *, brief: bool = False) -> RunVie
     machines = parts.read("the machines", lambda: _machines(plan, status.attempts), dict[str, MachineUse]())
     where, share = list[tuple[str, str]](), None
     if position is not None:
-        where, share = model.pace(position, records, plan.job.limits.max_steps)
+        where, share = model.pace(position, records, spent.get(plan.tasks[0]), plan.job.limits.max_steps)
     metrics: dict[str, float | None] = {}
     for record in records:
         metrics.update(record["metrics"])

@@ -137,13 +137,20 @@ def facts(status: Status, place: str, position: Rows, now: float) -> Rows:
 
 
 def pace(
-    progress: Progress, records: Sequence[Mapping[str, object]], max_steps: int | None
+    progress: Progress, records: Sequence[Mapping[str, object]], account: TaskAccount | None, max_steps: int | None
 ) -> tuple[Rows, float | None]:
     """Return where a training is, its rate and the time that is left; and the part that is done, from 0 to 1."""
-    found, each_s, left = [("progress", str(progress))], step_s(records), steps_left(progress, max_steps)
+    found, left = [("progress", str(progress))], steps_left(progress, max_steps)
+    each_s = step_s(records) or (account and _step_s(account))
     found += [("rate", rate(1 / each_s))] if each_s else []
     found += [("left", f"about {duration(math.ceil(left * each_s))}")] if each_s and left is not None else []
     return found, None if left is None else done_share(progress, left)
+
+
+def _step_s(account: TaskAccount) -> float | None:
+    """Return the seconds of a step with its input; None before the first one."""
+    spent = account.step + account.input_wait
+    return spent / account.steps if account.steps and spent > 0 else None
 
 
 def sentences(why: str) -> list[str]:
@@ -181,18 +188,23 @@ def task_views(
     found = []
     for task, state in states.items():
         account, use = accounts.get(task), machines.get(task)
-        spent = account.step + account.input_wait if account else 0.0
+        each_s = account and _step_s(account)
         found.append(
             TaskView(
                 name=task,
                 state=state,
                 step=steps.get(task),
-                rate=rate(account.steps / spent) if account and account.steps and spent > 0 else "",
-                input_wait=account.input_wait / spent if account and account.measures_input and spent > 0 else None,
+                rate=rate(1 / each_s) if each_s else "",
+                input_wait=_input_wait(account) if account else None,
                 use=uses(use) if use else [],
             )
         )
     return found
+
+
+def _input_wait(account: TaskAccount) -> float | None:
+    spent = account.step + account.input_wait
+    return account.input_wait / spent if account.measures_input and spent > 0 else None
 
 
 def uses(machine: MachineUse) -> list[Use]:
