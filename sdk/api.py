@@ -178,18 +178,18 @@ def _info(listed: references.ListedRun) -> RunInfo | None:
         about = replace(about, emulator=run.plan.emulator or "", place=run.plan.place)
         if in_bucket(url) and status.state.terminal:
             summaries.write(run.plan.paths, summaries.Summary(status, about))
-        live = {} if status.state.terminal else _live(run, about.rate)
-        return RunInfo(id=name, url=url, status=status, **{**vars(about), **live})
+        steps, left_s = (about.steps, None) if status.state.terminal else _position(run, about)
+        return RunInfo(id=name, url=url, status=status, **{**vars(about), "steps": steps}, left_s=left_s)
     except Exception as error:  # one broken directory must not hide the others
         if not in_bucket(url) and not os.path.lexists(url):
             return None
         return RunInfo(id=name, url=url, status=None, problem=str(error) or repr(error))
 
 
-def _live(run: Run, rate: float | None) -> dict[str, Any]:
-    """Return how far a run is that is going, and how long it will take."""
+def _position(run: Run, about: summaries.Shown) -> tuple[int | None, float | None]:
+    """Return how many steps a run that is going has done, and how many seconds it will take."""
     progress = run.progress()
     if progress is None:
-        return {}
+        return about.steps, None
     left = steps_left(progress, run.plan.job.limits.max_steps)
-    return {"steps": progress.step, "left_s": left / rate if rate and left is not None else None}
+    return progress.step, left / about.rate if about.rate and left is not None else None

@@ -207,7 +207,7 @@ def _copies(root: str, runs: Sequence[str], environ: Mapping[str, str], retry: R
     summarized = {run: here.run(run) for run in runs if os.path.exists(here.run(run).summary)}
     if not summarized:
         return {}
-    files = BucketFiles(root, retry=retry)
+    files = open_files(root, retry=retry)
     patterns = [f"runs/*/events/*.{kind}.json" for kind in _LATEST]
     for name in (name for found in in_parallel(files.matching, patterns) for name in found):
         _, run, _, record = name.split("/")

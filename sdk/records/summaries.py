@@ -24,6 +24,9 @@ from ..storage import posix
 from .events import fold
 from .recorder import MetricRecord, last_attempt, last_step, metrics_of, read_account, read_events, read_file
 
+# Parsed JSON, and records of metrics.
+_Data = Mapping[str, Any]
+
 VERSION = 1
 _STATES, _REASONS = {each.value: each for each in State}, {each.value: each for each in Reason}
 _USUAL = asdict(Status(state=State.PENDING, reason=Reason.SUBMITTED))
@@ -69,7 +72,7 @@ class Summary(NamedTuple):
 
 def shown(paths: RunPaths) -> Shown:
     """Return what a list shows of a run, from its local plan and metrics. Damaged parts are left out."""
-    plan: dict[str, Any] = {}
+    plan: _Data = {}
     records: list[MetricRecord] = []
     steps = rate = None
     damage = (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, CorruptRunError)
@@ -104,9 +107,9 @@ def shown(paths: RunPaths) -> Shown:
     )
 
 
-def _about(plan: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+def _about(plan: _Data, job: _Data) -> _Data:
     """Return what a list says of a plan, as far as it is there."""
-    found: dict[str, Any] = {}
+    found = dict[str, object]()
     with suppress(TypeError, AttributeError, KeyError):
         labels = (plan.get("backend_options") or {}).get("labels") or {}
         found["tasks"] = len(plan["tasks"])
@@ -136,7 +139,7 @@ def shape(values: Sequence[float | None], width: int = _WIDTH) -> str:
     return "".join(GAP if each is None else HEIGHTS[round(each * (len(HEIGHTS) - 1))] for each in scaled)
 
 
-def step_s(records: Sequence[Mapping[str, Any]]) -> float | None:
+def step_s(records: Sequence[_Data]) -> float | None:
     """Return the seconds of a training step that the last records of one attempt show; None if they show none."""
     steps = [(record["time"], record["step"]) for record in records[-_RECORDS:] if _counts(record, records[-1])]
     (begun, first), (last, step) = (steps[0], steps[-1]) if steps else ((0.0, 0), (0.0, 0))
@@ -145,7 +148,7 @@ def step_s(records: Sequence[Mapping[str, Any]]) -> float | None:
     return float((last - begun) / (step - first))
 
 
-def _counts(record: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
+def _counts(record: _Data, last: _Data) -> bool:
     # Steps that a program reports itself may count anything.
     same = record.get("attempt") == last.get("attempt")
     same = same and (record.get("epoch") is None) == (last.get("epoch") is None)
@@ -204,7 +207,7 @@ def _changed_ns(paths: RunPaths) -> int:
     return os.stat(paths.events).st_mtime_ns
 
 
-def _told(status: Status) -> dict[str, Any]:
+def _told(status: Status) -> _Data:
     """Return the fields that differ from their defaults: a list decodes 10,000 of them."""
     # These three are always there, as an older podlift expects.
     always = ("state", "reason", "failure")
