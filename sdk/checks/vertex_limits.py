@@ -52,7 +52,7 @@ def display_name(run_id: str) -> Iterator[Finding]:
 
 
 def idle(job: Job, target: Vertex) -> Iterator[Finding]:
-    """A limit on the idle time of GPUs for hardware whose use nobody can read."""
+    """A limit on the idle time of GPUs for hardware whose use cannot be read."""
     row = hardware(job)
     if job.limits.idle_accelerator_s is not None and row.family != "gpu":
         yield unwatched(f"accelerator={row.name!r}")

@@ -14,10 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..run import Run
-from ..status import Status
 from ..text import harmless
 from .output import number
-from .pace import AttemptHeadings, MetricRecord
+from .pace import AttemptHeadings, MetricRecord, Update
 from .screen import coloured, moving, width
 
 _BAR, _LEAST_BAR = 30, 8
@@ -109,27 +108,22 @@ class Drawing:
     def say(self, text: str) -> None:
         self._live.console.print(Text(harmless(text)))
 
-    def show(
-        self,
-        run: Run,
-        status: Status,
-        fresh: list[MetricRecord],
-        position: str,
-        share: float | None = None,
-        tasks: Sequence[str] = (),
-    ) -> None:
-        for record in fresh:
+    def show(self, run: Run, update: Update) -> None:
+        status = update.status
+        for record in update.records:
             head = self._heads.before(record, status)
             lines = [head] if head else []
             # Text, not markup: a program may name a metric "[/x] loss".
             for line in [*lines, *self._table.lines(record, again=bool(head))]:
                 self._live.console.print(Text(line, no_wrap=True, overflow="ellipsis"))
         elapsed = _clock(max(0.0, time.time() - status.created))
-        state = position or f"{status.state.value} ({status.reason.value})"
-        drawn = (run.id, elapsed, state, share, *tasks)
+        state = update.position or f"{status.state.value} ({status.reason.value})"
+        drawn = (run.id, elapsed, state, update.share, *update.tasks)
         if drawn != self._drawn:
             self._drawn = drawn
-            self._live.update(self._lines(f"{run.id} ", f"{elapsed}  {state}", share, tasks), refresh=True)
+            self._live.update(
+                self._lines(f"{run.id} ", f"{elapsed}  {state}", update.share, update.tasks), refresh=True
+            )
 
     def _lines(self, name: str, said: str, share: float | None, tasks: Sequence[str]) -> RenderableType:
         bar = min(_BAR, self._live.console.width - len(name) - len(said) - 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 from ..clock import Clock
@@ -29,6 +30,25 @@ class MetricRecord(TypedDict):
     step: int | None
     epoch: int | None
     metrics: dict[str, float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """What a person who watches a run sees next.
+
+    Args:
+        status: its status.
+        records: the metrics since the last update.
+        position: how far the training has come, "" if unknown.
+        share: of its steps that are done, from 0 to 1; None if unknown.
+        tasks: a line for each task.
+    """
+
+    status: Status
+    records: Sequence[MetricRecord] = ()
+    position: str = ""
+    share: float | None = None
+    tasks: Sequence[str] = ()
 
 
 class TrainingPace:
@@ -77,7 +97,7 @@ def recorded_pace(progress: Progress, records: Sequence[MetricRecord], max_steps
     if each_s is None:
         return str(progress)
     left = steps_left(progress, max_steps)
-    rest = "" if left is None else f", about {_about(left * each_s)} left"
+    rest = f", about {_about(left * each_s)} left" if left else ""
     return f"{progress}, {_rate(each_s)}{rest}"
 
 

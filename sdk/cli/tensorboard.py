@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 
 import typer
 
 from .. import api
 from ..errors import InputError
+from ..process.redirect import start
 from ..spec.layout import RunPaths
 from . import parameters as p
 from .output import EXIT_DETACHED, say
@@ -31,11 +35,24 @@ def tensorboard(refs: p.Refs, root: p.Root = None, port: p.Port = 6006) -> None:
     for name, folder in folders.items():
         say(f"{name}: {folder}")
     try:
-        code = subprocess.run(command, check=False).returncode
+        code = _run(command)
     except KeyboardInterrupt:
         say("TensorBoard has ended. The runs are not affected.")
         raise typer.Exit(EXIT_DETACHED) from None
     raise typer.Exit(code)
+
+
+def _run(command: list[str]) -> int:
+    """Return TensorBoard's exit code. A signal that ends this process ends it too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="podlift-tensorboard-") as folder:
+        # It reads gs:// by TensorFlow, which does not know the emulator.
+        redirected = start.start(os.environ, folder)
+        with subprocess.Popen(command, env={**os.environ, **redirected}) as process:
+            try:
+                return process.wait()
+            finally:
+                process.terminate()
 
 
 def program() -> list[str]:

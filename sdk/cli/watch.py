@@ -10,12 +10,12 @@ from typing import Protocol, cast
 from .. import logs
 from ..clock import Clock, SystemClock
 from ..errors import UnavailableError
-from ..records.recorder import position
+from ..records.recorder import position as position_of
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
 from ..text import counted, duration, emulator_at
 from .output import EXIT_DETACHED, answer, numbers, say
-from .pace import AttemptHeadings, MetricRecord, TrainingPace, is_stale, place
+from .pace import AttemptHeadings, MetricRecord, TrainingPace, Update, is_stale, place
 
 _POLL_S = 0.2
 # How long a first Ctrl-C waits for a second one, which cancels.
@@ -27,16 +27,8 @@ _TASKS = 16
 
 
 class Shows(Protocol):
-    def show(
-        self,
-        run: Run,
-        status: Status,
-        fresh: list[MetricRecord],
-        position: str,
-        share: float | None = None,
-        tasks: Sequence[str] = (),
-    ) -> None:
-        """Show new metrics and the position in the training, "" if unknown; its share, and a line of each task."""
+    def show(self, run: Run, update: Update) -> None:
+        """Show what is new of a run."""
 
     def say(self, text: str) -> None:
         """Show a line."""
@@ -94,7 +86,9 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
             if progress is not None and records and is_stale(progress, records[-1], status.attempts):
                 progress = None
             lines = [] if status.state.terminal else task_lines(run, paces)
-            shows.show(run, status, records[seen:], pace(progress), pace.share, lines)
+            position = pace(progress)
+            update = Update(status=status, records=records[seen:], position=position, share=pace.share, tasks=lines)
+            shows.show(run, update)
             seen = max(seen, len(records))
             if not status.state.terminal:
                 time.sleep(_POLL_S)
@@ -104,7 +98,7 @@ def _watch(run: Run, shows: Shows, tasks: Sequence[str]) -> Status:
 def task_lines(run: Run, paces: Mapping[str, TrainingPace]) -> list[str]:
     """Return a line for each task: its step and rate, which the first one waits for if it is the slowest."""
     longest = max(map(len, paces), default=0)
-    found = {task: pace(position(run.plan.paths, task)) for task, pace in paces.items()}
+    found = {task: pace(position_of(run.plan.paths, task)) for task, pace in paces.items()}
     lines = [f"{task:<{longest}}  {said or 'no step yet'}" for task, said in found.items()]
     hidden = len(run.plan.tasks) - len(paces) if paces else 0
     return [*lines, f"and {counted(hidden, 'more task')}"] if hidden else lines
@@ -143,20 +137,13 @@ class Plain:
     def say(self, text: str) -> None:
         say(text)
 
-    def show(
-        self,
-        run: Run,
-        status: Status,
-        fresh: list[MetricRecord],
-        position: str,
-        share: float | None = None,
-        tasks: Sequence[str] = (),
-    ) -> None:
+    def show(self, run: Run, update: Update) -> None:
+        status, position = update.status, update.position
         now = f"{status.state.value} ({status.reason.value})"
         if now != self._last:
             say(f"{run.id} {now}")
             self._last = now
-        for record in fresh:
+        for record in update.records:
             if head := self._heads.before(record, status):
                 say(f"{run.id} {head}")
             say(f"{run.id} {place(record)} {numbers(record['metrics'])}")

@@ -178,12 +178,13 @@ class Sampler:
         now = self._clock.monotonic()
         if now < self._due:
             return
+        begins = not self._before
         for task, pid, visible in running():
             reading = read(pid)
             if reading is not None:
                 self._sample(task, pid, now, reading, self._gpus.read(visible))
-        begins = any(not before.written for before in self._before.values())
-        self._due = now + (machine.FIRST_S if begins or not self._before else machine.SAMPLE_S)
+                begins = begins or not self._before[task].written
+        self._due = now + (machine.FIRST_S if begins else machine.SAMPLE_S)
 
     def _sample(self, task: str, pid: int, now: float, reading: Reading, gpus: Sequence[GpuUse]) -> None:
         before = self._before.get(task)

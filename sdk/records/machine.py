@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from ..spec.layout import RunPaths
@@ -55,7 +56,7 @@ class MachineUse:
 
     @property
     def mean_cpu_cores(self) -> float:
-        return _mean([sample.cpu_cores for sample in self.samples])
+        return self._mean([sample.cpu_cores for sample in self.samples])
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -63,12 +64,18 @@ class MachineUse:
 
     @property
     def mean_gpu_use(self) -> float | None:
-        found = [_mean([gpu.use for gpu in sample.gpus]) for sample in self.samples if sample.gpus]
-        return _mean(found) if found else None
+        uses = [
+            sum(gpu.use for gpu in sample.gpus) / len(sample.gpus) if sample.gpus else None for sample in self.samples
+        ]
+        return None if set(uses) == {None} else self._mean(uses)
 
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    def _mean(self, values: Sequence[float | None]) -> float:
+        """Return the mean over the time: each sample stands for the time since the one before, which grows with the run."""
+        times = [self.samples[0].time - FIRST_S, *(sample.time for sample in self.samples)]
+        # A clock that was set back gives no negative time.
+        known = [(value, max(end - begin, 1e-3)) for value, (begin, end) in zip(values, pairwise(times), strict=True)]
+        found = [(value, weight) for value, weight in known if value is not None]
+        return sum(value * weight for value, weight in found) / sum(weight for _, weight in found)
 
 
 def machine_use(paths: RunPaths, task: str, attempt: int | None = None) -> MachineUse | None:

@@ -17,7 +17,7 @@ from support import until
 
 import sdk
 from sdk.cli import live, watch
-from sdk.cli.pace import MetricRecord, TrainingPace, is_stale, recorded_pace
+from sdk.cli.pace import MetricRecord, TrainingPace, Update, is_stale, recorded_pace
 from sdk.clock import SystemClock
 from sdk.records.recorder import position, read_position, read_progress
 from sdk.records.sync.index import Heartbeat, SyncedRun
@@ -173,7 +173,7 @@ def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.C
     plain = watch.Plain(clock)
     run = type("", (), {"id": "digits-aaaaaa"})
     for second in range(61):
-        plain.show(run, RUNNING, [], f"epoch 1 step {second}")  # type: ignore[arg-type]
+        plain.show(run, Update(status=RUNNING, position=f"epoch 1 step {second}"))  # type: ignore[arg-type]
         clock.sleep(1)
     said = capsys.readouterr()
     assert said.out == ""
@@ -190,7 +190,7 @@ def test_a_terminal_has_one_line_of_progress_whatever_its_width(width: int) -> N
         line = "epoch 1/30 step 2/300, 118 steps/s, 1 min 4 s left"
         running = replace(RUNNING, created=time.time() - 4000)
         run = type("", (), {"id": "digits-aaaaaa"})
-        live.Drawing(drawn).show(run, running, [], line, 0.25)  # type: ignore[arg-type]
+        live.Drawing(drawn).show(run, Update(status=running, position=line, share=0.25))  # type: ignore[arg-type]
     shown = screen.getvalue()
     assert "1:06:40  epoch 1/3" in shown
     assert shown.count("\n") == 1
@@ -203,7 +203,7 @@ def test_nothing_is_drawn_again_until_something_has_changed() -> None:
     with Live(console=Console(file=screen, force_terminal=True, width=80), auto_refresh=False) as drawn:
         drawing, sizes = live.Drawing(drawn), []
         for position in ("step 1", "step 1", "step 2"):
-            drawing.show(run, replace(RUNNING, created=begun), [], position)  # type: ignore[arg-type]
+            drawing.show(run, Update(status=replace(RUNNING, created=begun), position=position))  # type: ignore[arg-type]
             sizes.append(len(screen.getvalue()))
     assert sizes[0] == sizes[1] < sizes[2]
 
@@ -237,6 +237,8 @@ def test_a_status_has_the_rate_that_the_records_show() -> None:
     ]
     expected = "epoch 2/5 step 7/100, 2 steps/s, about 3 min 17 s left"
     assert recorded_pace(IN_EPOCH, records, None) == expected
+    at_the_end = Progress(step=300, epoch=5, epochs=5, epoch_step=100, epoch_steps=100)
+    assert recorded_pace(at_the_end, records, None) == "epoch 5/5 step 100/100, 2 steps/s", "nothing is left"
     assert recorded_pace(IN_EPOCH, records[:2], None) == "epoch 2/5 step 7/100", "one record has no rate"
     assert recorded_pace(IN_EPOCH, [], None) == "epoch 2/5 step 7/100"
 

@@ -12,6 +12,7 @@ from rich.live import Live
 
 import sdk
 from sdk.cli import live, screen, watch
+from sdk.cli.pace import Update
 from sdk.clock import SystemClock
 
 STATUS = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
@@ -23,7 +24,7 @@ def test_a_metric_may_have_any_name(write) -> None:
     console = Console(file=shown, force_terminal=True, width=100)
     record = {"attempt": 1, "epoch": 0, "step": None, "metrics": {"[/x] loss": 1.0, "[red]acc": 0.5, ":smile:": 2.0}}
     with Live(console=console, auto_refresh=False) as drawn:
-        live.Drawing(drawn).show(type("", (), {"id": "[/b]-aaaaaa"}), STATUS, [record], "")
+        live.Drawing(drawn).show(type("", (), {"id": "[/b]-aaaaaa"}), Update(status=STATUS, records=[record]))
         drawn.refresh()
     for part in ("    :smile:  [/x] loss   [red]acc\n", "2.0000     1.0000     0.5000\n", "[/b]-aaaaaa"):
         assert part in shown.getvalue()
@@ -82,19 +83,31 @@ def test_lines_with_labels_go_on_below_their_beginning_and_obey_no_escape_codes(
     assert screen.facts([("goodput", "word " * 30)], None).count("\n") == 0
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_state_has_its_colour_on_a_terminal_and_a_pipe_gets_no_escape_codes(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(screen, "is_terminal", lambda stream: terminal)
+    assert ("\x1b[36m" in screen.facts([("state", "RUNNING (training)")], 80, sdk.State.RUNNING)) is terminal
+    screen.table(["id", "state"], [["a-1", "RUNNING"]], states=[sdk.State.RUNNING])
+    assert ("\x1b[" in capsys.readouterr().out) is terminal
+
+
 def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[str]) -> None:
     run = type("", (), {"id": "digits-aaaaaa"})
     records = [{"attempt": n, "epoch": 4, "step": 500, "metrics": {"loss": 1.0}} for n in (1, 2, 2)]
     again = replace(STATUS, attempts=2, continued_step=480)
     plain = watch.Plain(SystemClock())
-    plain.show(run, STATUS, records[:1], "")
-    plain.show(run, again, records[1:], "")
+    plain.show(run, Update(status=STATUS, records=records[:1]))
+    plain.show(run, Update(status=again, records=records[1:]))
     said = capsys.readouterr().err.splitlines()
     metrics = "digits-aaaaaa epoch 5 step 500 loss: 1.0000"
     assert said[1:] == [metrics, "digits-aaaaaa attempt 2 continues at step 480:", metrics, metrics]
     drawn_on = io.StringIO()
     with Live(console=Console(file=drawn_on, force_terminal=True, width=100), auto_refresh=False) as drawn:
-        live.Drawing(drawn).show(run, replace(again, continued_step=0), records, "")
+        live.Drawing(drawn).show(run, Update(status=replace(again, continued_step=0), records=records))
     shown = drawn_on.getvalue()
     assert shown.index("    5      500     1.0000") < shown.index(
         "no checkpoint was saved: attempt 2 starts from the beginning:"

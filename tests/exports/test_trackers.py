@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from foreign import Foreign
 from page_runs import page_run
-from support import LIMIT_S, REPO
 
 from sdk.spec.layout import RunPaths
 
 pytestmark = [pytest.mark.full, pytest.mark.process]
 
-UV = f"{sysconfig.get_path('scripts')}/uv"
 RECORDS = [
     {"step": 10, "time": 1_795_193_570.0, "metrics": {"loss": 1.5, "acc(top 5)": 0.5}},
     {"step": 20, "time": 1_795_193_580.0, "metrics": {"loss": None, "acc(top 5)": 0.625}},
@@ -88,38 +82,6 @@ print(json.dumps(found))
 """
 
 
-class Tracker:
-    """An environment with the library of a tracker, and podlift with what it needs from this one."""
-
-    def __init__(self, folder: Path, *packages: str) -> None:
-        self._python, self._folder = folder / "venv" / "bin" / "python", folder
-        subprocess.run(
-            [UV, "venv", "-q", "--python", sys.executable, str(folder / "venv")], check=True, timeout=LIMIT_S
-        )
-        install = [UV, "pip", "install", "-q", "--python", str(self._python), *packages]
-        done = subprocess.run(install, capture_output=True, text=True, timeout=LIMIT_S)
-        if done.returncode:
-            pytest.skip(f"{packages[0]} cannot be installed here: {done.stderr[-300:]}")
-        (site,) = (folder / "venv").glob("lib/python*/site-packages")
-        (site / "podlift.pth").write_text(f"{REPO}\n{sysconfig.get_path('purelib')}\n")
-        self.variables: dict[str, str] = {}
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        env = {**kept, "HOME": str(self._folder), **self.variables}
-        return subprocess.run(
-            [str(self._python), *words], cwd=self._folder, env=env, capture_output=True, text=True, timeout=LIMIT_S
-        )
-
-    def export(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.run("-m", "sdk", "export", *words)
-
-    def read(self, program: str) -> list[dict[str, Any]]:
-        done = self.run("-c", program)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-
 @pytest.fixture
 def run(root: Path) -> RunPaths:
     return page_run(root, "digits-aaaaaa", RECORDS)
@@ -139,7 +101,7 @@ def go_on(run: RunPaths) -> Callable[[], None]:
 @pytest.mark.parametrize("store", ["folder", "sqlite"])
 def test_mlflow_has_a_run_once_with_its_params_tags_and_history(store: str, tmp_path: Path, run, go_on) -> None:
     # What MLflow's own databases need besides mlflow-skinny.
-    tracker = Tracker(tmp_path, "mlflow-skinny", *(["sqlalchemy", "alembic"] if store == "sqlite" else []))
+    tracker = Foreign(tmp_path, "mlflow-skinny", *(["sqlalchemy", "alembic"] if store == "sqlite" else []))
     address = {"folder": f"file://{tmp_path}/mlruns", "sqlite": f"sqlite:///{tmp_path}/mlflow.db"}[store]
     tracker.variables = {"MLFLOW_TRACKING_URI": address, "MLFLOW_ALLOW_FILE_STORE": "true"}
     first = tracker.export("digits-aaaaaa", "--to", "mlflow")
@@ -162,7 +124,7 @@ def test_mlflow_has_a_run_once_with_its_params_tags_and_history(store: str, tmp_
 
 
 def test_mlflow_without_a_store_that_it_can_use_says_what_to_set(tmp_path: Path, run) -> None:
-    tracker = Tracker(tmp_path, "mlflow-skinny")
+    tracker = Foreign(tmp_path, "mlflow-skinny")
     for address in (f"sqlite:///{tmp_path}/mlflow.db", f"file://{tmp_path}/mlruns"):
         tracker.variables = {"MLFLOW_TRACKING_URI": address}
         refused = tracker.export("digits-aaaaaa", "--to", "mlflow")
@@ -172,7 +134,7 @@ def test_mlflow_without_a_store_that_it_can_use_says_what_to_set(tmp_path: Path,
 
 
 def test_wandb_has_an_offline_run_once_which_the_next_export_replaces(tmp_path: Path, run, go_on) -> None:
-    tracker = Tracker(tmp_path, "wandb")
+    tracker = Foreign(tmp_path, "wandb")
     tracker.variables = {"WANDB_MODE": "offline"}
     first = tracker.export("digits-aaaaaa", "--to", "wandb")
     assert first.returncode == 0, first.stderr
@@ -198,7 +160,7 @@ def test_wandb_has_an_offline_run_once_which_the_next_export_replaces(tmp_path: 
 
 
 def test_trackio_has_a_run_once_and_keeps_runs_of_others(tmp_path: Path, root: Path, run, go_on) -> None:
-    tracker = Tracker(tmp_path, "trackio")
+    tracker = Foreign(tmp_path, "trackio")
     tracker.variables = {"TRACKIO_DIR": str(tmp_path / "trackio")}
     other = page_run(root, "digits-bbbbbb", [])
     for _ in range(2):

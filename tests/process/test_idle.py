@@ -64,7 +64,7 @@ def watching() -> Callable[..., Watched]:
     return begin
 
 
-def test_gpus_that_nobody_uses_are_idle_after_the_limit_and_not_before(watching) -> None:
+def test_gpus_that_are_not_used_are_idle_after_the_limit_and_not_before(watching) -> None:
     found = watching(FakeGpus({"0": 0.0, "1": 0.01}))
     assert not found.idle_after(59)
     assert found.idle_after(6)

@@ -8,13 +8,14 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sdk.process import machine
-from sdk.records.machine import GpuUse, MachineSample, interval_s, machine_use, write
+from sdk.records.machine import GpuUse, MachineSample, MachineUse, interval_s, machine_use, write
 from sdk.spec.layout import RunPaths
 
 SAMPLE = MachineSample(
@@ -143,6 +144,7 @@ def test_a_task_has_the_gpus_that_it_sees(
     monkeypatch.setattr(ctypes, "CDLL", FakeNvml)
     found = machine.Gpus().read(visible)
     assert [gpu.use for gpu in found] == uses
+    assert [gpu.memory_bytes for gpu in found] == [NVML_GPUS[int(use > 0)][1] for use in uses]
     assert all(gpu.memory_limit_bytes == 100 for gpu in found)
 
 
@@ -183,15 +185,67 @@ def test_a_task_that_starts_again_counts_from_its_own_beginning(tmp_path: Path, 
     assert [sample.cpu_cores for sample in found.samples] == [0.0, 0.0]
 
 
+def test_a_sample_has_what_was_used_in_each_second_since_the_one_before(tmp_path: Path, monkeypatch) -> None:
+    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), Hand()
+
+    def read(pid: int) -> machine.Reading:
+        passed = clock.time - 1000
+        counts = [int(passed * rate) for rate in (1000, 2000, 3000, 4000)]
+        names = ("read_bytes", "written_bytes", "received_bytes", "sent_bytes")
+        return machine.Reading(cpu_s=1.5 * passed, memory_bytes=7, **dict(zip(names, counts, strict=True)))
+
+    monkeypatch.setattr(machine, "read", read)
+    sampler = machine.Sampler(paths, 1, clock)
+    # A supervisor that was busy is late.
+    for pause_s in (0, 2, 10, 17):
+        clock.sleep(pause_s)
+        sampler.update(lambda: [("chief-0", 1, "")])
+    found = machine_use(paths, "chief-0")
+    assert found is not None and [sample.time for sample in found.samples] == [1002, 1012, 1029]
+    for sample in found.samples:
+        assert (sample.cpu_cores, sample.memory_bytes) == (1.5, 7)
+        assert (sample.disk_read_bytes_s, sample.disk_write_bytes_s) == (1000, 2000)
+        assert (sample.network_received_bytes_s, sample.network_sent_bytes_s) == (3000, 4000)
+
+
 def test_samples_that_are_damaged_are_left_out_and_the_others_are_summed_up(tmp_path: Path) -> None:
     paths = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
     path = paths.machine(1, "chief-0")
     write(path, SAMPLE)
     with Path(path).open("ab") as file:
         file.write(b'{"time": "x"}\nnot json\n[]\n' + json.dumps({"time": float("nan")}).encode() + b"\n")
-    write(path, MachineSample(**{**vars(SAMPLE), "cpu_cores": 0.5, "memory_bytes": 1, "gpus": ()}))
+    write(path, MachineSample(**{**vars(SAMPLE), "time": 102.0, "cpu_cores": 0.5, "memory_bytes": 1, "gpus": ()}))
     found = machine_use(paths, "chief-0")
     assert found is not None
     assert found.samples[0] == SAMPLE
     assert (found.mean_cpu_cores, found.peak_memory_bytes, found.mean_gpu_use) == (1.0, 2_000_000_000, 0.5)
     assert len(found.samples) == 2
+
+
+def test_averages_are_those_of_the_time_and_not_of_the_samples_which_come_less_often_later() -> None:
+    idle = GpuUse(use=0.0, memory_bytes=0, memory_limit_bytes=1)
+    early = [replace(SAMPLE, time=100.0 + 10 * index, cpu_cores=4.0) for index in range(1, 7)]
+    late = replace(SAMPLE, time=160.0 + 540.0, cpu_cores=0.0, gpus=(idle,))
+    use = MachineUse(task="chief-0", attempt=1, samples=(*early, late))
+    # 52 of 592 seconds, the first sample being one of two seconds.
+    assert use.mean_cpu_cores == pytest.approx(4.0 * 52 / 592)
+    assert use.mean_gpu_use == pytest.approx(0.5 * 52 / 592)
+    back = MachineUse(task="chief-0", attempt=1, samples=(early[1], early[0]))
+    assert 0 < back.mean_cpu_cores <= 4.0
+
+
+def test_a_task_that_ended_before_its_first_sample_does_not_keep_the_sampler_busy(tmp_path: Path, monkeypatch) -> None:
+    paths, clock, looks = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), Hand(), []
+    same = machine.Reading(cpu_s=1.0, memory_bytes=1, read_bytes=0, written_bytes=0, received_bytes=0, sent_bytes=0)
+    monkeypatch.setattr(machine, "read", lambda pid: same)
+    sampler = machine.Sampler(paths, 1, clock)
+
+    def running(second: int) -> list[tuple[str, int, str | None]]:
+        looks.append(second)
+        return [("chief-0", 1, ""), *([("evaluator-0", 2, "")] if second < 2 else [])]
+
+    for second in range(60):
+        sampler.update(lambda second=second: running(second))
+        clock.sleep(1)
+    assert looks == [0, 2, 12, 22, 32, 42, 52]
+    assert machine_use(paths, "evaluator-0") is None

@@ -208,6 +208,27 @@ def test_at_the_end_of_a_process(name: str) -> None:
     assert "ignored" not in done.stderr
 
 
+LATE = """
+def late(*_):
+    raise ValueError("late")
+
+signal.signal(signal.SIGALRM, late)
+# The end waits for the iterator by then: half a second.
+signal.setitimer(signal.ITIMER_REAL, 0.25)
+del iterator
+"""
+
+
+@pytest.mark.process
+def test_an_exception_of_a_handler_that_runs_while_the_end_waits_is_reported_and_the_end_waits_on() -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPO, PROGRAMS)))}
+    command = [sys.executable, "-c", BEGIN + LATE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=env)
+    # Python has no frame left to which it could give the exception.
+    assert (done.returncode, done.stdout.split()) == (0, ["released", "handler"])
+    assert "ValueError: late" in done.stderr and "FATAL" not in done.stderr
+
+
 @pytest.mark.tensorflow
 def test_tensorflow_still_waits_and_the_patch_does_not() -> None:
     """The probe: if it fails because nothing waits, `sdk/runtime/patches/iterator_ends.py` is no longer needed."""

@@ -207,8 +207,9 @@ class _Releaser:
         if self._pid != os.getpid() or self._over or not self.waits:
             return
         self._over = True
-        self._held.clear()  # iterators that live on own what they are made of
         interrupted = _wait(self._pass())
+        # What was dropped a moment ago is released by now; iterators that live on own what they are made of.
+        self._held.clear()
         self._dropped.put(None)
         for held in self._ending.copy():
             interrupted = _wait(held.ended) or interrupted
