@@ -21,6 +21,7 @@ from . import parameters as p
 from .output import EXIT_DETACHED, say
 
 _HOST = "127.0.0.1"
+_GRACE_S = 5.0
 _INSTALL = "Next: pip install tensorboard. For runs in a bucket it needs TensorFlow: pip install 'podlift[tf]'."
 
 
@@ -44,7 +45,7 @@ def tensorboard(refs: p.Refs, root: p.Root = None, port: p.Port = 6006) -> None:
 
 def _run(command: list[str]) -> int:
     """Return TensorBoard's exit code. A signal that ends this process ends it too."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="podlift-tensorboard-") as folder:
         # It reads gs:// by TensorFlow, which does not know the emulator.
         redirected = start.start(os.environ, folder)
@@ -52,7 +53,18 @@ def _run(command: list[str]) -> int:
             try:
                 return process.wait()
             finally:
-                process.terminate()
+                _end(process)
+                signal.signal(signal.SIGTERM, before)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    # After Ctrl-C, Popen itself waits for a quarter of a second only.
+    process.terminate()
+    try:
+        process.wait(_GRACE_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
+        process.wait()
 
 
 def program() -> list[str]:

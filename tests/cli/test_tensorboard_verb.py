@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
+from support import LIMIT_S
 
 import sdk
 from sdk.cli import tensorboard
@@ -52,6 +55,28 @@ def test_a_folder_in_a_bucket_is_named_by_its_url_and_a_comma_is_refused_for_sev
     assert tensorboard.arguments({"a": "/with,comma"}) == ["--logdir", "/with,comma"]
     with pytest.raises(sdk.InputError, match="comma"):
         tensorboard.arguments({"a": "/with,comma", "b": "/b"})
+
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.process
+def test_one_that_does_not_end_is_killed_before_podlift_ends() -> None:
+    program = (
+        "import sys; from sdk.cli import tensorboard as verb; verb._GRACE_S = 0.5; "
+        f"verb._run([sys.executable, '-c', {STUBBORN!r}])"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        process.terminate()
+        process.wait(LIMIT_S)
+    assert not psutil.pid_exists(pid)
 
 
 def test_without_one_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
