@@ -62,6 +62,11 @@ RECOMMENDER = "tests/e2e/test_jobs.py::test_recommender_takes_a_few_steps_with_a
 SHARED = "tests/runtime/test_shared_input.py"
 
 
+WATCH, PROGRESS, PLAN_TEXT = "tests/cli/test_watch.py", "tests/cli/test_progress.py", "tests/cli/test_plan_text.py"
+MACHINE_USE, IDLE = "tests/process/test_machine_use.py", "tests/process/test_idle.py"
+EXPORTS, ENDS = "tests/exports/test_exports.py", "tests/runtime/test_iterator_ends.py"
+
+
 class Mutation(NamedTuple):
     name: str
     file: str
@@ -71,6 +76,168 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS = (
+    # --- What a terminal shows, samples of the machine, idle GPUs, exports
+    Mutation(
+        "NO_COLOR is ignored",
+        "sdk/cli/screen.py",
+        'is_terminal(stream) and not variables.get("NO_COLOR") and variables',
+        "is_terminal(stream) and variables",
+        (WATCH,),
+    ),
+    Mutation(
+        "a pipe gets the colour of a state",
+        "sdk/cli/screen.py",
+        '{_PLAIN}" if coloured(sys.stdout) else text',
+        '{_PLAIN}"',
+        (WATCH,),
+    ),
+    Mutation(
+        "the table of runs is coloured in spite of NO_COLOR and pipes",
+        "sdk/cli/screen.py",
+        'color_system="standard" if coloured(sys.stdout) else None',
+        'color_system="standard", force_terminal=True',
+        (WATCH,),
+    ),
+    Mutation(
+        "the log of a CI job keeps each drawing",
+        "sdk/cli/screen.py",
+        "is_terminal(stream) and not in_ci and",
+        "is_terminal(stream) and",
+        (WATCH,),
+    ),
+    Mutation(
+        "a terminal is drawn again although nothing has changed",
+        "sdk/cli/live.py",
+        "if drawn != self._drawn:",
+        "if drawn:",
+        (PROGRESS,),
+    ),
+    Mutation(
+        "a training at its end has time left",
+        "sdk/cli/pace.py",
+        ' left" if left else ""\n    return f"{progress}, {_rate',
+        ' left" if left is not None else ""\n    return f"{progress}, {_rate',
+        (PROGRESS,),
+    ),
+    Mutation(
+        "lines of a plan are wider than the terminal",
+        "sdk/spec/plan_text.py",
+        "textwrap.TextWrapper(width, subsequent",
+        "textwrap.TextWrapper(width + 9, subsequent",
+        (PLAN_TEXT,),
+    ),
+    Mutation(
+        "a sample is divided by the planned time",
+        "sdk/process/machine.py",
+        "max(last - first, 0.0) / elapsed",
+        "max(last - first, 0.0) / machine.SAMPLE_S",
+        (MACHINE_USE,),
+    ),
+    Mutation(
+        "the memory of a GPU is what it has free",
+        "sdk/process/machine.py",
+        "memory_bytes=memory.used",
+        "memory_bytes=memory.free",
+        (MACHINE_USE,),
+    ),
+    Mutation(
+        "the use of a GPU is in percent",
+        "sdk/process/machine.py",
+        "use=use.gpu / 100",
+        "use=use.gpu",
+        (MACHINE_USE,),
+    ),
+    Mutation(
+        "a task that ended without a sample keeps the sampler busy",
+        "sdk/process/machine.py",
+        "begins = begins or not self._before[task].written",
+        "begins = begins or any(not each.written for each in self._before.values())",
+        (MACHINE_USE,),
+    ),
+    Mutation(
+        "the samples of a long run grow without bound",
+        "sdk/records/machine.py",
+        "SAMPLE_S * 2 ** (written // _PER_INTERVAL)",
+        "SAMPLE_S",
+        (MACHINE_USE,),
+    ),
+    Mutation(
+        "averages of samples count each sample alike",
+        "sdk/records/machine.py",
+        "max(end - begin, 1e-3)",
+        "1.0",
+        (MACHINE_USE,),
+    ),
+    Mutation(
+        "one idle GPU ends a run",
+        "sdk/process/idle.py",
+        "max(uses) <= _UNUSED",
+        "min(uses) <= _UNUSED",
+        (IDLE,),
+    ),
+    Mutation(
+        "a GPU that was used keeps its idle time",
+        "sdk/process/idle.py",
+        "self._idle_s + passed_s if unused else 0.0",
+        "self._idle_s + (passed_s if unused else 0.0)",
+        (IDLE,),
+    ),
+    Mutation(
+        "the sleep of a laptop is idle time of its GPUs",
+        "sdk/process/idle.py",
+        "min(now - self._read, 2 * every_s), now",
+        "now - self._read, now",
+        (IDLE,),
+    ),
+    Mutation(
+        "a run whose GPUs were idle is restarted",
+        "sdk/records/restarts.py",
+        "Reason.ACCELERATOR_IDLE: None",
+        'Reason.ACCELERATOR_IDLE: "infrastructure"',
+        (IDLE,),
+    ),
+    Mutation(
+        "two metrics get one name in MLflow",
+        "sdk/exports/to_mlflow.py",
+        "while allowed in self._found.values():",
+        "while False:",
+        (EXPORTS,),
+    ),
+    Mutation(
+        "a number that was not finite is not exported",
+        "sdk/exports/exported.py",
+        "return math.nan",
+        "return None",
+        (EXPORTS,),
+    ),
+    Mutation(
+        "arguments that may hold credentials are exported",
+        "sdk/exports/exported.py",
+        'if args and "args" in plan.job.code.allow_secret:',
+        'if args and "argv" in plan.job.code.allow_secret:',
+        (EXPORTS,),
+    ),
+    Mutation(
+        "a folder counts as an installed tracker",
+        "sdk/exports/__init__.py",
+        "found is None or found.origin is None",
+        "found is None",
+        (EXPORTS,),
+    ),
+    Mutation(
+        "the exception of a handler at the end of a process is dropped",
+        "sdk/runtime/patches/iterator_ends.py",
+        "interrupted = _wait(held.ended) or interrupted",
+        "_wait(held.ended)",
+        (ENDS,),
+    ),
+    Mutation(
+        "what is dropped at the end of a process ends in its first thread",
+        "sdk/runtime/patches/iterator_ends.py",
+        "interrupted = _wait(self._pass())\n        # What",
+        "self._held.clear()\n        interrupted = _wait(self._pass())\n        # What",
+        (ENDS,),
+    ),
     # --- Copies of states in memory, and tasks without a connection
     Mutation(
         "a task that cannot read the copy in memory answers that it can",

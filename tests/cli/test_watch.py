@@ -83,16 +83,18 @@ def test_lines_with_labels_go_on_below_their_beginning_and_obey_no_escape_codes(
     assert screen.facts([("goodput", "word " * 30)], None).count("\n") == 0
 
 
-@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "coloured"), [(True, "", True), (True, "1", False), (False, "", False)]
+)
 def test_a_state_has_its_colour_on_a_terminal_and_a_pipe_gets_no_escape_codes(
-    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    terminal: bool, no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr(screen, "is_terminal", lambda stream: terminal)
-    assert ("\x1b[36m" in screen.facts([("state", "RUNNING (training)")], 80, sdk.State.RUNNING)) is terminal
+    assert ("\x1b[36m" in screen.facts([("state", "RUNNING (training)")], 80, sdk.State.RUNNING)) is coloured
     screen.table(["id", "state"], [["a-1", "RUNNING"]], states=[sdk.State.RUNNING])
-    assert ("\x1b[" in capsys.readouterr().out) is terminal
+    assert ("\x1b[" in capsys.readouterr().out) is coloured
 
 
 def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[str]) -> None:
