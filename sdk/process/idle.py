@@ -11,7 +11,7 @@ from ..status import Failure
 from ..text import compact_duration
 from .machine import Gpus
 
-# NVML tells the share of the last second, so many readings belong to each verdict.
+# NVML tells the share of the last second only: each verdict has several readings.
 _READINGS, _LONGEST_S = 12, 5.0
 # A desktop draws its windows with less.
 _UNUSED = 0.01
