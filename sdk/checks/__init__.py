@@ -11,6 +11,7 @@ from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding
 from ..spec.job import Job
 from ..spec.policies import Local, Vertex
 from . import (
+    idle,
     local,
     vertex_hardware,
     vertex_keeper,
@@ -38,7 +39,6 @@ _VERTEX = (
     vertex_target.labels,
     vertex_limits.numbers,
     vertex_limits.times,
-    vertex_limits.idle,
     vertex_target.replicas,
     vertex_target.mixed,
 )
@@ -67,6 +67,7 @@ def of_vertex(
     found = vertex_places.each(job, target, _VERTEX)
     found += vertex_places.contradictions(target)
     found += vertex_places.hardware(job, target)
+    found += idle.limit(job, "vertex")
     found += vertex_limits.cost(job, target, facts, emulator=emulator)
     found += vertex_prices.run(job, target, facts)
     found += vertex_hardware.tensorflow(job, target, facts)

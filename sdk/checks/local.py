@@ -11,8 +11,8 @@ from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warni
 from ..spec.job import Job
 from ..spec.policies import Local
 from ..text import counted
+from . import idle
 from .vertex_hardware import one_task
-from .vertex_limits import unwatched
 
 # In the table of accelerators.
 BACKEND = "local"
@@ -38,9 +38,7 @@ def run(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
             "While this runs, TensorFlow's servers listen on every network interface, without authentication. On an "
             "untrusted network use local_network='isolated' (docs/explanation/security.md)"
         )
-    if job.limits.idle_accelerator_s is not None and not target.real_gpus:
-        stand_in = ", whose GPUs are stand-ins" if accelerators.lookup(requested).family == "gpu" else ""
-        yield unwatched(f"backend='local' with accelerator={requested!r}{stand_in}")
+    yield from idle.limit(job, BACKEND, stands_in=not target.real_gpus)
     yield from _shared_cpus(job, target, facts)
     if target.cores.isdecimal() and int(target.cores) > facts.cpus:
         yield warning(

@@ -9,13 +9,14 @@ from ..spec.credentials import kind_of
 from ..spec.findings import Finding, error, note
 from ..spec.job import Job
 from ..spec.targets import Ray
+from . import idle
 
 BACKEND = "ray"
 
 
 def of_ray(job: Job, target: Ray) -> list[Finding]:
     """Return the findings of every check."""
-    return [*_hardware(job), *_credentials(job, target), *_address(target)]
+    return [*_hardware(job), *idle.limit(job, BACKEND), *_credentials(job, target), *_address(target)]
 
 
 def _hardware(job: Job) -> Iterator[Finding]:

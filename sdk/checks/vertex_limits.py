@@ -10,7 +10,7 @@ from ..spec.findings import Facts, Finding, error, note, warning
 from ..spec.job import Job
 from ..spec.policies import Vertex
 from ..text import compact_duration, duration, emulator_at, joined, money
-from .vertex_hardware import WEEK_S, hardware
+from .vertex_hardware import WEEK_S
 
 DISK_GB = (100, 64_000)
 MAX_VARIABLES = 100
@@ -49,19 +49,6 @@ def numbers(job: Job, target: Vertex) -> Iterator[Finding]:
 def display_name(run_id: str) -> Iterator[Finding]:
     if len(run_id) > MAX_DISPLAY_NAME:
         yield error(f"A job's name has at most {MAX_DISPLAY_NAME} characters. Received: {len(run_id)}, {run_id!r}")
-
-
-def idle(job: Job, target: Vertex) -> Iterator[Finding]:
-    """A limit on the idle time of GPUs for hardware whose use cannot be read."""
-    row = hardware(job)
-    if job.limits.idle_accelerator_s is not None and row.family != "gpu":
-        yield unwatched(f"accelerator={row.name!r}")
-
-
-def unwatched(received: str) -> Finding:
-    """Return the error of a limit on the idle time where there is no GPU to watch."""
-    message = f"limit_idle_accelerator watches NVIDIA GPUs, and this run has none. Received: {received}"
-    return error(message, {"limits.idle_accelerator_s": None})
 
 
 def times(job: Job, target: Vertex) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from sdk.records.machine import GpuUse
 from sdk.records.recorder import read_events
 
 LIMIT = 60.0
+VERTEX = sdk.Vertex(project="my-project", bucket="mine")
 
 
 @dataclass
@@ -112,8 +113,15 @@ def test_parameter_servers_and_evaluators_are_not_watched() -> None:
     [
         ({}, "backend='local' with accelerator='cpu'."),
         ({"accelerator": "t4"}, "backend='local' with accelerator='t4', whose GPUs are stand-ins."),
-        ({"accelerator": "v5e-1", "backend": sdk.Vertex(project="my-project", bucket="mine")}, "accelerator='v5e-1'."),
-        ({"backend": sdk.Vertex(project="my-project", bucket="mine")}, "accelerator='cpu'."),
+        (
+            {"accelerator": "v5e-1", "backend": VERTEX},
+            "backend='vertex' with accelerator='v5e-1'.",
+        ),
+        ({"backend": VERTEX}, "backend='vertex' with accelerator='cpu'."),
+        (
+            {"backend": "ray", "root": "gs://mine/podlift", "ray_address": "http://127.0.0.1:8265"},
+            "backend='ray' with accelerator='cpu'.",
+        ),
     ],
 )
 def test_a_plan_without_gpus_to_watch_is_refused_with_the_next_step(write, settings, received: str) -> None:
