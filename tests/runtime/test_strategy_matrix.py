@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from strategy_cells import CASES, RUNS, cells
 from strategy_page import MEASURED, page
-from support import PROGRAMS, REPO, needs
+from support import PROGRAMS, REPO, TRAINING_S, needs
 
 import sdk
 
@@ -30,7 +30,7 @@ def trained(folder, run, keras):
     job = sdk.Job(SCRIPT, args=[",".join(run.columns)], resources=resources, code=code)
     with pytest.MonkeyPatch.context() as shell:
         shell.setenv("PODLIFT_TPU_REPLICAS", str(run.tpu_replicas or ""))
-        written = Path(sdk.submit(job, root=folder).result(900).model_dir)
+        written = Path(sdk.submit(job, root=folder).result(TRAINING_S).model_dir)
     seen = {
         column: [json.loads(path.read_text()) for path in sorted(written.glob(f"{column}-[a-z]*.json"))]
         for column in run.columns

@@ -131,7 +131,7 @@ def test_an_evaluator_goes_on_when_the_chief_is_preempted_and_ends_with_the_trai
         "train.py",
         args=["loop", "0.2"],
         resources=sdk.Resources(evaluator=True),
-        checkpoints=sdk.Checkpoints(every_steps=2, keep_last=20),
+        checkpoints=sdk.Checkpoints(every_steps=2, keep_last=20, on_busy="block"),
         retry=sdk.Retry(preemptions=None),
         limits=sdk.Limits(timeout_s=LIMIT_S, grace_s=30),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from agreements import assert_as_one, assert_same_on_all_tasks
-from support import PROGRAMS, needs
+from support import PROGRAMS, TRAINING_S, needs
 
 import sdk
 
@@ -37,9 +37,9 @@ GROUPS = [[case for case in TOLERANCE if case.startswith(start)] for start in ST
 GROUPS += [[case for case in TOLERANCE if not case.startswith(STARTS)]]
 
 
-def trained(folder, accelerator, strategies, cases, timeout_s=900):
+def trained(folder, accelerator, strategies, cases):
     job = sdk.Job(SCRIPT, args=[strategies, *cases], resources=sdk.Resources(accelerator=accelerator))
-    return Path(sdk.submit(job, root=folder).result(timeout_s).model_dir)
+    return Path(sdk.submit(job, root=folder).result(TRAINING_S).model_dir)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def workers(request, tmp_path_factory):
     resources = sdk.Resources(workers=2, accelerator=request.param)
     job = sdk.Job(PROGRAMS / "agreement.py", args=DENSE, resources=resources)
     run = sdk.submit(job, root=tmp_path_factory.mktemp("workers"))
-    return sorted(path for path in Path(run.result(900).model_dir).iterdir() if path.is_dir())
+    return sorted(path for path in Path(run.result(TRAINING_S).model_dir).iterdir() if path.is_dir())
 
 
 @pytest.mark.full
