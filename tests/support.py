@@ -28,7 +28,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 WAITS = "import os, time\nwhile not os.path.exists(os.environ['PODLIFT_RUN'] + '/go'): time.sleep(0.01)\n"
 # Upper bounds of waiting, in seconds: a test that passes never waits that long.
 LIMIT_S, LONG_LIMIT_S = 240, 600
-# For trainings of many replicas on a machine that others load, too: one that hangs is ended by `limit_hang`, after half an hour.
+# For trainings of many replicas on a busy machine: one that hangs is ended by `limit_hang`, after half an hour.
 TRAINING_S = 3600
 # A case of a parametrized test that `scripts/test --full` alone runs: its path in the code has another case.
 full_only = partial(pytest.param, marks=pytest.mark.full)
