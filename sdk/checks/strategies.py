@@ -67,23 +67,30 @@ def roles(job: Job, strategies: Sequence[str]) -> Iterator[Finding]:
         yield warning(f"{message}; training needs at least workers=2")
 
 
-def served_fit(job: Job, strategies: Sequence[str], fits: Sequence[str]) -> Iterator[Finding]:
-    """`fit` of Keras 3 under parameter servers; `fits` are the places of its calls."""
+def of_fit(job: Job, strategies: Sequence[str], fits: Sequence[str]) -> Iterator[Finding]:
+    """What `fit` does not do under the strategy of the job; `fits` are the places of its calls."""
+    if fits:
+        yield from _served_fit(job, strategies, fits[0])
+        yield from _unweighted_fit(job, fits[0])
+
+
+def _served_fit(job: Job, strategies: Sequence[str], place: str) -> Iterator[Finding]:
+    """`fit` of Keras 3 under parameter servers."""
     others = [name for name in strategies if name != PARAMETER_SERVER]
     served = PARAMETER_SERVER in strategies or job.resources.ps
-    if served and fits and not others and job.code.keras != "legacy":
+    if served and not others and job.code.keras != "legacy":
         yield warning(
-            f"{fits[0]} calls fit, which Keras 3 does not support under {PARAMETER_SERVER}: it fails before its first step. "
+            f"{place} calls fit, which Keras 3 does not support under {PARAMETER_SERVER}: it fails before its first step. "
             f"Use a custom loop with ClusterCoordinator, or {ADVICE}"
         )
 
 
-def unweighted_fit(job: Job, fits: Sequence[str]) -> Iterator[Finding]:
+def _unweighted_fit(job: Job, place: str) -> Iterator[Finding]:
     """`fit` of tf_keras on several replicas, whose last batch may not be divided evenly."""
     replicas = accelerators.in_step(accelerators.row(job.resources.accelerator), job.resources.workers)
-    if fits and replicas > 1 and not job.resources.ps and job.code.keras == "legacy":
+    if replicas > 1 and not job.resources.ps and job.code.keras == "legacy":
         yield note(
-            f"{fits[0]} calls fit, and that of tf_keras gives each of {replicas} replicas the same weight, also where a batch "
+            f"{place} calls fit, and that of tf_keras gives each of {replicas} replicas the same weight, also where a batch "
             f"has more examples for some of them, as the last one may. Use batches that {replicas} replicas divide and "
             "drop_remainder=True, a custom loop, or Keras 3"
         )

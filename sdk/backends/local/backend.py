@@ -54,8 +54,7 @@ class LocalBackend:
             *of_local(draft.job, draft.facts, target=target),
             *communication.run(draft.job, draft.communications, stands_in=not target.real_gpus),
             *strategies.roles(draft.job, draft.strategies),
-            *strategies.served_fit(draft.job, draft.strategies, draft.fits),
-            *strategies.unweighted_fit(draft.job, draft.fits),
+            *strategies.of_fit(draft.job, draft.strategies, draft.fits),
         ]
 
     def render(self, plan: Plan) -> Request:

@@ -54,7 +54,7 @@ class RayBackend:
             *of_ray(draft.job, target),
             *communication.run(draft.job, draft.communications, stands_in=False),
             *strategies.roles(draft.job, draft.strategies),
-            *strategies.served_fit(draft.job, draft.strategies, draft.fits),
+            *strategies.of_fit(draft.job, draft.strategies, draft.fits),
         ]
 
     def render(self, plan: Plan) -> Request:

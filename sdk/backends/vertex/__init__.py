@@ -58,8 +58,7 @@ class VertexBackend:
             *(Finding(level, text) for text in job_request.missing(target, draft.job.resources, draft.root)),
             *job_request.findings(target),
             *communication.run(draft.job, draft.communications, stands_in=bool(draft.emulator)),
-            *strategies.served_fit(draft.job, draft.strategies, draft.fits),
-            *strategies.unweighted_fit(draft.job, draft.fits),
+            *strategies.of_fit(draft.job, draft.strategies, draft.fits),
             *of_vertex(
                 draft.job, draft.facts, target=target, **place, strategies=draft.strategies, emulator=draft.emulator
             ),
