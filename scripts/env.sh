@@ -36,9 +36,9 @@ make_venv() {
 }
 
 make_ray_venv() {
-  # The environment of a Ray cluster for the tests: Ray of its own, and TensorFlow from .venv, which must be there. podlift is
-  # not in it, as on a real cluster: the paths that .venv adds for this checkout do not count there.
-  local folder=.venvs/ray wanted="ray[default]==2.60.0"
+  # $1: its folder, $2: extras of Ray. The environment of a Ray cluster: Ray of its own, and TensorFlow from .venv, which must be
+  # there. podlift is not in it, as on a real cluster: the paths that .venv adds for this checkout do not count there.
+  local folder=$1 wanted="ray[$2]==2.60.0"
   if [ -f "$folder/.installed" ] && [ "$(cat "$folder/.installed")" = "$wanted" ]; then
     return 0
   fi

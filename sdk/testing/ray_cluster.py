@@ -25,7 +25,7 @@ import sys
 from ray.cluster_utils import Cluster
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": True, "dashboard_host": "127.0.0.1",
-    "dashboard_port": int(sys.argv[1]), "temp_dir": sys.argv[2], "dashboard_agent_listen_port": int(sys.argv[3])})
+    "dashboard_port": int(sys.argv[1]), "dashboard_agent_listen_port": int(sys.argv[2])})
 nodes = []
 print("ready", flush=True)
 for line in sys.stdin:
@@ -79,16 +79,17 @@ class RayCluster:
             **own,
             "PATH": f"{python.parent}:/usr/bin:/bin",
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_TMPDIR": self.folder,
             "TF_CPP_MIN_LOG_LEVEL": "2",
             **(env or {}),
         }
         if nodes:
-            command = [str(python), "-c", _SEVERAL, str(self.port), self.folder, str(agent)]
+            command = [str(python), "-c", _SEVERAL, str(self.port), str(agent)]
         else:
             command = [
                 str(python.parent / "ray"), "start", "--head", "--block", "--num-cpus=4", "--dashboard-host=127.0.0.1",
                 f"--dashboard-port={self.port}", f"--port={gcs}", f"--dashboard-agent-listen-port={agent}",
-                f"--ray-client-server-port={client}", f"--temp-dir={self.folder}", "--disable-usage-stats", *more,
+                f"--ray-client-server-port={client}", "--disable-usage-stats", *more,
             ]  # fmt: skip
         self._log = open(f"{self.folder}/start.log", "wb")  # noqa: SIM115
         self._process = subprocess.Popen(

@@ -19,10 +19,15 @@ class TaskAddress:
     """Where a task is, for services that do not tell the tasks where the others are: an address, and a port that it holds."""
 
     def __init__(self, task: str, terms: ContainerTerms, environ: Mapping[str, str]) -> None:
-        self._task, self._held, self.address = task, None, ""
+        self._task, self.address = task, ""
+        self._held: PortReservation | None = None
         if terms.host:
             self._held = PortReservation([task])
             self.address = f"{environ[terms.host]}:{self._held.ports[task]}"
+
+    def close(self) -> None:
+        if self._held is not None:
+            self._held.close()
 
     def variables(self, tasks: Sequence[str], addresses: Mapping[str, str], run_id: str) -> dict[str, str]:
         """Return the variables that tell TensorFlow of the cluster, and to use the port that is held for it."""

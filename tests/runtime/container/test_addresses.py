@@ -1,0 +1,131 @@
+"""Tasks that tell each other where they are, and containers that are child processes: for services that do neither."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import FakeClock, until
+
+from sdk.errors import StoreError
+from sdk.runtime.container.attempts import Attempts
+from sdk.runtime.container.identity import TaskAddress
+from sdk.runtime.container.tail import LogFile
+from sdk.runtime.secret_values import words
+from sdk.spec import cluster
+from sdk.spec.container import ContainerTerms
+from sdk.spec.policies import Resources, Retry, Vertex
+from sdk.storage.posix_store import PosixStore
+
+TASKS = ("chief-0", "worker-0")
+SERVED = ("chief-0", "worker-0", "ps-0")
+
+
+def container(folder: Path, task: str, clock: FakeClock, address: str, tasks: tuple[str, ...] = TASKS) -> Attempts:
+    clock.time += 1
+    return Attempts(PosixStore(folder), task, tasks, 1, clock, retry=Retry(infrastructure=2), address=address)
+
+
+def begin(containers: list[Attempts]):
+    """Return the attempt that the containers join, the first task's last."""
+    for each in containers[:-1]:
+        with pytest.raises(StoreError):
+            each.join(wait_s=0)
+    return containers[-1].join(wait_s=0)
+
+
+def test_an_attempt_knows_where_its_tasks_are_and_the_next_one_where_a_task_has_come_back(tmp_path: Path) -> None:
+    clock = FakeClock()
+    worker, chief = container(tmp_path, "worker-0", clock, "b:1"), container(tmp_path, "chief-0", clock, "a:1")
+    assert begin([worker, chief]).addresses == {"chief-0": "a:1", "worker-0": "b:1"}
+    replaced = container(tmp_path, "worker-0", clock, "c:7")
+    second = begin([replaced, chief])
+    assert (second.attempt, second.addresses) == (2, {"chief-0": "a:1", "worker-0": "c:7"})
+
+
+def test_where_a_service_names_the_tasks_records_hold_no_address(tmp_path: Path) -> None:
+    clock = FakeClock()
+    begin([container(tmp_path, "worker-0", clock, ""), container(tmp_path, "chief-0", clock, "")])
+    kept = [bytes(PosixStore(tmp_path).get(stat.key)) for stat in PosixStore(tmp_path).list("attempts/")]
+    assert kept
+    assert not any(b"address" in data for data in kept)
+
+
+def test_a_worker_of_parameter_servers_that_moved_ends_the_attempt_instead_of_taking_its_task_over(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    others = [container(tmp_path, task, clock, f"{task}:1", SERVED) for task in ("ps-0", "worker-0")]
+    chief = container(tmp_path, "chief-0", clock, "chief-0:1", SERVED)
+    begin([*others, chief])
+    moved = container(tmp_path, "worker-0", clock, "elsewhere:1", SERVED)
+    with pytest.raises(StoreError):
+        moved.join(wait_s=0)
+    end = chief.end_of(1)
+    assert end is not None
+    assert end.restart
+
+
+def test_a_task_holds_its_port_and_is_told_of_the_others() -> None:
+    terms = ContainerTerms(restart_code=1, restarting_codes=(1,), identity=("TASK",), notice_s=1, host="HOST")
+    place = TaskAddress("worker-0", terms, {"HOST": "10.0.0.5"})
+    host, _, port = place.address.partition(":")
+    assert host == "10.0.0.5"
+    with pytest.raises(OSError), socket.socket() as taken:
+        taken.bind(("", int(port)))
+    env = place.variables(TASKS, {"chief-0": "10.0.0.4:5", "worker-0": place.address}, "run-abcdef")
+    config = json.loads(env["TF_CONFIG"])
+    assert config["cluster"] == {"chief": ["10.0.0.4:5"], "worker": [place.address]}
+    assert (config["task"]["type"], config["task"]["index"]) == ("worker", 0)
+    assert env["TF_GRPC_REUSE_PORT"] == "true"
+    place.close()
+    assert TaskAddress("worker-0", dataclasses.replace(terms, host=""), {}).address == ""
+
+
+@pytest.mark.parametrize("resources", [Resources(workers=3), Resources(workers=3, ps=2, evaluator=True)])
+def test_tasks_follow_from_their_names(resources: Resources) -> None:
+    members = cluster.members(resources, Vertex())
+    assert cluster.named([task.name for task in members]) == members
+
+
+def test_a_log_that_no_service_keeps_is_whole_and_without_secrets(tmp_path: Path) -> None:
+    log = LogFile(str(tmp_path / "logs" / "chief-0.log"), words({"KEY": "very-secret"}, ["KEY"]))
+    for data in (b"one\nkey very-", b"secret\n", b"unfinished"):
+        log.add(data)
+    assert (tmp_path / "logs" / "chief-0.log").read_bytes() == b"one\nkey ***\n"
+    log.finish(1.0)
+    assert (tmp_path / "logs" / "chief-0.log").read_bytes() == b"one\nkey ***\nunfinished"
+
+
+CHILD = """
+import os, signal, sys, threading, time
+from sdk.runtime.container import entrypoint
+signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1], "w").write("saved"), os._exit(0)))
+threading.Thread(target=entrypoint.end_with, args=[int(sys.argv[2])], daemon=True).start()
+print("ready", flush=True)
+time.sleep(60)
+"""
+PARENT = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2], str(os.getpid())], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.process
+def test_a_container_whose_parent_is_killed_is_stopped_as_a_service_would(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", PARENT, CHILD, str(tmp_path / "saved")]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        pid = int(parent.stdout.readline())
+        os.kill(parent.pid, signal.SIGKILL)
+        until(lambda: (tmp_path / "saved").exists())
+        until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2])
