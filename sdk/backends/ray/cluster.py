@@ -59,9 +59,16 @@ class TaskActor:
         own = {name: value for name, value in os.environ.items() if name not in dropped}
         own.update(env)
         own[host] = ray.util.get_node_ip_address()
-        own["PODLIFT_ENDS_WITH"] = str(os.getpid())
+        # Ray kills the children of a worker that it ends. The agent is a grandchild, and lets the training save.
+        between = (
+            "import os, signal, subprocess, sys\n"
+            "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            "os.environ['PODLIFT_ENDS_WITH'] = str(os.getpid())\n"
+            "code = subprocess.Popen([sys.executable, '-c', *sys.argv[1:]]).wait()\n"
+            "sys.exit(code if code >= 0 else 128 - code)"
+        )
         self._process = subprocess.Popen(
-            [sys.executable, "-c", *words],
+            [sys.executable, "-c", between, *words],
             env=own,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -79,10 +86,12 @@ class TaskActor:
         return (code if code >= 0 else 128 - code), b"".join(last).decode("utf-8", "replace")
 
     def send(self, number: int) -> None:
-        """Send a signal to the agent."""
+        """Send a signal to the agent, and to the process between."""
+        import os
+
         self._stopped = self._stopped or number == 9
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
+            os.killpg(self._process.pid, number)
 
 
 # A handle of an actor has its methods by name.

@@ -28,7 +28,7 @@ _INFRASTRUCTURE = 3
 # Set by the backend: the exit code after which the service starts this container again.
 _RESTART = "PODLIFT_RESTART_CODE"
 # Set by a backend whose containers are child processes: the number of the process with which this one ends.
-_PARENT, _PARENT_POLL_S, _LEAVE_S = "PODLIFT_ENDS_WITH", 0.5, 20.0
+_PARENT, _PARENT_POLL_S, _LEAVE_S = "PODLIFT_ENDS_WITH", 0.5, 60.0
 _VERSION = 1
 _TENSORFLOWS = ["tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tensorflow-gpu", "tensorflow-rocm", "tf-nightly"]
 _CHUNK = 1 << 20
@@ -95,8 +95,12 @@ def end_with(parent: int) -> None:
     """Stop this process as a service would once its parent is gone: nothing else would end it."""
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_S)
-    say("the process that started this container is gone", sys.stderr)
     os.kill(os.getpid(), signal.SIGTERM)
+    try:
+        say("the process that started this container is gone", sys.stderr)
+    except OSError:
+        # That process was the reader.
+        pass
     time.sleep(_LEAVE_S)
     os.kill(os.getpid(), signal.SIGKILL)
 

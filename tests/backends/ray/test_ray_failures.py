@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import until
+from support import LONG_LIMIT_S, until
 
 import sdk
 from sdk.errors import InputError
@@ -18,7 +18,7 @@ from sdk.testing.ray_cluster import RayCluster
 from .conftest import DIGITS, MISSING, PYTHON
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("digits")]
-SLOW = {"epochs": 3, "slow_s": 0.1}
+SLOW = {"epochs": 10, "slow_s": 0.1}
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ def test_a_node_that_is_killed_in_the_middle_costs_no_weight(two_nodes: RayClust
     until(lambda: trains(there, 20), lambda: there.status())
     two_nodes.tell("remove 1")
     two_nodes.tell("add 1")
-    status = there.wait(240)
+    status = there.wait(LONG_LIMIT_S)
     assert status.state is State.SUCCEEDED, there.why()
     assert status.attempts == 2
     assert (status.continued_step or 0) >= 10
     here = sdk.submit(DIGITS, args=SLOW, workers=2, root=tmp_path / "own", local_cores="all")
-    assert there.result().value == here.result(240).value
+    assert there.result().value == here.result(LONG_LIMIT_S).value
     assert "is started again" in there.why()
 
 
@@ -59,15 +59,15 @@ def test_a_cancelled_run_saves_and_continues_where_it_was(cluster: RayCluster, t
     )  # fmt: skip
     until(lambda: trains(run, 5), lambda: run.status())
     run.cancel(grace_s=30)
-    assert run.wait(60).state is State.CANCELLED
+    assert run.wait(LONG_LIMIT_S).state is State.CANCELLED
     saved = run.status().saved_step
     assert saved is not None
     assert saved >= 5
     run.resume()
-    assert run.wait(240).state is State.SUCCEEDED
+    assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED
     assert run.status().continued_step == saved
     here = sdk.submit(DIGITS, args=SLOW, workers=2, root=tmp_path / "own", local_cores="all")
-    assert run.result().value == here.result(240).value
+    assert run.result().value == here.result(LONG_LIMIT_S).value
 
 
 def test_a_job_that_is_stopped_on_the_cluster_saves_and_leaves_no_process(cluster: RayCluster, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_job_that_is_stopped_on_the_cluster_saves_and_leaves_no_process(cluste
     until(lambda: trains(run, 5), lambda: run.status())
     requests.post(f"{cluster.address}/api/jobs/{run.id}-1/stop", timeout=20)
     until(lambda: not processes_of(run), lambda: processes_of(run))
-    run.wait(60)
+    run.wait(LONG_LIMIT_S)
     assert (sdk.attach(run.url).status().saved_step or 0) >= 5
 
 
@@ -98,7 +98,7 @@ def test_resources_that_no_node_has_are_named_when_the_time_is_over(cluster: Ray
     run = sdk.submit(DIGITS, accelerator="l4", workers=2, backend=target, root=tmp_path / "shared")
     until(lambda: run.status().reason is Reason.PROVISIONING, lambda: run.status())
     assert "2 GPU needed, and the cluster has 0" in run.why()
-    status = run.wait(60)
+    status = run.wait(LONG_LIMIT_S)
     assert (status.state, status.reason) == (State.FAILED, Reason.STOCKOUT)
     assert "2 GPU needed, and the cluster has 0" in str(status.failure)
 
@@ -113,7 +113,7 @@ def test_devices_are_those_that_ray_assigns(tmp_path: Path, monkeypatch) -> None
     try:
         target = sdk.Ray(address=cluster.address, raw=raw)
         run = sdk.submit("devices.py", workers=2, backend=target, root=tmp_path / "shared")
-        assert run.wait(120).state is State.SUCCEEDED, run.why()
+        assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED, run.why()
         said = [line.text for task in run.plan.tasks for line in run.logs(task=task) if "devices" in line.text]
         assert sorted(said) in (
             ["devices 0,1", "devices 2,3"],
@@ -138,6 +138,6 @@ def test_a_cluster_with_tokens_accepts_the_one_of_a_variable(tmp_path: Path, mon
         monkeypatch.setenv("MY_RAY_TOKEN", token)
         target = sdk.Ray(address=cluster.address, headers={"Authorization": "Bearer $MY_RAY_TOKEN"})
         run = sdk.submit("train.py", backend=target, root=tmp_path / "shared")
-        assert run.wait(120).state is State.SUCCEEDED, run.why()
+        assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED, run.why()
     finally:
         cluster.close()

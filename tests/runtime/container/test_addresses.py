@@ -114,7 +114,9 @@ time.sleep(60)
 """
 PARENT = """
 import os, subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2], str(os.getpid())], stdout=subprocess.PIPE)
+child = subprocess.Popen(
+    [sys.executable, "-c", sys.argv[1], sys.argv[2], str(os.getpid())], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+)
 child.stdout.readline()
 print(child.pid, flush=True)
 sys.stdin.read()
