@@ -50,6 +50,8 @@ _DECIDED_GRACE_S = 2.0
 # The signal handler writes the stacks within milliseconds and needs no lock of Python.
 _STACKS_S = 0.5
 _SPARE_S = 1.0
+# How often to look whether the GPUs of the other containers are idle too.
+_IDLE_S = 15.0
 # How long the rest of a task's output is copied, also in a container that is about to be killed.
 _DRAIN_S, _LAST_DRAIN_S = 60.0, 5.0
 
@@ -89,7 +91,9 @@ class ContainerAttempt:
         self._gone = threading.Event()
         self._end: AttemptEnd | None = None
         self._stalled_since: float | None = None
-        self._gpus, self._said_idle = Gpus(), False
+        # An earlier container of this task may have said that its GPUs are idle.
+        self._gpus, self._said_idle = Gpus(), bool(restarts)
+        self._idle_due = container.clock.monotonic()
         limit_s = payload.limits.idle_accelerator_s if container.task in idle.watched(payload.tasks) else None
         self._idle = idle.IdleWatch(limit_s, self._gpus, self.recorder, container.clock)
         if restarts:
@@ -203,9 +207,15 @@ class ContainerAttempt:
     def _watch_idle(self, env: Mapping[str, str]) -> None:
         """Report whether the GPUs of the task are idle. In the first task's container, end the attempt once all of them are."""
         found = self._idle.is_idle(lambda: [visible for _, _, visible in self._running(env)])
-        attempts = self._container.attempts
-        if self._ended.is_set() or not (found or self._said_idle):
+        attempts, now = self._container.attempts, self._container.clock.monotonic()
+        if (
+            self._ended.is_set()
+            or not (found or self._said_idle)
+            or (found is self._said_idle and now < self._idle_due)
+        ):
             return
+        # While only some of them are idle, each look at the others is a request that costs money.
+        self._idle_due = now + _IDLE_S
         try:
             if found is not self._said_idle:
                 attempts.report_idle(self._attempt, idle=found)
