@@ -34,21 +34,13 @@ class MetricRecord(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
-    """What a person who watches a run sees next.
-
-    Args:
-        status: its status.
-        records: the metrics since the last update.
-        position: how far the training has come, "" if unknown.
-        share: of its steps that are done, from 0 to 1; None if unknown.
-        tasks: a line for each task.
-    """
+    """What a person who watches a run sees next."""
 
     status: Status
-    records: Sequence[MetricRecord] = ()
-    position: str = ""
-    share: float | None = None
-    tasks: Sequence[str] = ()
+    records: Sequence[MetricRecord] = ()  # since the last update
+    position: str = ""  # how far the training has come, "" if unknown
+    share: float | None = None  # of its steps that are done, from 0 to 1
+    tasks: Sequence[str] = ()  # a line for each
 
 
 class TrainingPace:

@@ -22,46 +22,28 @@ _HIDDEN = "not exported: it may hold credentials"
 
 @dataclass(frozen=True, kw_only=True)
 class MetricPoint:
-    """The metrics that were reported at one time.
+    """The metrics that were reported at one time."""
 
-    Args:
-        number: its place among all points of the run, from 0. A run only gets more of them.
-        step: the training step; the number, if none was reported.
-        time: unix time.
-        metrics: each a number, which may be infinite or none (NaN).
-    """
-
-    number: int
-    step: int
-    time: float
-    metrics: Mapping[str, float]
+    number: int  # its place among all points of the run, from 0; a run only gets more of them
+    step: int  # the training step; the number, if none was reported
+    time: float  # unix time
+    metrics: Mapping[str, float]  # each may be infinite or NaN
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedRun:
-    """A run as trackers know runs.
-
-    Args:
-        id: its id, and `label` the part that the user chose.
-        url: its directory.
-        params: what was chosen before it started: arguments of the program, and resources under "podlift.".
-        tags: what became of it, as texts under "podlift.": state, reason, URL, checkpoints; labels of its job.
-        points: all its metrics in their order.
-        final: the last value of each metric.
-        created: unix time of the submit.
-        ended: unix time of its end; None while it is going.
-    """
+    """A run as trackers know runs."""
 
     id: str
-    label: str
+    label: str  # the part of the id that the user chose
     url: str
-    params: Mapping[str, object]
-    tags: Mapping[str, str]
+    params: Mapping[str, object]  # arguments of the program, and resources under "podlift."
+    tags: Mapping[str, str]  # state, reason, URL and checkpoints under "podlift."; labels of its job
     points: Sequence[MetricPoint]
-    final: Mapping[str, float]
+    final: Mapping[str, float]  # the last value of each metric
     state: State
-    created: float
-    ended: float | None
+    created: float  # unix time of the submit
+    ended: float | None  # None while it is going
 
 
 class Exportable(Protocol):

@@ -19,14 +19,7 @@ UNREADABLE = "limit_idle_accelerator: NVML cannot tell here whether the GPUs are
 
 
 class IdleWatch:
-    """Adds up the time for which no GPU of some tasks was used.
-
-    Args:
-        limit_s: the time that counts as idle; None to watch nothing.
-        gpus: reads the GPUs.
-        recorder: gets a finding if the use of the GPUs cannot be read.
-        clock: what time it is.
-    """
+    """Adds up the time for which no GPU of some tasks was used, against a limit; None to watch nothing."""
 
     def __init__(self, limit_s: float | None, gpus: Gpus, recorder: Recorder, clock: Clock) -> None:
         self._limit_s, self._gpus, self._recorder, self._clock = limit_s, gpus, recorder, clock
