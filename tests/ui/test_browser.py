@@ -255,6 +255,13 @@ def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(
     os.kill(pid_of(run, "worker-0"), signal.SIGTERM)
     page.get_by_text(re.compile("preempt", re.IGNORECASE)).first.wait_for(state="attached")
     page.get_by_text("attempt 2").first.wait_for(state="attached")
+    # Its log grows while it is open, and shows its end.
+    log = opened(at(url, f"/run/0/{run.id}/logs?task=chief-0"))
+    log.evaluate("window.kept = 'the same page'")
+    log.get_by_text("Epoch 12/12").wait_for(state="attached")
+    log.get_by_text("The run has ended").wait_for()
+    assert log.evaluate("window.kept") == "the same page"
+    assert log.locator("pre.log").evaluate("log => log.scrollHeight - log.scrollTop - log.clientHeight") < 30
     page.locator(".state.succeeded").wait_for()
     assert page.evaluate("window.kept") == "the same page"
     assert run.wait().state is sdk.State.SUCCEEDED, run.why()
