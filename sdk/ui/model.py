@@ -265,7 +265,7 @@ def lanes(moments: Sequence[Moment], checkpoints: Sequence[CheckpointInfo], stat
 
 def _kind(moment: Moment) -> str:
     text = f"{moment.text} {' '.join(moment.causes)}"
-    return "bad" if any(word in text for word in ("failed", "preempted", "killed", "SIGKILL", "lost")) else "event"
+    return "bad" if any(word in text for word in ("failed", "preempt", "killed", "SIGKILL", "lost")) else "event"
 
 
 def plan_rows(plan: Plan) -> Rows:
