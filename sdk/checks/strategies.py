@@ -75,7 +75,6 @@ def of_fit(job: Job, strategies: Sequence[str], fits: Sequence[str]) -> Iterator
 
 
 def _served_fit(job: Job, strategies: Sequence[str], place: str) -> Iterator[Finding]:
-    """`fit` of Keras 3 under parameter servers."""
     others = [name for name in strategies if name != PARAMETER_SERVER]
     served = PARAMETER_SERVER in strategies or job.resources.ps
     if served and not others and job.code.keras != "legacy":
@@ -86,7 +85,6 @@ def _served_fit(job: Job, strategies: Sequence[str], place: str) -> Iterator[Fin
 
 
 def _unweighted_fit(job: Job, place: str) -> Iterator[Finding]:
-    """`fit` of tf_keras on several replicas, whose last batch may not be divided evenly."""
     replicas = accelerators.in_step(accelerators.row(job.resources.accelerator), job.resources.workers)
     if replicas > 1 and not job.resources.ps and job.code.keras == "legacy":
         yield note(

@@ -268,7 +268,6 @@ def _fail(
 
 
 def _called(payload: Payload, work: Path) -> tuple[int, Any, BaseException | None]:
-    """Run the program; return the exit code, the returned value, and the error to record."""
     try:
         return 0, call(payload, work), None
     except SystemExit as left:
@@ -328,7 +327,6 @@ def _record_value(recorder: Recorder, returned: Any, secrets: Sequence[str]) -> 
 
 
 def _report_finding(recorder: Recorder, text: str) -> None:
-    """Add a note about the run to the log and to its status."""
     _log.info(text)
     recorder.record("finding", text=text)
 

@@ -122,7 +122,6 @@ def _copy(payload: Payload, folder: str) -> RunPaths:
 
 
 def _last_metrics(paths: RunPaths, payload: Payload) -> dict[str, float | None]:
-    """Return the last value of every metric over all attempts."""
     last: dict[str, float | None] = {}
     for attempt in range(1, payload.attempt + 1):
         for record in metrics_of(paths, attempt, payload.tasks):

@@ -351,7 +351,6 @@ class Agent:
         return self._leave(end, None, partial(self._free, number, kept), code=code)
 
     def _tidy(self, number: int, recorder: Recorder, kept: tail.TailUploader | tail.LogFile) -> None:
-        """Keep what an attempt has left, and free the disk."""
         self._collect(number, recorder)
         self._free(number, kept)
 
@@ -380,7 +379,6 @@ class Agent:
     def _leave(
         self, end: AttemptEnd | None, error: PodliftError | None, tidy: Callable[[], None], *, code: int | None = None
     ) -> int:
-        """Upload the rest, and return the container's exit code."""
         denied = error is not None and _upload_failed(error)
         if self._spare is not None:
             self._spare.close()
@@ -407,7 +405,6 @@ class Agent:
         return end.exit_code
 
     def _bundled(self) -> dict[str, tuple[int, str]]:
-        """Return size and sha256 of each file of the bundle."""
         found = {}
         with tarfile.open(self._payload.bundle, mode="r:") as tar:
             for member in unpack.members(tar, Path(self._payload.bundle).stat().st_size):

@@ -232,7 +232,6 @@ class ContainerAttempt:
     # --- In a thread: the end of the attempt, which any container may write
 
     def _follow(self) -> None:
-        """Wait for the end of the attempt, and stop the task."""
         while not self._ended.wait(_FOLLOW_S):
             try:
                 end = self._container.attempts.end_of(self._attempt)

@@ -184,7 +184,6 @@ class Attempts:
         return bool(cancels.requests(self._store, self._job - 1, self._resumes_by_users))
 
     def _last_membership(self) -> Membership | None:
-        """Return the last attempt of this job, if there is one."""
         self._read_memberships()
         last = self._memberships[-1] if self._memberships else None
         if last is None or last.job < self._job:

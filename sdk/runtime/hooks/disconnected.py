@@ -54,7 +54,6 @@ class DisconnectedTasks:
 
 
 def _connected() -> bool:
-    """Return whether TensorFlow, Horovod or JAX knows the other tasks in this process."""
     if "horovod" in sys.modules:
         return True
     jax = sys.modules.get("jax._src.distributed")

@@ -137,7 +137,6 @@ class InputWait:
 
 
 def _outwards(graph: Any) -> Iterator[Any]:
-    """Yield a graph and those that it is part of."""
     while graph is not None:
         yield graph
         graph = getattr(graph, "outer_graph", None)

@@ -23,7 +23,6 @@ _WHY = "a connection that is refused is tried again only after a second (fixed_r
 
 
 def patches() -> list[Patch]:
-    """Return the patch for tasks other than the first one."""
     return plumbing("first-server", _WHY, {"tensorflow": _apply})
 
 

@@ -1,9 +1,7 @@
-"""TensorFlow takes SIGTERM for itself when it connects the workers, and only notes it.
+"""TensorFlow takes SIGTERM for itself when it connects the workers, and only notes it (preemption_notifier.cc).
 
-Its coordination service installs a handler in C (preemption_notifier.cc) for programs that ask it about preemptions. A task
-that has made its strategy and does not train yet would not end: on this machine the signal would be lost, and in a container
-the service would kill the task after its notice. So the handler before it is put back. A signal while TensorFlow connects is
-still lost.
+A task that has made its strategy and does not train yet would not end until it is killed. So the handler before it is put back.
+A signal while TensorFlow connects is still lost.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ _WHY = "SIGTERM before the training ends a task, also when TensorFlow has connec
 
 
 def patches() -> list[Patch]:
-    """Return the patch for tasks that TensorFlow connects."""
     return plumbing("sigterm", _WHY, {"tensorflow": _apply})
 
 
