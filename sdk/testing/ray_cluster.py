@@ -6,6 +6,7 @@ Usage: `cluster = RayCluster(Path("ray/bin/python"))`, then `sdk.Ray(address=clu
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -41,7 +42,8 @@ for line in sys.stdin:
 def free_ports(count: int) -> list[int]:
     """Return ports above those that Ray gives to its workers."""
     held = []
-    for port in range(22000, 32000):
+    # Two clusters that start at the same time must not choose the same ones.
+    for port in random.sample(range(22000, 32000), 500):
         found = socket.socket()
         try:
             found.bind(("127.0.0.1", port))

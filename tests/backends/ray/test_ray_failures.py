@@ -19,6 +19,7 @@ from .conftest import DIGITS, MISSING, PYTHON
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("digits")]
 SLOW = {"epochs": 10, "slow_s": 0.1}
+RESTARTS = {"retry_infrastructure": 3, "retry_preemptions": 3}
 
 
 @pytest.fixture
@@ -38,7 +39,13 @@ def trains(run: sdk.Run, step: int) -> bool:
 def test_a_node_that_is_killed_in_the_middle_costs_no_weight(two_nodes: RayCluster, tmp_path: Path) -> None:
     target = sdk.Ray(address=two_nodes.address, strategy="STRICT_SPREAD")
     there = sdk.submit(
-        DIGITS, args=SLOW, workers=2, backend=target, root=tmp_path / "shared", checkpoint_every="10steps"
+        DIGITS,
+        args=SLOW,
+        workers=2,
+        backend=target,
+        root=tmp_path / "shared",
+        checkpoint_every="10steps",
+        **RESTARTS,
     )
     until(lambda: trains(there, 20), lambda: there.status())
     two_nodes.tell("remove 1")

@@ -1,0 +1,1 @@
+from sdk.testing.ray_cluster import *
