@@ -17,14 +17,18 @@ BARE = {
 def test_every_field_of_a_job_and_of_a_backend_is_set_by_one_setting_that_names_its_group() -> None:
     groups = {
         "checkpoint": sdk.Checkpoints, "retry": sdk.Retry, "limit": sdk.Limits, "code": sdk.Code,
-        "gate": sdk.Gate, "local": sdk.Local, "vertex": sdk.Vertex,
+        "gate": sdk.Gate, "local": sdk.Local, "vertex": sdk.Vertex, "ray": sdk.Ray,
     }  # fmt: skip
     names = {f"{word}_{field.name}" for word, kind in groups.items() for field in fields(kind)}
     # Units are in the value, and the common ones have a bare name.
     renamed = {f"limit_{name}_s": f"limit_{name}" for name in ("hang", "grace", "exit_wait")}
     renamed |= {f"checkpoint_every_{unit}": "checkpoint_every" for unit in ("s", "steps")}
     renamed["checkpoint_interval"] = "checkpoint_every"
-    renamed |= {"vertex_keep_for_s": "vertex_keep_for", "code_allow_secret": "allow_secret"}
+    renamed |= {
+        "vertex_keep_for_s": "vertex_keep_for",
+        "ray_pending_timeout_s": "ray_pending_timeout",
+        "code_allow_secret": "allow_secret",
+    }
     renamed |= {"limit_timeout_s": "timeout", "limit_max_steps": "max_steps", "limit_max_cost_usd": "max_cost_usd"}
     assert set(table.SETTINGS) == BARE | {renamed.get(name, name) for name in names}
     assert {name for name in table.SETTINGS if name.partition("_")[0] not in groups} == BARE

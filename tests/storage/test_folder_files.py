@@ -92,7 +92,7 @@ def test_the_first_stage_names_the_machine_that_does_not_see_the_folder(tmp_path
         download.fetch("/", f"{tmp_path}/entry.py".lstrip("/"), "0" * 64, file)
     assert f"{tmp_path}/entry.py cannot be read on " in str(refused.value)
     assert "No such file" in str(refused.value)
-    assert "same path (--root)" in str(refused.value)
+    assert "--root that all machines see at the same path" in str(refused.value)
     (tmp_path / "entry.py").write_bytes(b"other")
     with path.open("wb") as file, pytest.raises(download.DownloadError, match="was planned"):
         download.fetch("/", f"{tmp_path}/entry.py".lstrip("/"), "0" * 64, file)

@@ -10,7 +10,6 @@ import http.client
 import io
 import json
 import os
-import socket
 import sys
 import time
 import urllib.error
@@ -49,10 +48,10 @@ def open_url(url: str, headers: Mapping[str, str], timeout_s: float = 60.0) -> A
 
 
 def fetch(bucket: str, key: str, digest: str, file: BinaryIO) -> None:
-    """Write an object with this sha256 into an open file. `bucket` may be a folder that machines share."""
+    """Write an object with this sha256 into an open file; the bucket "/" is a shared folder."""
     problem, damaged = "", ""
-    if bucket.startswith("/"):
-        return _fetch_shared(f"{bucket}/{key}", digest, file)
+    if bucket == "/":
+        return _fetch_shared(f"/{key}", digest, file)
     # A mounted bucket may show an object late or damaged although the service has it.
     for source, wait_s in ((_mounted, 0), (_api, 1), (_api, 2), (_api, 4), (_api, 8), (_api, 16), (_api, 0)):
         try:
@@ -76,22 +75,19 @@ def fetch(bucket: str, key: str, digest: str, file: BinaryIO) -> None:
 
 
 def _fetch_shared(path: str, digest: str, file: BinaryIO) -> None:
-    """Write a file of a shared folder, which another machine may have written a moment ago."""
-    problem = ""
-    for wait_s in (0.5, 1.0, 2.0, 0.0):
+    for wait_s in (1, 2, 0):  # it may be new
         try:
             with open(path, "rb") as source:
                 found = _copy(source, file)
         except OSError as error:
-            problem = error.strerror or str(error)
+            problem = str(error.strerror)
         else:
             if found == digest:
                 return
             problem = f"it has sha256 {found}, and {digest} was planned"
         time.sleep(wait_s)
     raise DownloadError(
-        f"{path} cannot be read on {socket.gethostname()}: {problem}. Next: use a root that every machine of the job sees at "
-        "the same path (--root), or a bucket: gs://BUCKET/PREFIX.",
+        f"{path} cannot be read on {os.uname().nodename}: {problem}. Next: a --root that all machines see at the same path.",
         _INFRASTRUCTURE,
     )
 
