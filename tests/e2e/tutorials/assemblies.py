@@ -223,6 +223,9 @@ _OVERVIEW = [
 _MODULE = {"mnist_setup.py": (_OFFLINE, *_cells("004", 7))}
 _BOTH = {**_MODULE, "main.py": _cells("004", 15)}
 _SAVED = (Part("004-28", edits=(("keras-model'", "keras-model.keras'"),)), *_cells("004", 29, 30, 31))
+_NO_BARRIER = (
+    "each worker loads what the first one saves, and does not wait for it: on a busy machine it may come too early"
+)
 _FOLDERS = f"{_DATA}; /tmp is replaced by a temporary folder"
 _NO_EXTENSION = Fails("ValueError", "Invalid filepath extension for saving", "004-29")
 _SHELL_CELLS = "12 and 16 by `subprocess`; 05, 18, 20, 22, 23 and 25 left out"
@@ -291,7 +294,7 @@ _TUTORIAL = [
         name="tutorial-save-file",
         files=_MODULE,
         workers=2,
-        notes=_FOLDERS,
+        notes=f"{_FOLDERS}; {_NO_BARRIER}",
         says="Epoch 2/2",
         changed=_KERAS_FILE,
         parts=(*_cells("004", 15), _ONE_WORKER_DATA, *_SAVED),
