@@ -27,11 +27,7 @@ class LogPage:
 
 
 def before(path: str, most: int, place: int | None = None) -> LogPage:
-    """Return the last lines that end at a place, or at the end of the log; an unterminated last line is one.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
+    """Return the last lines that end at a place, or at the end of the log; an unterminated last line is one."""
     with posix.opened(path) as handle:
         size = os.fstat(handle).st_size
         end = size if place is None else min(max(place, 0), size)
@@ -47,11 +43,7 @@ def before(path: str, most: int, place: int | None = None) -> LogPage:
 
 
 def after(path: str, most: int, place: int) -> LogPage:
-    """Return the whole lines after a place; if they are many, or the log was begun anew, its last ones.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
+    """Return the whole lines after a place; if they are many, or the log was begun anew, its last ones."""
     with posix.opened(path) as handle:
         size = os.fstat(handle).st_size
         data = os.pread(handle, _CHUNK_BYTES, place) if place <= size <= place + _CHUNK_BYTES else None
@@ -64,11 +56,7 @@ def after(path: str, most: int, place: int) -> LogPage:
 
 
 def matching(path: str, word: str, most: int) -> LogPage:
-    """Return the last lines that have a word, without regard to the case of ASCII letters.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
+    """Return the last lines that have a word, without regard to the case of ASCII letters."""
     wanted, found = word.lower().encode("utf-8", "replace"), list[bytes]()
     with posix.opened(path) as handle:
         size = start = os.fstat(handle).st_size

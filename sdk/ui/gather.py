@@ -154,11 +154,7 @@ def tails(run: SeenRun, attempt: int, lines: int = LINES, *, task: str = "", bef
 
 
 def newer(run: SeenRun, attempt: int, task: str, place: int, lines: int = LINES) -> Tail:
-    """Return the lines of a task after a place in its log.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
+    """Return the lines of a task after a place in its log."""
     run.logs(task=task, attempt=attempt)  # brings what is new of a run in a bucket
     return _tail(task, attempt, log_pages.after(run.plan.paths.log(attempt, task), lines, place))
 
