@@ -24,7 +24,7 @@ from ...storage.retry import Retries
 DEFAULT_ADDRESS, ADDRESS_VARIABLE = "http://127.0.0.1:8265", "RAY_API_SERVER_ADDRESS"
 _TIMEOUT_S, _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 20.0, 30.0, 0.25, 4.0
 _CREATE_S, _TRIES = 60.0, 4
-_FAILED, _DENIALS, _MISSING = 400, (401, 403), 404
+_FAILED, _UNKNOWN, _DENIALS, _MISSING = 400, 500, (401, 403), 404
 # A certificate that is not trusted: nothing was sent.
 _UNTRUSTED = 495
 _SHOWN = 300
@@ -111,7 +111,9 @@ class RayJobs:
     def create(self, body: Mapping[str, object]) -> RayJob:
         """Create the job of this body, once, and return it; also if it exists."""
         name = str(body["submission_id"])
-        for last in range(_TRIES):
+        tries = 0
+        while True:
+            tries += 1
             try:
                 self._send("POST", "/api/jobs/", _object, _CREATE_S, body=body)
                 return self.get(name)
@@ -120,10 +122,9 @@ class RayJobs:
                 found = self._found(name)
                 if found is not None:
                     return found
-                if (isinstance(error, RayRejectedError) and error.status != 500) or last == _TRIES - 1:
+                if (isinstance(error, RayRejectedError) and error.status < _UNKNOWN) or tries == _TRIES:
                     raise
-                self._clock.sleep(_FIRST_WAIT_S * 2**last)
-        raise AssertionError("unreachable")
+                self._clock.sleep(_FIRST_WAIT_S * 2**tries)
 
     def _found(self, name: str) -> RayJob | None:
         try:
@@ -198,7 +199,7 @@ class RayJobs:
             raise RayRejectedError(self._denied(answer.status_code, text), answer.status_code)
         if answer.status_code >= _FAILED:
             said = self._masked((_ERROR.findall(text) or [text.strip()])[-1][:_SHOWN] or answer.reason)
-            if answer.status_code < 500 or _EXISTS.search(text):
+            if answer.status_code < _UNKNOWN or _EXISTS.search(text):
                 raise RayRejectedError(
                     f"the cluster at {self.address} answers {answer.status_code}: {said}", answer.status_code
                 )

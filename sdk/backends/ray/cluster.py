@@ -110,7 +110,7 @@ class ConnectedCluster:
         ray.init(address="auto", log_to_driver=False, logging_level="warning")
         self._group: Any = None
         self._indices: Mapping[str, int] = {}
-        self._wanted: Placement | None = None
+        self._wanted = Placement(strategy="SPREAD", pending_timeout_s=0, tasks={})
         self._actors: dict[str, _Handle] = {}
         self._runs: dict[Any, str] = {}
         self._probes: dict[str, object] = {}
