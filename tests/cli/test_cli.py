@@ -224,4 +224,7 @@ def test_every_time_span_is_said_to_be_one(here, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("COLUMNS", "120")
     shown = here("submit", "--help-all").stdout
     named = {name for name in table.SETTINGS if f"--{name.replace('_', '-')} DURATION" in shown}
-    assert named == {"timeout", "limit_hang", "limit_grace", "limit_exit_wait", "vertex_keep_for"}
+    assert named == {
+        "timeout", "limit_hang", "limit_grace", "limit_exit_wait", "limit_idle_accelerator", "vertex_keep_for",
+        "ray_pending_timeout",
+    }  # fmt: skip

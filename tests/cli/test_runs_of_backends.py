@@ -16,6 +16,7 @@ from support import GOLDEN_FILES, heard
 import sdk
 from sdk.errors import AccessError
 from sdk.planning import references
+from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.retry import RetryPolicy
 
 GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
@@ -85,7 +86,7 @@ def test_a_bucket_among_several_roots_has_seconds_to_answer(cloud, local, monkey
         limits.append(retry.total_s)
         raise AccessError("403")
 
-    monkeypatch.setattr(references, "BucketFiles", files)
+    monkeypatch.setattr(references, "open_files", files)
     local("digits-aaaaaa", 60)
     assert [info.id for info in sdk.runs()] == ["digits-aaaaaa"]
     with pytest.raises(AccessError):
@@ -119,7 +120,7 @@ def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lac
 
     cloud("digits-bbbbbb")
     sdk.attach("digits-b")
-    monkeypatch.setattr(references.BucketFiles, "matching", refuse)
+    monkeypatch.setattr(BucketFiles, "matching", refuse)
     lacks = (
         "If you mean the bucket of the emulator at 127.0.0.1:8123, where the latest run that is known here belongs, use"
     )

@@ -21,7 +21,7 @@ def test_every_field_of_a_job_and_of_a_backend_is_set_by_one_setting_that_names_
     }  # fmt: skip
     names = {f"{word}_{field.name}" for word, kind in groups.items() for field in fields(kind)}
     # Units are in the value, and the common ones have a bare name.
-    renamed = {f"limit_{name}_s": f"limit_{name}" for name in ("hang", "grace", "exit_wait")}
+    renamed = {f"limit_{name}_s": f"limit_{name}" for name in ("hang", "grace", "exit_wait", "idle_accelerator")}
     renamed |= {f"checkpoint_every_{unit}": "checkpoint_every" for unit in ("s", "steps")}
     renamed["checkpoint_interval"] = "checkpoint_every"
     renamed |= {
