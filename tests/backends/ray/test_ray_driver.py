@@ -23,7 +23,7 @@ TASKS = ["chief-0", "worker-0"]
 
 
 class PlayedCluster:
-    """A cluster whose agents end as a test says: `ends` are (task, code), and each is told once its task was started."""
+    """A cluster whose agents end as a test says: `ends` are (task, code), and each is reported once its task was started."""
 
     def __init__(self, clock: FakeClock, *ends: AgentEnd, reserved: bool = True) -> None:
         self.clock, self._ends, self.reserved = clock, deque(ends), reserved
