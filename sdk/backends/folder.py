@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from ..clock import Clock
-from ..errors import PodliftError
+from ..errors import PodliftError, StoreError
 from ..process import log_lines, supervision
 from ..process.log_lines import LogLine
 from ..records.accounts import LiveAccount
@@ -19,6 +19,9 @@ from ..spec.plan import Plan
 from ..status import Progress, Status
 from ..storage import posix
 from ..storage.retry import Outage
+
+# How often a heartbeat is read.
+_PROGRESS_S = 5.0
 
 
 def request_cancel(paths: RunPaths, request: bytes) -> None:
@@ -103,6 +106,17 @@ class CopiedRun(FolderRun):
         self._copy = SyncedRun(plan.paths, plan.url, clock)
         self._refresh_s = refresh_s
         self._refreshed: dict[bool, float] = {}
+        self._progress_read = -math.inf
+
+    def progress(self) -> Progress | None:
+        """Return the training progress in the latest heartbeat, which is read at a limited rate."""
+        now = self._clock.monotonic()
+        if now - self._progress_read >= _PROGRESS_S:
+            self._progress_read = now
+            # The status is still useful if the progress cannot be read.
+            with suppress(StoreError, ValueError):
+                self._copy.read_heartbeat()
+        return self._copy.progress
 
     def account(self) -> LiveAccount | None:
         """Return what the latest heartbeat says."""

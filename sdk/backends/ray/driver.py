@@ -308,8 +308,11 @@ class Driver:
         )
         state = State(str(data["state"]))
         _log.info(f"the run has ended: {state.value}, {data['reason']}")
-        with suppress(PodliftError):
+        try:
             self._uploader.flush(_FLUSH_S, last=True)
+        except PodliftError as error:
+            # Ray keeps this line: the run directory cannot be reached.
+            _log.error(f"The last records and logs of the driver were not uploaded: {error}")
         with suppress(AlreadyExistsError):
             write(self._store, self._job, self._clock.now(), data)
         return exit_code(data)

@@ -6,7 +6,6 @@ it writes it. Everything but the state of the job is in the root, so that a clie
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ from ...records.timeline import NOW, Moment
 from ...spec.plan import Plan
 from ...spec.targets import Ray
 from ...spec.wire import parsed
-from ...status import Progress, Reason, State, Status
+from ...status import Reason, State, Status
 from ...storage import trees
 from ...storage.retry import Outage
 from ..folder import CopiedRun
@@ -34,7 +33,7 @@ from .request import submission_id
 from .verdict import RayJobEnd
 
 SERVICE = "Ray"
-_REFRESH_S, _PROGRESS_S = 1.0, 5.0
+_REFRESH_S = 1.0
 # The process that submits a run creates its job within this time.
 _START_LIMIT_S = 120.0
 # How long the driver may take for its verdict after the end of its job, and for a cancel request after its grace.
@@ -53,7 +52,6 @@ class RayRun(CopiedRun):
         self._outage = Outage(clock, f"The Ray cluster at {self._client.address} does not answer", "The run goes on.")
         self._grace_over: dict[str, float] = {}
         self._stopped = ""
-        self._progress_read = -math.inf
 
     @property
     def _number(self) -> int:
@@ -140,15 +138,6 @@ class RayRun(CopiedRun):
         found = [event for event in read_events(self._plan.paths, ("waiting", "placed")) if event.source == own]
         last = max(found, key=lambda event: event.sequence, default=None)
         return None if last is None or last.kind == "placed" else str(last.data.get("text", ""))
-
-    def progress(self) -> Progress | None:
-        """Return the training progress in the latest heartbeat."""
-        now = self._clock.monotonic()
-        if now - self._progress_read >= _PROGRESS_S:
-            self._progress_read = now
-            with suppress(StoreError, ValueError):
-                self._copy.read_heartbeat()
-        return self._copy.progress
 
     def history(self) -> Sequence[Moment]:
         """Return what the cluster did with the job, as far as it tells, and what the driver has waited for."""

@@ -28,7 +28,7 @@ from ...runtime.container.tail import TAIL_BYTES
 from ...spec.plan import Plan
 from ...spec.policies import LONGEST_S, Vertex
 from ...spec.wire import parsed
-from ...status import Progress, Reason, State, Status
+from ...status import Reason, State, Status
 from ...storage import emulator, trees
 from ...storage.gcs.files import BucketFiles
 from ...text import size
@@ -45,7 +45,6 @@ from .waiting import Resubmission, WaitingLease
 
 _log = logger("backends.vertex")
 
-_PROGRESS_S = 5.0
 # The job is cancelled this long after the end of the requested grace.
 _CANCEL_MARGIN_S = 15.0
 # A job's error text is available about a minute after its end.
@@ -88,7 +87,6 @@ class VertexRun(CopiedRun):
         self._cancels: dict[str, CancelRequest] = {}
         self._continuing = False  # the job has ended, and those who wait are about to submit another
         self._cancelled = ""  # the name of the job that was cancelled at the end of its grace
-        self._progress_read = -_PROGRESS_S
         self._beginnings: Sequence[Event] = ()  # of attempts, as of the last look
 
     def _download(self, *, logs: bool) -> None:
@@ -173,16 +171,6 @@ class VertexRun(CopiedRun):
         if attended.submit_next():
             # The next refresh must not be skipped.
             self._refreshed.clear()
-
-    def progress(self) -> Progress | None:
-        """Return the training progress in the latest heartbeat, which its first container writes every ten seconds."""
-        now = self._clock.monotonic()
-        if now - self._progress_read >= _PROGRESS_S:
-            self._progress_read = now
-            # The status is still useful if the progress cannot be read.
-            with suppress(StoreError, ValueError):
-                self._copy.read_heartbeat()
-        return self._copy.progress
 
     def history(self) -> Sequence[Moment]:
         """Return what Vertex AI did with its jobs, by its own log as far as that can be read."""
