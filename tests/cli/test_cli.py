@@ -98,6 +98,8 @@ def test_the_exit_code_is_the_runs_and_json_is_one_object_on_one_line(
     assert found["metrics"] == {"loss": 0.5}
     again = here("wait", found["id"], "--json")
     assert (again.code, json.loads(again.stdout.splitlines()[-1])) == (code, found)
+    looked = here("status", found["id"], "--json")
+    assert (looked.code, json.loads(looked.stdout)["exit_code"]) == (0, code)
     assert ("ZeroDivisionError" in shown.stderr) == (text == "1/0")
     assert "Traceback" not in shown.stderr.replace('Traceback (most recent call last):\n  File "', "", 1)
 

@@ -34,6 +34,8 @@ PROGRAM = """
     alone.train_step = lambda batch: int("a" "b" + batch)  # fails
     kept = [uses(lambda data: alone.evaluate(data, verbose=0)), uses(lambda data: alone.fit(data, verbose=0))]
     gc.collect()
+    for _ in tf.data.Dataset.range(1):  # waits for the release of what was dropped
+        pass
     print("kept", sum(each() is not None for each in kept))
 """
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from typing import Any
 
 import pytest
@@ -71,6 +72,24 @@ def test_what_need_not_wait_has_ended_when_the_next_iterator_is_made(made: Any) 
         ended += bool(ENDED)
         ENDED.clear()
     assert ended == 20
+
+
+class Data(list[Any]):
+    """What an iterator is made of; unlike a list, it can be referred to weakly."""
+
+
+def test_the_data_of_an_iterator_that_waits_is_released_before_the_next_one_is_made(made: Any) -> None:
+    may_end = threading.Event()
+    data = Data([Resource(may_end)])
+    kept = weakref.ref(data)
+    iterator = made.OwnedIterator(data)
+    del data
+    assert kept() is not None
+    del iterator
+    made.OwnedIterator([None])
+    assert kept() is None and not ENDED
+    may_end.set()
+    until(lambda: ENDED)
 
 
 class Busy:

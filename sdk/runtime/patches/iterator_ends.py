@@ -120,7 +120,8 @@ class _Releaser:
             original(iterator, dataset)
             with contextlib.suppress(Exception):
                 if self._may_own(module, dataset):
-                    self._own(iterator, [dataset, vars(iterator)["_iterator_resource"]])
+                    # The data set goes first: the iterator may wait, and needs it only for functions of Python.
+                    self._own(iterator, [vars(iterator)["_iterator_resource"], dataset])
 
     def of_devices(self, module: ModuleType) -> None:
         @around(module.OwnedMultiDeviceIterator, "__init__")
