@@ -227,9 +227,9 @@ def _check_adopted(task: processes.Process) -> None:
         raise CannotForkError("a forked process was adopted by another parent") from None
 
 
-def room_for(starts: Sequence[TaskStart]) -> int:
+def room_for(commands: Iterable[Sequence[str]]) -> int:
     """Return the room that the longest of these commands needs."""
-    return max(len(os.fsencode("\0".join(start.command))) for start in starts)
+    return max(len(os.fsencode("\0".join(words))) for words in commands)
 
 
 def top_modules(paths: Iterable[str], roots: Sequence[str]) -> set[str]:

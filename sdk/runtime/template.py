@@ -28,6 +28,8 @@ _LINGER_S = 0.5
 _LOWEST = 19
 _DIED = "a process ended while the tasks were being forked"
 _DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio", "/dev/kfd", "/dev/dri")
+# The library that owns it goes on without it after a fork: jemalloc, which pandas brings in with pyarrow.
+_HARMLESS = ("jemalloc_bg_thd",)
 _ARG_START, _ARG_END = 45, 46  # in /proc/PID/stat, counted after the command
 
 
@@ -198,11 +200,18 @@ def _devices() -> list[str]:
 
 
 def _threads() -> int:
-    """Return the number of threads; the kernel may list one for a moment after it was joined."""
+    """Return the number of threads that a fork would miss; the kernel may list one for a moment after it was joined."""
     until = time.monotonic() + _LINGER_S
-    while (count := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < until:
+    while (count := sum(map(_is_missed, os.listdir("/proc/self/task")))) > 1 and time.monotonic() < until:
         time.sleep(_LINGER_S / 100)
     return count
+
+
+def _is_missed(thread: str) -> bool:
+    try:
+        return Path(f"/proc/self/task/{thread}/comm").read_text().strip() not in _HARMLESS
+    except OSError:
+        return False
 
 
 def _become(task: ForkedTask) -> None:

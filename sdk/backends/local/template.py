@@ -65,7 +65,7 @@ def _template(
         outside=plan.code.outside,
     )
     env, cwd = shared_environment(starts), starts[0].cwd
-    return Template(imports, env, cwd=cwd, log=log, room=room_for(starts), yields=yields)
+    return Template(imports, env, cwd=cwd, log=log, room=room_for(start.command for start in starts), yields=yields)
 
 
 class Standby:

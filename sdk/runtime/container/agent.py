@@ -40,13 +40,12 @@ from ...spec.payload import VERSION, Payload
 from ...spec.policies import Retry
 from ...spec.wire import decode
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
-from ...storage import posix, secret_manager
+from ...storage import posix
 from ...storage.folder_files import path_of
 from ...storage.registry import open_store
 from .. import secret_values, task_main, unpack
 from . import identity, records, tail
-from . import last_phase as container_phase
-from .attempt import Container, ContainerAttempt
+from .attempt import Container, ContainerAttempt, command
 from .attempts import AttemptEnd, Attempts, LeaveError, Membership
 from .task_process import TaskProcess
 from .task_restarts import TaskRestart
@@ -56,6 +55,8 @@ _log = logs.logger("runtime")
 _NORMAL_S = 120.0
 # The container whose task has failed ends first, so that the service reports that one.
 _YIELD_S, _POLL_S = 5.0, 0.1
+# Where there are some, an import may open one of them, and could not be forked then.
+_ACCELERATORS = ("dev/nvidia*", "dev/accel*", "dev/vfio*", "dev/kfd")
 
 
 def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: str) -> int:
@@ -123,7 +124,10 @@ def _agent(launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str
         place=place,
     )
     # Every attempt gets the same values, also of a version that was destroyed meanwhile.
-    os.environ.update({name: secret_manager.value(version, clock=clock) for name, version in payload.secrets.items()})
+    if payload.secrets:
+        from ...storage import secret_manager
+
+        os.environ.update({name: secret_manager.value(version, clock=clock) for name, version in payload.secrets.items()})
     hidden, secrets = (secret_values.words(os.environ, names) for names in (payload.copied, payload.secrets))
     preload = decode(tuple[str, ...], launch_spec.get("preload", []))
     return Agent(container, payload, home=home, installed=installed, hidden=hidden, secrets=secrets, preload=preload)
@@ -168,10 +172,10 @@ class Agent:
         """Return the container's exit code."""
         if self._payload.model and (trained := self._container.attempts.succeeded()):
             return self._phase_alone(trained)
-        membership = self._container.attempts.join()
         if limits := cores.within_quota(machine := cores.available()):
             _log.info(f"{machine}: TensorFlow gets {limits[cores.INTRA]} threads")
         self._redirected = start.start(os.environ, self._home)
+        membership = self._joined()
         self._uploader.start()
         while True:
             restarts = self._container.attempts.restarts_of_task(membership.attempt)
@@ -180,7 +184,7 @@ class Agent:
             error, end = None, None
             try:
                 env = self._environment(membership.attempt, membership)
-                end = attempt.run(env, self._standing_by, partial(self._start_spare, attempt, env))
+                end = attempt.run(env, self._standing_by, partial(self._start_spare, env, membership.attempt))
             except PodliftError as failed:
                 error = failed
             except LeaveError as left:
@@ -201,6 +205,17 @@ class Agent:
                 return self._leave(None, failed, lambda: None)
 
     # --- The beginning of an attempt
+
+    def _joined(self) -> Membership:
+        """Return the first attempt of this container. What its task imports is imported while the others are awaited."""
+        if not any(path for pattern in _ACCELERATORS for path in Path("/").glob(pattern)):
+            Path(self._scratch(1)).mkdir(parents=True, exist_ok=True)
+            self._start_spare(self._environment(1), 1, yields=False)
+        try:
+            return self._container.attempts.join()
+        except BaseException:
+            self._end_spare()
+            raise
 
     def _tail(self, attempt: int, *, continued: bool) -> tail.TailUploader | tail.LogFile:
         container = self._container
@@ -255,16 +270,15 @@ class Agent:
     def _standing_by(self) -> Template | None:
         """Return the process from which a task can be forked, if there is one."""
         if self._spare is not None and not self._spare.is_alive:
-            self._spare.close()
-            self._spare = None
+            self._end_spare()
         return self._spare
 
-    def _start_spare(self, attempt: ContainerAttempt, env: Mapping[str, str]) -> None:
+    def _start_spare(self, env: Mapping[str, str], attempt: int, *, yields: bool = True) -> None:
         """Start the process from which the next attempt is forked, if there is none yet and the memory allows it."""
         if self._standing_by() is not None or not self._preload or not free_memory.allows_standby():
             return
         preload, self._preload = self._preload, ()
-        begin = attempt.start(env)
+        container = self._container
         imports = Imports(
             python=sys.executable,
             script=str(Path(task_main.__file__).with_name("template.py")),
@@ -273,15 +287,21 @@ class Agent:
             project=top_modules(self._names(), self._payload.roots),
             outside=self._payload.source_dirs,
         )
-        log, room = posixpath.join(self._home, "imports.log"), room_for([begin])
+        work = posixpath.dirname(container.paths.work(attempt, container.task))
+        log, room = posixpath.join(self._home, "imports.log"), room_for([command(container, attempt)])
         try:
-            self._spare = Template(imports, env, cwd=begin.cwd, log=log, room=room, yields=True)
+            self._spare = Template(imports, env, cwd=work, log=log, room=room, yields=yields)
             self._spare.stand_by()
         except OSError as error:
             # It is not tried again: the task that trains needs what is scarce.
             _log.info(f"no spare process for the next attempt: {error}")
         else:
             self._preload = preload
+
+    def _end_spare(self) -> None:
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
 
     def _names(self) -> list[str]:
         with tarfile.open(self._payload.bundle, mode="r:") as tar:
@@ -301,10 +321,8 @@ class Agent:
         succeeded = end is not None and end.state is State.SUCCEEDED and self._is_first
         if not succeeded or not self._payload.model or self._container.process.stop_requested:
             return self._leave(end, error, partial(self._tidy, number, recorder, kept))
-        if self._spare is not None:
-            # It has imported TensorFlow, and the evaluation may need the memory.
-            self._spare.close()
-            self._spare = None
+        # It has imported TensorFlow, and the evaluation may need the memory.
+        self._end_spare()
         self._collect(number, recorder)
         try:
             # The version is made of what the bucket has.
@@ -338,11 +356,14 @@ class Agent:
         self, number: int, recorder: Recorder, kept: tail.TailUploader | tail.LogFile, end: AttemptEnd | None
     ) -> int:
         """Register the model and decide about it, and return the container's exit code."""
+        # It takes half of the time of all imports here, which every task waits for.
+        from . import last_phase
+
         container = self._container
         recorder.record(TRAINED)
         output = tail.CopiedOutput(kept.buffer.add, self._scratch(number), self._secrets)
         payload, env = replace(self._payload, attempt=number), self._environment(number)
-        code, why = container_phase.run(container, payload, env, output)
+        code, why = last_phase.run(container, payload, env, output)
         if why and not container.process.stop_requested:
             message = f"The training has succeeded, and its model could not be registered or evaluated: {why}"
             failure = {"task": container.task, "message": message, "traceback": "", "log": ""}
@@ -380,8 +401,7 @@ class Agent:
         self, end: AttemptEnd | None, error: PodliftError | None, tidy: Callable[[], None], *, code: int | None = None
     ) -> int:
         denied = error is not None and _upload_failed(error)
-        if self._spare is not None:
-            self._spare.close()
+        self._end_spare()
         for thread in self._later:
             thread.join(self._within_s())
         tidy()

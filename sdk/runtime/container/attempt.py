@@ -70,6 +70,11 @@ class Container:
     place: TaskAddress
 
 
+def command(container: Container, attempt: int) -> list[str]:
+    """Return the command line of the task's process."""
+    return [sys.executable, str(Path(task_main.__file__)), container.paths.payload(attempt), container.task]
+
+
 class ContainerAttempt:
     def __init__(
         self,
@@ -142,7 +147,8 @@ class ContainerAttempt:
                 due += _SPARE_S
                 sampler.update(lambda: self._running(env))
                 self._watch_idle(env)
-                if self._beats():
+                # What could not be forked once will not be forked later.
+                if self._beats() and not why:
                     spare_wanted()
             container.clock.sleep(_POLL_S)
         self._gone.set()
@@ -165,7 +171,7 @@ class ContainerAttempt:
         work = container.paths.work(attempt, container.task)
         return TaskStart(
             task=container.task,
-            command=[sys.executable, str(Path(task_main.__file__)), container.paths.payload(attempt), container.task],
+            command=command(container, attempt),
             env=dict(env),
             cwd=os.path.dirname(work),
             log=self._output.paths[0],

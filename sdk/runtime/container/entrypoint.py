@@ -206,7 +206,7 @@ def install(requirements: Any, home: Path) -> str:
             say(f"the image's {name} {version} is used for {line!r}")
         elif own != "podlift":
             lines.append(line)
-    if not lines:
+    if has_all(lines, requirements.get("constraints", ())):
         return ""
     (home / "requirements.txt").write_text("\n".join([*requirements.get("options", ()), *lines, ""]))
     (home / "constraints.txt").write_text("\n".join([*requirements.get("constraints", ()), ""]))
@@ -223,6 +223,40 @@ def install(requirements: Any, home: Path) -> str:
     (home / "lacking.txt").write_text("\n".join([*requirements.get("options", ()), *pins, ""]))
     _pip(["--no-deps", "--target", str(target), "-r", "lacking.txt"], home, pins)
     return str(target)
+
+
+def has_all(lines: Any, constraints: Any) -> bool:
+    """Return whether the image has these requirements and all that they require; False if only pip can tell.
+
+    pip, which takes two seconds to find that out, would keep the installed versions then.
+    """
+    try:
+        requirement: Any = importlib.import_module("packaging.requirements").Requirement
+        metadata = importlib.import_module("importlib.metadata")
+    except ImportError:
+        return not lines
+    paths = [path for path in sys.path if path]
+    try:
+        limits = [each for each in map(requirement, constraints) if not each.marker or each.marker.evaluate()]
+        due, known = [(requirement(line.partition(" --hash=")[0]), "") for line in lines], set()
+        while due:
+            wanted, extra = due.pop()
+            if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
+                continue
+            own = _normal(wanted.name)
+            found = next(iter(metadata.distributions(name=wanted.name, path=paths)), None)
+            if found is None or wanted.url:
+                return False
+            for each in (wanted, *(limit for limit in limits if _normal(limit.name) == own)):
+                if each.url or not each.specifier.contains(found.version, prereleases=True):
+                    return False
+            new = {(own, extra) for extra in ("", *wanted.extras)} - known
+            known |= new
+            due += [(requirement(line), extra) for _, extra in new for line in found.requires or ()]
+    except (TypeError, ValueError):
+        # A requirement, a version or a marker that is none: pip says so, or knows better.
+        return False
+    return True
 
 
 def _is_in_image(item: Any, has_tensorflow: bool) -> bool:
