@@ -122,19 +122,20 @@ class Template:
         processes.SPARED.add(self.pid)
 
     def close(self) -> None:
-        """End a template that is not needed."""
+        """End a template that is not needed, once or several times."""
         processes.SPARED.discard(self.pid)
-        with self._orders, self._go, self._news:
-            if self.is_alive:
-                processes.signal_group(self._process, signal.SIGKILL)
-                self._process.wait()
+        if self.is_alive:
+            processes.signal_group(self._process, signal.SIGKILL)
+            self._process.wait()
+        for end in (self._orders, self._go, self._news):
+            end.close()
 
     def fork(
         self, starts: Sequence[TaskStart], stop: Callable[[], bool], *, stays: bool = False
     ) -> list[processes.Process]:
         """Fork the tasks and return their processes, in the order of `starts`. The template is ended, or `stays` for more.
 
-        `stop` is polled several times a second. Once it is True, no further task is started.
+        `stop` is polled several times a second. Once it is True, nothing is awaited any more, and no further task is started.
         """
         self._attempts += 1
         try:
@@ -217,7 +218,7 @@ class Template:
 
 def _check(stop: Callable[[], bool]) -> None:
     if stop():
-        raise CannotForkError("the run was stopped before that")
+        raise CannotForkError("the run was stopped, or the imports take too long")
 
 
 def _check_adopted(task: processes.Process) -> None:

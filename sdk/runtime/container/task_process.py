@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -12,6 +14,9 @@ from types import FrameType
 from ...process import free_memory, spawn
 from ...process.template import CannotForkError, TaskStart, Template
 from ..shared import Shared
+
+# A task that is still waiting for its imports then does them itself, where the hang watch looks at it.
+_IMPORT_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +54,7 @@ class TaskProcess:
         why = ""
         if spare is not None:
             try:
-                stays = free_memory.allows_standby()
-                self._started(spare.fork([start], lambda: self.stop_requested, stays=stays)[0].pid)
+                self._started(spare.fork([start], self._stop(), stays=free_memory.allows_standby())[0].pid)
                 return ""
             except CannotForkError as reason:
                 why = str(reason)
@@ -68,6 +72,11 @@ class TaskProcess:
         process.returncode = 0
         self._started(process.pid)
         return why
+
+    def _stop(self) -> Callable[[], bool]:
+        """Return whether to wait no longer for the imports of the spare process."""
+        until = time.monotonic() + _IMPORT_S
+        return lambda: self.stop_requested or time.monotonic() >= until
 
     def _started(self, pid: int) -> None:
         # A signal that came during the start was not forwarded.

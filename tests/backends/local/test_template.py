@@ -202,6 +202,28 @@ def test_exit_handlers_and_threads_of_a_forked_task_have_their_time(write, fake:
     assert said(run, "chief-0") == said(run, "worker-0") == ["main", "thread", "handler"]
 
 
+NAMED_THREAD = """
+import ctypes, threading, time
+named = threading.Event()
+
+def wait():
+    ctypes.CDLL(None).prctl(15, b"jemalloc_bg_thd")  # the name that the kernel shows
+    named.set()
+    time.sleep(600)
+
+threading.Thread(target=wait, daemon=True).start()
+named.wait()
+"""
+
+
+def test_a_thread_that_its_library_does_without_after_a_fork_is_no_reason_to_fork_nothing(write, fake: Fake) -> None:
+    write("train.py", "import tensorflow; print('ran')")
+    run = submit(fake(NAMED_THREAD))
+    run.result(LIMIT_S)
+    assert why_fresh(run) == ""
+    assert said(run) == ["ran", "ran"]
+
+
 def test_a_task_that_is_done_may_take_its_leave_after_the_first_one_has_ended(
     write, fake: Fake, tmp_path: Path
 ) -> None:

@@ -109,6 +109,8 @@ def test_a_killed_gang_is_forked_from_the_spare_processes_and_ends_with_the_same
     containers = cloud.start_all(plan, cloud.order(plan), SLOW_S="0.5")
     cloud.until(lambda: all(map(spare_of, containers.values())), "spare processes", *containers.values())
     cloud.until(lambda: cloud.events(plan, "saved"), "a checkpoint", *containers.values())
+    for each in containers.values():
+        assert spare_of(each)[0].create_time() < task_of(each).create_time(), "the first attempt was not forked"
     for victim in victims:
         task_of(containers[victim]).kill()
     codes = {task: each.code() for task, each in containers.items()}

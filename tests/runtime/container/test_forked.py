@@ -1,0 +1,77 @@
+"""A task is forked from a process that has imported what it needs, already in the first attempt."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .cloud import Cloud
+
+Fake = Callable[[str], dict[str, str]]
+PROGRAM = "import os, sdk, tensorflow\nprint('ran', sdk.context().task, os.environ['PODLIFT_TASK'], flush=True)"
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Path:
+    """The file to which each import of the fake TensorFlow adds one letter."""
+    found = tmp_path / "count"
+    found.touch()
+    return found
+
+
+@pytest.fixture
+def fake(tmp_path: Path, counted: Path) -> Fake:
+    """Return the variables with which a module of this text is TensorFlow."""
+    place = tmp_path / "fake"
+    place.mkdir()
+
+    def make(text: str = "") -> dict[str, str]:
+        (place / "tensorflow.py").write_text(f"open({str(counted)!r}, 'a').write('x')\n{text}\n")
+        return {"PYTHONPATH": f"{place}:{':'.join(path for path in sys.path if path.endswith('site-packages'))}"}
+
+    return make
+
+
+def test_what_a_task_needs_is_imported_once_and_while_the_others_are_awaited(
+    cloud: Cloud, write, fake: Fake, counted: Path
+) -> None:
+    write("train.py", PROGRAM)
+    plan = cloud.plan("train.py", resources={"workers": 2})
+    words, env = cloud.order(plan, preload=["tensorflow"]), fake()
+    chief = cloud.start(plan, words, **env)
+    cloud.until(lambda: counted.read_text(), "an import", chief)
+    assert not cloud.events(plan, "attempt_started")
+    worker = cloud.start(plan, words, "worker-0", **env)
+    assert (chief.code(), worker.code()) == (0, 0), chief.said + worker.said
+    assert "ran chief-0 chief-0" in chief.said and "ran worker-0 worker-0" in worker.said
+    assert counted.read_text() == "xx"
+
+
+def test_a_container_whose_run_is_over_leaves_no_process_that_imports(cloud: Cloud, write, fake: Fake) -> None:
+    import psutil
+
+    write("train.py", PROGRAM)
+    plan = cloud.plan("train.py", resources={"workers": 2})
+    chief = cloud.start(plan, cloud.order(plan, preload=["tensorflow"]), **fake("import time; time.sleep(60)"))
+    cloud.until(lambda: "waiting for worker-0" in chief.said, "a wait", chief)
+    known = psutil.Process(chief.process.pid).children(recursive=True)
+    assert known
+    chief.process.terminate()
+    assert chief.code() == 134, chief.said
+    assert psutil.wait_procs(known, timeout=20)[1] == []
+
+
+def test_a_task_that_cannot_be_forked_begins_by_itself_and_nothing_is_imported_ahead_any_more(
+    cloud: Cloud, write, fake: Fake, counted: Path
+) -> None:
+    write("train.py", f"{PROGRAM}\nimport time\nfor step in range(25):\n    sdk.context().report({{'step': step}}, step=step)"
+          "\n    time.sleep(0.1)")  # fmt: skip
+    plan = cloud.plan("train.py")
+    thread = "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()"
+    container = cloud.start(plan, cloud.order(plan, preload=["tensorflow"]), **fake(thread))
+    assert container.code() == 0, container.said
+    assert container.said.count("the task was not forked: 2 threads") == 1
+    assert counted.read_text() == "xx"
