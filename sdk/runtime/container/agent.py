@@ -127,7 +127,9 @@ def _agent(launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str
     if payload.secrets:
         from ...storage import secret_manager
 
-        os.environ.update({name: secret_manager.value(version, clock=clock) for name, version in payload.secrets.items()})
+        os.environ.update(
+            {name: secret_manager.value(version, clock=clock) for name, version in payload.secrets.items()}
+        )
     hidden, secrets = (secret_values.words(os.environ, names) for names in (payload.copied, payload.secrets))
     preload = decode(tuple[str, ...], launch_spec.get("preload", []))
     return Agent(container, payload, home=home, installed=installed, hidden=hidden, secrets=secrets, preload=preload)

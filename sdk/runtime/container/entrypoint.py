@@ -238,7 +238,8 @@ def has_all(lines: Any, constraints: Any) -> bool:
     paths = [path for path in sys.path if path]
     try:
         limits = [each for each in map(requirement, constraints) if not each.marker or each.marker.evaluate()]
-        due, known = [(requirement(line.partition(" --hash=")[0]), "") for line in lines], set()
+        due = [(requirement(line.partition(" --hash=")[0]), "") for line in lines]
+        known: set[tuple[str, str]] = set()
         while due:
             wanted, extra = due.pop()
             if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
