@@ -147,9 +147,10 @@ def list_runs(
     named = [each for each in listed if _is_named(each.id, name)]
     # In a bucket, several are read at a time, but not more than needed.
     far = any(in_bucket(each) for each in roots)
-    size = (limit if far else None) or len(named) or 1
+    size = limit or len(named) or 1
     chunks = (named[at : at + size] for at in range(0, len(named), size))
-    found = (info for chunk in chunks for info in (in_parallel(_info, chunk) if far else map(_info, chunk)))
+    one_by_one = (_summarized(each) or _read(each) for each in named)
+    found = (info for chunk in chunks for info in _infos(chunk)) if far else one_by_one
     with garbage.put_off():
         return list(itertools.islice(filter(fits, found), limit)), problems + failures
 
@@ -158,18 +159,31 @@ def _is_named(run: str, pattern: str | None) -> bool:
     return pattern is None or any(fnmatch.fnmatchcase(each, pattern) for each in (run, ids.name_of(run)))
 
 
-def _info(listed: references.ListedRun) -> RunInfo | None:
-    """Return the run in a directory; None for a folder that was removed meanwhile."""
+def _infos(listed: Sequence[references.ListedRun]) -> list[RunInfo | None]:
+    """Return the runs in these directories; None for a folder that was removed meanwhile."""
+    found = [_summarized(each) for each in listed]
+    rest = [each for each, info in zip(listed, found, strict=True) if info is None]
+    # Threads cost more than reading a summary does.
+    read = iter(in_parallel(_read, rest) if len(rest) > 1 else map(_read, rest))
+    return [info or next(read) for info in found]
+
+
+def _summarized(listed: references.ListedRun) -> RunInfo | None:
+    """Return a run as its summary on this machine describes it; None if its records have to be read."""
+    here = listed.here or (listed.url if listed.whole else "")
+    summary = summaries.read(RunPaths(here)) if here else None
+    # A summary that the supervisor of a run in a bucket wrote does not tell its place.
+    if summary is None or (listed.here and not summary.shown.place):
+        return None
+    shown = vars(summary.shown)
+    about = {**shown, "place": shown["place"] or shown["backend"]}
+    return RunInfo(id=listed.id, url=listed.url, status=summary.status, **about)
+
+
+def _read(listed: references.ListedRun) -> RunInfo | None:
+    """Return the run in a directory, from its records; None for a folder that was removed meanwhile."""
     url, name = listed.url, listed.id
     try:
-        here = listed.here or (url if listed.whole else "")
-        summary = summaries.read(RunPaths(here)) if here else None
-        # A summary that the supervisor of a run in a bucket wrote does not tell its place.
-        if summary is not None and (summary.shown.place or not listed.here):
-            shown = vars(summary.shown)
-            return RunInfo(
-                id=name, url=url, status=summary.status, **{**shown, "place": shown["place"] or shown["backend"]}
-            )
         run = attach(url)
         status = run.status()
         if in_bucket(url):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 _UNITS_S = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?\s*" for unit in _UNITS_S))
@@ -15,6 +16,8 @@ _CONTROLS = "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028\\u2029\\u202a-\\u202e\\u2
 _CONTROL = re.compile(_CONTROLS)
 # Colours, and clearing the rest of the line, change nothing that was printed before.
 _CONTROL_BUT_COLOUR = re.compile(rf"(\x1b\[[0-9;:]*[mK])|{_CONTROLS}")
+# How HTTP libraries name their objects in messages.
+_OBJECTS = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?Connection(?:Pool)?\([^)]*\):? ?")
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -103,6 +106,15 @@ def clipped(text: str, limit: int) -> str:
 def without_passwords(text: str) -> str:
     """Return a text with the users and passwords of its URLs masked."""
     return re.sub(r"://[^/@\s]+@", "://****@", text)
+
+
+def innermost(error: BaseException) -> str:
+    """Return the reason inside the errors of a failed request, as one line without the objects of the library."""
+    inner: Any = error
+    while inner.args and isinstance(reason := getattr(inner.args[0], "reason", inner.args[0]), BaseException):
+        inner = reason
+    text = _OBJECTS.sub("", str(inner).partition("\n")[0]).strip(" .")
+    return text or type(inner).__name__
 
 
 def visible(text: str) -> str:

@@ -136,3 +136,26 @@ def test_a_noun_agrees_with_its_number() -> None:
 def test_a_long_text_is_clipped() -> None:
     assert text.clipped("abc", 3) == "abc"
     assert text.clipped("abcd", 3) == "abc..."
+
+
+class Wrapped(Exception):
+    """As an HTTP library wraps the reason of the last try."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__("several tries")
+        self.reason = reason
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [
+        (ValueError("oh"), "oh"),
+        (ValueError("oh\nmore"), "oh"),
+        (KeyError(), "KeyError"),
+        (OSError(Wrapped(OSError("<urllib3.connection.HTTPConnection object at 0x7f12>: it is down."))), "it is down"),
+        (OSError(OSError("HTTPSConnection(host='h', port=9): it is down")), "it is down"),
+        (OSError("HTTPConnectionPool(host='h', port=9): Read timed out."), "Read timed out"),
+    ],
+)
+def test_the_reason_inside_errors_is_one_line_without_objects(error: Exception, found: str) -> None:
+    assert text.innermost(error) == found

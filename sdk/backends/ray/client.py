@@ -20,6 +20,7 @@ from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...spec.http import VARIABLE
 from ...spec.targets import Ray
 from ...storage.retry import Retries
+from ...text import innermost
 
 DEFAULT_ADDRESS, ADDRESS_VARIABLE = "http://127.0.0.1:8265", "RAY_API_SERVER_ADDRESS"
 _TIMEOUT_S, _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 20.0, 30.0, 0.25, 4.0
@@ -227,7 +228,7 @@ class RayJobs:
     def _unreachable(self, error: requests.RequestException, timeout_s: float) -> PodliftError:
         if isinstance(error, requests.exceptions.SSLError):
             return RayRejectedError(
-                f"The certificate of {self.address} is not accepted: {_reason(error)}. Next: name the file of its authority: "
+                f"The certificate of {self.address} is not accepted: {innermost(error)}. Next: name the file of its authority: "
                 "REQUESTS_CA_BUNDLE=FILE, or use the http:// address if the cluster has no TLS.",
                 _UNTRUSTED,
             )
@@ -236,7 +237,7 @@ class RayJobs:
                 f"The cluster at {self.address} did not answer within {timeout_s:g} s. Next: try again."
             )
         return RayUnavailableError(
-            f"No Ray cluster can be reached at {self.address}: {self._masked(_reason(error))}. Next: start one (ray start "
+            f"No Ray cluster can be reached at {self.address}: {self._masked(innermost(error))}. Next: start one (ray start "
             "--head), or name the URL of its dashboard: --ray-address http://HOST:8265; for KubeRay, kubectl port-forward "
             "service/NAME-head-svc 8265."
         )
@@ -244,15 +245,6 @@ class RayJobs:
 
 def _no_auth(request: Any) -> Any:
     return request
-
-
-def _reason(error: BaseException) -> str:
-    """Return the innermost reason, since those around it repeat the address."""
-    inner: Any = error
-    while inner.args and isinstance(reason := getattr(inner.args[0], "reason", inner.args[0]), BaseException):
-        inner = reason
-    text = str(inner).partition("\n")[0]
-    return re.sub(r"<[^>]*>:? ?", "", text).rpartition("object at")[2].strip(" .") or type(inner).__name__
 
 
 def _object(found: Any) -> Mapping[str, object]:

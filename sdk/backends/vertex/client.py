@@ -26,6 +26,7 @@ from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...storage import emulator
 from ...storage.gcs.auth import MachineToken, TokenError
 from ...storage.retry import Retries, retry_after_s
+from ...text import innermost
 from .diagnose import diagnose
 from .service import VERTEX_AI, named, quoted, sentence, service_name
 from .states import VendorJob, state_name
@@ -282,7 +283,7 @@ def _unreachable(error: Exception, timeout_s: float, name: str) -> str:
     if isinstance(error, requests.ReadTimeout):
         text = f"{name} has accepted the request, but did not answer within {timeout_s:g} s. Next: try again."
         return sentence(text)
-    reason = f"{type(error).__name__}: {emulator.mask_token(_reason(error))}"
+    reason = f"{type(error).__name__}: {emulator.mask_token(innermost(error))}"
     step = "start it again: podlift emulator --data DIR --port PORT" if emulator.asked() else "check the network"
     return sentence(f"{name} cannot be reached: {reason}. Next: {step}.")
 
