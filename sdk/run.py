@@ -277,7 +277,8 @@ class Run:
         attempt = 1
         while Path(self.plan.paths.attempt(attempt)).is_dir():
             records = metrics_of(self.plan.paths, attempt, self.plan.tasks)
-            found += [{"attempt": attempt, **record} for record in records]
+            # The caller may change what it gets.
+            found += [{"attempt": attempt, **record, "metrics": dict(record["metrics"])} for record in records]
             attempt += 1
         return found
 

@@ -31,6 +31,8 @@ from .retention import Retention
 
 _log = logger("checkpoint")
 
+# The training is on its way to its next step, and would wait for the interpreter's lock.
+_LET_GO_S = 0.004
 # A third of the weight of a thread that computes: one that holds the interpreter's lock must never wait for long, and a save
 # on a busy machine must be done before the next one is due.
 _NICE = 5
@@ -175,6 +177,8 @@ class AsyncSaver:
         while (item := self._queue.get()) is not None:
             save, ticket = item
             try:
+                if save.reason == "interval":
+                    self._clock.sleep(_LET_GO_S)
                 started, _ = self._clock.monotonic(), self._cpu_s()
                 if self.error is None:
                     self._save(save, ticket)

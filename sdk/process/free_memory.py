@@ -62,8 +62,9 @@ def _chain(top: Path, group: str) -> list[Path]:
 def _remaining(limit: Path, used: Path, cache: str) -> int | None:
     with suppress(OSError, ValueError):
         size = int(limit.read_text())  # "max" means no limit
-        taken = max(int(used.read_text()) - _cached(used.parent / "memory.stat", cache), 0)
-        return max(size - taken, 0) if size < _UNLIMITED else None
+        if size < _UNLIMITED:
+            taken = max(int(used.read_text()) - _cached(used.parent / "memory.stat", cache), 0)
+            return max(size - taken, 0)
     return None
 
 

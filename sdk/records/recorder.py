@@ -22,14 +22,13 @@ from ..storage import posix, reserve
 from ..storage.reserve import Reserve
 from .accounts import LiveAccount, TaskAccount, recorded, unpacked
 from .events import Event, parse, resume_count, source_of, status_records
+from .metric_file import MetricRecord, read_metrics
 
 # Written by a task at each step (runtime/progress.py): training steps; beats (training steps, and batches of evaluate and
 # predict); the epoch from 1; the last epoch of the fit; steps of this epoch so far; steps per epoch. 0 stands for unknown.
 PROGRESS = struct.Struct("<QQQQQQ")
 # Records of the end of a task or a run.
 _ENDS = ("failed", "final")
-
-MetricRecord = dict[str, Any]
 
 
 class Recorder:
@@ -171,30 +170,10 @@ def reports_metrics(tasks: Sequence[str]) -> list[str]:
 
 
 def metrics_of(paths: RunPaths, attempt: int, tasks: Sequence[str]) -> list[MetricRecord]:
-    """Return the metric records of an attempt, in the order in which they were reported."""
+    """Return the metric records of an attempt, in the order in which they were reported. They must not be changed."""
     first, *others = [read_metrics(paths.metrics(attempt, task)) for task in reports_metrics(tasks)]
     # The clock of a single task may go back; its records have their order.
     return sorted([*first, *chain.from_iterable(others)], key=lambda record: record["time"]) if any(others) else first
-
-
-def read_metrics(path: str) -> list[MetricRecord]:
-    """Return the metric records of one task, without a last line that is still being written."""
-    try:
-        lines = Path(path).read_bytes().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise CorruptRunError(f"The metrics file {path!r} cannot be read: {error}.") from None
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-            if not isinstance(record["metrics"], dict):
-                raise TypeError("no metrics")
-            found.append(record)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise CorruptRunError(f"The metrics file {path!r} is damaged in line {number}: {error}.") from None
-    return found
 
 
 def _read_numbers(path: str) -> tuple[int, ...] | None:

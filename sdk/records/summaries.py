@@ -81,9 +81,7 @@ def shown(paths: RunPaths) -> Shown:
         for name in sorted(posix.list_names(os.path.dirname(paths.attempt(1)))):
             if name.isdecimal():
                 found = metrics_of(paths, int(name), plan["tasks"])
-                for record in found:
-                    record["attempt"] = int(name)
-                records += found
+                records += [{**record, "attempt": int(name)} for record in found]
     with suppress(*damage):
         steps, rate = _pace(paths, plan["tasks"][0], records)
     metrics: dict[str, float | None] = {}

@@ -24,7 +24,8 @@ from ..checkpoint.feed import CheckpointFeed
 from ..clock import SystemClock
 from ..errors import CheckpointError, StoreError
 from ..records.events import TASK_RESTARTING, names_a_lost_peer, unsettled
-from ..records.recorder import Recorder, read_events, read_metrics
+from ..records.metric_file import read_metrics
+from ..records.recorder import Recorder, read_events
 from ..spec import cluster
 from ..spec.layout import RunPaths
 from ..spec.payload import TASK_RESTARTS, Payload

@@ -113,10 +113,9 @@ def replica_values(variables: Variables, *, tasks: int = 1) -> bytes:
     """Return this task's per-replica values as a blob. With several `tasks`, variables outside of strategies are included."""
     entries: list[dict[str, object]] = []
     parts: list[memoryview] = []
-    for path, variable in variables.items():
-        local = components(variable)
-        distributed = isinstance(value_of(variable), tf.distribute.DistributedValues)
-        if path in variables.per_replica or (tasks > 1 and len(local) == 1 and not distributed):
+    for path in variables:
+        if path in variables.per_replica or (tasks > 1 and path in variables.alone):
+            local = components(variables[path])
             data = [bytes_of(component.read_value()) for component in local]
             first = local[0]
             known = {"path": path, "dtype": first.dtype.name, "shape": first.shape.as_list()}

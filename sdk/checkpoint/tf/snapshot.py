@@ -44,6 +44,12 @@ class Variables(dict[str, Any]):
         local = ((path, components(variable)[0]) for path, variable in self.items())
         return [FirstReplica(path, _handles(c), c.dtype, tuple(c.shape.as_list())) for path, c in local]
 
+    @functools.cached_property
+    def alone(self) -> frozenset[str]:
+        """The variables that no strategy has distributed."""
+        distributed = tf.distribute.DistributedValues
+        return frozenset(path for path, variable in self.items() if not isinstance(value_of(variable), distributed))
+
 
 def variables_of(**objects: Any) -> Variables:
     """Return every variable of the objects: `variables_of(model=model, optimizer=optimizer)`.

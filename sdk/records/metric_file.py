@@ -1,0 +1,71 @@
+"""Reads the metric records of a task. Long files are remembered: they only grow, and who watches a run reads them often."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, BinaryIO, NamedTuple
+
+from ..errors import CorruptRunError
+
+# Of so many files, those with so many records are remembered.
+_FILES, _RECORDS = 4, 500
+# What precedes the unread part tells whether the file is still the same.
+_TAIL = 256
+
+MetricRecord = dict[str, Any]
+
+
+class _Known(NamedTuple):
+    inode: int
+    offset: int  # of what was not read
+    tail: bytes  # what precedes it
+    records: list[MetricRecord]
+
+
+_known: dict[str, _Known] = {}
+
+
+def read_metrics(path: str) -> list[MetricRecord]:
+    """Return the metric records of one task, without a last line that is still being written. They must not be changed."""
+    try:
+        with open(path, "rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            known = _before(file, path, inode)
+            read = file.read()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CorruptRunError(f"The metrics file {path!r} cannot be read: {error}.") from None
+    whole = read[: read.rfind(b"\n") + 1]
+    records = known.records + _parsed(whole, path, len(known.records))
+    if len(records) >= _RECORDS and whole:
+        _known.pop(path, None)
+        _known[path] = _Known(inode, known.offset + len(whole), (known.tail + whole)[-_TAIL:], records)
+        for old in list(_known)[:-_FILES]:
+            _known.pop(old, None)
+    return list(records)
+
+
+def _before(file: BinaryIO, path: str, inode: int) -> _Known:
+    """Return what is known of a file, which is then at its unread part."""
+    known = _known.get(path)
+    if known is not None and known.inode == inode:
+        file.seek(known.offset - len(known.tail))
+        if file.read(len(known.tail)) == known.tail:
+            return known
+    file.seek(0)
+    return _Known(inode, 0, b"", [])
+
+
+def _parsed(lines: bytes, path: str, before: int) -> list[MetricRecord]:
+    found = []
+    for number, line in enumerate(lines.split(b"\n")[:-1], before + 1):
+        try:
+            record = json.loads(line)
+            if not isinstance(record["metrics"], dict):
+                raise TypeError("no metrics")
+            found.append(record)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise CorruptRunError(f"The metrics file {path!r} is damaged in line {number}: {error}.") from None
+    return found
