@@ -180,13 +180,12 @@ def newest_first(
     retry = _BRIEF if len(roots) > 1 else INTERACTIVE
 
     def listed(root: str) -> list[ListedRun] | PodliftError:
-        paths = RootPaths(root)
+        folder = RootPaths(root).runs
         try:
             if in_bucket(root):
                 found = _runs(root, limit, retry=retry)
                 copies = {} if limit is not None else _copies(root, [run for _, run in found], environ, retry)
-                return [ListedRun(time, run, paths.run(run).url, here=copies.get(run, "")) for time, run in found]
-            folder = paths.runs
+                return [ListedRun(time, run, f"{folder}/{run}", here=copies.get(run, "")) for time, run in found]
             return [ListedRun(time, run, f"{folder}/{run}", whole) for time, run, whole in candidates(folder)]
         except (StoreError, InputError) as error:
             return error
@@ -204,7 +203,7 @@ def newest_first(
 def _copies(root: str, runs: Sequence[str], environ: Mapping[str, str], retry: RetryPolicy) -> dict[str, str]:
     """Return this machine's copies of runs in a bucket that have a summary, and every record that could make it outdated."""
     here = RootPaths(cache.bucket_folder(cache.cache_folder(environ), root))
-    summarized = {run: here.run(run) for run in runs if os.path.exists(here.run(run).summary)}
+    summarized = {run: paths for run in runs if os.path.exists((paths := here.run(run)).summary)}
     if not summarized:
         return {}
     files = open_files(root, retry=retry)
