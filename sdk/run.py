@@ -273,12 +273,11 @@ class Run:
         `attempt` tells the two apart.
         """
         self._handle.refresh(logs=True)
-        found: list[dict[str, Any]] = []
-        attempt = 1
+        found, attempt = list[dict[str, Any]](), 1
         while Path(self.plan.paths.attempt(attempt)).is_dir():
-            records = metrics_of(self.plan.paths, attempt, self.plan.tasks)
-            # The caller may change what it gets.
-            found += [{"attempt": attempt, **record, "metrics": dict(record["metrics"])} for record in records]
+            # Copies, which the caller may change.
+            for record in metrics_of(self.plan.paths, attempt, self.plan.tasks):
+                found.append({"attempt": attempt, **record, "metrics": dict(record["metrics"])})
             attempt += 1
         return found
 

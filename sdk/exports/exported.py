@@ -12,7 +12,7 @@ from .. import ids
 from ..checkpoint import catalog
 from ..checkpoint.catalog import CheckpointInfo
 from ..errors import InputError
-from ..records.recorder import MetricRecord
+from ..records.metric_file import MetricRecord
 from ..spec.layout import RunPaths
 from ..spec.plan import Plan
 from ..status import State, Status

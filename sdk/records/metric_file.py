@@ -1,4 +1,4 @@
-"""Reads the metric records of a task. Long files are remembered: they only grow, and who watches a run reads them often."""
+"""Reads the metric records of a task. Long files are kept in memory: they only grow, and who watches a run reads them often."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import CorruptRunError
 
-# Of so many files, those with so many records are remembered.
+# The files that are remembered, at most, and the records that one of them has, at least.
 _FILES, _RECORDS = 4, 500
-# What precedes the unread part tells whether the file is still the same.
+# The bytes before the unread part, which tell whether the file is still the same.
 _TAIL = 256
 
 MetricRecord = dict[str, Any]

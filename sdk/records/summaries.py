@@ -22,7 +22,8 @@ from ..spec.wire import decode
 from ..status import Failure, Reason, Registered, State, Status
 from ..storage import posix
 from .events import fold
-from .recorder import MetricRecord, last_attempt, last_step, metrics_of, read_account, read_events, read_file
+from .metric_file import MetricRecord
+from .recorder import last_attempt, last_step, metrics_of, read_account, read_events, read_file
 
 # Parsed JSON, and records of metrics.
 _Data = Mapping[str, Any]

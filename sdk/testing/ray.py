@@ -31,6 +31,7 @@ class FakeRay:
         lost: how many of the next such requests are executed without an answer.
         failing: how many of the next such requests fail with status 500, without being executed.
         rejects: the status and the text with which such requests are rejected, if not None.
+        tokens: the `Authorization` headers that came, None for a request without one.
     """
 
     def __init__(self, *, version: str = "2.60.0", token: str = "", old: bool = False, foreign: bool = False) -> None:
@@ -38,6 +39,7 @@ class FakeRay:
         self.logs: dict[str, str] = {}
         self.bodies: list[dict[str, object]] = []
         self.stopped: list[str] = []
+        self.tokens: set[str | None] = set()
         self.lost = self.failing = 0
         self.rejects: tuple[int, str] | None = None
         self._version, self._token, self._old, self._foreign = version, token, old, foreign
@@ -63,6 +65,7 @@ class FakeRay:
 
     def answer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, object] | None:
         """Return the status and the content of an answer, a text or JSON; None if the connection is closed without one."""
+        self.tokens.add(headers.get("Authorization"))
         if self._foreign:
             return 200, _HTML
         if self._token and headers.get("Authorization") != f"Bearer {self._token}":

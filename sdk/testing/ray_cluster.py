@@ -42,8 +42,8 @@ for line in sys.stdin:
 def free_ports(count: int) -> list[int]:
     """Return ports above those that Ray gives to its workers."""
     held = []
-    # Two clusters that start at the same time must not choose the same ones.
-    for port in random.sample(range(22000, 32000), 500):
+    # Two clusters that start at the same time must not choose the same ones, also if their processes have the same seed.
+    for port in random.SystemRandom().sample(range(22000, 32000), 500):
         found = socket.socket()
         try:
             found.bind(("127.0.0.1", port))
@@ -83,6 +83,8 @@ class RayCluster:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_TMPDIR": self.folder,
             "TF_CPP_MIN_LOG_LEVEL": "2",
+            # Else it depends on whether this user has ever called `ray.init()`.
+            "RAY_AUTH_MODE": "disabled",
             **(env or {}),
         }
         if nodes:
@@ -118,7 +120,7 @@ class RayCluster:
         until = time.monotonic() + _START_S
         while time.monotonic() < until and self._process.poll() is None:
             with suppress(requests.RequestException):
-                if requests.get(f"{self.address}/api/jobs/", timeout=2, headers=self.headers).status_code < 500:
+                if requests.get(f"{self.address}/api/jobs/", timeout=2, headers=self.headers).status_code == 200:
                     return
             time.sleep(0.1)
         raise RuntimeError(f"Ray did not start: {Path(self._log.name).read_text()[-2000:]}")

@@ -19,7 +19,8 @@ from ..records.accounts import TaskAccount, recorded
 from ..records.events import Event
 from ..records.explain import next_command
 from ..records.machine import MachineUse, machine_use
-from ..records.recorder import MetricRecord, accounts, last_step, read_events
+from ..records.metric_file import MetricRecord
+from ..records.recorder import accounts, last_step, read_events
 from ..records.timeline import Moment
 from ..spec.plan import Plan
 from ..status import Goodput, Progress, Status

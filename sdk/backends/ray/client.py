@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -28,6 +29,9 @@ _CREATE_S, _TRIES = 60.0, 4
 _FAILED, _UNKNOWN, _DENIALS, _MISSING = 400, 500, (401, 403), 404
 # A certificate that is not trusted: nothing was sent.
 _UNTRUSTED = 495
+_NO_TOKEN = 401
+# Where Ray keeps the token of this user. `ray.init()` makes one, and then `ray start` expects it.
+_TOKEN_FILE, _TOKEN_CHARACTERS = "~/.ray/auth_token", 4096
 _SHOWN = 300
 _EXISTS = re.compile(r"already exists")
 # Tracebacks of the server end with the line that matters.
@@ -75,6 +79,7 @@ class RayJobs:
         self._clock = clock or SystemClock()
         self._headers = target.headers
         self._environ = environ
+        self._token = ""  # the machine's, once the cluster has asked for one
 
     def version(self) -> str:
         """Return the version of Ray; InputError if there is no such server, or none that has the Jobs API."""
@@ -172,7 +177,8 @@ class RayJobs:
                 )
             return self._environ[name]
 
-        return {name: VARIABLE.sub(value, text) for name, text in self._headers.items()}
+        found = {name: VARIABLE.sub(value, text) for name, text in self._headers.items()}
+        return {**found, **({"Authorization": f"Bearer {self._token}"} if self._token else {})}
 
     def _send(
         self,
@@ -183,16 +189,12 @@ class RayJobs:
         *,
         body: Mapping[str, object] | None = None,
     ) -> _T:
-        headers, content = self._filled(), None if body is None else json.dumps(body)
-        if content is not None:
-            headers["Content-Type"] = "application/json"
+        content = None if body is None else json.dumps(body)
         try:
-            with requests.Session() as session:
-                # Those of Google, or of a .netrc, are not for this server; a proxy may be.
-                session.auth = _no_auth
-                answer = session.request(
-                    method, self.address + path, data=content, headers=headers, timeout=timeout_s, allow_redirects=False
-                )
+            answer = self._answer(method, path, content, timeout_s)
+            if answer.status_code == _NO_TOKEN and (token := self._machines_token()):
+                self._token = token
+                answer = self._answer(method, path, content, timeout_s)
         except requests.RequestException as error:
             raise self._unreachable(error, timeout_s) from error
         text = answer.text
@@ -212,17 +214,39 @@ class RayJobs:
                 f"it answers {method} {path} with no JSON of Ray ({text.strip()[:60]!r})", 406
             ) from error
 
+    def _answer(self, method: str, path: str, content: str | None, timeout_s: float) -> requests.Response:
+        headers = self._filled()
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        with requests.Session() as session:
+            # Those of Google, or of a .netrc, are not for this server; a proxy may be.
+            session.auth = _no_auth
+            return session.request(
+                method, self.address + path, data=content, headers=headers, timeout=timeout_s, allow_redirects=False
+            )
+
+    def _machines_token(self) -> str:
+        """Return the token that Ray's own clients on this machine would send; "" for none, or if the user gives one."""
+        if self._token or any(name.lower() == "authorization" for name in self._headers):
+            return ""
+        if given := self._environ.get("RAY_AUTH_TOKEN", "").strip():
+            return given
+        path = self._environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser(_TOKEN_FILE)
+        with suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+            return file.read(_TOKEN_CHARACTERS).strip()
+        return ""
+
     def _masked(self, text: str) -> str:
-        for value in self._filled().values():
-            text = text.replace(value, "***")
+        for value in (*self._filled().values(), self._token):
+            text = text.replace(value, "***") if value else text
         return text
 
     def _denied(self, status: int, text: str) -> str:
         what = text.strip().partition("\n")[0][:_SHOWN].rstrip(".")
         return self._masked(
             f"The cluster at {self.address} does not accept this client ({status}{f': {what}' if what else ''}). Next: give it "
-            'the token that it expects: --ray-headers \'{"Authorization": "Bearer $RAY_TOKEN"}\', with RAY_TOKEN in the '
-            "environment."
+            "its token, which `ray get-auth-token` prints there: export RAY_AUTH_TOKEN=...; or that of a proxy: "
+            '--ray-headers \'{"Authorization": "Bearer $PROXY_TOKEN"}\', with PROXY_TOKEN in the environment.'
         )
 
     def _unreachable(self, error: requests.RequestException, timeout_s: float) -> PodliftError:

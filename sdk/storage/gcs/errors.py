@@ -170,7 +170,9 @@ def _reason(error: BaseException) -> str:
     inner = _inner(error)
     message = f"{type(inner).__name__}: {inner}" if isinstance(inner, BaseException) else str(inner)
     # Remove representations of the library's objects.
-    return _first_line(re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?Connection(?:Pool)?\([^)]*\):? ?", "", message))
+    return _first_line(
+        re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?Connection(?:Pool)?\([^)]*\):? ?", "", message)
+    )
 
 
 def _service_message(error: GcsStatusError) -> str:

@@ -31,7 +31,8 @@ def cluster() -> Iterator[RayCluster]:
 def _own_cache(tmp_path, monkeypatch) -> None:
     """Copies of runs stay in the test's folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
+    for name in ("RAY_API_SERVER_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -176,11 +176,50 @@ def test_a_token_comes_from_the_environment_and_is_stored_nowhere(tmp_path: Path
         monkeypatch.delenv("MY_RAY_TOKEN")
         with pytest.raises(InputError, match="MY_RAY_TOKEN is not set here"):
             submit(ray, tmp_path / "root", headers=headers)
+        monkeypatch.setenv("HOME", str(tmp_path))
         with pytest.raises(InputError, match="401"):
             submit(ray, tmp_path / "root")
     held = [path for path in files_in(tmp_path) if b"s3cr3t-of-this-cluster" in Path(path).read_bytes()]
     assert held == []
     assert "s3cr3t" not in str(run.plan) + run.plan.to_json() + str(ray.bodies)
+
+
+TOKEN = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize("where", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "the home folder"])
+def test_the_token_of_rays_own_clients_is_used_where_a_cluster_asks_for_one(tmp_path: Path, monkeypatch, where) -> None:
+    home = tmp_path / "home"
+    file = home / ".ray" / "auth_token"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{TOKEN}\n" if where == "the home folder" else "another-one")
+    monkeypatch.setenv("HOME", str(home))
+    if where == "RAY_AUTH_TOKEN":
+        monkeypatch.setenv(where, TOKEN)
+    elif where == "RAY_AUTH_TOKEN_PATH":
+        (tmp_path / "token").write_text(TOKEN)
+        monkeypatch.setenv(where, str(tmp_path / "token"))
+    with FakeRay(token=TOKEN) as ray:
+        run = submit(ray, tmp_path / "root")
+        assert run.status().vendor == "PENDING"
+        monkeypatch.setenv("MINE", "is-used-alone")
+        with pytest.raises(InputError, match="does not accept this client"):
+            submit(ray, tmp_path / "root", headers={"authorization": "Bearer $MINE"})
+    held = [path for path in files_in(tmp_path / "root") if TOKEN.encode() in Path(path).read_bytes()]
+    assert held == []
+    assert TOKEN not in str(ray.bodies)
+
+
+def test_a_token_that_the_cluster_does_not_know_is_neither_shown_nor_sent_to_one_that_asks_for_none(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    with FakeRay(token="another-one") as ray, pytest.raises(InputError, match=r"403.*RAY_AUTH_TOKEN") as refused:
+        submit(ray, tmp_path / "root")
+    assert TOKEN not in str(refused.value)
+    with FakeRay() as ray:
+        submit(ray, tmp_path / "root")
+    assert ray.tokens == {None}
 
 
 def test_a_certificate_that_is_not_trusted_is_named_with_the_fix(tmp_path: Path) -> None:

@@ -131,11 +131,14 @@ def test_devices_are_those_that_ray_assigns(tmp_path: Path, monkeypatch) -> None
         cluster.close()
 
 
-def test_a_cluster_with_tokens_accepts_the_one_of_a_variable(tmp_path: Path, monkeypatch) -> None:
+def test_a_cluster_with_tokens_accepts_the_one_of_a_header_and_that_of_rays_own_clients(
+    tmp_path: Path, monkeypatch
+) -> None:
     if MISSING:
         pytest.skip(MISSING)
     (tmp_path / "train.py").write_text("print('trains')")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))  # without a token of Ray's
     token = "0123456789abcdef" * 4
     cluster = RayCluster(PYTHON, env={"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token})
     try:
@@ -145,6 +148,9 @@ def test_a_cluster_with_tokens_accepts_the_one_of_a_variable(tmp_path: Path, mon
         monkeypatch.setenv("MY_RAY_TOKEN", token)
         target = sdk.Ray(address=cluster.address, headers={"Authorization": "Bearer $MY_RAY_TOKEN"})
         run = sdk.submit("train.py", backend=target, root=tmp_path / "shared")
+        assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED, run.why()
+        monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+        run = sdk.submit("train.py", backend=sdk.Ray(address=cluster.address), root=tmp_path / "shared")
         assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED, run.why()
     finally:
         cluster.close()
