@@ -57,6 +57,8 @@ RIGHTS = "tests/backends/vertex/test_vertex_rights.py"
 CLOCKS = "tests/backends/vertex/test_vertex_clocks.py"
 OUTAGES = "tests/emulator/vertex/test_vertex_outages.py"
 EMULATOR_FAULTS = "tests/emulator/vertex/test_vertex_faults.py"
+IMAGE, FORKED = "tests/runtime/container/test_image_packages.py", "tests/runtime/container/test_forked.py"
+METRICS, RAY_CLIENT = "tests/records/test_metric_file.py", "tests/backends/ray/test_ray_client.py"
 ROLES, SIGTERM = "tests/backends/local/test_roles.py", "tests/runtime/test_sigterm.py"
 RECOMMENDER = "tests/e2e/test_jobs.py::test_recommender_takes_a_few_steps_with_a_worker_and_a_parameter_server"
 SHARED = "tests/runtime/test_shared_input.py"
@@ -1710,5 +1712,89 @@ MUTATIONS = (
         'spent = "" if getattr(_DEFAULT, budget) == 0 else f"retry_{budget} is 0."',
         'spent = ""',
         (RESTARTS,),
+    ),
+    Mutation(
+        "the constraints do not count for what an image has",
+        "sdk/runtime/container/entrypoint.py",
+        "for each in (wanted, *(limit for limit in limits if _normal(limit.name) == own)):",
+        "for each in (wanted,):",
+        (IMAGE,),
+    ),
+    Mutation(
+        "what a requirement requires does not count for what an image has",
+        "sdk/runtime/container/entrypoint.py",
+        "due += [(requirement(line), extra) for _, extra in new for line in found.requires or ()]",
+        "pass",
+        (IMAGE,),
+    ),
+    Mutation(
+        "the first attempt of a container is not forked",
+        "sdk/runtime/container/agent.py",
+        "self._start_spare(self._environment(1), 1, yields=False)",
+        "pass",
+        (FORKED,),
+    ),
+    Mutation(
+        "what cannot be forked is imported ahead again",
+        "sdk/runtime/container/attempt.py",
+        "if self._beats() and not why:",
+        "if self._beats():",
+        (FORKED,),
+    ),
+    Mutation(
+        "a process that is ended twice fails the second time",
+        "sdk/process/template.py",
+        "        for end in (self._orders, self._go, self._news):\n            end.close()",
+        "        with self._orders, self._go, self._news:\n            pass",
+        (FORKED,),
+    ),
+    Mutation(
+        "a thread of jemalloc counts as one that a fork loses",
+        "sdk/runtime/template.py",
+        '_HARMLESS = ("jemalloc_bg_thd",)',
+        "_HARMLESS = ()",
+        ("tests/backends/local/test_template.py",),
+    ),
+    Mutation(
+        "the data of an iterator stays while it waits to end",
+        "sdk/runtime/patches/iterator_ends.py",
+        'self._own(iterator, [vars(iterator)["_iterator_resource"], dataset])',
+        'self._own(iterator, [dataset, vars(iterator)["_iterator_resource"]])',
+        ("tests/runtime/test_iterator_ends.py",),
+    ),
+    Mutation(
+        "a metrics file that was written anew counts as the one that was read",
+        "sdk/records/metric_file.py",
+        "if file.read(len(known.tail)) == known.tail:",
+        "if file.read(len(known.tail)) is not None:",
+        (METRICS,),
+    ),
+    Mutation(
+        "a long metrics file is read whole each time",
+        "sdk/records/metric_file.py",
+        "if len(records) >= _RECORDS and whole:",
+        "if False:",
+        (METRICS,),
+    ),
+    Mutation(
+        "Ray's own token takes the place of the user's header",
+        "sdk/backends/ray/client.py",
+        'if self._token or any(name.lower() == "authorization" for name in self._headers):',
+        "if self._token:",
+        (RAY_CLIENT,),
+    ),
+    Mutation(
+        "Ray's own token is shown in an error",
+        "sdk/backends/ray/client.py",
+        "for value in (*self._filled().values(), self._token):",
+        "for value in self._headers.values():",
+        (RAY_CLIENT,),
+    ),
+    Mutation(
+        "the variables that are saved apart are all of them",
+        "sdk/checkpoint/tf/snapshot.py",
+        "for path, variable in self.items() if not isinstance(value_of(variable), distributed))",
+        "for path, variable in self.items())",
+        ("tests/checkpoint/tf",),
     ),
 )
