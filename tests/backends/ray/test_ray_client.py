@@ -217,6 +217,11 @@ def test_a_token_that_the_cluster_does_not_know_is_neither_shown_nor_sent_to_one
     with FakeRay(token="another-one") as ray, pytest.raises(InputError, match=r"403.*RAY_AUTH_TOKEN") as refused:
         submit(ray, tmp_path / "root")
     assert TOKEN not in str(refused.value)
+    with FakeRay(token=TOKEN) as ray:
+        ray.rejects = 400, f"a server that repeats {TOKEN}"
+        with pytest.raises(PodliftError, match="a server that repeats") as refused:
+            submit(ray, tmp_path / "root")
+    assert TOKEN not in str(refused.value)
     with FakeRay() as ray:
         submit(ray, tmp_path / "root")
     assert ray.tokens == {None}
