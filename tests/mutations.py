@@ -1795,6 +1795,6 @@ MUTATIONS = (
         "sdk/checkpoint/tf/snapshot.py",
         "for path, variable in self.items() if not isinstance(value_of(variable), distributed))",
         "for path, variable in self.items())",
-        ("tests/checkpoint/tf",),
+        ("tests/checkpoint/tf/test_snapshot.py",),
     ),
 )

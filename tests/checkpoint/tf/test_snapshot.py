@@ -11,8 +11,8 @@ import numpy as np  # noqa: E402
 from sdk.errors import CheckpointMismatchError, InputError  # noqa: E402
 
 tf, keras = Later("tensorflow"), Later("keras")
-array_of, load, replica_values = (
-    Later("sdk.checkpoint.tf.loading", name) for name in ("array_of", "load", "replica_values")
+array_of, decode, load, replica_values = (
+    Later("sdk.checkpoint.tf.loading", name) for name in ("array_of", "decode", "load", "replica_values")
 )
 Variables, take, variables_of = (
     Later("sdk.checkpoint.tf.snapshot", name) for name in ("Variables", "take", "variables_of")
@@ -221,6 +221,14 @@ def test_with_fewer_tasks_sums_are_added_up_and_other_numbers_averaged():
     assert [float(v) for v in held(found).values()] == [5.0, 5.0, 5.0]
     load(replicated, saved, per_replica=blobs, rank=0, tasks=1)
     assert {path: float(v) for path, v in held(found).items()} == {"sum/total": 8.0, "mean": 4.0, "alone": 3.0}
+
+
+def test_of_several_tasks_each_saves_only_what_no_strategy_keeps_equal():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        equal = tf.Variable([1.0, 2.0], name="equal")
+    found = variables_of(equal=equal, own=tf.Variable([3.0, 4.0], name="own"))
+    assert list(decode(replica_values(found, tasks=2))[1]) == ["own"]
+    assert list(decode(replica_values(found, tasks=1))[1]) == []
 
 
 def test_a_variable_that_is_divided_among_parameter_servers_is_saved_and_loaded_as_one():
