@@ -113,8 +113,12 @@ def innermost(error: BaseException) -> str:
     inner: Any = error
     while inner.args and isinstance(reason := getattr(inner.args[0], "reason", inner.args[0]), BaseException):
         inner = reason
-    text = _OBJECTS.sub("", str(inner).partition("\n")[0]).strip(" .")
-    return text or type(inner).__name__
+    return without_objects(str(inner).partition("\n")[0]).strip(" .") or type(inner).__name__
+
+
+def without_objects(text: str) -> str:
+    """Return a message without what HTTP libraries call their objects in it."""
+    return _OBJECTS.sub("", text)
 
 
 def visible(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Files of metric records are read whole once, and then only what is new; whatever happens to them, that is not noticed."""
+"""A metrics file that was read before gives what a first reading gives, whatever was done to it; only what is new is parsed."""
 
 from __future__ import annotations
 

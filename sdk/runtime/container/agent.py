@@ -358,7 +358,7 @@ class Agent:
         self, number: int, recorder: Recorder, kept: tail.TailUploader | tail.LogFile, end: AttemptEnd | None
     ) -> int:
         """Register the model and decide about it, and return the container's exit code."""
-        # It takes half of the time of all imports here, which every task waits for.
+        # Nearly half of the time of all imports here, which every task would wait for.
         from . import last_phase
 
         container = self._container

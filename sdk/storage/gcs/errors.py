@@ -11,7 +11,7 @@ from requests import exceptions as http
 from urllib3.exceptions import HTTPError
 
 from ...errors import AccessError, ConflictError, CorruptObjectError, MissingError, StoreError
-from ...text import emulator_at
+from ...text import emulator_at, without_objects
 from .. import emulator
 from ..retry import retry_after_s
 from .auth import TokenError
@@ -169,10 +169,7 @@ def _inner(error: BaseException) -> Any:
 def _reason(error: BaseException) -> str:
     inner = _inner(error)
     message = f"{type(inner).__name__}: {inner}" if isinstance(inner, BaseException) else str(inner)
-    # Remove representations of the library's objects.
-    return _first_line(
-        re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?Connection(?:Pool)?\([^)]*\):? ?", "", message)
-    )
+    return _first_line(without_objects(message))
 
 
 def _service_message(error: GcsStatusError) -> str:

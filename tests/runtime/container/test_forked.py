@@ -50,7 +50,7 @@ def test_what_a_task_needs_is_imported_once_and_while_the_others_are_awaited(
     assert counted.read_text() == "xx"
 
 
-def test_a_container_whose_run_is_over_leaves_no_process_that_imports(cloud: Cloud, write, fake: Fake) -> None:
+def test_a_container_that_is_stopped_while_it_waits_leaves_no_process_behind(cloud: Cloud, write, fake: Fake) -> None:
     import psutil
 
     write("train.py", PROGRAM)
