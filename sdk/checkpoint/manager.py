@@ -25,7 +25,7 @@ from . import names, opening, restore
 from .contents import Contents
 from .manifest import Manifest
 from .opening import Env, OpenStore, TaskInfo
-from .policy import due_by_epoch, due_by_time, interval_s, mtbf_s, training_cost_s
+from .policy import Waits, due_by_epoch, due_by_time, interval_s, mtbf_s, training_cost_s
 from .recent import RecentCopy
 from .restore import Checkpoint
 from .saver import AsyncSaver, Ticket
@@ -66,6 +66,7 @@ class UnsavedState:
     contents: Contents  # its variables share the memory of the model's until those change
     at: Mapping[str, object]  # the position in the phase
     downgrades: tuple[str, ...] = ()  # what of it is not restored exactly
+    taken_s: float = 0.0  # how long the training waited for it
     metrics: frozenset[str] = frozenset()  # paths of variables that may hold NaN: sums of metrics, which start anew
 
 
@@ -90,6 +91,7 @@ class CheckpointManager:
         self.base = 0
         self.size = 0  # bytes of the state
         self._began_at, self._interval_s = self._clock.now(), 0.0
+        self._waits = Waits()
         self._last: tuple[int, int, Ticket] | None = None  # the last save: phase, steps, ticket
 
     @property
@@ -192,7 +194,7 @@ class CheckpointManager:
         is_ready = self.policy.interval == "fixed" or self._saver is None or not self._saver.busy
         if due_by_time(self._interval(), seconds) and is_ready:
             return "save"
-        cost_s = None if self._saver is None else self._saver.cost_s
+        cost_s = None if self._saver is None else self._waits.added_to(self._saver.cost_s)
         if cost_s is None:
             cost_s = _FIRST_S + self.size / _FIRST_BYTES_PER_S
         if epochs and due_by_epoch(self.policy, seconds, cost_s):
@@ -204,7 +206,7 @@ class CheckpointManager:
         """Return the seconds from one save to the next; what is chosen for the training is logged and recorded."""
         if self.policy.interval == "fixed":
             return self.policy.every_s
-        cpu_s = None if self._saver is None else self._saver.cpu_s
+        cpu_s = None if self._saver is None else self._waits.added_to(self._saver.cpu_s)
         cost_s = _FIRST_S + self.size / _FIRST_BYTES_PER_S if cpu_s is None else training_cost_s(cpu_s, self.size)
         running_s = self._clock.now() - (self.info.since or self._began_at)
         mean_s = mtbf_s(max(running_s, 0.0), self.info.attempt - 1, len(self.info.tasks))
@@ -225,6 +227,7 @@ class CheckpointManager:
             phases = [*self.phases[: state.phase], replace(self.phases[state.phase], steps=state.steps)]
             position = to_json({"stages": [vars(phase) for phase in phases], "at": state.at})
             step = self.base + state.steps
+            self._recent.waited(state.taken_s)
             self._recent.save(state.contents, step=step, position=position, downgrades=state.downgrades)
 
     def save(
@@ -243,6 +246,7 @@ class CheckpointManager:
             mine = replace(mine, finished=True, history=end[0], epochs=end[1])
         self.phases[number] = mine
         self._last_save = self._clock.monotonic()
+        self._waits.add(state.taken_s)
         if self._recent is not None:
             self._recent.saved(self._last_save)
         phases = [*self.phases[:number], mine]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -63,6 +64,20 @@ def due_by_epoch(policy: Checkpoints, seconds: float, cost_s: float) -> bool:
 def training_cost_s(cpu_s: float, size: int) -> float:
     """Return what a save costs the training: the processor time of its threads, and the memory that a step replaces."""
     return cpu_s + size / _REPLACED_PER_S
+
+
+class Waits:
+    """How long the training waited for its state at the last two saves. The shorter time counts: a machine may have slept."""
+
+    def __init__(self) -> None:
+        self._last_two: deque[float] = deque(maxlen=2)
+
+    def add(self, seconds: float) -> None:
+        self._last_two.append(seconds)
+
+    def added_to(self, cost_s: float | None) -> float | None:
+        """Return the cost of a save with this wait; None if it is not known yet."""
+        return None if cost_s is None else cost_s + (min(self._last_two) if len(self._last_two) == 2 else 0.0)
 
 
 def due_in_memory(size: int, cost_s: float | None) -> float:

@@ -26,7 +26,7 @@ from ..storage.posix_store import PosixStore
 from . import names, opening, restore
 from .commit import SaveLimits
 from .opening import Lease, Opening, OpenStore
-from .policy import due_in_memory, training_cost_s
+from .policy import Waits, due_in_memory, training_cost_s
 from .saver import AsyncSaver, Ticket
 
 _log = logger("checkpoint")
@@ -91,6 +91,7 @@ class RecentCopy:
         self._saver: AsyncSaver | None = None
         self._since: float | None = None
         self._told_s = 0.0
+        self._waits, self._blobs = Waits(), 0
 
     @property
     def is_on(self) -> bool:
@@ -145,18 +146,23 @@ class RecentCopy:
         if self._since is None:
             # The first step compiles the training.
             self._since = now
-        cost_s = None if saver.cpu_s is None else training_cost_s(saver.cpu_s, size)
+        cpu_s = self._waits.added_to(saver.cpu_s)
+        cost_s = None if cpu_s is None else training_cost_s(cpu_s, size)
         every_s = due_in_memory(size, cost_s)
         if saver.busy or now - self._since < every_s:
             return False
         self._since = now
-        if not self._has_room(size):
+        if not self._has_room(size + self._blobs):
             return False
         if not 0.5 < self._told_s / every_s < 2 and cost_s is not None:
             self._told_s = every_s
             with suppress(OSError):  # of a full disk
                 self._record(every_s)
         return True
+
+    def waited(self, seconds: float) -> None:
+        """Note how long the training waited for the state that is copied next."""
+        self._waits.add(seconds)
 
     def saved(self, now: float) -> None:
         """Note that a checkpoint was saved, which makes a copy of the same state pointless."""
@@ -168,6 +174,7 @@ class RecentCopy:
         if self._saver is None:
             return None
         try:
+            self._blobs = sum(map(len, contents.blobs.values())) * len(self._saver.opened.info.tasks)
             _check(self.folder)  # the first task may have made it after the others began
             return self._saver.save(contents, step=step, position=position, downgrades=downgrades)
         except (PodliftError, OSError) as error:

@@ -31,11 +31,12 @@ class Training:
         self.manager.begin("loop", "signature")
         self.steps = 0
 
-    def save(self, size: int) -> None:
+    def save(self, size: int, waited_s: float = 0.0) -> None:
         """Save, as if the state had this size, which is most of what such a save costs."""
         self.steps += 1
         self.manager.size = size
-        self.manager.save(UnsavedState(phase=0, steps=self.steps, contents=Contents(), at={}), reason="interval")
+        state = UnsavedState(phase=0, steps=self.steps, contents=Contents(), at={}, taken_s=waited_s)
+        self.manager.save(state, reason="interval")
         self.manager.wait(20)
 
     def waits_s(self) -> int:
@@ -57,6 +58,14 @@ def test_continuous_saves_take_a_twentieth_of_the_time(tmp_path: Path) -> None:
     assert len(training.paced) == 2
     assert 80 <= training.paced[1] < 92
     assert "(checkpoint_every=continuous)" in "\n".join(said)
+
+
+def test_the_time_for_which_the_training_waits_is_part_of_what_a_save_costs(tmp_path: Path) -> None:
+    training = Training(tmp_path, "continuous")
+    training.save(10**9, waited_s=0.3)
+    training.save(10**9, waited_s=60.0)
+    # 0.4 s for the memory, and 0.3 s at both saves.
+    assert 14 <= training.waits_s() < 26
 
 
 def test_auto_saves_more_often_after_failures_and_never_for_more_than_a_twentieth_of_the_time(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from support import until
 
 import sdk
 from sdk.checkpoint import opening
+from sdk.checkpoint.contents import Contents
 from sdk.checkpoint.manager import CheckpointManager, TrainingPhase
 from sdk.checkpoint.opening import Env, OpenStore, TaskInfo
 from sdk.checkpoint.policy import due_in_memory
@@ -360,13 +361,49 @@ def test_copies_wait_for_their_share_of_the_time_and_stop_without_room(
     assert not task.recent.is_on
 
 
+def test_the_time_for_which_the_training_waits_counts_for_the_share_of_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(tmp_path, 1)
+    monkeypatch.setattr(os, "statvfs", lambda path: room(1 << 30))
+    monkeypatch.setattr(free_memory, "available", lambda: 1 << 30)
+
+    def copied(waited_s: float, now: float) -> float:
+        """Copy at a time, and return for how many seconds no other copy is due."""
+        task.recent.waited(waited_s)
+        task.copy(int(now))
+        task.recent.saved(now)
+        return next(after for after in range(10_000) if task.recent.is_due(now + after, 1000))
+
+    # A single time may be that of a machine that slept.
+    assert copied(600.0, 100.0) < 30
+    assert 200 <= copied(2.0, 200.0) < 230
+    assert 200 <= copied(600.0, 1000.0) < 230
+    assert copied(0.01, 2000.0) < 30
+
+
+def test_what_the_tasks_store_themselves_needs_room_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Task(tmp_path, 1)
+    task.recent.save(Contents(blobs={"data": bytes(1 << 20)}), step=1, position={}, downgrades=())
+    assert task.recent._saver is not None
+    task.recent._saver.wait(20)
+    monkeypatch.setattr(free_memory, "available", lambda: 1 << 40)
+    held = task.recent._held()
+    monkeypatch.setattr(os, "statvfs", lambda path: room((2 << 20) + 2000 + (16 << 20) - held))
+    assert not task.recent.is_due(0.0, 1000)
+    assert task.recent.is_due(100.0, 1000)
+    monkeypatch.setattr(os, "statvfs", lambda path: room((2 << 20) + 1000 + (16 << 20) - held))
+    assert not task.recent.is_due(200.0, 1000)
+    assert not task.recent.is_on
+
+
 def test_the_copy_that_exists_is_not_counted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task(tmp_path, 1)
     task.copy(1)
-    held = task.recent._held()
+    held, blobs = task.recent._held(), sum(map(len, contents(1).blobs.values()))
     assert held
     monkeypatch.setattr(os, "statvfs", lambda path: room(1 << 30))
-    monkeypatch.setattr(free_memory, "available", lambda: 3 * 10**6 - held)
+    monkeypatch.setattr(free_memory, "available", lambda: 3 * (10**6 + blobs) - held)
     assert not task.recent.is_due(0.0, 10**6)
     assert task.recent.is_due(100.0, 10**6)
 
@@ -405,7 +442,7 @@ def test_a_copy_that_is_due_where_nothing_can_be_saved_is_made_at_the_end_of_the
     )
     begun = SimpleNamespace(at={}, known=TrainingPhase(kind="fit", signature=""))
     phase = PhaseCheckpoints(auto, begun, {}, dict)  # type: ignore[arg-type]
-    phase.state = lambda capture=None: None  # type: ignore[method-assign, assignment, return-value]
+    phase.state = lambda capture=None, *, cheap=False: None  # type: ignore[method-assign, assignment, return-value]
     phase._save = lambda *_, **__: made.append("save")  # type: ignore[method-assign, assignment, func-returns-value]
     phase._is_finite = lambda: True  # type: ignore[method-assign]
     while asked:

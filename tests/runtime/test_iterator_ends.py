@@ -248,6 +248,48 @@ def test_an_exception_of_a_handler_that_runs_while_the_end_waits_is_reported_and
     assert "ValueError: late" in done.stderr and "FATAL" not in done.stderr
 
 
+LAST = """
+def others(own=threading.get_native_id(), each=os.listdir, of=os.sched_getscheduler, cpus=os.sched_getaffinity):
+    threads = [int(thread) for thread in each("/proc/self/task") if int(thread) != own]
+    return sorted({(of(thread), len(cpus(thread))) for thread in threads}), len(cpus(own))
+
+class Last:
+    def __del__(self, others=others, print=print):
+        print("last", others(), flush=True)
+
+last = Last()
+atexit.register(lambda: print("handler", others(), flush=True))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("forked", [False, True])
+def test_behind_the_programs_exit_handlers_no_thread_runs_before_the_one_that_ends_iterators_waits(
+    forked: bool,
+) -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPO, PROGRAMS)))}
+    child = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nif os.fork(): os._exit(os.wait()[1] >> 8)\n"
+    begin = BEGIN.replace("Slow()", "None") + (child if forked else "") + LAST
+    done = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, timeout=LIMIT_S, env=env)
+    cpus = len(os.sched_getaffinity(0))
+    # A child that was forked has none of its parent's iterators and threads.
+    at_exit = ([], cpus) if forked else ([(os.SCHED_OTHER, cpus)], cpus)
+    at_end = ([], cpus) if forked else ([(os.SCHED_BATCH, 1)], 1)
+    expected = [f"handler {at_exit}", "handler", f"last {at_end}"]
+    assert (done.returncode, done.stdout.splitlines()) == (0, expected), done.stderr
+
+
+@pytest.mark.tensorflow
+def test_a_process_does_not_wait_for_its_last_iterators() -> None:
+    needs("tensorflow")
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / "last_iterators.py")], capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr
+    # The tuning sleeps until they are 10.23 s old.
+    assert time.time() - float(done.stdout) < 4, done.stderr
+
+
 @pytest.mark.tensorflow
 def test_tensorflow_still_waits_and_the_patch_does_not() -> None:
     """The probe: if it fails because nothing waits, `sdk/runtime/patches/iterator_ends.py` is no longer needed."""

@@ -11,6 +11,7 @@ import queue  # noqa: F401
 import secrets  # noqa: F401
 import shutil  # noqa: F401
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 
 _log = logger("runtime")
 
-Capture = Callable[[], tuple[dict[str, bytes], dict[str, object]]]
+# Called with True if the position in the data should be cheap to take, and may take longer to reach.
+Capture = Callable[[bool], tuple[dict[str, bytes], dict[str, object]]]
 
 
 @dataclass(kw_only=True)
@@ -257,7 +259,7 @@ class PhaseCheckpoints:
         self.history = begun.known.history
         self.epochs = list(begun.known.epochs)
         # What only this loop knows: blobs by name, and its position.
-        self.capture: Capture = lambda: ({}, {})
+        self.capture: Capture = lambda cheap: ({}, {})
 
     @property
     def blobs(self) -> Mapping[str, bytes]:
@@ -365,7 +367,7 @@ class PhaseCheckpoints:
 
     def _copy(self) -> None:
         with self._auto.progress.during(CHECKPOINT):
-            self._manager.copy(self.state())
+            self._manager.copy(self.state(cheap=True))
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
         """Save what was held for the end of the epoch, or is compared by its metrics, unless the phase ends here."""
@@ -439,8 +441,9 @@ class PhaseCheckpoints:
             self._manager.wait(None)
         return ticket
 
-    def state(self, capture: Capture | None = None) -> UnsavedState:
+    def state(self, capture: Capture | None = None, *, cheap: bool = False) -> UnsavedState:
         """Return the current state. Call it between two steps only; `capture` replaces `self.capture`."""
+        begun = time.monotonic()
         from ...checkpoint.contents import Contents
         from ...checkpoint.manager import UnsavedState
         from ...checkpoint.tf import loading, randomness, snapshot
@@ -448,7 +451,7 @@ class PhaseCheckpoints:
         if not self._collected_again:
             # An optimizer that was not built makes its slots in the first step.
             self.variables, self._collected_again = self._collect(), True
-        blobs, at = (capture or self.capture)()
+        blobs, at = (capture or self.capture)(cheap)
         own = loading.replica_values(self.variables, tasks=len(self._manager.info.tasks))
         given = {"own": own, "random": randomness.capture(), **blobs}
         return UnsavedState(
@@ -457,4 +460,5 @@ class PhaseCheckpoints:
             contents=Contents(arrays=snapshot.take(self.variables), blobs=given),
             at=json.loads(json.dumps(at)),
             downgrades=tuple(self._downgrades),
+            taken_s=time.monotonic() - begun,
         )

@@ -2,13 +2,14 @@
 
 A thread of each iterator tunes its input, first after 10 ms and then after twice as long each time, up to a minute. The end
 wakes it before the flag is set that it looks at (`CancellationManager::StartCancel` runs the callbacks first). If it looks too
-early, it sleeps on, and the end waits for it. The buffers are freed before that. The end of the process does wait: Python
-aborts if a thread returns from C++ then.
+early, it sleeps on, and the end waits for it. The buffers are freed before that. At the end of the process no other thread
+can do it: Python aborts if one returns from C++ then. So nothing that is woken there runs before the end waits for it.
 """
 
 from __future__ import annotations
 
 import _thread
+import atexit
 import contextlib
 import ctypes
 import os
@@ -40,6 +41,8 @@ _KEY = "_podlift_end"
 def patches() -> list[Patch]:
     why = "the end of an iterator waits for a sleeping thread of tf.data"
     changes = {_OWNED: _RELEASER.owned, _DEVICES: _RELEASER.of_devices}
+    # Before those of the program, so that it is called after them.
+    atexit.register(_RELEASER.go_first)
     return [
         Patch(name="iterator-ends", why=why, module=module, applies=_applies, apply=change, quiet=True)
         for module, change in changes.items()
@@ -195,6 +198,19 @@ class _Releaser:
             if held.thread != threading.get_native_id():
                 held.settle()
 
+    def go_first(self) -> None:
+        """Let this thread end the iterators that are left: what it wakes runs when it waits, on the same processor."""
+        if self._pid != os.getpid() or not hasattr(os, "SCHED_BATCH"):
+            return
+        own = threading.get_native_id()
+        with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel that does not tell
+            cpu = _processor_of(own)
+            for thread in map(int, os.listdir("/proc/self/task")):
+                with contextlib.suppress(OSError):  # it has ended, or a sandbox forbids it
+                    if thread != own:
+                        os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+                    os.sched_setaffinity(thread, {cpu})
+
     def _pass(self) -> _thread.LockType:
         """Return a lock that is free when the thread has begun with all that was dropped."""
         lock = _locked()
@@ -235,6 +251,13 @@ def _wait(lock: _thread.LockType) -> BaseException | None:
         else:
             lock.release()
             return raised
+
+
+def _processor_of(thread: int) -> int:
+    """Return the processor on which a thread of this process ran last."""
+    with open(f"/proc/self/task/{thread}/stat") as file:
+        # The name of the thread comes second, in parentheses, and may hold anything.
+        return int(file.read().rpartition(")")[2].split()[36])
 
 
 def _sleeping(thread: int) -> str | None:
