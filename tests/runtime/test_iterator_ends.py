@@ -250,8 +250,13 @@ def test_an_exception_of_a_handler_that_runs_while_the_end_waits_is_reported_and
 
 LAST = """
 def others(own=threading.get_native_id(), each=os.listdir, of=os.sched_getscheduler, cpus=os.sched_getaffinity):
-    threads = [int(thread) for thread in each("/proc/self/task") if int(thread) != own]
-    return sorted({(of(thread), len(cpus(thread))) for thread in threads}), len(cpus(own))
+    found = set()
+    for thread in map(int, each("/proc/self/task")):
+        try:
+            found |= {(of(thread), len(cpus(thread)))} if thread != own else set()
+        except ProcessLookupError:
+            pass
+    return sorted(found), len(cpus(own))
 
 class Last:
     def __del__(self, others=others, print=print):
@@ -268,8 +273,8 @@ def test_behind_the_programs_exit_handlers_no_thread_runs_before_the_one_that_en
     forked: bool,
 ) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPO, PROGRAMS)))}
-    child = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nif os.fork(): os._exit(os.wait()[1] >> 8)\n"
-    begin = BEGIN.replace("Slow()", "None") + (child if forked else "") + LAST
+    begin = BEGIN.replace("Slow()", "None") + "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    begin += ("if os.fork(): os._exit(os.wait()[1] >> 8)\n" if forked else "") + LAST
     done = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, timeout=LIMIT_S, env=env)
     cpus = len(os.sched_getaffinity(0))
     # A child that was forked has none of its parent's iterators and threads.
