@@ -54,7 +54,7 @@ def char_lm():
     found = importlib.util.spec_from_file_location("char_lm", CHAR_LM)
     job = importlib.util.module_from_spec(found)
     found.loader.exec_module(job)
-    data = job.pieces(job.text(500_000), 128, SHARE * WORKERS).repeat()
+    data = job.pieces(job.text(500_000), 128, SHARE * WORKERS, shuffled=True).repeat()
     options = SimpleNamespace(length=128, width=128, blocks=2, heads=4, rate=2e-3, each=1)
     return data, lambda: job.build(options), {"steps_per_epoch": STEPS}
 
