@@ -267,14 +267,23 @@ atexit.register(lambda: print("handler", others(), flush=True))
 """
 
 
+PYTHONS = """
+registry = type("Registry", (), {"size": lambda: 1})
+sys.modules["tensorflow.python.ops.script_ops"] = type("Module", (), {"_py_funcs": registry})
+"""
+FORK = "if os.fork(): os._exit(os.wait()[1] >> 8)\n"
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("forked", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after"), [("", ""), (PYTHONS, ""), ("", FORK)], ids=["plain", "functions", "forked"]
+)
 def test_behind_the_programs_exit_handlers_no_thread_runs_before_the_one_that_ends_iterators_waits(
-    forked: bool,
+    before: str, after: str
 ) -> None:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPO, PROGRAMS)))}
-    begin = BEGIN.replace("Slow()", "None") + "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
-    begin += ("if os.fork(): os._exit(os.wait()[1] >> 8)\n" if forked else "") + LAST
+    env, forked = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPO, PROGRAMS)))}, after == FORK
+    begin = BEGIN.replace("Slow()", "None").replace("ops = patched()", f"ops = patched()\n{before}")
+    begin += f"threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n{after}{LAST}"
     done = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, timeout=LIMIT_S, env=env)
     cpus = len(os.sched_getaffinity(0))
     # A child that was forked has none of its parent's iterators and threads.

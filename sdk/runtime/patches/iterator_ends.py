@@ -108,7 +108,8 @@ class _Releaser:
 
     def __init__(self) -> None:
         self.waits = True
-        self._pid = 0
+        # The process that has made iterators, and the one that releases them in threads.
+        self._user = self._pid = 0
         self._over = False
         # Each of these changes in one step.
         self._dropped: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -119,6 +120,7 @@ class _Releaser:
     def owned(self, module: ModuleType) -> None:
         @around(module.OwnedIterator, "_create_iterator")
         def create(original: Function, iterator: Any, dataset: Any) -> None:
+            self._user = os.getpid()
             self.settle()
             original(iterator, dataset)
             with contextlib.suppress(Exception):
@@ -129,6 +131,7 @@ class _Releaser:
     def of_devices(self, module: ModuleType) -> None:
         @around(module.OwnedMultiDeviceIterator, "__init__")
         def create(original: Function, iterator: Any, dataset: Any = None, *args: Any, **options: Any) -> None:
+            self._user = os.getpid()
             self.settle()
             original(iterator, dataset, *args, **options)
             with contextlib.suppress(Exception):
@@ -200,7 +203,7 @@ class _Releaser:
 
     def go_first(self) -> None:
         """Let this thread end the iterators that are left: what it wakes runs when it waits, on the same processor."""
-        if self._pid != os.getpid() or not hasattr(os, "SCHED_BATCH"):
+        if self._user != os.getpid() or not hasattr(os, "SCHED_BATCH"):
             return
         own = threading.get_native_id()
         with contextlib.suppress(OSError, ValueError, IndexError):  # a kernel that does not tell
