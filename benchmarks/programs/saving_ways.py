@@ -141,6 +141,19 @@ class AsyncCheckpoints(Checkpoints):
         self.checkpoint.sync()
 
 
+class AsyncInBucket(AsyncCheckpoints):
+    """The same in the bucket that SAVING_ROOT names, by TensorFlow's own client."""
+
+    def begin(self):
+        from sdk.storage.gcs.files import BucketFiles
+
+        self.files, self.folder = BucketFiles(os.environ["SAVING_ROOT"]), f"{os.environ['SAVING_ROOT']}/tensorflow"
+        super().begin()
+
+    def seen(self):
+        return self.files.matching("tensorflow/*.index")
+
+
 class Backup(Way):
     """keras.callbacks.BackupAndRestore."""
 
@@ -207,6 +220,7 @@ WAYS = {
     "direct": Direct,
     "tf": Checkpoints,
     "tf-async": AsyncCheckpoints,
+    "tf-bucket": AsyncInBucket,
     "backup": Backup,
     "keras": Whole,
     "orbax": Orbax,
