@@ -176,8 +176,8 @@ def _summarized(listed: references.ListedRun) -> RunInfo | None:
     if summary is None or (listed.here and not summary.shown.place):
         return None
     shown = vars(summary.shown)
-    about = {**shown, "place": shown["place"] or shown["backend"]}
-    return RunInfo(id=listed.id, url=listed.url, status=summary.status, **about)
+    about = {**shown, "place": shown["place"] or shown["backend"], "problem": "", "left_s": None}
+    return summaries.frozen(RunInfo, {"id": listed.id, "url": listed.url, "status": summary.status, **about})
 
 
 def _read(listed: references.ListedRun) -> RunInfo | None:

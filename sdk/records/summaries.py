@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import CorruptRunError
 from ..spec.layout import RunPaths
@@ -25,12 +25,12 @@ from .events import fold
 from .metric_file import MetricRecord
 from .recorder import last_attempt, last_step, metrics_of, read_account, read_events, read_file
 
+_T = TypeVar("_T")
 # Parsed JSON, and records of metrics.
 _Data = Mapping[str, Any]
 
 VERSION = 1
 _STATES, _REASONS = {each.value: each for each in State}, {each.value: each for each in Reason}
-_USUAL = asdict(Status(state=State.PENDING, reason=Reason.SUBMITTED))
 _DECODE = json.JSONDecoder().raw_decode
 # Larger ones (a function may return a long value) are not written, because a list of runs reads one for each run.
 _MAX_BYTES = 100_000
@@ -62,6 +62,11 @@ class Shown:
     tasks: int = 0
     accelerator: str = ""
     labels: list[str] = field(default_factory=list)  # of its jobs in a cloud: "team=vision"
+
+
+# What most summaries leave out: a list decodes 10,000 of them.
+_USUAL = asdict(Status(state=State.PENDING, reason=Reason.SUBMITTED))
+_USUALLY_SHOWN = asdict(Shown())
 
 
 class Summary(NamedTuple):
@@ -173,7 +178,9 @@ def write(paths: RunPaths, known: Summary | None = None) -> None:
         changed_ns = _changed_ns(paths)
         status = known.status if known else fold(read_events(paths), supervisor_alive=False)
         about = {"version": VERSION, "run_id": paths.run_id, "records_changed_ns": changed_ns}
-        data = {**about, "status": _told(status), "shown": asdict(known.shown if known else shown(paths))}
+        told = asdict(known.shown if known else shown(paths))
+        rows = {name: value for name, value in told.items() if value != _USUALLY_SHOWN[name]}
+        data = {**about, "status": _told(status), "shown": rows}
         text = json.dumps(data, separators=(",", ":")).encode()
         if status.state is not State.LOST and len(text) <= _MAX_BYTES and _changed_ns(paths) == changed_ns:
             # An old one, from before a resume, is invalid.
@@ -196,7 +203,7 @@ def read(paths: RunPaths) -> Summary | None:
         ):
             return None
         # Older summaries hold only the status.
-        listed = Shown(**data["shown"]) if "shown" in data else shown(paths)
+        listed = _listed(data["shown"]) if "shown" in data else shown(paths)
         return Summary(status=_status(data["status"]), shown=listed)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
@@ -207,7 +214,7 @@ def _changed_ns(paths: RunPaths) -> int:
 
 
 def _told(status: Status) -> _Data:
-    """Return the fields that differ from their defaults: a list decodes 10,000 of them."""
+    """Return the fields that differ from their defaults."""
     # These three are always there, as an older podlift expects.
     always = ("state", "reason", "failure")
     return {name: value for name, value in asdict(status).items() if name in always or value != _USUAL[name]}
@@ -221,8 +228,18 @@ def _status(data: dict[str, Any]) -> Status:
     data["findings"] = tuple(data.get("findings", ()))
     if not data.keys() <= _USUAL.keys():
         raise TypeError("a summary with unknown fields")
-    # Not its __init__, which sets every field of a frozen dataclass by a call: a list makes 10,000 of them.
-    made = object.__new__(Status)
-    vars(made).update(_USUAL, timings={}, restarted_alone={})
-    vars(made).update(data)
+    return frozen(Status, {**_USUAL, "timings": {}, "restarted_alone": {}, **data})
+
+
+def _listed(data: dict[str, Any]) -> Shown:
+    if not data.keys() <= _USUALLY_SHOWN.keys():
+        raise TypeError("a summary with unknown fields")
+    return frozen(Shown, {**_USUALLY_SHOWN, "metrics": {}, "labels": [], **data})
+
+
+def frozen(kind: type[_T], fields: Mapping[str, Any]) -> _T:
+    """Return an object of a frozen dataclass with these fields, which are all that it has."""
+    # Not its __init__, which sets every field by a call: a list makes 30,000 of them.
+    made = object.__new__(kind)
+    vars(made).update(fields)
     return made

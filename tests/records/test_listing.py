@@ -247,3 +247,24 @@ def test_a_summary_has_the_best_value_the_shape_and_the_pace_of_the_main_metric(
     assert summaries.shape([7.0, 7.0]) == "ii"
     assert summaries.shape([]) == ""
     assert summaries.shape([1e308, -1e308, 0.0]) == "z0i"
+
+
+def test_a_summary_leaves_out_what_is_usual_and_the_rows_share_nothing_that_can_be_changed(make) -> None:
+    first, second = make("a"), make("b")
+    told = json.loads(Path(first.summary).read_text())
+    whole = asdict(summaries.shown(first))
+    usual = asdict(summaries.Shown())
+    assert told["shown"] == {name: value for name, value in whole.items() if value != usual[name]}
+    rows = listed()
+    # One that an earlier podlift has written, with every field.
+    Path(second.summary).write_text(json.dumps({**json.loads(Path(second.summary).read_text()), "shown": whole}))
+    assert listed() == rows
+    bare = {**told, "shown": {}}
+    for paths in (first, second):
+        run_id, changed = paths.run_id, os.stat(paths.events).st_mtime_ns
+        Path(paths.summary).write_text(json.dumps({**bare, "run_id": run_id, "records_changed_ns": changed}))
+    one, other = listed().values()
+    assert (one.metrics, one.labels, one.steps, one.left_s, one.problem) == ({}, [], None, None, "")
+    assert one.metrics is not other.metrics and one.labels is not other.labels
+    Path(first.summary).write_text(json.dumps({**told, "shown": {"unknown": 1}}))
+    assert {each.id: each.entry for each in listed().values()}[first.run_id] == whole["entry"]
