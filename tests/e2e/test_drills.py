@@ -44,6 +44,20 @@ LOOP = """
             {more}
             ckpt.step()
 """
+# The state of its data takes a tenth of a second: 20,000 elements wait in the shuffle.
+SHUFFLED = """
+    import time
+    import keras
+    import numpy as np
+    import tensorflow as tf
+    keras.utils.set_random_seed(1)
+    x = np.random.default_rng(0).random((20_000, 8), dtype="float32")
+    data = tf.data.Dataset.from_tensor_slices((x, x.sum(1))).shuffle(20_000).batch(4).repeat()
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.1))
+    model.fit(data, steps_per_epoch=200, callbacks=[slow], verbose=0)
+"""
 
 
 def drill_by_command(*words: str) -> tuple[int, dict[str, Any], str]:
@@ -237,6 +251,16 @@ def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, mor
         assert report.exit_code == 1
         assert report.differences[0].step == report.kills[0].restored + 5, "the first checkpoint behind the kill"
         assert report.notes == (f"The first checkpoint that differs follows this kill: {report.kills[0]}.",)
+
+
+@pytest.mark.full
+def test_a_fit_behind_a_large_shuffle_goes_on_from_the_copy_in_memory_with_the_same_weights(write) -> None:
+    write("train.py", SHUFFLED)
+    report = run_drill("train.py", kills=["chief-0@step:170"], checkpoint_every="1000steps")
+    assert report.verdict == "passed", report
+    (kill,) = report.kills
+    assert kill.restored, report
+    assert any("from the copy in memory" in line.text for line in sdk.attach(report.runs["killed"]).logs())
 
 
 @pytest.mark.full
