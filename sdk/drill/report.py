@@ -15,8 +15,8 @@ Verdict = Literal["passed", "not_equal", "not_reproducible", "kills_missed", "no
 _SHOWN = 8
 _SENTENCES: dict[Verdict, str] = {
     "passed": "passed: killed and restored, the training ended with exactly the same weights",
-    "not_equal": "not equal: killed and restored, the training ended with different weights",
-    "not_reproducible": "not reproducible: two undisturbed trainings with the same seed ended with different weights, so "
+    "not_equal": "not equal: killed and restored, the training ended in a different state",
+    "not_reproducible": "not reproducible: two undisturbed trainings with the same seed ended in different states, so "
     "a killed one cannot be compared",
     "kills_missed": "kills missed: the weights are the same, but not every kill happened",
     "nothing_saved": "nothing saved: the program has no training with checkpoints, which a drill compares. Next: train with "
