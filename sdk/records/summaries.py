@@ -231,13 +231,13 @@ def _status(data: dict[str, Any]) -> Status:
     return frozen(Status, {**_USUAL, "timings": {}, "restarted_alone": {}, **data})
 
 
-def _listed(data: dict[str, Any]) -> Shown:
+def _listed(data: dict[str, object]) -> Shown:
     if not data.keys() <= _USUALLY_SHOWN.keys():
         raise TypeError("a summary with unknown fields")
     return frozen(Shown, {**_USUALLY_SHOWN, "metrics": {}, "labels": [], **data})
 
 
-def frozen(kind: type[_T], fields: Mapping[str, Any]) -> _T:
+def frozen(kind: type[_T], fields: Mapping[str, object]) -> _T:
     """Return an object of a frozen dataclass with these fields, which are all that it has."""
     # Not its __init__, which sets every field by a call: a list makes 30,000 of them.
     made = object.__new__(kind)
