@@ -10,10 +10,8 @@ from ..errors import InputError, nearest
 
 if TYPE_CHECKING:  # a supervisor imports this package, too
     from ..registry.mirrors import MirrorService
-    from ..spec.plan import Plan
     from .base import Backend
     from .deliveries import Deliveries
-    from .fidelity import Behaviour
     from .images import ImageService
     from .prices import PriceService
     from .setup import SetupService
@@ -31,7 +29,6 @@ _TRIGGERS = {
 # The same services, as the container of a keeper asks it.
 _DELIVERIES = {"vertex": ".vertex.deliveries:VertexDeliveries"}
 # What the service of a backend does, and which tests show that local runs and the emulator do the same.
-_FIDELITY = {"vertex": ".vertex.fidelity:of_plan"}
 # The registry of models that a backend's service has, to which registered models can be mirrored.
 _MIRRORS = {"vertex": ".vertex.model_registry:VertexModels"}
 # What reads the list prices of the machines that a backend rents.
@@ -96,14 +93,6 @@ def delivery_service(name: str) -> Deliveries | None:
     if name not in _DELIVERIES:
         return None
     found: Deliveries = _imported(_DELIVERIES[name])()
-    return found
-
-
-def behaviours(plan: Plan) -> list[Behaviour] | None:
-    """Return what the service of a plan's backend does, as far as it concerns the plan; None for a backend without one."""
-    if plan.backend not in _FIDELITY:
-        return None
-    found: list[Behaviour] = _imported(_FIDELITY[plan.backend])(plan)
     return found
 
 

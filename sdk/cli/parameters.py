@@ -61,9 +61,6 @@ Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as the ru
 PlanFile = Annotated[
     Path | None, option("-o", "FILE", "Write the plan to this file, for podlift submit FILE.", also=("--output",))
 ]
-Fidelity = Annotated[
-    bool, typer.Option("--fidelity", help="Show instead what local runs and the emulator reproduce of the service.")
-]
 PlanOrRun = Annotated[str, argument("A", "A plan's file, or a run.")]
 OtherPlan = Annotated[str, argument("B", "Another plan's file, or run.")]
 

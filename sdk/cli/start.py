@@ -22,10 +22,9 @@ from ..spec.plan import Plan
 from ..status import EXIT_DONE
 from ..storage.paths import usable
 from ..text import emulator_at
-from .fidelity import fidelity_of
 from .options import CommandLine, with_settings
 from .output import answer, as_json, say, summary
-from .parameters import Backend, Detach, Fidelity, Json, Name, Online, PlanFile, Root, Verbose, WholePlan, WordsOrPlan
+from .parameters import Backend, Detach, Json, Name, Online, PlanFile, Root, Verbose, WholePlan, WordsOrPlan
 from .screen import width
 from .watch import follow
 
@@ -60,15 +59,11 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
 def plan(
     command: CommandLine,
     output: PlanFile = None,
-    fidelity: Fidelity = False,
     verbose: WholePlan = False,
     json_output: Json = False,
 ) -> None:
     """Show what submit would do, without changing anything."""
     made = _make(command, "plan", _earlier(output))
-    if fidelity:
-        fidelity_of(made, json_output=json_output)
-        return
     if output is not None:
         _write_plan(made, output)
     if json_output:
