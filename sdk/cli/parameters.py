@@ -207,14 +207,6 @@ DeliveryId = Annotated[
 FireDetach = Annotated[
     bool, typer.Option("--detach", help="Let a keeper of the backend's service take the slot and follow the run.")
 ]
-Render = Annotated[
-    str | None,
-    option(
-        "--render",
-        "kubernetes|github|crontab",
-        "Print a manifest, a workflow or a crontab line that runs podlift schedule fire at each slot.",
-    ),
-]
 Once = Annotated[bool, typer.Option("--once", help="Start what is due now, and exit: for cron, or a test.")]
 Cron = Annotated[
     str | None, option("--cron", "CRON", "Five fields: minute, hour, day of the month, month, day of the week.")

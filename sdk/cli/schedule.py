@@ -25,7 +25,7 @@ from ..status import EXIT_DONE, EXIT_USER, State
 from ..storage.paths import usable
 from ..text import joined
 from . import parameters as p
-from . import schedule_rendering, schedule_text
+from . import schedule_text
 from .help import GroupHelp, VerbHelp
 from .options import CommandLine, with_settings
 from .output import answer, as_json, say, seconds
@@ -62,7 +62,6 @@ def create(
     trigger: p.TriggerChoice = None,
     via: p.Via = None,
     location: p.Location = None,
-    render: p.Render = None,
     dry_run: p.DryRun = False,
     json_output: p.Json = False,
 ) -> None:
@@ -97,14 +96,10 @@ def create(
     entry, given = command.settings(problems)
     with problems.closing():
         made = creation.prepare(spec, entry, given, command.target)
-    rendered = schedule_rendering.rendered(render, made.spec, made.plan, json_output=json_output)
-    if dry_run and rendered is None:
+    if dry_run:
         schedule_text.show_prepared([made], json_output=json_output, online=bool(command.target.online))
         return
-    if not dry_run:
-        created = creation.create(made)
-        schedule_text.say_created([created], json_output=json_output, quiet=rendered is not None)
-    schedule_rendering.show(rendered)
+    schedule_text.say_created([creation.create(made)], json_output=json_output)
 
 
 @schedule.command(cls=VerbHelp)
@@ -179,13 +174,9 @@ def list_schedules(root: p.Root = None, json_output: p.Json = False) -> None:
 
 
 @schedule.command(cls=VerbHelp)
-def show(name: p.ScheduleName, render: p.Render = None, root: p.Root = None, json_output: p.Json = False) -> None:
+def show(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False) -> None:
     """Show a schedule: its job, its rules, the next five slots and the last one."""
     each = Schedule(name, root=root)
-    if render is not None:
-        record = each.record
-        schedule_rendering.show(schedule_rendering.rendered(render, record.spec, each.plan, json_output=json_output))
-        return
     facts = schedule_text.facts_of(each)
     if json_output:
         as_json(facts)

@@ -99,8 +99,8 @@ def _clipped(value: object) -> object:
     return [_clipped(item) for item in value] if isinstance(value, list) else value
 
 
-def say_created(created: Sequence[Created], *, json_output: bool, quiet: bool = False) -> None:
-    """Say what was created; `quiet` keeps stdout free for something else."""
+def say_created(created: Sequence[Created], *, json_output: bool) -> None:
+    """Say what was created."""
     now = datetime.fromtimestamp(SystemClock().now(), timezone.utc)
     if json_output:
         as_json(
@@ -121,13 +121,13 @@ def say_created(created: Sequence[Created], *, json_output: bool, quiet: bool = 
         )
         return
     for each in created:
-        _say_one(each, now, quiet=quiet)
-    served = [each.plan.root for each in created if not each.record.trigger and not quiet]
+        _say_one(each, now)
+    served = [each.plan.root for each in created if not each.record.trigger]
     for root in dict.fromkeys(f" --root {root}" if in_bucket(root) else "" for root in served):
         say(f"Next: podlift schedule serve{root}")
 
 
-def _say_one(each: Created, now: datetime, *, quiet: bool) -> None:
+def _say_one(each: Created, now: datetime) -> None:
     name = each.record.spec.name
     say(f"{name}: {each.outcome}")
     for change in each.changes[:_SHOWN_CHANGES]:
@@ -142,7 +142,7 @@ def _say_one(each: Created, now: datetime, *, quiet: bool) -> None:
     if each.record.paused:
         say(f"It is paused ({each.record.paused}). Next: podlift schedule resume {name}{found}")
     for slot in each.record.spec.slots.next(5, now):
-        (say if quiet else answer)(f"{name}\t{slot.isoformat()}")
+        answer(f"{name}\t{slot.isoformat()}")
     if each.alert and each.outcome == "created":
         say(f"Started by {each.record.trigger}. For a mail when a delivery fails: {each.alert}")
         say(f"For a monitor: podlift schedule check {name}{found}")

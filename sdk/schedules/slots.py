@@ -18,7 +18,6 @@ from datetime import datetime, timedelta, timezone
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError, Problems
 
@@ -188,28 +187,6 @@ def check_portable(expression: str, service: str) -> None:
             problems.append(f"{field!r}: {service} knows no nth weekday (#)")
     if problems:
         raise InputError([f"cron: {problem}. Received: {expression!r}." for problem in problems])
-
-
-def plain_fields(expression: str) -> list[str]:
-    """Return the five fields as every cron reads them: no 7 for Sunday, and no step after a single number."""
-    words, found = expression.upper().split()[-5:], []
-    for at, (word, values) in enumerate(zip(words, _values(expression), strict=True)):
-        strange = at == len(words) - 1 and 7 in values and word != "*"
-        if strange or any("/" in part and not re.search(r"[*-]", part) for part in word.split(",")):
-            word = ",".join(str(value) for value in sorted({value % 7 for value in values} if strange else values))
-        found.append(word)
-    return found
-
-
-def minutes_of(expression: str) -> set[int]:
-    """Return the minutes of an hour at which an expression may fire."""
-    return _values(expression)[0]
-
-
-def _values(expression: str) -> list[set[int]]:
-    """Return the numbers that the five fields stand for."""
-    found: Any = _simulated(expression, datetime(2026, 1, 1, tzinfo=timezone.utc))
-    return [found.minutes, found.hours, found.days, found.months, found.weekdays]
 
 
 def zone(name: str) -> zoneinfo.ZoneInfo:

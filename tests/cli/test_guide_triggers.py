@@ -1,0 +1,89 @@
+"""The triggers of the guide to schedules, for cron, Kubernetes and GitHub: their commands fire a schedule."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support import LIMIT_S, REPO, needs
+
+import sdk
+
+needs("cronsim")
+GUIDE = (REPO / "docs" / "how-to" / "schedules.md").read_text()
+CRON, ZONE = "0 3 * * 1", "Europe/Berlin"
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", GUIDE, re.DOTALL)
+
+
+def crontab() -> tuple[list[str], str]:
+    (line,) = blocks("crontab")
+    *fields, command = line.split(" ", 5)
+    return fields, command.strip()
+
+
+def cron_job() -> dict[str, Any]:
+    (found,) = (found for text in blocks("yaml") if (found := yaml.safe_load(text)).get("kind") == "CronJob")
+    return found
+
+
+def workflow() -> dict[str, Any]:
+    (found,) = (found for text in blocks("yaml") if "jobs" in (found := yaml.safe_load(text)))
+    return found
+
+
+def test_each_fires_at_the_slots_of_the_schedule() -> None:
+    assert (cron_job()["spec"]["schedule"], cron_job()["spec"]["timeZone"]) == (CRON, ZONE)
+    # YAML 1.1 reads the key `on` as a boolean.
+    assert workflow()[True]["schedule"] == [{"cron": CRON, "timezone": ZONE}]
+    assert crontab()[0] == ["0", "*", "*", "*", "*"]  # every hour, at the minute of the slots
+    assert f'--cron "{CRON}" --time-zone {ZONE}' in GUIDE
+
+
+def test_a_pod_that_is_lost_is_replaced_and_a_run_that_failed_is_not_repeated() -> None:
+    ignored, final = cron_job()["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    assert ignored["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    assert {1, 2, 4, 75} == set(final["onExitCodes"]["values"])
+
+
+def test_the_workflow_has_no_more_rights_than_it_needs_and_no_secret() -> None:
+    (job,) = workflow()["jobs"].values()
+    assert workflow()["permissions"] == {} and job["permissions"] == {"contents": "read", "id-token": "write"}
+    assert "secrets." not in str(workflow())
+
+
+def commands() -> dict[str, str]:
+    (container,) = cron_job()["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    (job,) = workflow()["jobs"].values()
+    words = [word.replace("$(PODLIFT_DELIVERY)", "$PODLIFT_DELIVERY") for word in container["command"]]
+    return {"cron": crontab()[1], "kubernetes": " ".join(words), "github": job["steps"][-1]["run"]}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("trigger", ["cron", "kubernetes", "github"])
+def test_a_shell_that_runs_the_command_starts_the_run_of_the_slot(
+    here, write, root: Path, environment, tmp_path: Path, trigger: str
+) -> None:
+    """The words are those of the guide, but for the root, the file of the log, and a keeper, which a local run has none of."""
+    write("train.py", "print('trained')")
+    minute = datetime.now(timezone.utc).minute
+    made = here("schedule", "create", "weekly", "train.py", "--cron", f"{minute} * * * *", "--root", str(root))
+    assert made.code == 0, made.stderr
+    command = commands()[trigger].replace("gs://my-bucket/podlift", str(root)).replace(" --detach", "")
+    command = command.replace("/home/me/.venv/bin", str(Path(sys.executable).parent)).replace("/home/me", str(tmp_path))
+    names = {"PODLIFT_DELIVERY": "job-1", "GITHUB_RUN_ID": "17", "PODLIFT_ROOT": str(root)}
+    variables = {**environment(), **names, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], env=variables, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (record,) = sdk.Schedule("weekly", root=root).history()
+    assert record.state == "SUCCEEDED"
