@@ -35,6 +35,7 @@ from .secrets import SecretsApp
 from .vertex.app import VertexApp
 from .vertex.launcher import OpenLauncher, ProcessLauncher, ReplicaLauncher
 from .vertex.lifecycle import JobTimings
+from .vertex.referenced import References
 from .vertex.timing import EmulatorClock
 
 if TYPE_CHECKING:
@@ -78,12 +79,15 @@ class EmulatorApp:
         self._project = ProjectApp(project, faults, journal)
         self._storage = StorageApp(state, project, faults, journal)
         retired = options.get("allow_retired_images", False)
-        self._vertex = VertexApp(folder, state, clock, timings, capacity, faults, journal, allow_retired_images=retired)
+        self._builds = BuildsApp(home / "builds", project, clock, faults, journal)
+        outside = References(storage=state, project=project, registry=self._builds.stored, faults=faults)
+        self._vertex = VertexApp(
+            folder, outside, clock, timings, capacity, faults, journal, allow_retired_images=retired
+        )
         move, operation = self._vertex.scheduler.advance, self._vertex.jobs.new_operation
         self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url, operation)
         self._secrets = SecretsApp(home / "secrets")
         self._billing = BillingApp(faults, journal)
-        self._builds = BuildsApp(home / "builds", project, clock, faults, journal)
         self._admin = Admin(self._storage, self._vertex, self._scheduler, project, self._builds, faults, journal)
         launcher: OpenLauncher = options.get("launcher") or partial(ProcessLauncher, folder)
         self._open_launcher: Callable[[], ReplicaLauncher] = lambda: launcher(state, asyncio.get_running_loop(), url)

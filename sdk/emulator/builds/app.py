@@ -58,9 +58,9 @@ class BuildsApp:
         self, folder: Path, project: ProjectState, clock: EmulatorClock, faults: FaultRules, journal: Journal
     ) -> None:
         self._project, self._faults, self._journal = project, faults, journal
-        self._stored = StoredResources(folder)
-        self._builds = Builds(self._stored, project, clock, faults)
-        self.clear, self.close = self._stored.clear, self._stored.close
+        self.stored = StoredResources(folder)
+        self._builds = Builds(self.stored, project, clock, faults)
+        self.clear, self.close = self.stored.clear, self.stored.close
 
     @staticmethod
     def serves(path: str) -> bool:
@@ -105,7 +105,7 @@ class BuildsApp:
         if not self._project.exists(f"//artifactregistry.googleapis.com/{repository}"):
             raise VertexApiError(404, f"{repository} was not found.")
         if operation == "dockerImages.list":
-            return {"dockerImages": list(self._stored.below(f"{repository}/dockerImages"))}
+            return {"dockerImages": list(self.stored.below(f"{repository}/dockerImages"))}
         within = {
             "tags.get": f"/packages/{named.get('package')}/tags/{named.get('tag')}",
             "dockerImages.get": f"/dockerImages/{named.get('image')}",
@@ -113,7 +113,7 @@ class BuildsApp:
         return self._get(repository + within[operation])
 
     def _get(self, name: str) -> Body:
-        found = self._stored.get(name)
+        found = self.stored.get(name)
         if found is None:
             raise VertexApiError(404, "Requested entity was not found.")
         return found

@@ -20,8 +20,9 @@ from .store import Body, StoredResources
 _KNOWN = words("steps images tags timeout options serviceAccount")
 _OF_STEP = words("name entrypoint args env id timeout")
 _ENDED = words("SUCCESS FAILURE INTERNAL_ERROR TIMEOUT CANCELLED EXPIRED")
-_IMAGE = re.compile(
-    r"(?P<region>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<id>[^/]+)/(?P<package>[^/:@]+):(?P<tag>[\w.-]+)"
+IMAGE = re.compile(
+    r"(?P<region>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<id>[^/]+)/(?P<package>[^/:@]+)"
+    r"(?::(?P<tag>[\w.-]+))?(?:@(?P<digest>sha256:[0-9a-f]+))?"
 )
 _TERM = re.compile(r'\s*(?P<field>tags|status)\s*=\s*"?(?P<value>[\w.-]+)"?\s*')
 _ACCOUNT = re.compile(r"projects/[^/]+/serviceAccounts/\S+@\S+")
@@ -91,10 +92,14 @@ class Builds:
         digest = f"sha256:{hashlib.sha256(json.dumps(build['steps'], sort_keys=True).encode()).hexdigest()}"
         pushed = []
         for image in build.get("images", ()):
-            match = _IMAGE.fullmatch(image)
+            match = IMAGE.fullmatch(image)
             place = f"projects/{match['project']}/locations/{match['region']}" if match else ""
             repository = f"{place}/repositories/{match['id']}" if match else ""
-            if match is None or not self._project.exists(f"//artifactregistry.googleapis.com/{repository}"):
+            if (
+                match is None
+                or not match["tag"]
+                or not self._project.exists(f"//artifactregistry.googleapis.com/{repository}")
+            ):
                 return "PUSH_FAILED"
             stored = f"{repository}/dockerImages/{match['package']}@{digest}"
             uri = f"{image.rpartition(':')[0]}@{digest}"

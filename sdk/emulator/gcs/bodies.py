@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import nearest
 from ..errors import is_label, words
 from .errors import invalid, not_emulated
-from .records import BUCKET_OUTPUT_FIELDS, OBJECT_OUTPUT_FIELDS
+from .records import BUCKET_OUTPUT_FIELDS, DUAL_REGIONS, MULTI_REGIONS, OBJECT_OUTPUT_FIELDS
 
 _OBJECT_TEXTS = words(
     "cacheControl contentDisposition contentEncoding contentLanguage contentType customTime storageClass"
@@ -48,7 +48,7 @@ _REGIONS = words(
     " NORTHAMERICA-NORTHEAST2 NORTHAMERICA-SOUTH1 SOUTHAMERICA-EAST1 SOUTHAMERICA-WEST1 US-CENTRAL1 US-EAST1"
     " US-EAST4 US-EAST5 US-SOUTH1 US-WEST1 US-WEST2 US-WEST3 US-WEST4"
 )
-_LOCATIONS = _REGIONS | words("US EU ASIA ASIA1 EUR4 EUR5 EUR7 EUR8 NAM4")
+_LOCATIONS = _REGIONS | MULTI_REGIONS | DUAL_REGIONS
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _MAX_LABELS, _MAX_LABEL_CHARACTERS = 64, 63
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")

@@ -22,7 +22,10 @@ BUCKET_OUTPUT_FIELDS = words(
     "kind id selfLink name metageneration etag timeCreated updated projectNumber locationType generation acl"
     " defaultObjectAcl owner"
 )
-_MULTI_REGIONS = {"US", "EU", "ASIA"}
+MULTI_REGIONS = words("US EU ASIA")
+# Pairs of regions that Google has chosen.
+DUAL_REGIONS = words("ASIA1 EUR4 EUR5 EUR7 EUR8 NAM4")
+_DEFAULT_LOCATION = "US"
 _SOFT_DELETE_S = 7 * 24 * 3600
 
 
@@ -55,6 +58,10 @@ class Bucket(_Resource):
     def versioned(self) -> bool:
         """Whether an object that is replaced or deleted stays as a noncurrent generation."""
         return bool((self.fields.get("versioning") or {}).get("enabled"))
+
+    @property
+    def location(self) -> str:
+        return str(self.fields.get("location", _DEFAULT_LOCATION)).upper()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +139,7 @@ def bucket_resource(bucket: Bucket, base_url: str) -> dict[str, Any]:
         "etag": base64.b64encode(str(bucket.metageneration).encode()).decode(),
         "timeCreated": bucket.created,
         "updated": bucket.updated,
-        "location": "US",
+        "location": bucket.location,
         "storageClass": "STANDARD",
         # The default of the real service, which `doctor` has to find here too.
         "softDeletePolicy": {"retentionDurationSeconds": str(_SOFT_DELETE_S), "effectiveTime": bucket.created},
@@ -146,9 +153,9 @@ def location_type(bucket: Bucket) -> str:
     """Return "zone" for a Rapid bucket, else the kind of its location."""
     if str(bucket.fields.get("storageClass", "")).upper() == "RAPID":
         return "zone"
-    if bucket.fields.get("customPlacementConfig"):
+    if bucket.fields.get("customPlacementConfig") or bucket.location in DUAL_REGIONS:
         return "dual-region"
-    return "multi-region" if str(bucket.fields.get("location", "US")).upper() in _MULTI_REGIONS else "region"
+    return "multi-region" if bucket.location in MULTI_REGIONS else "region"
 
 
 def merge_patch(old: dict[str, Any], changes: dict[str, Any], outputs: frozenset[str]) -> dict[str, Any]:

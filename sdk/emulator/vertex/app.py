@@ -21,17 +21,18 @@ from ..answers import HARMLESS, answer_with_faults, check_parameters, serve
 from ..connections import Journal
 from ..errors import read_body, words
 from ..faults import About, FaultRules
-from ..gcs.state import StorageState
+from ..project.state import CALLER
 from . import bodies, machines, retired
 from .entries import LogEntries
 from .environment import project_number
-from .errors import VertexApiError, invalid, not_emulated, unknown_name
+from .errors import VertexApiError, not_emulated, unknown_name
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
 from .models import ModelRegistry
 from .pipeline_jobs import SCHEDULED, PipelineJobs, Scheduled
 from .pipelines import TrainingPipelines
-from .scheduler import JobScheduler, JobTable, join_all
+from .referenced import References
+from .scheduler import JobRow, JobScheduler, JobTable, join_all
 from .timing import EmulatorClock
 
 _METADATA = "/computeMetadata/v1/"
@@ -90,6 +91,7 @@ _MAX_BODY_BYTES = 10 << 20
 _BINARY = "application/octet-stream"
 # The project whose metadata a process sees that belongs to no job.
 _PROJECT = "podlift"
+_AGENT = "gcp-sa-aiplatform-cc"
 
 
 def _is_metadata_request(path: str, headers: Mapping[str, str]) -> bool:
@@ -170,7 +172,7 @@ class VertexApp:
     def __init__(
         self,
         folder: Path,
-        storage: StorageState,
+        references: References,
         clock: EmulatorClock,
         timings: JobTimings,
         capacity: int,
@@ -180,7 +182,7 @@ class VertexApp:
         allow_retired_images: bool = False,
     ) -> None:
         data_folder.make_subfolder(folder)
-        self._storage, self._faults, self._journal, self.clock = storage, faults, journal, clock
+        self._references, self._faults, self._journal, self.clock = references, faults, journal, clock
         self._table = JobTable(folder / "jobs.sqlite")
         self._entries = LogEntries(folder / "entries.sqlite", clock)
         self.scheduler = JobScheduler(self._table, clock, self._entries, self._faults, timings, capacity)
@@ -188,7 +190,7 @@ class VertexApp:
         self.pipelines = TrainingPipelines(folder / "pipelines.sqlite", self.jobs, self._create_job)
         path, delete = folder / "pipeline_jobs.sqlite", self.pipelines.delete_job
         self.pipeline_jobs = PipelineJobs(path, self.jobs, self._create_job, delete, clock)
-        self.models = ModelRegistry(folder / "models.sqlite", clock, self.jobs.new_id, storage.has_bucket)
+        self.models = ModelRegistry(folder / "models.sqlite", clock, self.jobs.new_id, references)
         self._allow_retired_images = allow_retired_images
 
     async def clear(self) -> None:
@@ -240,6 +242,7 @@ class VertexApp:
             about = About(entry["object"], route.region)
 
             async def perform() -> Response:
+                self._references.check_account(bodies.account_of(created), self._caller(request))
                 return await self._perform(route, query, body, created, scheduled)
 
         fired = self._faults.for_request(entry["operation"], about)
@@ -324,10 +327,7 @@ class VertexApp:
         self, project: str, region: str, job: dict[str, Any], spec: str = "custom_job.job_spec"
     ) -> dict[str, Any]:
         """Create a custom job; `spec` is the field of the request that holds its specification."""
-        bucket = bodies.output_bucket(job)
-        if bucket is not None and not self._storage.has_bucket(bucket):
-            text = f"The Cloud Storage bucket {bucket!r} of the output directory does not exist."
-            raise invalid([(f"{spec}.base_output_directory.output_uri_prefix", text)])
+        self._references.check_job(project, region, job, spec)
         images = retired.retired_images(job)
         if images and not self._allow_retired_images:
             raise retired.refusal(images)
@@ -336,11 +336,26 @@ class VertexApp:
             self.jobs.log(int(made["name"].rpartition("/")[2]), retired.warning(image), "WARNING")
         return made
 
+    def _caller(self, request: Request) -> str:
+        """Return the account of the job whose container has sent a request; else the user of the emulated project."""
+        row = self.jobs.find(_replica(request).job)
+        return CALLER if row is None else _account(row)
+
     def _metadata(self, request: Request, query: dict[str, str]) -> Response:
-        replica: ReplicaIdentity = request.scope.get("podlift.replica", ReplicaIdentity())
+        replica = _replica(request)
         row = self.jobs.find(replica.job)
         project = project_number(_PROJECT) if row is None else row.project
-        account = "" if row is None else row.job["jobSpec"].get("serviceAccount", "")
-        email = account or f"service-{project}@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
+        email = _account(row) if row else f"service-{project}@{_AGENT}.iam.gserviceaccount.com"
         tree = _metadata_tree(project, email, preempted=self.jobs.preempted(replica.job, replica.name))
         return _metadata_response(request.url.path, request.headers, query, tree)
+
+
+def _replica(request: Request) -> ReplicaIdentity:
+    replica: ReplicaIdentity = request.scope.get("podlift.replica", ReplicaIdentity())
+    return replica
+
+
+def _account(row: JobRow) -> str:
+    """Return the account that the programs of a job have."""
+    own: str = row.job["jobSpec"].get("serviceAccount", "")
+    return own or f"service-{row.project}@{_AGENT}.iam.gserviceaccount.com"

@@ -26,6 +26,7 @@ _PACKAGE = re.compile(r"gs://[a-z0-9][a-z0-9._-]+/(.*/)?[^/]+")
 _DISKS = ("pd-ssd", "pd-standard", "hyperdisk-balanced")
 _DISK_GB = (100, 64000)
 _WEEK_S = 7 * 86400
+_ACCOUNTS = ("serviceAccount", "service_account")
 _JOB, _SPEC = "custom_job", "custom_job.job_spec"
 
 
@@ -56,10 +57,17 @@ def problems(job: Mapping[str, Any], region: str) -> Problems:
     return [*found, *_tpu(spec), *_scheduling(spec), *_places(spec)]
 
 
-def output_bucket(job: Mapping[str, Any]) -> str | None:
-    prefix = job.get("jobSpec", {}).get("baseOutputDirectory", {}).get("outputUriPrefix", "")
-    match = _BUCKET.fullmatch(prefix)
-    return match[1] if match else None
+def bucket_of(uri: str) -> str:
+    """Return the bucket of a Cloud Storage URI, "" for anything else."""
+    match = _BUCKET.fullmatch(uri)
+    return match[1] if match else ""
+
+
+def account_of(created: Mapping[str, Any]) -> str:
+    """Return the service account of a new job, training pipeline or pipeline job, "" for none."""
+    given = [each for each in (created, created.get("jobSpec"), created.get("trainingTaskInputs")) if each]
+    named = [each.get(name) for each in given if isinstance(each, Mapping) for name in _ACCOUNTS]
+    return next((each for each in named if isinstance(each, str)), "")
 
 
 def with_defaults(job: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from . import listing
 from .environment import project_number
 from .errors import VertexApiError, invalid, not_found
 from .jobs import is_number
+from .referenced import References
 from .timing import EmulatorClock, format_time
 
 _GIVEN = words(
@@ -49,10 +50,8 @@ _OF_MODEL = "project = ? AND region = ? AND model = ?"
 class ModelRegistry:
     """The models of one data folder, with the calls of the API. Safe to use from any thread."""
 
-    def __init__(
-        self, path: Path, clock: EmulatorClock, new_id: Callable[[], int], has_bucket: Callable[[str], bool]
-    ) -> None:
-        self._clock, self._new_id, self._has_bucket = clock, new_id, has_bucket
+    def __init__(self, path: Path, clock: EmulatorClock, new_id: Callable[[], int], references: References) -> None:
+        self._clock, self._new_id, self._references = clock, new_id, references
         self._lock = threading.RLock()
         self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
 
@@ -69,6 +68,7 @@ class ModelRegistry:
         model = {name: value for name, value in request.get("model", {}).items() if name in _GIVEN}
         if problems := self._problems(request, model):
             raise invalid(problems)
+        self._references.check_location(model.get("artifactUri", ""), region)
         with self._transaction():
             place = (project_number(project), region)
             key = (*place, self._model_id(place, request))
@@ -108,7 +108,8 @@ class ModelRegistry:
         bucket, where = _BUCKET.fullmatch(uri), "model.artifact_uri"
         found = _unless(not uri or bucket, where, f"Not a Cloud Storage URI: {uri[:300]!r}.")
         if bucket:
-            found += _unless(self._has_bucket(bucket[1]), where, f"The bucket of {uri[:300]!r} does not exist.")
+            exists = self._references.storage.has_bucket(bucket[1])
+            found += _unless(exists, where, f"The bucket of {uri[:300]!r} does not exist.")
         spec = "model.container_spec"
         if container is None:
             return [*found, *_unless(not uri, spec, f"Required field is not set: {spec}.")]

@@ -45,9 +45,6 @@ CREATE INDEX of_job ON pipelines (job);
             pipeline_id = max(self._jobs.new_id(), last + 1)
             values = (pipeline_id, number, region, job_id, json.dumps(pipeline))
             self._db.execute("INSERT INTO pipelines VALUES (?, ?, ?, ?, ?, NULL)", values)
-        if "modelToUpload" in pipeline:
-            text = "podlift emulator: this pipeline ends without its model being uploaded to the Model Registry."
-            self._jobs.log(job_id, text, "WARNING")
         return self.get(project, region, str(pipeline_id))
 
     def _named(self, pipeline: str) -> Sequence[PipelineRow]:
@@ -81,6 +78,13 @@ def custom_job(pipeline: Mapping[str, Any], region: str) -> dict[str, Any]:
     if "inputDataConfig" in pipeline:
         text = "podlift's emulator has no managed datasets: input_data_config cannot be set."
         found.append((f"{_FIELD}.input_data_config", text))
+    if "modelToUpload" in pipeline:
+        # A pipeline that succeeds without its model is what nobody may rely on.
+        text = (
+            "podlift's emulator uploads no model when a training pipeline ends: model_to_upload cannot be set. Next: leave "
+            "out model_display_name and model_serving_container_image_uri, and upload the model in a step of its own."
+        )
+        found.append((f"{_FIELD}.model_to_upload", text))
     if "trainingTaskInputs" not in pipeline:
         found.append((_INPUTS, f"Required field is not set: {_INPUTS}."))
     if found:

@@ -9,15 +9,20 @@ from ...checks.vertex_target import RETIRED_IMAGE
 from .errors import VertexApiError, invalid
 
 
-def retired_images(job: Mapping[str, Any]) -> list[str]:
-    """Return the images of a job that Vertex AI no longer offers, each once."""
+def images(job: Mapping[str, Any]) -> list[str]:
+    """Return the images of a job, each once."""
     pools = job.get("jobSpec", {}).get("workerPoolSpecs", [])
-    images = [pool.get("containerSpec", {}).get("imageUri", "") for pool in pools]
-    images += [pool.get("pythonPackageSpec", {}).get("executorImageUri", "") for pool in pools]
-    return [image for image in dict.fromkeys(images) if RETIRED_IMAGE.match(image)]
+    found = [pool.get("containerSpec", {}).get("imageUri", "") for pool in pools]
+    found += [pool.get("pythonPackageSpec", {}).get("executorImageUri", "") for pool in pools]
+    return list(dict.fromkeys(filter(None, found)))
 
 
-def refusal(images: list[str]) -> VertexApiError:
+def retired_images(job: Mapping[str, Any]) -> list[str]:
+    """Return the images of a job that Vertex AI no longer offers."""
+    return [image for image in images(job) if RETIRED_IMAGE.match(image)]
+
+
+def refusal(gone: list[str]) -> VertexApiError:
     return invalid(
         [
             (
@@ -25,7 +30,7 @@ def refusal(images: list[str]) -> VertexApiError:
                 f"Image {image} was not found: it is past its end of availability, and can no longer be used or downloaded. "
                 "Next: another image in a container_spec, or 'podlift emulator --allow-retired-images', which runs it here.",
             )
-            for image in images
+            for image in gone
         ]
     )
 

@@ -68,7 +68,7 @@ def links(tmp_path) -> str:
 def google(cloud, monkeypatch) -> Iterator[Cloud]:
     """The emulator, empty, and Google's SDK set up for it as the guide says."""
     cloud.reset()
-    cloud.client().create_bucket("mine")
+    cloud.client().create_bucket("mine", location="us-central1")
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
     for each in ("jobs", "training_jobs"):
         monkeypatch.setattr(f"google.cloud.aiplatform.{each}._JOB_WAIT_TIME", 0.1)

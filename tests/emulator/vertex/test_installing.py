@@ -163,7 +163,7 @@ def test_what_a_job_installs_upgrades_and_removes_leaves_the_developers_environm
 def test_a_python_package_with_a_newer_version_of_what_the_developer_has_is_the_one_that_runs(
     cloud, developer, wheels
 ) -> None:
-    bucket = cloud.client().create_bucket("mine")
+    bucket = cloud.client().create_bucket("mine", location="us-central1")
     name = "seen-2.0-py3-none-any.whl"
     bucket.blob(name).upload_from_filename(wheels / name)
     wheel(wheels, "trainer", "0.1", {"trainer.py": b"import seen\nprint('trained with', seen.VERSION)\n"})
@@ -176,7 +176,7 @@ def test_a_python_package_with_a_newer_version_of_what_the_developer_has_is_the_
 def test_a_job_works_whose_data_folder_lies_within_the_developers_environment(developer, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", str(developer / "bin" / "python"))
     with Cloud(developer.parent / "env" / "data") as cloud:
-        cloud.client().create_bucket("mine")
+        cloud.client().create_bucket("mine", location="us-central1")
         command = ["sh", "-c", "echo x > here && echo y > $TMPDIR/there && echo z > /gcs/mine/z && cat here"]
         client = cloud.jobs()
         pool = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1}
@@ -199,7 +199,7 @@ def test_googles_wrapper_of_a_script_runs(cloud, developer, wheels, tmp_path, mo
     from google.cloud import aiplatform
 
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
-    cloud.client().create_bucket("mine")
+    cloud.client().create_bucket("mine", location="us-central1")
     script = tmp_path / "train.py"
     script.write_text("import tiny\nprint('trained', tiny.VERSION)\n")
     where = {"project": "podlift", "location": "us-central1", "api_endpoint": cloud.url, "api_transport": "rest"}

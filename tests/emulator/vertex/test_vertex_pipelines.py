@@ -230,18 +230,13 @@ def test_pipelines_survive_the_server_and_a_reset_removes_them(serve, connect) -
     assert server.ask("GET", f"/v1/{PARENT}/trainingPipelines").json() == {}
 
 
-def test_a_model_that_cannot_be_uploaded_is_named_in_the_log_and_has_no_name(vertex, client) -> None:
-    model = {"display_name": "m", "container_spec": {"image_uri": "any"}}
-    made = create(client, model_to_upload=model, model_id="m", parent_model="projects/p/locations/us-central1/models/1")
-    job = job_of(vertex, made)
-    assert "WARNING" in [each["severity"] for each in vertex.lines(job) if "Model Registry" in each["textPayload"]]
-    end(vertex, made)
-    done = get(client, made)
-    assert (done.state.name, done.model_to_upload.display_name, done.model_to_upload.name) == (
-        "PIPELINE_STATE_SUCCEEDED",
-        "m",
-        "",
-    )
+def test_a_pipeline_that_should_upload_a_model_is_refused_at_creation_and_starts_no_job(vertex, client) -> None:
+    for model in ({"display_name": "m", "container_spec": {"image_uri": "any"}}, {}):
+        with pytest.raises(exceptions.BadRequest, match="uploads no model when a training pipeline ends") as caught:
+            create(client, model_to_upload=model, model_id="m")
+        (violation,) = caught.value.details[0]["fieldViolations"]
+        assert violation["field"] == "training_pipeline.model_to_upload"
+    assert vertex.ask("GET", f"/v1/{PARENT}/customJobs").json() == {}
 
 
 def test_faults_apply_to_pipelines_and_their_jobs(vertex, client) -> None:

@@ -61,7 +61,7 @@ def test_cloud_storage_is_on_the_same_port_and_output_buckets_have_to_exist(vert
     refused = vertex.ask("POST", f"/v1/{PARENT}/customJobs", {**job})
     assert refused.status_code == 400
     assert "'mine' of the output directory does not exist" in refused.json()["error"]["message"]
-    assert vertex.ask("POST", "/storage/v1/b?project=p", {"name": "mine"}).status_code == 200
+    assert vertex.ask("POST", "/storage/v1/b?project=p", {"name": "mine", "location": "us-central1"}).status_code == 200
     made = vertex.create(job)
     assert made.job_spec.base_output_directory.output_uri_prefix == "gs://mine/run/"
     told = vertex.ask("GET", "/_requests").json()
@@ -252,7 +252,7 @@ def test_the_sdk_of_a_higher_level_runs_a_job(vertex) -> None:
         api_transport="rest",
         credentials=AnonymousCredentials(),
     )
-    assert vertex.ask("POST", "/storage/v1/b?project=p", {"name": "mine"}).status_code == 200
+    assert vertex.ask("POST", "/storage/v1/b?project=p", {"name": "mine", "location": "us-central1"}).status_code == 200
     try:
         job = aiplatform.CustomJob(
             display_name="high", worker_pool_specs=body()["job_spec"]["worker_pool_specs"], labels={"a": "b"}

@@ -1,0 +1,100 @@
+"""What a request refers to outside of itself: buckets, images and an account, which have to exist, in the right place.
+
+Sources: python-aiplatform#885 and #1073 for the sentences about buckets and accounts, Google's page on troubleshooting for the
+one about repositories. Whether a missing image is refused at creation or fails the job is not documented: here it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...spec.images import EMULATED
+from ..builds.builds import IMAGE
+from ..builds.store import StoredResources
+from ..faults import FaultRules
+from ..gcs.state import StorageState
+from ..project.app import account_name, repository_name
+from ..project.state import ProjectState
+from . import bodies, retired
+from .environment import project_number
+from .errors import VertexApiError, invalid
+
+ACT_AS, _PULL = "iam.serviceAccounts.actAs", "artifactregistry.repositories.downloadArtifacts"
+# They pull images, whichever account the program has.
+_AGENTS = ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
+
+
+@dataclass(frozen=True, kw_only=True)
+class References:
+    """Validates what requests refer to, in the emulator's own buckets, project and registry."""
+
+    storage: StorageState
+    project: ProjectState
+    registry: StoredResources
+    faults: FaultRules
+
+    def check_job(self, project: str, region: str, job: Mapping[str, Any], spec: str) -> None:
+        """Validate a custom job, whose specification is in the field `spec` of the request."""
+        uri = job.get("jobSpec", {}).get("baseOutputDirectory", {}).get("outputUriPrefix", "")
+        if (bucket := bodies.bucket_of(uri)) and not self.storage.has_bucket(bucket):
+            text = f"The Cloud Storage bucket {bucket!r} of the output directory does not exist."
+            raise invalid([(f"{spec}.base_output_directory.output_uri_prefix", text)])
+        for each in (uri, *_packages(job)):
+            self.check_location(each, region)
+        for image in retired.images(job):
+            self._check_image(project, image)
+
+    def check_location(self, uri: str, region: str) -> None:
+        """Reject a path in an existing bucket that is elsewhere, or in several regions."""
+        bucket = bodies.bucket_of(uri)
+        if not bucket or not self.storage.has_bucket(bucket):
+            return
+        location = self.storage.bucket(bucket).location.lower()
+        if location != region:
+            text = (
+                f"The Cloud Storage bucket of `{uri.rstrip('/')}` is in location `{location}`. It must be in the same "
+                f"regional location as the service location `{region}`."
+            )
+            raise VertexApiError(400, text, status="FAILED_PRECONDITION")
+
+    def check_account(self, account: str, caller: str) -> None:
+        """Reject an account, "" for none, that does not exist or that the caller may not use."""
+        name = account_name(account)
+        if account and not (
+            self.project.exists(name) and self.project.grants(caller, name, ACT_AS) and not self.faults.denies(ACT_AS)
+        ):
+            text = f"You do not have permission to act as service_account: {account}. (or it may not exist)."
+            raise VertexApiError(400, text)
+
+    def _check_image(self, project: str, image: str) -> None:
+        named = IMAGE.fullmatch(image)
+        if named is None:
+            return
+        resource = repository_name(named["project"], named["region"], named["id"])
+        repository = resource.partition(".com/")[2]
+        if not self.project.exists(resource) or self._is_missing(repository, image, named):
+            raise VertexApiError(400, f"Image {image} was not found.")
+        for agent in _AGENTS:
+            account = f"service-{project_number(project)}@{agent}.iam.gserviceaccount.com"
+            if not self.project.grants(account, resource, _PULL):
+                text = f"{account} does not have permission to access Artifact Registry repository {repository}."
+                raise VertexApiError(403, text)
+
+    def _is_missing(self, repository: str, image: str, named: re.Match[str]) -> bool:
+        """Return whether the registry has an image of this name, but not this one. Of other names nothing is known."""
+        package = named["package"]
+        uris = [str(each["uri"]) for each in self.registry.below(f"{repository}/dockerImages")]
+        known = any(uri.partition("@")[0].rpartition("/")[2] == package for uri in uris)
+        if not known and EMULATED not in image:
+            return False
+        if named["digest"]:
+            return self.registry.get(f"{repository}/dockerImages/{package}@{named['digest']}") is None
+        return self.registry.get(f"{repository}/packages/{package}/tags/{named['tag'] or 'latest'}") is None
+
+
+def _packages(job: Mapping[str, Any]) -> Iterator[str]:
+    for pool in job.get("jobSpec", {}).get("workerPoolSpecs", []):
+        yield from pool.get("pythonPackageSpec", {}).get("packageUris", [])
