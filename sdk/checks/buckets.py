@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,33 @@ from ..text import duration
 
 # A bucket's resource in Cloud Storage.
 Resource = Mapping[str, Any]
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
+_ADDRESS = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
+# Look-alikes of "google", too.
+_GOOGLE = re.compile(r"^goog|g[o0]{2}g[l1]e")
+RESERVED = "does not begin with 'goog', and does not contain 'google' or what looks like it"
+_LONGEST, _LONGEST_WITH_DOTS, _SHORTEST = 63, 222, 3
+
+
+def name_problem(name: str) -> str:
+    """Return the rule of Cloud Storage that a bucket's name breaks, as what the name does: "" for none.
+
+    Source: docs/storage/docs/buckets#naming (read 2026-11).
+    """
+    longest = _LONGEST_WITH_DOTS if "." in name else _LONGEST
+    if not _SHORTEST <= len(name) <= longest or any(len(part) > _LONGEST for part in name.split(".")):
+        return f"has {_SHORTEST} to {_LONGEST} characters; one with dots has as many in each part, {_LONGEST_WITH_DOTS} in all"
+    if not _NAME.fullmatch(name) or ".." in name:
+        return (
+            "has lowercase letters, digits, dashes, dots and underscores, and starts and ends with a letter or a digit"
+        )
+    if _ADDRESS.fullmatch(name):
+        return "is no IP address"
+    if _GOOGLE.search(name):
+        return RESERVED
+    return ""
 
 
 def soft_delete(about: Resource) -> str:

@@ -46,6 +46,12 @@ def run(
             f"location: Cloud Scheduler is in regions such as us-central1. Received: {location!r}. Nearest: "
             f"{regions.meant(location)!r}"
         )
+    elif scheduler and (where := location or target.place_regions[0]) in regions.WITHOUT_SCHEDULER:
+        near = regions.nearby(where, tuple(each for each in regions.KNOWN if each not in regions.WITHOUT_SCHEDULER))
+        yield error(
+            f"There is no Cloud Scheduler in {where}. It can keep a job in another region, which fires into this one. Nearest: "
+            f"location={near!r}"
+        )
     if job.copied:
         yield error(
             f"{joined(job.copied, 'and')}: a copied value (FromCaller(), --env NAME) comes from the machine that submits, and "

@@ -14,6 +14,7 @@ from ..spec.findings import Finding, error, warning
 from ..spec.images import EMULATED
 from ..spec.job import Job
 from ..spec.policies import Vertex
+from . import buckets
 from .vertex_hardware import hardware, supported
 
 MAX_LABEL = 64
@@ -92,6 +93,11 @@ def place(target: Vertex, root: str) -> Iterator[Finding]:
         change = {"vertex.bucket": mended} if _BUCKET.fullmatch(mended) else None
         yield error(f"A bucket's name has {expected}. Received: {target.bucket!r}", change)
         return
+    if wrong := _impossible(bucket):
+        yield error(f"The name of a bucket {wrong}. Received: {target.bucket!r}")
+        return
+    if bucket and buckets.name_problem(bucket.partition("/")[0]) == buckets.RESERVED:
+        yield warning(f"No new bucket can be called so: its name {buckets.RESERVED}. Received: {target.bucket!r}")
     inside = {"root": f"gs://{bucket if '/' in bucket else f'{bucket}/podlift'}"}
     if root and not root.startswith("gs://"):
         message = f"Machines of Vertex AI can use buckets, but no folder of this machine. Received: root={root!r}"
@@ -102,10 +108,16 @@ def place(target: Vertex, root: str) -> Iterator[Finding]:
         yield error(f"Two buckets are given. Received: root={root!r}, vertex_bucket={target.bucket!r}", inside)
 
 
+def _impossible(bucket: str) -> str:
+    """Return the rule that keeps every bucket from having this name, "" for none; older ones may have reserved words."""
+    found = buckets.name_problem(bucket.partition("/")[0])
+    return "" if found == buckets.RESERVED or not bucket else found
+
+
 def staging(job: Job, target: Vertex) -> Iterator[Finding]:
     """Staging buckets with malformed names, or of regions in which no job runs."""
     names = {region: name.removeprefix("gs://").strip("/") for region, name in target.staging_buckets.items()}
-    malformed = [region for region, name in names.items() if not _BUCKET.fullmatch(name)]
+    malformed = [region for region, name in names.items() if not _BUCKET.fullmatch(name) or _impossible(name)]
     unused = [region for region in names if region not in target.place_regions]
     kept = {region: name for region, name in target.staging_buckets.items() if region not in (*malformed, *unused)}
     if malformed:

@@ -15,6 +15,8 @@ KNOWN = (
 )  # fmt: skip
 # The only one with every accelerator (documentation of Vertex AI, general/locations, read 2026-11-20).
 DEFAULT = "us-central1"
+# Those of Vertex AI without Cloud Scheduler, as far as its own list of locations tells (read 2026-11).
+WITHOUT_SCHEDULER = ("europe-north2", "me-central2", "us-east7", "us-west8", "us-west9")
 # Asks for the regions by their prices.
 CHEAPEST = "cheapest"
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")

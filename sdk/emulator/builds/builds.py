@@ -17,7 +17,7 @@ from ..vertex.errors import VertexApiError, invalid
 from ..vertex.timing import EmulatorClock, format_time
 from .store import Body, StoredResources
 
-_KNOWN = words("steps images tags timeout options serviceAccount")
+_KNOWN = words("steps images tags timeout options serviceAccount logsBucket")
 _OF_STEP = words("name entrypoint args env id timeout")
 _ENDED = words("SUCCESS FAILURE INTERNAL_ERROR TIMEOUT CANCELLED EXPIRED")
 IMAGE = re.compile(
@@ -27,6 +27,7 @@ IMAGE = re.compile(
 _TERM = re.compile(r'\s*(?P<field>tags|status)\s*=\s*"?(?P<value>[\w.-]+)"?\s*')
 _ACCOUNT = re.compile(r"projects/[^/]+/serviceAccounts/\S+@\S+")
 _MAX_ARG = 10_000
+_WITHOUT_BUCKET = ("CLOUD_LOGGING_ONLY", "NONE")
 _UNKNOWN = "podlift's emulator does not know this field."
 _TYPE = "type.googleapis.com/google.devtools.cloudbuild.v1"
 # What Cloud Build says for each kind of failure.
@@ -60,6 +61,9 @@ class Builds:
             "createTime": self.now(),
             "logUrl": f"https://console.cloud.google.com/cloud-build/builds;region={region}/{id}?project={number}",
         }
+        if (given.get("options") or {}).get("logging") not in _WITHOUT_BUCKET:
+            # Where gcloud looks for the log of a build.
+            about["logsBucket"] = given.get("logsBucket") or f"gs://{number}.cloudbuild-logs.googleusercontent.com"
         self._stored.put(f"{place}/builds/{id}", {**given, **about})
         return self._operation(place, {**given, **about})
 
@@ -172,7 +176,9 @@ def _problems(given: Body) -> list[tuple[str, str]]:
     if given.get("serviceAccount"):
         if _ACCOUNT.fullmatch(given["serviceAccount"]) is None:
             found.append(("build.service_account", "Not the name of a service account."))
-        if (given.get("options") or {}).get("logging") not in ("CLOUD_LOGGING_ONLY", "NONE"):
+        options = given.get("options") or {}
+        owned = options.get("defaultLogsBucketBehavior") == "REGIONAL_USER_OWNED_BUCKET"
+        if options.get("logging") not in _WITHOUT_BUCKET and not given.get("logsBucket") and not owned:
             text = (
                 "if 'build.service_account' is specified, the build must either (a) specify 'build.logs_bucket', (b) use the "
                 "REGIONAL_USER_OWNED_BUCKET build.options.default_logs_bucket_behavior option, or (c) use either "

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
+from ...checks import buckets
 from ...errors import nearest
 from ..errors import is_label, words
 from .errors import invalid, not_emulated
+from .lifecycle import lifecycle_problems
 from .records import BUCKET_OUTPUT_FIELDS, DUAL_REGIONS, MULTI_REGIONS, OBJECT_OUTPUT_FIELDS
 
 _OBJECT_TEXTS = words(
@@ -51,7 +54,9 @@ _REGIONS = words(
 _LOCATIONS = _REGIONS | MULTI_REGIONS | DUAL_REGIONS
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _MAX_LABELS, _MAX_LABEL_CHARACTERS = 64, 63
-_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_MAX_METADATA_BYTES = 8 << 10
+_SOFT_DELETE_DAYS = (7, 90)
+_PREVENTIONS = ("enforced", "inherited")
 _MAX_OBJECT_BYTES = 1024
 
 
@@ -69,9 +74,36 @@ def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         isinstance(custom, dict) and all(value is None or isinstance(value, str) for value in custom.values())
     ):
         problems.append(f"The metadata of an object map names to strings. Received: {custom!r}.")
+    else:
+        problems += metadata_problems(custom or {})
     _refuse(problems, "an object", given, _OBJECT_REFUSED)
     fields = {name: value for name, value in given.items() if value is not None and name not in OBJECT_OUTPUT_FIELDS}
     return {name: value.upper() if name == "storageClass" else value for name, value in fields.items()}
+
+
+def metadata_problems(custom: Mapping[str, str | None]) -> list[str]:
+    size = sum(len(each.encode("utf-8", "surrogatepass")) for pair in custom.items() for each in pair if each)
+    if size <= _MAX_METADATA_BYTES:
+        return []
+    return [
+        f"Your metadata headers exceed the maximum allowed metadata size: {_MAX_METADATA_BYTES} bytes of names and values. "
+        f"Received: {size}."
+    ]
+
+
+def check_later(before: str | None, after: str | None) -> None:
+    """Validate a change of an object's customTime, which can only be moved forward; None for none."""
+    if before is not None and (after is None or _instant(after) < _instant(before)):
+        raise invalid(
+            f"The customTime of an object can be moved forward only, and not be removed. Received: {after!r}. It is {before!r}."
+        )
+
+
+def _instant(time: str) -> datetime:
+    # Python reads neither a Z nor more than six digits of a second.
+    text = re.sub(r"(\.\d{6})\d+", r"\1", re.sub(r"[Zz]$", "+00:00", time))
+    text = re.sub(r"\.\d{1,5}(?=[+-])", lambda found: found[0].ljust(7, "0"), text)
+    return datetime.fromisoformat(text.upper())
 
 
 def check_bucket_fields(given: Mapping[str, Any]) -> None:
@@ -84,7 +116,8 @@ def check_bucket_fields(given: Mapping[str, Any]) -> None:
     versioned = given["versioning"].get("enabled") if isinstance(given.get("versioning"), dict) else None
     if versioned not in (None, True, False):
         problems.append(f"versioning.enabled of a bucket is true or false. Received: {versioned!r}.")
-    problems += _location_problems(given)
+    problems += [*_location_problems(given), *_soft_delete_problems(given), *_access_problems(given)]
+    problems += lifecycle_problems(given.get("lifecycle"))
     _refuse(problems, "a bucket", given, _BUCKET_REFUSED)
     if isinstance(given.get("hierarchicalNamespace"), dict) and given["hierarchicalNamespace"].get("enabled"):
         raise not_emulated("buckets with a hierarchical namespace")
@@ -115,6 +148,31 @@ def _class_problems(given: Mapping[str, Any]) -> list[str]:
     if name is None or (isinstance(name, str) and name.upper() in _CLASSES):
         return []
     return [f"Invalid storage class: {name!r}. {nearest(str(name).upper(), sorted(_CLASSES))}"]
+
+
+def _soft_delete_problems(given: Mapping[str, Any]) -> list[str]:
+    policy = given.get("softDeletePolicy")
+    kept = policy.get("retentionDurationSeconds") if isinstance(policy, dict) else None
+    text = str(kept)
+    low, high = _SOFT_DELETE_DAYS
+    if kept is None or text == "0" or (text.isascii() and text.isdigit() and low <= int(text) / 86_400 <= high):
+        return []
+    field, days = "softDeletePolicy.retentionDurationSeconds", f"{low} to {high} days"
+    return [f"{field} of a bucket is 0, or from {low * 86_400} to {high * 86_400} ({days}). Received: {kept!r}."]
+
+
+def _access_problems(given: Mapping[str, Any]) -> list[str]:
+    access = given.get("iamConfiguration")
+    access = access if isinstance(access, dict) else {}
+    found = []
+    if access.get("publicAccessPrevention") not in (None, *_PREVENTIONS):
+        known = nearest(str(access["publicAccessPrevention"]), _PREVENTIONS)
+        found.append(f"publicAccessPrevention of a bucket: {known} Received: {access['publicAccessPrevention']!r}.")
+    uniform = access.get("uniformBucketLevelAccess")
+    enabled = uniform.get("enabled") if isinstance(uniform, dict) else uniform
+    if enabled not in (None, True, False):
+        found.append(f"uniformBucketLevelAccess.enabled of a bucket is true or false. Received: {enabled!r}.")
+    return found
 
 
 def _location_problems(given: Mapping[str, Any]) -> list[str]:
@@ -152,12 +210,10 @@ def _label_problems(labels: object) -> list[str]:
 
 
 def check_bucket(name: object) -> str:
-    if isinstance(name, str) and _BUCKET_NAME.fullmatch(name) and ".." not in name and not name.startswith("goog"):
-        return name
-    raise invalid(
-        f"Invalid bucket name: {name!r}. It has 3 to 63 lowercase letters, digits, dashes, underscores and dots, and starts "
-        "and ends with a letter or digit."
-    )
+    wrong = buckets.name_problem(name) if isinstance(name, str) else "is a string"
+    if wrong or not isinstance(name, str):
+        raise invalid(f"Invalid bucket name: {name!r}. The name of a bucket {wrong}.")
+    return name
 
 
 def check_object(name: object) -> str:

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from . import conditions
 from .blobs import Blob
-from .bodies import check_fields, check_object, object_fields
+from .bodies import check_fields, check_later, check_object, metadata_problems, object_fields
 from .call import Call
 from .errors import invalid, not_emulated
 from .listing import MAX_RESULTS, Cursor, ListQuery, glob_pattern, list_page, read_token
@@ -50,8 +50,11 @@ async def patch(call: Call) -> Response:
     await call.apply_faults(call.route.object)
     record = _requested(call)
     object_fields(changes)
-    old = record.fields if call.method == "PATCH" else {}
-    return call.object_response(call.state.change(record, merge_patch(old, changes, OBJECT_OUTPUT_FIELDS)))
+    fields = merge_patch(record.fields if call.method == "PATCH" else {}, changes, OBJECT_OUTPUT_FIELDS)
+    check_later(record.fields.get("customTime"), fields.get("customTime"))
+    if problems := metadata_problems(fields.get("metadata") or {}):
+        raise invalid(" ".join(problems))
+    return call.object_response(call.state.change(record, fields))
 
 
 async def delete(call: Call) -> Response:
@@ -73,6 +76,10 @@ async def compose(call: Call) -> Response:
     # The result has the metadata that the request names, and nothing of its sources: by default it has no type.
     fields = object_fields(given.get("destination") or {})
     records = [_source(call, source) for source in sources]
+    classes = {each.storage_class for each in records} | {fields.get("storageClass", records[0].storage_class)}
+    if len(classes) > 1:
+        known = ", ".join(sorted(classes))
+        raise invalid(f"All objects of a compose, and its result, have one storage class. Received: {known}.")
     blob = await call.state.blobs.concatenate([each.blob for each in records])
     components = sum(each.components or 1 for each in records)
     with call.state.blobs.removed_on_error(blob):
@@ -121,7 +128,12 @@ def _copy(call: Call, given: dict[str, Any]) -> Object:
     source_preconditions = conditions.parse(call.query, prefix="ifSource")
     generation = conditions.number(call.query, "sourceGeneration")
     source = state.get(route.bucket, route.object, generation, source_preconditions, reading=False)
-    fields = object_fields(given) if set(given) - OBJECT_OUTPUT_FIELDS else source.fields
+    kept = {
+        name: value
+        for name, value in source.fields.items()
+        if name != "storageClass" or route.operation == "objects.move"
+    }
+    fields = object_fields(given) if set(given) - OBJECT_OUTPUT_FIELDS else kept
     blob = Blob(id=state.blobs.link(source.blob), size=source.size, crc32c=source.crc32c, md5=source.md5)
     with state.blobs.removed_on_error(blob):
         preconditions = conditions.parse(call.query)

@@ -25,7 +25,7 @@ BUCKET_OUTPUT_FIELDS = words(
 MULTI_REGIONS = words("US EU ASIA")
 # Pairs of regions that Google has chosen.
 DUAL_REGIONS = words("ASIA1 EUR4 EUR5 EUR7 EUR8 NAM4")
-_DEFAULT_LOCATION = "US"
+_DEFAULT_LOCATION, _DEFAULT_CLASS = "US", "STANDARD"
 _SOFT_DELETE_S = 7 * 24 * 3600
 
 
@@ -60,6 +60,11 @@ class Bucket(_Resource):
         return bool((self.fields.get("versioning") or {}).get("enabled"))
 
     @property
+    def storage_class(self) -> str:
+        """The class of its objects, unless an upload names another one."""
+        return str(self.fields.get("storageClass", _DEFAULT_CLASS))
+
+    @property
     def location(self) -> str:
         return str(self.fields.get("location", _DEFAULT_LOCATION)).upper()
 
@@ -76,6 +81,10 @@ class Object(_Resource):
     md5: str | None
     deleted: str | None = None
     components: int | None = None
+
+    @property
+    def storage_class(self) -> str:
+        return str(self.fields.get("storageClass", _DEFAULT_CLASS))
 
     @property
     def etag(self) -> str:
@@ -112,7 +121,7 @@ def object_resource(record: Object, base_url: str) -> dict[str, Any]:
         "bucket": record.bucket,
         "generation": str(record.generation),
         "metageneration": str(record.metageneration),
-        "storageClass": "STANDARD",
+        "storageClass": record.storage_class,
         "size": str(record.size),
         "md5Hash": record.md5,
         "crc32c": record.crc32c,
@@ -140,7 +149,7 @@ def bucket_resource(bucket: Bucket, base_url: str) -> dict[str, Any]:
         "timeCreated": bucket.created,
         "updated": bucket.updated,
         "location": bucket.location,
-        "storageClass": "STANDARD",
+        "storageClass": bucket.storage_class,
         # The default of the real service, which `doctor` has to find here too.
         "softDeletePolicy": {"retentionDurationSeconds": str(_SOFT_DELETE_S), "effectiveTime": bucket.created},
         "iamConfiguration": {"uniformBucketLevelAccess": {"enabled": False}, "publicAccessPrevention": "inherited"},

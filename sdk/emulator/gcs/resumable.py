@@ -124,6 +124,7 @@ class ResumableUploads:
             return JSONResponse(session.finished)
         chunk = parse_content_range(call.headers.get("content-range"))
         stored = call.state.blobs.size(session.blob)
+        _check_size(chunk)
         if chunk.start is not None:
             stored = await self._append(call, session, chunk, stored)
         is_whole = chunk.start is not None and chunk.stop is None and chunk.total is None
@@ -131,9 +132,9 @@ class ResumableUploads:
         if total is not None and total == stored:
             return await self._finish(call, session, total)
         if chunk.start is not None and stored % _QUANTUM_BYTES:
+            # The client sends the rest again, with what follows.
             self._truncate_to_quantum(call, session)
-            text = f"Every chunk but the last one is a multiple of {_QUANTUM_BYTES} bytes."
-            raise invalid(f"{text} Received: {stored} in all.")
+            stored -= stored % _QUANTUM_BYTES
         return Response(status_code=308, headers={"Range": f"bytes=0-{stored - 1}"} if stored else {})
 
     async def _append(self, call: Call, session: UploadSession, chunk: Chunk, stored: int) -> int:
@@ -193,6 +194,18 @@ class ResumableUploads:
         with suppress(FileNotFoundError):
             stored = call.state.blobs.size(session.blob)
             os.truncate(call.state.blobs.path(session.blob), stored - stored % _QUANTUM_BYTES)
+
+
+def _check_size(chunk: Chunk) -> None:
+    if chunk.start is None or chunk.stop is None or chunk.stop == chunk.total:
+        return
+    size, least = chunk.stop - chunk.start, _QUANTUM_BYTES
+    if size < least:
+        raise invalid(
+            f"Invalid request. There were {size} byte(s) in the request body. The number of bytes uploaded is required to be "
+            f"equal or greater than {least}, except for the final request (it's recommended to be the exact multiple of "
+            f"{least}). The received request does not meet this requirement."
+        )
 
 
 async def _skipping(pieces: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes]:

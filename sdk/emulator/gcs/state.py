@@ -188,12 +188,12 @@ class StorageState:
     ) -> Object:
         """Make a finished blob the live generation of an object."""
         with self.transaction():
-            versioned = self.bucket(bucket).versioned
+            place = self.bucket(bucket)
             current = self.find(bucket, name)
             conditions.check(current)
             now = self.now()
             if current is not None:
-                self._retire(current, now, keep=versioned)
+                self._retire(current, now, keep=place.versioned)
             made = Object(
                 bucket=bucket,
                 name=name,
@@ -204,7 +204,8 @@ class StorageState:
                 md5=blob.md5,
                 created=now,
                 updated=now,
-                fields=fields,
+                # Of a bucket whose class is changed, the objects keep theirs.
+                fields={"storageClass": place.storage_class, **fields},
                 components=components,
             )
             return self._write(made)

@@ -20,7 +20,7 @@ from ..faults import About, Fault, FaultRules
 from ..vertex.errors import VertexApiError, unknown_name
 from ..vertex.timing import EmulatorClock
 from .dispatcher import Dispatcher, MoveClock
-from .service import ScheduledJobs, location
+from .service import LOCATIONS, ScheduledJobs, location
 from .table import SchedulerTable
 from .vertex_schedules import PipelineSchedules
 
@@ -187,8 +187,10 @@ def _find_route(method: str, path: str) -> SchedulerRoute:
     if route is None:
         text = f"podlift's emulator of Cloud Scheduler does not serve {method} {path[:200]}."
         raise VertexApiError(405, text, status="UNIMPLEMENTED")
-    if route.region and not _REGION.fullmatch(route.region):
-        text = f"Location {route.region[:100]!r} is not a valid location. It is a region such as us-central1."
+    of_vertex = route.operation.startswith("schedules.")
+    if route.region and not (_REGION.fullmatch(route.region) and (of_vertex or route.region in LOCATIONS)):
+        next_step = "It is a region such as us-central1." if of_vertex else "Use ListLocations to list valid locations."
+        text = f"Location {route.region[:100]!r} is not a valid location. {next_step}"
         raise VertexApiError(404 if route.operation == "locations.get" else 400, text)
     return route
 

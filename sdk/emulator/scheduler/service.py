@@ -19,7 +19,7 @@ from .dispatcher import ENABLED, PAUSED, UPDATE_FAILED, Dispatcher
 from .table import JobKey, ScheduledJob
 
 _MAX_PAGE = 500
-_LOCATIONS = sorted(
+LOCATIONS = sorted(
     words(
         "africa-south1 asia-east1 asia-east2 asia-northeast1 asia-northeast2 asia-northeast3 asia-south1 asia-south2"
         " asia-southeast1 asia-southeast2 australia-southeast1 australia-southeast2 europe-central2 europe-north1"
@@ -93,7 +93,7 @@ class ScheduledJobs:
         return {}
 
     def locations(self, project: str) -> dict[str, Any]:
-        return {"locations": [location(project, region) for region in _LOCATIONS]}
+        return {"locations": [location(project, region) for region in LOCATIONS]}
 
     def _row(self, project: str, region: str, job: str) -> ScheduledJob:
         row = self._dispatcher.get(JobKey(project_number(project), region, job))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from . import bodies, pipeline_specs
 from .environment import project_number
-from .errors import VertexApiError, invalid
+from .errors import VertexApiError, invalid, not_emulated
 from .jobs import CustomJobs
 from .pipeline_table import CreateJob, DeleteJob, PipelineRow, PipelineTable, pipeline_state
 from .timing import EmulatorClock, format_time
@@ -124,9 +124,10 @@ def checked(given: Mapping[str, Any]) -> pipeline_specs.ContainerTask:
     unknown += [
         each for each in ("templateUri", "network", "pscInterfaceConfig", "reservedIpRanges") if given.get(each)
     ]
-    found += [(f"{_FIELD}.{each}", f"podlift's emulator does not serve {each} of a PipelineJob.") for each in unknown]
     if found:
         raise invalid(found)
+    if unknown:
+        raise not_emulated(f"{', '.join(unknown)} of a PipelineJob")
     return pipeline_specs.read(given.get("pipelineSpec"), config.get("parameterValues") or {})
 
 

@@ -236,7 +236,7 @@ def test_a_cancelled_pipeline_job_ends_as_cancelled(timetable: Timetable, pipeli
 def test_a_spec_is_read_as_strictly_as_the_proto_has_it() -> None:
     task = spec()["root"]["dag"]["tasks"]["task"]
     cases: list[tuple[dict[str, Any], dict[str, str], str]] = [
-        ({"colour": "red"}, {"who": "me"}, 'Unknown name "colour"'),
+        ({"colour": "red"}, {"who": "me"}, """does not serve the field "colour" at 'pipeline_job"""),
         ({"schemaVersion": "2.0.0"}, {"who": "me"}, "schema version"),
         ({"root": {"dag": {"tasks": {"one": task, "two": task}}}}, {"who": "me"}, "pipelines of 2 tasks"),
         ({"root": {"dag": {"tasks": {}}}}, {}, "No task runs a container"),
