@@ -27,7 +27,6 @@ from .output import answer, as_json, say
 from .parameters import InitBackend, InitDryRun, Json
 
 _FILE = "podlift.toml"
-_NOT_FOUND = "# not found: "
 _SHOWN = 90
 _PROPOSED = [
     setting_name(f"{backend}.{field}") for backend, fields in backends.proposed_fields().items() for field in fields
@@ -60,7 +59,7 @@ def init(
             "what to add there."
         )
     text, added = _text(path, backend, found)
-    if not dry_run and added:
+    if not dry_run and not _same(path, text):
         _write(path, text)
     missing = [field for field, each in found.items() if each.value is None]
     if json_output:
@@ -88,14 +87,14 @@ def _text(path: Path, backend: str, found: Mapping[str, Proposed]) -> tuple[str,
         raise InputError(f"{path}: {backend} is not a table. Nothing was written. Received: {group!r}.")
     new = {field: each for field, each in found.items() if field not in group}
     added = [field for field, each in new.items() if each.value is not None]
-    kept = [line for line in old.splitlines() if not line.startswith(_NOT_FOUND)]
+    kept = [line for line in old.splitlines() if not line.startswith(record.NOT_FOUND)]
     if "backend" not in there:
         kept = [f"backend = {_toml(backend)}", *(["", *kept] if kept else [])]
         added = ["backend", *added]
     entries = [
         f"{field} = {_toml(each.value)}"
         if each.value is not None
-        else f"{_NOT_FOUND}{field} ({clipped(each.source, _SHOWN)})"
+        else f"{record.NOT_FOUND}{field} ({clipped(each.source, _SHOWN)})"
         for field, each in new.items()
     ]
     header = next(
@@ -108,6 +107,11 @@ def _text(path: Path, backend: str, found: Mapping[str, Proposed]) -> tuple[str,
     # An inline table, for example, cannot be continued below a header.
     parse_toml(text.encode(), str(path))
     return text, added
+
+
+def _same(path: Path, text: str) -> bool:
+    """Return whether a file has these lines already: what is not found may stand at another place."""
+    return path.exists() and sorted(path.read_text(encoding="utf-8").splitlines()) == sorted(text.splitlines())
 
 
 def _toml(value: str | tuple[str, ...] | None) -> str:

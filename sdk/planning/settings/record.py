@@ -13,6 +13,8 @@ from ...errors import InputError
 from ...packaging import project
 
 _FILE, _TABLE = "podlift.toml", "tool.podlift"
+# What `podlift init` writes in the place of a setting that it has not found.
+NOT_FOUND = "# not found: "
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ def changed(where: SettingsFile, table: str, key: str, value: str) -> str:
         project.read_toml(where.path)
         with where.path.open(encoding="utf-8", newline="") as file:
             text = file.read()
+    # An image of one family of hardware answers for the one image.
+    text = re.sub(rf"^{NOT_FOUND}{table.rpartition('.')[2].removesuffix('s')} \(.*\n?", "", text, flags=re.MULTILINE)
     line, header = f"{key} = {json.dumps(value)}", where.header(table)
     found = re.search(rf"^[ \t]*{re.escape(header)}[ \t]*(#.*)?$", text, re.MULTILINE)
     if found is None:

@@ -169,3 +169,17 @@ def test_gclouds_configuration_names_project_and_region(tmp_path: Path, monkeypa
     assert proposal._region({}, {}, None, listed) == proposal.Proposed(
         value=("us-central1",), source="podlift's default"
     )
+
+
+def test_a_setting_that_was_found_later_is_not_called_missing_beside_its_value(told: Told, project: Path) -> None:
+    told("init", "vertex")
+    assert "# not found: image (" in (project / "podlift.toml").read_text()
+    told("image", "--submit")
+    assert "# not found" not in (project / "podlift.toml").read_text()
+    # By hand, too: another init has nothing to add.
+    (project / "podlift.toml").unlink()
+    told("init", "vertex")
+    text = (project / "podlift.toml").read_text()
+    (project / "podlift.toml").write_text(f'{text}image = "us-docker.pkg.dev/podlift/train/tf:2.19"\n')
+    assert "podlift.toml: nothing written." in told("init", "vertex")
+    assert "# not found" not in (project / "podlift.toml").read_text()
