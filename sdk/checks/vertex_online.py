@@ -11,11 +11,18 @@ from ..spec.findings import Facts, Finding, error, note, warning
 from ..spec.job import Job
 from ..spec.policies import Vertex
 from ..spec.values import changed
-from ..text import emulator_at, money
+from ..text import emulator_at, joined, money
 from . import buckets
 
 # A response of a cloud, as JSON.
 Answer = Mapping[str, Any]
+# By default 0 in us-central1 (documentation of Vertex AI, quotas, read 2026-11).
+_ZERO = frozenset(
+    (
+        *("NVIDIA_L4", "NVIDIA_RTX_PRO_6000", "NVIDIA_H100_MEGA_80GB", "NVIDIA_H200_141GB", "NVIDIA_GB200"),
+        *("TPU_V2", "TPU_V3"),
+    )
+)
 _ROLE = "roles/artifactregistry.reader"
 
 
@@ -30,6 +37,8 @@ def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = ""
         )
         yield note(f"{message}. Next: podlift plan --online")
     yield from staging(known.get("staging", {}), target, emulator=emulator)
+    if "output" in known:
+        yield from _output(known["output"], target, emulator)
     for key, name in target.named_images.items():
         if key in known:
             yield _image(known[key], name)
@@ -150,6 +159,32 @@ def staging(known: Answer, target: Vertex, *, emulator: str) -> Iterator[Finding
             )
 
 
+def raw_output(target: Vertex) -> str:
+    """Return the output directory that raw names in a bucket, "" for none."""
+    found: object = target.raw
+    for name in ("jobSpec", "baseOutputDirectory", "outputUriPrefix"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, str) and found.startswith("gs://") else ""
+
+
+def _output(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
+    """The bucket of an output directory in raw, which must be in the region of each job."""
+    name, about, regions = known["name"], known["about"], target.place_regions
+    place = str(about.get("location", "")).lower()
+    elsewhere = [region for region in regions if region != place] if about else []
+    received = f"Received: baseOutputDirectory {raw_output(target)!r} in raw"
+    if known["exists"] is False:
+        missing = f"There is no bucket gs://{name}" if known["status"] == 404 else str(known["error"]).rstrip(".")
+        yield error(f"{missing}. {received}. Next: {_create(name, regions[0], emulator)}")
+    elif wrong := unfit(name, about, regions[0], emulator):
+        yield error(f"{wrong}. {received}")
+    elif elsewhere:
+        where = joined(elsewhere, "or")
+        yield error(
+            f"gs://{name} is in {place}, but Vertex AI needs the output directory of a job in {where} there. {received}"
+        )
+
+
 def _image(known: Answer, name: str) -> Finding:
     if known["exists"]:
         return note(f"The image {name} exists; Vertex AI's service agent needs {_ROLE} to pull it")
@@ -204,6 +239,8 @@ def limits(known: Answer, job: Job, target: Vertex) -> Iterator[QuotaLimit]:
 
 def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[Finding]:
     """A quota that is lower than the job needs, in each region that it may run in."""
+    if not known and not emulator:
+        yield from _zero_by_default(job, target)
     found, listed = list(limits(known, job, target)), "" if emulator else f". Next: {_command(str(target.project))}"
     for each in found:
         if each.error:
@@ -219,6 +256,18 @@ def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[
     for reason in dict.fromkeys(each.error for each in found if each.error):
         metrics = ", ".join(str(each.needed.metric) for each in found if each.error == reason)
         yield note(f"Quotas were not checked: {reason} ({metrics}){listed}")
+
+
+def _zero_by_default(job: Job, target: Vertex) -> Iterator[Finding]:
+    """Quotas that a project does not have until it asks for them; they were not looked up."""
+    rows = {pool.accelerator.title for pool in target.pools(job.resources) if pool.accelerator.type in _ZERO}
+    preemptible = {place.provisioning for place in target.places_for(job.resources)} != {"standard"}
+    if rows and not preemptible:
+        named = joined(sorted(rows), "and")
+        yield note(
+            f"A new project's quota of {named} is 0, so that Vertex AI rejects the job until more is granted. Next: podlift "
+            f"plan --online reads it; request more at {quota_page(target.project or 'PROJECT')}"
+        )
 
 
 def quota_page(project: str) -> str:

@@ -45,9 +45,9 @@ def _wrapped(head: str, text: str, indent: int) -> list[str]:
 
 
 def _command(head: str, command: str) -> list[str]:
-    """Return a command in lines of a shell, which go on after a backslash; options stay whole."""
+    """Return a command, or several joined by &&, in lines of a shell that go on after a backslash; options stay whole."""
     found = [head]
-    for part in re.split(r" (?=--)", command):
+    for part in re.split(r" (?=--)|(?<= &&) ", command):
         if found[-1].strip() and not found[-1].endswith(": ") and len(found[-1]) + len(part) > _WIDTH - 3:
             found[-1] += " \\"
             found.append(" " * 6)

@@ -97,7 +97,7 @@ _PATTERNS = (
         "Vertex AI training is not available in this region.",
         "Choose another region (vertex_regions)."),
     _ErrorPattern(Reason.REFUSED,
-        r"(dual|multi)-region|bucket.{0,80}(same|different|must be in).{0,20}(region|location)",
+        r"(dual|multi)-region|bucket.{0,1200}(same|different|must be in).{0,20}(region|location)",
         "The bucket is not in the job's region.",
         "Vertex AI requires a single-region bucket in the job's region: gcloud storage buckets create gs://NAME "
         "--location=REGION."),
@@ -105,6 +105,10 @@ _PATTERNS = (
         r"(?i)(tensorboard|kms|persistent ?resource|encryption).{0,120}(same|different|must be in).{0,30}(region|location)",
         "A resource that the job names is not in the job's region.",
         "Its TensorBoard, its key and its persistent resource have to be in one of vertex_regions."),
+    _ErrorPattern(Reason.PERMISSION, r"permission to act as service_account",
+        "The caller may not run jobs as this service account, or there is no such account.",
+        "If it exists (gcloud iam service-accounts list), the submitting account needs roles/iam.serviceAccountUser on it "
+        "(vertex_service_account)."),
     _ErrorPattern(Reason.PERMISSION, r"actAs|iam\.serviceAccounts\.actAs",
         "The caller may not run jobs as this service account.",
         "The submitting account needs roles/iam.serviceAccountUser on the job's service account (vertex_service_account)."),
@@ -114,7 +118,9 @@ _PATTERNS = (
     _ErrorPattern(Reason.IMAGE,
         r"does not have permission to access Artifact Registry|artifactregistry\.repositories\.downloadArtifacts",
         "The image may not be pulled. Vertex AI's service agents pull it, not the job's service account.",
-        "Grant roles/artifactregistry.reader to service-NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com and "
+        "Let them exist, which they do not in a new project: gcloud beta services identity create "
+        "--service=aiplatform.googleapis.com --project=PROJECT. Then grant roles/artifactregistry.reader to "
+        "service-NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com and "
         "service-NUMBER@gcp-sa-aiplatform.iam.gserviceaccount.com."),
     _ErrorPattern(Reason.IMAGE,
         r"MANIFEST_UNKNOWN|[Ff]ailed to pull image|ErrImagePull|ImagePullBackOff|[Ii]mage .{1,300}?not (be )?found",

@@ -170,16 +170,17 @@ def _who_may(asked: _Asked, resource: Resource, permission: str) -> str:
 
 
 def _granted(
-    asked: _Asked, name: str, resource: Resource, answers: Granted, member: str, level: Level = "error"
+    asked: _Asked, name: str, resource: Resource, answers: Granted, member: str, level: Level = "error", first: str = ""
 ) -> Check:
-    """Judge the rights of a member on a resource."""
+    """Judge the rights of a member on a resource; `first` is the command to run before one that grants them."""
+    command = f"{first} && {resource.command(member)}" if first else resource.command(member)
     lacking, not_known, who = answers.those(False), answers.those(None), member.partition(":")[2]
     if lacking:
         said = f"{who} lacks {and_more(lacking, _SHOWN)} {resource.words}"
-        return mended_by(name, level, said, resource.command(member), _who_may(asked, resource, resource.granting))
+        return mended_by(name, level, said, command, _who_may(asked, resource, resource.granting))
     if not_known:
         said = f"whether {who} has {and_more(not_known, _SHOWN)} {resource.words}: {answers.why}"
-        return unknown(name, said, "if not:", resource.command(member))
+        return unknown(name, said, "if not:", command)
     return fine(name, f"{who} has what {resource.role} gives {resource.words}")
 
 
@@ -336,6 +337,8 @@ def _pull(asked: _Asked) -> Iterator[Check]:
         yield unknown("pull", "which accounts pull images: the project's number is not known")
         return
     resource = rights.on_repository(*asked.repository, rights.PULL)
+    # Before its first training a project has no agents, and no policy may name what does not exist.
+    made = gcloud("beta", "services", "identity", "create", f"--service={_APIS[0]}", f"--project={asked.project}")
     for agent in _AGENTS:
         account = f"service-{asked.number}@{agent}.iam.gserviceaccount.com"
         yield _granted(
@@ -344,6 +347,7 @@ def _pull(asked: _Asked) -> Iterator[Check]:
             resource,
             rights.of_member(account, resource, project=asked.project),
             f"serviceAccount:{account}",
+            first=made,
         )
 
 
@@ -357,10 +361,10 @@ def _builds(asked: _Asked) -> Iterator[Check]:
     account = str(answer.found.get("serviceAccountEmail", "")).rpartition("/")[2]
     resource = rights.on_repository(project, location, name, rights.PUSH)
     if account:
-        who = f"serviceAccount:{account}"
-        yield _granted(
-            asked, "build-account", resource, rights.of_member(account, resource, project=asked.project), who, level
-        )
+        needed = {"build-account": resource, "build-logs": rights.in_project(asked.project, rights.WRITE_LOGS)}
+        for check, each in needed.items():
+            answers = rights.of_member(account, each, project=asked.project)
+            yield _granted(asked, check, each, answers, f"serviceAccount:{account}", level)
     else:
         yield unknown("build-account", f"which account builds: {answer.error or 'the project has no default one'}")
     yield _repository(asked, level)

@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from urllib.parse import quote
 
+from ...checks import vertex_online
 from ...clock import SystemClock
 from ...errors import InputError, StoreError
 from ...hardware import pricing
@@ -60,6 +61,8 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
     queries: dict[str, Callable[[], OnlineFacts]] = {}
     if not root.startswith("gs://<"):
         queries["bucket"] = lambda: bucket(root)
+    if output := vertex_online.raw_output(target):
+        queries["output"] = lambda: bucket(output)
     project = target.project
     for key, named in target.named_images.items():
         queries[key] = partial(image, named)

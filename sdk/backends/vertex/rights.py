@@ -25,6 +25,7 @@ JOBS = tuple(f"aiplatform.customJobs.{verb}" for verb in ("create", "get", "list
 OBJECTS = tuple(f"storage.objects.{verb}" for verb in ("create", "get", "list", "delete"))
 ACT_AS = "iam.serviceAccounts.actAs"
 LOGS = "logging.logEntries.list"
+WRITE_LOGS = "logging.logEntries.create"
 BUILD = "cloudbuild.builds.create"
 PULL, PUSH = (f"artifactregistry.repositories.{verb}Artifacts" for verb in ("download", "upload"))
 # The narrowest predefined role that has a permission.
@@ -33,6 +34,7 @@ _ROLES = {
     **dict.fromkeys(OBJECTS, "roles/storage.objectAdmin"),
     ACT_AS: "roles/iam.serviceAccountUser",
     LOGS: "roles/logging.viewer",
+    WRITE_LOGS: "roles/logging.logWriter",
     BUILD: "roles/cloudbuild.builds.editor",
     PULL: "roles/artifactregistry.reader",
     PUSH: "roles/artifactregistry.writer",

@@ -21,9 +21,10 @@ from ..errors import read_body, words
 from ..faults import About, FaultRules
 from ..vertex.environment import project_number
 from ..vertex.errors import VertexApiError
-from .state import CALLER, PROJECT, ProjectState
+from .state import CALLER, PROJECT, ProjectState, account_name, agents
 
 _MAX_BYTES = 1 << 20
+_VERTEX = "aiplatform.googleapis.com"
 _PROJECT = r"/v1/projects/(?P<project>[^/:]+)"
 _PLACE = rf"{_PROJECT}/locations/(?P<place>[a-z0-9-]+)"
 _REPOSITORY = rf"{_PLACE}/repositories/(?P<id>[a-z0-9-]+)"
@@ -38,6 +39,11 @@ _ROUTES = (
     ("GET", rf"{_PROJECT}/services:batchGet", "apis.get"),
     ("POST", rf"{_PROJECT}/services:batchEnable", "apis.enable"),
     ("POST", rf"{_PROJECT}/services/(?P<id>[a-z0-9.-]+):enable", "apis.enable"),
+    (
+        "POST",
+        rf"{_PROJECT.replace('v1', 'v1beta1')}/services/(?P<id>[a-z0-9.-]+):generateServiceIdentity",
+        "identities.create",
+    ),
     ("GET", rf"{_PROJECT}/serviceAccounts", "serviceAccounts.list"),
     ("POST", rf"{_PROJECT}/serviceAccounts", "serviceAccounts.create"),
     ("GET", _ACCOUNT, "serviceAccounts.get"),
@@ -74,10 +80,6 @@ class _ProjectCall(NamedTuple):
         return repository_name(self.project, self.named["place"], self.named["id"])
 
 
-def account_name(email: str) -> str:
-    return f"//iam.googleapis.com/projects/-/serviceAccounts/{email}"
-
-
 def repository_name(project: str, place: str, name: str) -> str:
     return f"//artifactregistry.googleapis.com/projects/{project}/locations/{place}/repositories/{name}"
 
@@ -91,6 +93,7 @@ class ProjectApp:
             "projects.get": lambda call: _project(call.project),
             "apis.get": self._services,
             "apis.enable": self._enable,
+            "identities.create": self._create_identity,
             "serviceAccounts.list": self._accounts,
             "serviceAccounts.create": self._create_account,
             "serviceAccounts.get": lambda call: _account(call.named["id"]),
@@ -107,7 +110,7 @@ class ProjectApp:
     @staticmethod
     def serves(path: str) -> bool:
         # Most requests are about objects.
-        return path.startswith("/v1/") and any(re.fullmatch(pattern, path) for _, pattern, _ in _ROUTES)
+        return path.startswith(("/v1/", "/v1beta1/")) and any(re.fullmatch(pattern, path) for _, pattern, _ in _ROUTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await serve(scope, receive, send, self._journal, self._answer)
@@ -170,6 +173,18 @@ class ProjectApp:
             raise VertexApiError(409, f"Service account {email.partition('@')[0]} already exists within project.")
         return _account(email)
 
+    def _create_identity(self, call: _ProjectCall) -> dict[str, Any]:
+        if call.named["id"] != _VERTEX:
+            raise VertexApiError(
+                405, f"podlift's emulator has no agents of {call.named['id']}.", status="UNIMPLEMENTED"
+            )
+        emails = agents(project_number(call.project))
+        for each in emails:
+            self._state.create(account_name(each))
+        return _done(
+            "operations/identity", "google.api.serviceusage.v1beta1.ServiceIdentity", email=emails[-1], uniqueId="1"
+        )
+
     def _create_repository(self, call: _ProjectCall) -> dict[str, Any]:
         made = call._replace(named={**call.named, "id": call.query.get("repositoryId", [""])[-1]})
         if not self._state.create(made.resource):
@@ -183,7 +198,10 @@ class ProjectApp:
         return {"name": f"{place}/defaultServiceAccount", "serviceAccountEmail": email}
 
     def _set_policy(self, call: _ProjectCall) -> dict[str, Any]:
-        changed = self._state.set_policy(call.resource, call.body.get("policy", {}))
+        policy = call.body.get("policy", {})
+        if absent := self._state.absent_member(policy):
+            raise VertexApiError(400, f"Service account {absent} does not exist.")
+        changed = self._state.set_policy(call.resource, policy)
         if changed is None:
             text = "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff."
             raise VertexApiError(409, text, status="ABORTED")

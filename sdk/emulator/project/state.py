@@ -20,6 +20,17 @@ _WITHHELD = {"member", "resource", "role", "permissions"}
 Policy = dict[str, Any]
 
 
+def account_name(email: str) -> str:
+    return f"//iam.googleapis.com/projects/-/serviceAccounts/{email}"
+
+
+def agents(number: str) -> list[str]:
+    """Return the agents of Vertex AI in a project: they pull images, and do not exist before they are needed."""
+    return [
+        f"service-{number}@{each}.iam.gserviceaccount.com" for each in ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
+    ]
+
+
 class ProjectState:
     """Safe to use from any thread. Resources have the full names that the Policy Troubleshooter takes.
 
@@ -95,9 +106,15 @@ class ProjectState:
             self._save()
         return self.policy(resource)
 
+    def absent_member(self, policy: Mapping[str, Any]) -> str:
+        """Return a service account in a policy that does not exist, "" if all do: no service stores such a policy."""
+        named = [str(each) for binding in policy.get("bindings", ()) for each in binding.get("members", ())]
+        emails = [each.partition(":")[2] for each in named if each.startswith("serviceAccount:")]
+        return next((each for each in emails if not self.exists(account_name(each))), "")
+
     def grants(self, member: str, resource: str, permission: str) -> bool:
         """Return whether a member, given by its email address, has a permission."""
-        return not any(
+        return self.exists(account_name(member)) and not any(
             permission in each["permissions"]
             and each["resource"] == resource
             and each["member"].partition(":")[2] == member

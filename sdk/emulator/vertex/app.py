@@ -21,7 +21,7 @@ from ..answers import HARMLESS, answer_with_faults, check_parameters, serve
 from ..connections import Journal
 from ..errors import read_body, words
 from ..faults import About, FaultRules
-from ..project.state import CALLER
+from ..project.state import CALLER, agents
 from . import bodies, machines, retired
 from .entries import LogEntries
 from .environment import project_number
@@ -91,7 +91,6 @@ _MAX_BODY_BYTES = 10 << 20
 _BINARY = "application/octet-stream"
 # The project whose metadata a process sees that belongs to no job.
 _PROJECT = "podlift"
-_AGENT = "gcp-sa-aiplatform-cc"
 
 
 def _is_metadata_request(path: str, headers: Mapping[str, str]) -> bool:
@@ -345,7 +344,7 @@ class VertexApp:
         replica = _replica(request)
         row = self.jobs.find(replica.job)
         project = project_number(_PROJECT) if row is None else row.project
-        email = _account(row) if row else f"service-{project}@{_AGENT}.iam.gserviceaccount.com"
+        email = _account(row) if row else agents(project)[0]
         tree = _metadata_tree(project, email, preempted=self.jobs.preempted(replica.job, replica.name))
         return _metadata_response(request.url.path, request.headers, query, tree)
 
@@ -358,4 +357,4 @@ def _replica(request: Request) -> ReplicaIdentity:
 def _account(row: JobRow) -> str:
     """Return the account that the programs of a job have."""
     own: str = row.job["jobSpec"].get("serviceAccount", "")
-    return own or f"service-{row.project}@{_AGENT}.iam.gserviceaccount.com"
+    return own or agents(row.project)[0]

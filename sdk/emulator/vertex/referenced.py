@@ -16,15 +16,13 @@ from ..builds.builds import IMAGE
 from ..builds.store import StoredResources
 from ..faults import FaultRules
 from ..gcs.state import StorageState
-from ..project.app import account_name, repository_name
-from ..project.state import ProjectState
+from ..project.app import repository_name
+from ..project.state import ProjectState, account_name, agents
 from . import bodies, retired
 from .environment import project_number
 from .errors import VertexApiError, invalid
 
 ACT_AS, _PULL = "iam.serviceAccounts.actAs", "artifactregistry.repositories.downloadArtifacts"
-# They pull images, whichever account the program has.
-_AGENTS = ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +42,10 @@ class References:
             raise invalid([(f"{spec}.base_output_directory.output_uri_prefix", text)])
         for each in (uri, *_packages(job)):
             self.check_location(each, region)
+        for agent in agents(project_number(project)):
+            if not self.project.exists(account_name(agent)):
+                # The first training makes them.
+                self.project.create(account_name(agent))
         for image in retired.images(job):
             self._check_image(project, image)
 
@@ -77,8 +79,7 @@ class References:
         repository = resource.partition(".com/")[2]
         if not self.project.exists(resource) or self._is_missing(repository, image, named):
             raise VertexApiError(400, f"Image {image} was not found.")
-        for agent in _AGENTS:
-            account = f"service-{project_number(project)}@{agent}.iam.gserviceaccount.com"
+        for account in agents(project_number(project)):
             if not self.project.grants(account, resource, _PULL):
                 text = f"{account} does not have permission to access Artifact Registry repository {repository}."
                 raise VertexApiError(403, text)

@@ -59,9 +59,10 @@ def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 
 def mend(gcloud: Gcloud, check: dict[str, Any]) -> None:
-    first, *words = shlex.split(check["command"])
-    assert first == "gcloud"
-    gcloud.value(*words)
+    for each in check["command"].split(" && "):
+        first, *words = shlex.split(each)
+        assert first == "gcloud"
+        gcloud.value(*words)
 
 
 @pytest.mark.parametrize("case", MENDED)

@@ -293,6 +293,7 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
             "a month are spent, and this firing may cost 5.24 USD. Next: a higher limit",
         ),
         ({"location": "europe"}, "location: Cloud Scheduler is in regions such as us-central1. Received: 'europe'"),
+        ({"location": "us-west8"}, "There is no Cloud Scheduler in us-west8. It can keep a job in another region"),
         ({"bucket": None}, "No bucket is configured for vertex"),
         ({"job": {"inputs": {"rows": "train.py"}}}, "inputs.rows"),
         (

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from google.auth.exceptions import RefreshError
 
 from sdk.backends.vertex import client, rights
 from sdk.cli.app import run as command
-from sdk.emulator.project.app import account_name, repository_name
-from sdk.emulator.project.state import CALLER
+from sdk.emulator.project.app import repository_name
+from sdk.emulator.project.state import CALLER, account_name, agents
 from sdk.emulator.vertex.environment import project_number
 from sdk.testing.vertex import Cloud
 
@@ -75,8 +76,14 @@ MENDED = {
     "the agent may not pull images": (
         withheld(AGENT, REPOSITORY, "roles/artifactregistry.reader", rights.PULL),
         "pull",
+        f"beta services identity create --service=aiplatform.googleapis.com --project={PROJECT} && gcloud "
         f"artifacts repositories add-iam-policy-binding podlift --location={PLACE} --project={PROJECT} --member={AGENT} "
         "--role=roles/artifactregistry.reader",
+    ),
+    "the account of builds may not write logs": (
+        withheld(BUILDER, IN_PROJECT, "roles/logging.logWriter", rights.WRITE_LOGS),
+        "build-logs",
+        f"projects add-iam-policy-binding {PROJECT} --condition=None --member={BUILDER} --role=roles/logging.logWriter",
     ),
     "Cloud Build is disabled": (
         off("cloudbuild"),
@@ -144,6 +151,23 @@ def test_what_is_missing_is_one_line_with_the_command_that_mends_it(
     check = wrong(found)[name]
     assert check["command"] == check["fix"] == f"gcloud {mends}"
     assert check["level"] == ("warning" if name.startswith("build") else "error")
+
+
+def test_in_a_new_project_the_agents_are_made_before_a_policy_names_them(doctor: Doctor, podlift_vertex: Cloud) -> None:
+    podlift_vertex.ask("POST", "/_project", {"absent": [account_name(each) for each in agents(NUMBER)]})
+    pulls = [each for each in doctor(code=3)["checks"] if each["name"] == "pull"]
+    assert [each["ok"] for each in pulls] == [False, False]
+    path = f"/v1/projects/{PROJECT}/locations/{PLACE}/repositories/podlift:setIamPolicy"
+    policy = {"policy": {"bindings": [{"role": "roles/artifactregistry.reader", "members": [AGENT]}]}}
+    refused = requests.post(podlift_vertex.url + path, json=policy, timeout=20)
+    assert refused.status_code == 400 and "gcp-sa-aiplatform-cc.iam.gserviceaccount.com does not exist" in refused.text
+    identity, grant = pulls[0]["command"].split(" && ")
+    assert identity == f"gcloud beta services identity create --service=aiplatform.googleapis.com --project={PROJECT}"
+    assert "add-iam-policy-binding" in grant
+    made = f"/v1beta1/projects/{PROJECT}/services/aiplatform.googleapis.com:generateServiceIdentity"
+    assert podlift_vertex.ask("POST", made)["done"] is True
+    assert podlift_vertex.ask("POST", path, policy)["bindings"] == policy["policy"]["bindings"]
+    assert "pull" not in wrong(doctor())
 
 
 def test_a_bucket_that_is_not_there_is_made_where_the_job_runs(doctor: Doctor) -> None:

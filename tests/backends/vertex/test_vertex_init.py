@@ -11,7 +11,7 @@ import pytest
 
 from sdk.backends.vertex import client, proposal
 from sdk.cli.app import run as command
-from sdk.emulator.project.app import account_name
+from sdk.emulator.project.state import account_name
 from sdk.testing.vertex import Cloud
 
 TRAINER = "trainer@podlift.iam.gserviceaccount.com"

@@ -421,6 +421,52 @@ def test_what_is_known_of_an_image_decides(known: dict[str, Any], level: str, pa
     assert part in found[0].message
 
 
+def test_an_output_directory_in_raw_is_refused_where_vertex_would_refuse_it(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    def raw(bucket: str) -> dict[str, Any]:
+        return {"jobSpec": {"baseOutputDirectory": {"outputUriPrefix": f"gs://{bucket}/out"}}}
+
+    create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
+    create(podlift_vertex, "in-america", location="US")
+    create(podlift_vertex, "pair", location="NAM4")
+    for name, part in (
+        (
+            "in-europe",
+            "gs://in-europe is in europe-west4, but Vertex AI needs the output directory of a job in us-central1",
+        ),
+        ("in-america", "gs://in-america is a multi-region bucket (US)"),
+        ("pair", "gs://pair is a dual-region bucket (NAM4)"),
+        (
+            "nowhere-at-all",
+            "There is no bucket gs://nowhere-at-all. Received: baseOutputDirectory 'gs://nowhere-at-all/out'",
+        ),
+    ):
+        with pytest.raises(InputError) as caught:
+            plan(raw=raw(name))
+        assert part in str(caught.value)
+    assert plan(raw=raw("podlift-runs")).facts.online["output"]["about"]["location"] == "US-CENTRAL1"
+
+
+def test_quotas_that_a_new_project_lacks_are_named_until_they_are_read() -> None:
+    def said_of(accelerator: str | None, known: dict[str, Any] | None = None, **fields: Any) -> str:
+        facts = Facts(
+            **dict.fromkeys(("tensorflow", "keras", "tf_keras", "isolation")),
+            **{"python": "3.11", "executable": "", "cpus": 1, "online": known or {}},
+        )
+        job = sdk.Job("train.py", resources=sdk.Resources(accelerator=accelerator))
+        target = sdk.Vertex(**{"project": "podlift", "bucket": "b-1", "image": IMAGE, **fields})
+        return "\n".join(each.message for each in of_vertex(job, facts, target=target))
+
+    named = "A new project's quota of NVIDIA L4 is 0, so that Vertex AI rejects the job until more is granted"
+    assert named in said_of("l4:2") and "quotas?project=podlift" in said_of("l4:2")
+    assert "A new project's quota of TPU v3 is 0" in said_of("v3-8")
+    metric = "aiplatform.googleapis.com/custom_model_training_nvidia_l4_gpus"
+    read = {"quotas": {metric: {"exists": True, "error": "", "limits": {"us-central1": 8}}}}
+    for quiet in (said_of("t4"), said_of(None), said_of("l4:2", provisioning="spot"), said_of("l4:2", read)):
+        assert "A new project's quota" not in quiet
+
+
 def test_of_a_quota_the_regions_own_limit_counts_and_of_several_the_lowest() -> None:
     buckets = [
         {"effectiveLimit": "8"},
