@@ -449,7 +449,7 @@ def test_an_output_directory_in_raw_is_refused_where_vertex_would_refuse_it(
 
 
 def test_quotas_that_a_new_project_lacks_are_named_until_they_are_read() -> None:
-    def said_of(accelerator: str | None, known: dict[str, Any] | None = None, **fields: Any) -> str:
+    def said_of(accelerator: str, known: dict[str, Any] | None = None, **fields: Any) -> str:
         facts = Facts(
             **dict.fromkeys(("tensorflow", "keras", "tf_keras", "isolation")),
             **{"python": "3.11", "executable": "", "cpus": 1, "online": known or {}},
@@ -463,7 +463,7 @@ def test_quotas_that_a_new_project_lacks_are_named_until_they_are_read() -> None
     assert "A new project's quota of TPU v3 is 0" in said_of("v3-8")
     metric = "aiplatform.googleapis.com/custom_model_training_nvidia_l4_gpus"
     read = {"quotas": {metric: {"exists": True, "error": "", "limits": {"us-central1": 8}}}}
-    for quiet in (said_of("t4"), said_of(None), said_of("l4:2", provisioning="spot"), said_of("l4:2", read)):
+    for quiet in (said_of("t4"), said_of("cpu"), said_of("l4:2", provisioning="spot"), said_of("l4:2", read)):
         assert "A new project's quota" not in quiet
 
 
