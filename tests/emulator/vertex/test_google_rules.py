@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 import rules_of_jobs
+import rules_of_others
+import rules_of_storage
 from rule import Rule
 from served import Served
 
-RULES = [*rules_of_jobs.RULES]
+RULES = [*rules_of_jobs.RULES, *rules_of_storage.RULES, *rules_of_others.RULES]
+
+
+# What was tried by hand before this table: no fewer are tried now.
+AT_LEAST = 253
+
+
+def test_every_rule_is_another_one_and_none_is_lost() -> None:
+    said = [each.says for each in RULES]
+    assert len(said) >= AT_LEAST and sorted(set(said)) == sorted(said)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[each.says for each in RULES])

@@ -1,0 +1,449 @@
+"""Rules of Cloud Scheduler, Cloud Build, the project, training pipelines, models, pipeline jobs and their schedules.
+
+Sources: job.proto and target.proto of Cloud Scheduler v1, cloudbuild v1, serviceusage v1beta1, and the protos of aiplatform v1
+(read 2026-11).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+from rule import PLACE, PROJECT, REGION, Rule, bucket, lacking
+from rules_of_jobs import JOBS, REPOSITORY, job, pool
+
+from sdk.emulator.project.state import account_name
+
+SCHEDULED = f"/v1/{PLACE}/jobs"
+NAME = f"{PLACE}/jobs/retrain"
+TARGET = {"uri": "https://us-central1-aiplatform.googleapis.com/v1/x", "httpMethod": "POST"}
+CUSTOM_TASK = "gs://google-cloud-aiplatform/schema/trainingjob/definition/custom_task_1.0.0.yaml"
+STEP = {"name": "gcr.io/cloud-builders/docker", "args": ["build", "."]}
+BUILDER = f"projects/{PROJECT}/serviceAccounts/builder@{PROJECT}.iam.gserviceaccount.com"
+
+
+def scheduled(**changes: Any) -> dict[str, Any]:
+    return {"name": NAME, "schedule": "0 3 * * *", "timeZone": "Etc/UTC", "httpTarget": TARGET, **changes}
+
+
+def target(**changes: Any) -> dict[str, Any]:
+    return scheduled(httpTarget={**TARGET, **changes})
+
+
+def cloud_scheduler() -> Iterator[Rule]:
+    def create(says: str, body: Any, code: int = 200, part: str = "", path: str = SCHEDULED, **more: Any) -> Rule:
+        return Rule(says=f"Cloud Scheduler: {says}", path=path, body=body, code=code, part=part, **more)
+
+    yield create("a job", scheduled(), part="ENABLED")
+    yield create("the service names a job", scheduled(name=""), part=f"{PLACE}/jobs/")
+    exists = [("POST", SCHEDULED, scheduled())]
+    yield create("a job exists once", scheduled(), 409, "already exists", before=exists, name="ALREADY_EXISTS")
+    for region in (
+        "europe-north2",
+        "me-central2",
+        "us-east7",
+        "us-west8",
+        "us-west9",
+        "mars-west1",
+        "us",
+        "us-central1-a",
+    ):
+        elsewhere = f"/v1/projects/{PROJECT}/locations/{region}/jobs"
+        says = f"{region} is no location"
+        yield create(
+            says,
+            scheduled(name=""),
+            400,
+            "is not a valid location. Use ListLocations",
+            elsewhere,
+            name="INVALID_ARGUMENT",
+        )
+        location = f"/v1/projects/{PROJECT}/locations/{region}"
+        yield Rule(
+            says=f"Cloud Scheduler: no location {region}", method="GET", path=location, code=404, name="NOT_FOUND"
+        )
+    for name, code in (
+        (NAME, 200),
+        (f"{PLACE}/jobs/{'j' * 500}", 200),
+        (f"{PLACE}/jobs/{'j' * 501}", 400),
+        (f"{PLACE}/jobs/a b", 400),
+        (f"{PLACE}/jobs/a.b", 400),
+        ("retrain", 400),
+        (f"projects/{PROJECT}/locations/us-east1/jobs/x", 400),
+    ):
+        part = "Job name must be formatted" if code == 400 else ""
+        yield create(f"the name {name[-30:]} ({len(name)})", scheduled(name=name), code, part)
+    for length, code in ((500, 200), (501, 400)):
+        yield create(
+            f"a description of {length} characters",
+            scheduled(description="d" * length),
+            code,
+            "description" if code == 400 else "",
+        )
+    for cron, code in (
+        ("*/5 * * * *", 200), ("0 3 1 1 1", 200), ("0 3 * * 7", 200), ("0 3 * * mon", 200), ("", 400), ("0 3 * *", 400),
+        ("0 25 * * *", 400), ("60 3 * * *", 400), ("0 3 L * *", 400), ("0 3 * * 5#2", 400), ("0 0 3 * * *", 400),
+        ("daily", 400),
+    ):  # fmt: skip
+        yield create(
+            f"the schedule {cron!r}",
+            scheduled(schedule=cron),
+            code,
+            "Schedule or time zone is invalid" if code == 400 else "",
+        )
+    for zone, code in (("Europe/Berlin", 200), ("UTC", 200), ("Mars/Base", 400), ("CEST", 400)):
+        yield create(f"the zone {zone}", scheduled(timeZone=zone), code, "time zone" if code == 400 else "")
+    yield create("a job has a target", {"name": NAME, "schedule": "0 3 * * *"}, 400, "Exactly one target")
+    for kind in ("pubsubTarget", "appEngineHttpTarget"):
+        other = {"name": NAME, "schedule": "0 3 * * *", kind: {}}
+        yield create(f"{kind} is not served", other, 405, "does not serve", name="UNIMPLEMENTED")
+    both = scheduled(pubsubTarget={"topicName": "t"})
+    yield create("a job has one target", both, 400, "oneof")
+    for uri, code in (("ftp://host/x", 400), ("host/x", 400), ("", 400), (f"http://localhost/{'x' * 2066}", 200),
+                      (f"http://localhost/{'x' * 2067}", 400)):  # fmt: skip
+        yield create(f"the URI {uri[:20]!r} ({len(uri)})", target(uri=uri), code, "uri" if code == 400 else "")
+    body = base64.b64encode(b"{}").decode()
+    for method, code in (("POST", 200), ("PUT", 200), ("PATCH", 200), ("GET", 400), ("DELETE", 400), ("HEAD", 400)):
+        yield create(
+            f"a body of {method}",
+            target(httpMethod=method, body=body),
+            code,
+            "POST, PUT or PATCH" if code == 400 else "",
+        )
+    yield create("a body is base64", target(body="***"), 400, "TYPE_BYTES")
+    yield create("a body without a type is binary", target(body=body), part="application/octet-stream")
+    yield create("headers of 80 kB", target(headers={"X-A": "v" * 80_000}), 400, "smaller than 80000")
+    yield create("a header has a name", target(headers={"X A": "v"}), 400, "Not a header of HTTP")
+    large = target(body=base64.b64encode(b"x" * (1 << 20)).decode())
+    yield create("a job of more than 1 MB", large, 400, "1 MB")
+    for seconds, code in ((15, 200), (1800, 200), (14, 400), (1801, 400)):
+        yield create(
+            f"a deadline of {seconds} s",
+            scheduled(attemptDeadline=f"{seconds}s"),
+            code,
+            "[15s, 1800s]" if code == 400 else "",
+        )
+    for count, code in ((0, 200), (5, 200), (6, 400), (-1, 400)):
+        yield create(
+            f"{count} retries", scheduled(retryConfig={"retryCount": count}), code, "from 0 to 5" if code == 400 else ""
+        )
+    yield create(
+        "a backoff is not negative", scheduled(retryConfig={"minBackoffDuration": "-1s"}), 400, "must not be negative"
+    )
+    for email, code in (
+        (f"sched@{PROJECT}.iam.gserviceaccount.com", 200),
+        ("sched", 400),
+        ("sched@other.iam.gserviceaccount.com", 403),
+    ):
+        part = {200: "", 400: "Not the email address", 403: "iam.serviceAccounts.actAs"}[code]
+        yield create(f"a token of {email}", target(oauthToken={"serviceAccountEmail": email}), code, part)
+    tokens = {
+        each: {"serviceAccountEmail": f"sched@{PROJECT}.iam.gserviceaccount.com"}
+        for each in ("oauthToken", "oidcToken")
+    }
+    yield create("one authorization", target(**tokens), 400, "oneof")
+    yield create("an unknown field", scheduled(colour="red"), 400, "Unknown name")
+    for verb in ("pause", "resume", "run"):
+        yield create(
+            f"{verb} of a job that is not there", {}, 404, path=f"{SCHEDULED}/retrain:{verb}", name="NOT_FOUND"
+        )
+    mask = f"{SCHEDULED}/retrain?updateMask=colour"
+    yield Rule(
+        says="Cloud Scheduler: a mask has known fields",
+        method="PATCH",
+        path=mask,
+        body={},
+        code=400,
+        part="mask",
+        before=exists,
+    )
+
+
+def builds() -> Iterator[Rule]:
+    def create(says: str, code: int = 200, part: str = "", **build: Any) -> Rule:
+        body = {"steps": [STEP], **build}
+        return Rule(says=f"Cloud Build: {says}", path=f"/v1/{PLACE}/builds", body=body, code=code, part=part)
+
+    logs, own = "cloudbuild-logs.googleusercontent.com", {"serviceAccount": BUILDER}
+    yield create("default logging has a bucket", part=logs)
+    yield create("a bucket of one's own has the log", part='"logsBucket":"gs://mine"', logsBucket="gs://mine")
+    yield create("a build has steps", 400, "no steps specified", steps=[])
+    yield create("a step has a name", 400, "a build step has no name", steps=[{"args": []}])
+    yield create("an argument has 10,000 characters", steps=[{**STEP, "args": ["x" * 10_000]}])
+    yield create("an argument has no 10,001 characters", 400, "too long", steps=[{**STEP, "args": ["x" * 10_001]}])
+    yield create(
+        "a substitution is built in", 400, "not a valid built-in substitution", steps=[{**STEP, "args": ["$HOME"]}]
+    )
+    yield create("a dollar is doubled", steps=[{**STEP, "args": ["$$HOME"]}])
+    yield create("an account of one's own needs a place for logs", 400, "logs_bucket", **own)
+    yield create("an account of one's own with Cloud Logging", options={"logging": "CLOUD_LOGGING_ONLY"}, **own)
+    yield create("an account of one's own without logs", options={"logging": "NONE"}, **own)
+    yield create("an account of one's own with a bucket", logsBucket="gs://mine", **own)
+    regional = {"defaultLogsBucketBehavior": "REGIONAL_USER_OWNED_BUCKET"}
+    yield create("an account of one's own with a regional bucket", options=regional, **own)
+    yield create("an account has a full name", 400, "Not the name of a service account", serviceAccount="builder@acme")
+    yield create("a build has no field image", 400, "image", image="x")
+    for path in (
+        "builds/none",
+        "repositories/train/packages/cpu/tags/x",
+        "repositories/train/dockerImages/cpu@sha256:1",
+    ):
+        yield Rule(says=f"no {path}", method="GET", path=f"/v1/{PLACE}/{path}", code=404, name="NOT_FOUND")
+    gone = [lacking(absent=[REPOSITORY])]
+    listed = f"/v1/{PLACE}/repositories/train/dockerImages"
+    yield Rule(says="images of no repository", method="GET", path=listed, code=404, name="NOT_FOUND", before=gone)
+
+
+def project() -> Iterator[Rule]:
+    accounts, email = f"/v1/projects/{PROJECT}/serviceAccounts", f"a@{PROJECT}.iam.gserviceaccount.com"
+    body = {"accountId": "a"}
+    yield Rule(says="an account is made", path=accounts, body=body, part=email)
+    yield Rule(
+        says="an account exists once",
+        path=accounts,
+        body=body,
+        code=409,
+        name="ALREADY_EXISTS",
+        before=[("POST", accounts, body)],
+    )
+    gone = [lacking(absent=[account_name(email)])]
+    yield Rule(
+        says="an account that is not there",
+        method="GET",
+        path=f"{accounts}/{email}",
+        code=404,
+        name="NOT_FOUND",
+        before=gone,
+    )
+    repositories = f"/v1/{PLACE}/repositories?repositoryId=train"
+    made = [("POST", repositories, {"format": "DOCKER"})]
+    yield Rule(
+        says="a repository exists once", path=repositories, body={}, code=409, name="ALREADY_EXISTS", before=made
+    )
+    policy = {"policy": {"bindings": [{"role": "roles/viewer", "members": [f"serviceAccount:{email}"]}]}}
+    path = f"/v1/projects/{PROJECT}:setIamPolicy"
+    yield Rule(says="a policy names an account", path=path, body=policy, part=email)
+    yield Rule(
+        says="a policy names no account that is not there",
+        path=path,
+        body=policy,
+        code=400,
+        part="does not exist",
+        before=gone,
+    )
+    stale = {"policy": {**policy["policy"], "etag": "b2xk"}}
+    yield Rule(says="a policy is changed by its etag", path=path, body=stale, code=409, name="ABORTED")
+    identity = f"/v1beta1/projects/{PROJECT}/services/aiplatform.googleapis.com:generateServiceIdentity"
+    yield Rule(says="the agents of Vertex AI are made", path=identity, part="gcp-sa-aiplatform.iam.gserviceaccount.com")
+    withheld = {"member": "user:you@example.com", "resource": f"//cloudresourcemanager.googleapis.com/projects/{PROJECT}",
+                "role": "roles/viewer", "permissions": ["x.y.get"]}  # fmt: skip
+    asked = {"permissions": ["x.y.get", "x.y.list"]}
+    path = f"/v1/projects/{PROJECT}:testIamPermissions"
+    yield Rule(
+        says="only what is granted is listed",
+        path=path,
+        body=asked,
+        part='["x.y.list"]',
+        before=[lacking(withheld=[withheld])],
+    )
+
+
+def pipelines() -> Iterator[Rule]:
+    inputs = {"worker_pool_specs": [pool()]}
+
+    def create(says: str, code: int = 200, part: str = "", before: Any = (), **changes: Any) -> Rule:
+        body = {"displayName": "x", "trainingTaskDefinition": CUSTOM_TASK, "trainingTaskInputs": inputs, **changes}
+        says = f"training pipelines: {says}"
+        return Rule(says=says, path=f"/v1/{PLACE}/trainingPipelines", body=body, code=code, part=part, before=before)
+
+    yield create("a pipeline runs a custom job", part="backingCustomJob")
+    yield create("a display name", 400, "display_name", displayName="")
+    yield create("a definition", 400, "training_task_definition", trainingTaskDefinition="")
+    automl = CUSTOM_TASK.replace("custom", "automl_tabular")
+    yield create("no AutoML", 400, "Unsupported training task definition", trainingTaskDefinition=automl)
+    yield create("inputs", 400, "training_task_inputs", trainingTaskInputs=None)
+    yield create("inputs that can be read", 400, "Unable to parse", trainingTaskInputs={"machine": "n1"})
+    yield create("numbers of a Struct", trainingTaskInputs={"worker_pool_specs": [pool(1.0)]})
+    yield create("no managed data set", 400, "input_data_config", inputDataConfig={"datasetId": "1"})
+    model = {"displayName": "m", "containerSpec": {"imageUri": "x"}}
+    yield create("no success without the model", 400, "uploads no model", modelToUpload=model)
+    output = {**inputs, "base_output_directory": {"output_uri_prefix": "gs://other/x"}}
+    yield create("an output elsewhere", 400, "is in location `us`", [bucket("other", "US")], trainingTaskInputs=output)
+    account = {**inputs, "service_account": "a@acme.iam.gserviceaccount.com"}
+    absent = [lacking(absent=[account_name("a@acme.iam.gserviceaccount.com")])]
+    yield create("an account that exists", 400, "permission to act as", absent, trainingTaskInputs=account)
+    yield create("an unknown field", 400, "Unknown name", colour="red")
+
+
+def models() -> Iterator[Rule]:
+    right = {"displayName": "m", "artifactUri": "gs://mine/m", "containerSpec": {"imageUri": "x"}}
+
+    def upload(says: str, code: int = 200, part: str = "", name: str = "", request: Any = None, **changes: Any) -> Rule:
+        body = {"model": {**right, **changes}, **(request or {})}
+        made = [bucket("mine"), bucket("other", "EU")]
+        return Rule(
+            says=f"models: {says}",
+            path=f"/v1/{PLACE}/models:upload",
+            body=body,
+            code=code,
+            part=part,
+            name=name,
+            before=made,
+        )
+
+    yield upload("a version", part="UploadModelOperationMetadata")
+    yield upload("a display name", 400, "display_name", displayName="")
+    yield upload("a display name of 128 characters", 400, "128", displayName="x" * 129)
+    yield upload("an image serves artifacts", 400, "container_spec", containerSpec=None)
+    yield upload("an image has a name", 400, "image_uri", containerSpec={})
+    yield upload("artifacts are in a bucket", 400, "artifact_uri", artifactUri="/tmp/m")
+    yield upload("artifacts are in a bucket that exists", 400, "does not exist", artifactUri="gs://none/m")
+    elsewhere = "`gs://other/m` is in location `eu`. It must be in the same regional location"
+    yield upload(
+        "artifacts are in the registry's region", 400, elsewhere, "FAILED_PRECONDITION", artifactUri="gs://other/m"
+    )
+    yield upload("an alias begins with a letter", 400, "alias", versionAliases=["1st"])
+    yield upload("an id has lowercase letters", 400, "model_id", request={"modelId": "M"})
+    parent = {"parentModel": f"projects/{PROJECT}/locations/us-east1/models/1"}
+    yield upload("a parent is of this location", 400, "parent_model", request=parent)
+    parent = {"parentModel": f"{PLACE}/models/1"}
+    yield upload("a parent exists", 404, "does not exist", request=parent)
+    yield Rule(says="models: none", method="GET", path=f"/v1/{PLACE}/models/1", code=404, name="NOT_FOUND")
+
+
+def pipeline(**spec: Any) -> dict[str, Any]:
+    task = {"taskInfo": {"name": "t"}, "componentRef": {"name": "c"}, "cachingOptions": {"enableCache": False}}
+    return {
+        "displayName": "p",
+        "runtimeConfig": {"gcsOutputDirectory": "gs://mine/root"},
+        "pipelineSpec": {
+            "schemaVersion": "2.1.0",
+            "sdkVersion": "kfp-2.14.0",
+            "pipelineInfo": {"name": "p"},
+            "deploymentSpec": {"executors": {"e": {"container": {"image": "x", "command": ["true"]}}}},
+            "components": {"c": {"executorLabel": "e"}},
+            "root": {"dag": {"tasks": {"t": task}}},
+            **spec,
+        },
+    }
+
+
+def pipeline_jobs() -> Iterator[Rule]:
+    path = f"/v1/{PLACE}/pipelineJobs"
+
+    def create(says: str, body: Any, code: int = 200, part: str = "", query: str = "", before: Any = ()) -> Rule:
+        name = "UNIMPLEMENTED" if code == 405 else ""
+        return Rule(
+            says=f"pipeline jobs: {says}", path=path + query, body=body, code=code, part=part, name=name, before=before
+        )
+
+    yield create("one task with a container", pipeline(), part="pipelineJobs/")
+    yield create("an id of one's own", pipeline(), part="pipelineJobs/mine", query="?pipelineJobId=mine")
+    exists = [("POST", f"{path}?pipelineJobId=mine", pipeline())]
+    yield create("an id exists once", pipeline(), 409, "already exists", "?pipelineJobId=mine", exists)
+    yield create("an id has lowercase letters", pipeline(), 400, "pipeline_job_id", "?pipelineJobId=Mine")
+    yield create("a root directory", {**pipeline(), "runtimeConfig": {}}, 400, "gcs_output_directory")
+    yield create("a display name of 128 characters", {**pipeline(), "displayName": "x" * 129}, 400, "128")
+    task = pipeline()["pipelineSpec"]["root"]["dag"]["tasks"]["t"]
+    unserved: tuple[tuple[str, dict[str, Any], str], ...] = (
+        ("several tasks", {"root": {"dag": {"tasks": {"a": task, "b": task}}}}, "pipelines of 2 tasks"),
+        (
+            "a condition",
+            {"root": {"dag": {"tasks": {"t": {**task, "triggerPolicy": {}}}}}},
+            'the field \\"triggerPolicy\\"',
+        ),
+        (
+            "a loop",
+            {"root": {"dag": {"tasks": {"t": {**task, "parameterIterator": {}}}}}},
+            'the field \\"parameterIterator\\"',
+        ),
+        ("retries", {"root": {"dag": {"tasks": {"t": {**task, "retryPolicy": {}}}}}}, 'the field \\"retryPolicy\\"'),
+        (
+            "artifacts",
+            {"components": {"c": {"executorLabel": "e", "outputDefinitions": {}}}},
+            'the field \\"outputDefinitions\\"',
+        ),
+        ("an importer", {"deploymentSpec": {"executors": {"e": {"importer": {}}}}}, 'the field \\"importer\\"'),
+        (
+            "resources",
+            {"deploymentSpec": {"executors": {"e": {"container": {"image": "x", "resources": {}}}}}},
+            'the field \\"resources\\"',
+        ),
+        ("another schema", {"schemaVersion": "2.0.0"}, "schema version"),
+        (
+            "caches",
+            {"root": {"dag": {"tasks": {"t": {**task, "cachingOptions": {"enableCache": True}}}}}},
+            "caches of tasks",
+        ),
+    )
+    for says, spec, part in unserved:
+        yield create(f"{says}: not served, in a sentence", pipeline(**spec), 405, part)
+    for field, value in (("templateUri", "gs://x/y.yaml"), ("network", "n"), ("reservedIpRanges", ["r"])):
+        yield create(f"{field}: not served, in a sentence", {**pipeline(), field: value}, 405, field)
+    yield create("a pipeline's name", pipeline(pipelineInfo={"name": "No Name"}), 400, "Invalid pipeline name")
+    yield create("a task runs a container", pipeline(components={}), 400, "No task runs a container")
+
+
+def schedules() -> Iterator[Rule]:
+    def create(says: str, code: int = 200, part: str = "", **changes: Any) -> Rule:
+        request = {"parent": PLACE, "pipelineJob": pipeline()}
+        right = {
+            "displayName": "s",
+            "cron": "0 3 * * *",
+            "maxConcurrentRunCount": "1",
+            "createPipelineJobRequest": request,
+        }
+        body = {name: value for name, value in {**right, **changes}.items() if value is not None}
+        return Rule(says=f"schedules: {says}", path=f"/v1/{PLACE}/schedules", body=body, code=code, part=part)
+
+    yield create("a schedule", part="ACTIVE")
+    yield create("a zone in the expression", part="ACTIVE", cron="TZ=Europe/Berlin 0 3 * * *")
+    yield create("a display name", 400, "display name", displayName=None)
+    yield create("a number of runs at once", 400, "max_concurrent_run_count", maxConcurrentRunCount=None)
+    yield create("an expression", 400, "Invalid cron expression", cron="0 3 * *")
+    yield create("a zone that exists", 400, "Invalid cron expression", cron="TZ=Mars/Base 0 3 * * *")
+    yield create("a request", 400, "schedule.request", createPipelineJobRequest=None)
+    other = {"parent": f"projects/{PROJECT}/locations/us-east1", "pipelineJob": pipeline()}
+    yield create("a request of its own place", 400, "The parent has to be", createPipelineJobRequest=other)
+    named = {"parent": PLACE, "pipelineJob": pipeline(), "pipelineJobId": "x"}
+    yield create("no id of its jobs", 400, "cannot name the ids", createPipelineJobRequest=named)
+    yield create("a start: not served, in a sentence", 405, "does not serve", startTime="2026-11-28T08:00:00Z")
+    yield Rule(says="schedules: none", method="GET", path=f"/v1/{PLACE}/schedules/1", code=404, name="NOT_FOUND")
+
+
+def ended() -> Iterator[Rule]:
+    """What must have ended before it is deleted."""
+    for collection, body in (("customJobs", job()), ("pipelineJobs", pipeline())):
+        path = f"/v1/{PLACE}/{collection}"
+
+        def newest(served: Any, path: str = path, collection: str = collection) -> str:
+            return f"/v1/{served.ask('GET', path).json()[collection][0]['name']}"
+
+        yield Rule(
+            says=f"{collection}: one that runs is not deleted",
+            method="DELETE",
+            path="",
+            code=400,
+            part="Cancel it first",
+            name="FAILED_PRECONDITION",
+            before=[("POST", path, body)],
+            found=newest,
+        )
+    yield Rule(says="operations: none", method="GET", path=f"/v1/{PLACE}/operations/1", code=404, name="NOT_FOUND")
+    quota = f"/v1beta1/projects/{PROJECT}/services/aiplatform.googleapis.com/consumerQuotaMetrics/x"
+    yield Rule(says="quotas: one metric", method="GET", path=quota, part="effectiveLimit")
+    yield Rule(
+        says="logs: a filter is known",
+        path="/v2/entries:list",
+        body={"resourceNames": ["projects/p"], "filter": "x ="},
+        code=400,
+    )
+    yield Rule(says="logs: a project is named", path="/v2/entries:list", body={"filter": ""}, code=400)
+    yield Rule(says="jobs: a list of no jobs is empty", method="GET", path=JOBS, part="{}")
+    yield Rule(says=f"regions: {REGION} is one", method="GET", path=JOBS)
+
+
+RULES = [
+    *cloud_scheduler(), *builds(), *project(), *pipelines(), *models(), *pipeline_jobs(), *schedules(), *ended(),
+]  # fmt: skip
