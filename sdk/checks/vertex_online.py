@@ -264,10 +264,7 @@ def _zero_by_default(job: Job, target: Vertex) -> Iterator[Finding]:
     preemptible = {place.provisioning for place in target.places_for(job.resources)} != {"standard"}
     if rows and not preemptible:
         named = joined(sorted(rows), "and")
-        yield note(
-            f"A new project's quota of {named} is 0, so that Vertex AI rejects the job until more is granted. Next: podlift "
-            f"plan --online reads it; request more at {quota_page(target.project or 'PROJECT')}"
-        )
+        yield note(f"A new project's quota of {named} is 0. Next: podlift plan --online, which reads it")
 
 
 def quota_page(project: str) -> str:

@@ -35,3 +35,13 @@ def test_gcloud_submits_the_printed_build_and_cancels_it(gcloud: Gcloud, tmp_pat
     assert gcloud.value("builds", "describe", id, "--format=value(status)") == "WORKING"
     gcloud.value("builds", "cancel", id)
     assert gcloud.value("builds", "describe", id, "--format=value(status)") == "CANCELLED"
+
+
+def test_gcloud_submits_a_build_with_default_logging_and_finds_the_bucket_of_its_log(
+    gcloud: Gcloud, tmp_path: Path
+) -> None:
+    (tmp_path / "build.yaml").write_text("steps:\n- name: gcr.io/cloud-builders/docker\n  args: [version]\n")
+    submit = ("builds", "submit", "--no-source", f"--config={tmp_path / 'build.yaml'}", "--async", "--format=value(id)")
+    id = gcloud.value(*submit)
+    bucket = gcloud.value("builds", "describe", id, "--format=value(logsBucket)")
+    assert bucket.startswith("gs://") and bucket.endswith(".cloudbuild-logs.googleusercontent.com")

@@ -458,8 +458,7 @@ def test_quotas_that_a_new_project_lacks_are_named_until_they_are_read() -> None
         target = sdk.Vertex(**{"project": "podlift", "bucket": "b-1", "image": IMAGE, **fields})
         return "\n".join(each.message for each in of_vertex(job, facts, target=target))
 
-    named = "A new project's quota of NVIDIA L4 is 0, so that Vertex AI rejects the job until more is granted"
-    assert named in said_of("l4:2") and "quotas?project=podlift" in said_of("l4:2")
+    assert "A new project's quota of NVIDIA L4 is 0. Next: podlift plan --online" in said_of("l4:2")
     assert "A new project's quota of TPU v3 is 0" in said_of("v3-8")
     metric = "aiplatform.googleapis.com/custom_model_training_nvidia_l4_gpus"
     read = {"quotas": {metric: {"exists": True, "error": "", "limits": {"us-central1": 8}}}}
