@@ -69,6 +69,21 @@ def _stockout(_: re.Match[str], provisioning: str) -> str:
     return f"This is not a quota problem. Try another region or accelerator (podlift accelerators), or {others[provisioning]}."
 
 
+def _let_pull(match: re.Match[str], _: str) -> str:
+    """Name the commands that let the agents pull: in a new project they do not exist yet, and no policy can name them."""
+    number, project = match["number"] or "NUMBER", match["project"] or "PROJECT"
+    name, place = match["name"] or "REPOSITORY", match["place"] or "REGION"
+    agents = " and ".join(
+        f"serviceAccount:service-{number}@{each}.iam.gserviceaccount.com"
+        for each in ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
+    )
+    return (
+        "In a new project they do not exist yet: gcloud beta services identity create --service=aiplatform.googleapis.com "
+        f"--project={match['number'] or 'PROJECT'}. Then: gcloud artifacts repositories add-iam-policy-binding {name} "
+        f"--location={place} --project={project} --role=roles/artifactregistry.reader --member=MEMBER, for {agents}."
+    )
+
+
 def _enable(match: re.Match[str], _: str) -> str:
     return f"gcloud services enable {match['service'] or 'aiplatform.googleapis.com'} --project=PROJECT"
 
@@ -116,12 +131,11 @@ _PATTERNS = (
         "There is no such service account.",
         "Choose an existing one (vertex_service_account): gcloud iam service-accounts list."),
     _ErrorPattern(Reason.IMAGE,
-        r"does not have permission to access Artifact Registry|artifactregistry\.repositories\.downloadArtifacts",
+        r"(service-(?P<number>\d+)@\S+ )?does not have permission to access Artifact Registry"
+        r"( repository projects/(?P<project>[^/]+)/locations/(?P<place>[\w-]+)/repositories/(?P<name>[\w-]+))?"
+        r"|artifactregistry\.repositories\.downloadArtifacts",
         "The image may not be pulled. Vertex AI's service agents pull it, not the job's service account.",
-        "Let them exist, which they do not in a new project: gcloud beta services identity create "
-        "--service=aiplatform.googleapis.com --project=PROJECT. Then grant roles/artifactregistry.reader to "
-        "service-NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com and "
-        "service-NUMBER@gcp-sa-aiplatform.iam.gserviceaccount.com."),
+        _let_pull),
     _ErrorPattern(Reason.IMAGE,
         r"MANIFEST_UNKNOWN|[Ff]ailed to pull image|ErrImagePull|ImagePullBackOff|[Ii]mage .{1,300}?not (be )?found",
         "There is no such image, or it cannot be pulled.",

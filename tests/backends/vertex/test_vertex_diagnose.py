@@ -59,7 +59,30 @@ TEXTS = [
         "repository projects/p/locations/us/repositories/r",
         7,
         "image",
-        ["service agents", "roles/artifactregistry.reader"],
+        [
+            "service agents",
+            "gcloud beta services identity create --service=aiplatform.googleapis.com --project=1. Then: gcloud artifacts",
+            "add-iam-policy-binding r --location=us --project=p --role=roles/artifactregistry.reader",
+        ],
+    ),
+    (
+        "Permission 'artifactregistry.repositories.downloadArtifacts' denied",
+        7,
+        "image",
+        ["--project=PROJECT. Then: gcloud artifacts", "service-NUMBER@gcp-sa-aiplatform-cc"],
+    ),
+    (
+        f"The Cloud Storage bucket of `gs://{'b' * 63}/{'runs/' * 40}` is in location `us`. It must be in the same regional "
+        "location as the service location `us-central1`.",
+        9,
+        "refused",
+        ["The bucket is not in the job's region"],
+    ),
+    (
+        "You do not have permission to act as service_account: x@p.iam.gserviceaccount.com. (or it may not exist).",
+        3,
+        "permission",
+        ["or there is no such account", "roles/iam.serviceAccountUser"],
     ),
     ("Failed to pull image us-docker.pkg.dev/p/r/i:latest: MANIFEST_UNKNOWN", 3, "image", ["vertex_image"]),
     ("Image us-docker.pkg.dev/p/r/i:v9 not found", 5, "image", ["vertex_image"]),
