@@ -79,7 +79,7 @@ def custom_job(pipeline: Mapping[str, Any], region: str) -> dict[str, Any]:
         text = "podlift's emulator has no managed datasets: input_data_config cannot be set."
         found.append((f"{_FIELD}.input_data_config", text))
     if "modelToUpload" in pipeline:
-        # A pipeline that succeeds without its model is what nobody may rely on.
+        # Vertex AI would fail a pipeline that has no model at its end.
         text = (
             "podlift's emulator uploads no model when a training pipeline ends: model_to_upload cannot be set. Next: leave "
             "out model_display_name and model_serving_container_image_uri, and upload the model in a step of its own."
