@@ -39,6 +39,13 @@ def name_problem(name: str) -> str:
     return ""
 
 
+def new_name(base: str, suffix: str) -> str:
+    """Return a name for a new bucket, which Cloud Storage accepts, whatever project or bucket it is named after."""
+    # A name with a dot belongs to the owner of that domain.
+    text = _GOOGLE.sub("g", re.sub(r"[^a-z0-9_-]", "-", base))
+    return f"{text[: _LONGEST - len(suffix) - 1].strip('-_')}-{suffix}"
+
+
 def soft_delete(about: Resource) -> str:
     """Return what the bucket's soft delete costs, "" if it is off; `about` is the bucket's resource in Cloud Storage."""
     kept_s = int(about.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))

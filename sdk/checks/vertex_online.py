@@ -79,6 +79,7 @@ def place(root: str, about: Answer, target: Vertex, *, emulator: str) -> list[Fi
 
 
 def _create(name: str, region: str, emulator: str) -> str:
+    name = "NAME" if buckets.name_problem(name) else name
     # gcloud would create a real bucket, which an emulator does not see.
     if emulator:
         return f"start the {emulator_at(emulator)} with --bucket {name}@{region}"

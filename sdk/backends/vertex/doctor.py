@@ -252,7 +252,7 @@ def _place(asked: _Asked, name: str, place: str) -> Check:
     if not wrong:
         return fine("bucket", f"gs://{name} is in {place}")
     # A bucket stays where it was made.
-    other = f"{name}-{asked.region}"
+    other = buckets.new_name(name, asked.region)
     return mended_by(
         "bucket", "error", wrong, _create(asked, other), f"Make another, and set vertex_bucket = {other!r}:"
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ...checks import vertex_online
+from ...checks import buckets, vertex_online
 from ...hardware import regions
 from ...storage import emulator
 from ...text import and_more, emulator_at
@@ -155,7 +155,7 @@ def _bucket(project: str, region: str, listed: ServiceReply) -> Proposed:
     if not project:
         return _NO_PROJECT
     why = listed.error or f"{project} has none in {region}"
-    command = create_bucket(f"{project}-{OURS}", project, region)
+    command = create_bucket(buckets.new_name(project, OURS), project, region)
     return Proposed(source=why, command=command, known=not listed.error)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sdk.backends.vertex import client, proposal
+from sdk.checks import buckets
 from sdk.cli.app import run as command
 from sdk.emulator.project.state import account_name
 from sdk.testing.vertex import Cloud
@@ -183,3 +184,19 @@ def test_a_setting_that_was_found_later_is_not_called_missing_beside_its_value(t
     (project / "podlift.toml").write_text(f'{text}image = "us-docker.pkg.dev/podlift/train/tf:2.19"\n')
     assert "podlift.toml: nothing written." in told("init", "vertex")
     assert "# not found" not in (project / "podlift.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("project", "bucket"),
+    [
+        ("my-project", "my-project-podlift"),
+        ("my-google-project", "my-g-project-podlift"),
+        ("example.com:my-project", "example-com-my-project-podlift"),
+    ],
+)
+def test_a_proposed_bucket_has_a_name_that_cloud_storage_accepts(project: str, bucket: str) -> None:
+    found = proposal._bucket(project, "us-central1", proposal.ServiceReply(status=200))
+    assert f"create gs://{bucket} --project={project} " in found.command
+    assert buckets.name_problem(bucket) == ""
+    long = buckets.new_name("b" * 60, "northamerica-northeast1")
+    assert long.endswith("-northamerica-northeast1") and buckets.name_problem(long) == ""

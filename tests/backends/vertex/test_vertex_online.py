@@ -421,6 +421,18 @@ def test_what_is_known_of_an_image_decides(known: dict[str, Any], level: str, pa
     assert part in found[0].message
 
 
+def test_a_bucket_that_cannot_be_made_is_not_proposed(plan: Callable[..., sdk.Plan]) -> None:
+    with pytest.raises(
+        InputError, match=r"There is no bucket gs://my-google-data\. Next: .* --bucket NAME@us-central1"
+    ):
+        plan(bucket="my-google-data")
+    assert "No new bucket can be called so: its name does not begin with 'goog'" in in_cloud(
+        {}, bucket="my-google-data"
+    )
+    assert "The name of a bucket has 3 to 63 characters" in in_cloud({}, bucket="b" * 64)
+    assert "The name of a bucket is no IP address" in in_cloud({}, bucket="10.0.0.1")
+
+
 def test_an_output_directory_in_raw_is_refused_where_vertex_would_refuse_it(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
