@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from . import names, opening, restore
 from .contents import Contents
 from .manifest import Manifest
 from .opening import Env, OpenStore, TaskInfo
-from .policy import Waits, due_by_epoch, due_by_time, interval_s, mtbf_s, training_cost_s
+from .policy import Waits, due_by_epoch, due_by_time, interval_s, most_ends, mtbf_s, training_cost_s
 from .recent import RecentCopy
 from .restore import Checkpoint
 from .saver import AsyncSaver, Ticket
@@ -87,6 +88,8 @@ class CheckpointManager:
         self._saver: AsyncSaver | None = None
         self._recent = recent
         self.phases: list[TrainingPhase] = []  # those that have begun
+        self._trained: list[Callable[[], object]] = []  # one of the variables of each
+        self._downgrades: list[str] = []
         self._last_save = self._clock.monotonic()
         self.base = 0
         self.size = 0  # bytes of the state
@@ -144,8 +147,9 @@ class CheckpointManager:
                 recent.begin(opened)
         return self._saver
 
-    def begin(self, kind: str, signature: str) -> StartedPhase:
-        """Begin the next phase; InputError if an earlier attempt had a different one at this position."""
+    def begin(self, kind: str, signature: str, variable: object = None) -> StartedPhase:
+        """Begin the next phase, one of whose variables is given; InputError if an earlier attempt had a different one here."""
+        self._trained.append((lambda: None) if variable is None else weakref.ref(variable))
         opened, number = self._open().opened, len(self.phases)
         manifest = opened.opening.manifest
         before, at = ([], {}) if manifest is None else position_of(manifest)
@@ -161,7 +165,7 @@ class CheckpointManager:
         if last:
             checkpoint = opened.opening.read(opened.store, self._recent.store if self._recent else None)
         else:
-            checkpoint = restore.read(opened.store, known.commit, self.info.run_id) if known.commit else None
+            checkpoint = self._end_of(opened, known)
         # Differences between variables are reported by the restore, which lists them.
         if known.kind != kind or (checkpoint is None and known.signature != signature):
             other = f"was a {known.kind}" if known.kind != kind else "had different variables"
@@ -173,12 +177,19 @@ class CheckpointManager:
             # Later phases are saved in other manifests, which refer to this commit.
             known = replace(known, commit=opened.opening.commit or "")
         self.phases.append(known if last or known.finished else replace(known, finished=True))
-        if known.finished and checkpoint is None:
-            _log.info(
-                f"an earlier attempt finished phase {number + 1} of the training, and its final checkpoint was not kept: the "
-                "phase is skipped, and the variables keep their values"
+        if known.finished and checkpoint is None and not self._downgrades:
+            self._downgrades.append(
+                f"earlier attempts finished phases of the training whose ends were not kept, from phase {number + 1} on: they "
+                "are skipped with the values that their variables have now, which matters to what the program does after each"
             )
+            _log.info(f"not exact: {self._downgrades[0]}")
         return StartedPhase(self, number, checkpoint, at if last and checkpoint is not None else {})
+
+    def _end_of(self, opened: OpenStore, phase: TrainingPhase) -> Checkpoint | None:
+        """Return the end of a phase that is over; None if retention, here or in an older podlift, has removed it."""
+        if not phase.commit or not restore.exists(opened.store, phase.commit):
+            return None
+        return restore.read(opened.store, phase.commit, self.info.run_id)
 
     def _warm(self) -> Checkpoint | None:
         if not self.info.warm_start:
@@ -256,7 +267,7 @@ class CheckpointManager:
             position=to_json({"stages": [vars(phase) for phase in phases], "at": state.at}),
             reason=reason,
             metrics=metrics,
-            downgrades=state.downgrades,
+            downgrades=(*self._downgrades, *state.downgrades),
             keep=mine.finished,
             leave_out=leave_out,
         )
@@ -299,6 +310,15 @@ class CheckpointManager:
     def finished(self, number: int, ticket: Ticket) -> None:
         """Wait until the end of a phase is saved, and note its commit."""
         self.phases[number] = replace(self.phases[number], commit=ticket.wait(None).key)
+        alike = [each for each in range(number + 1) if self._is_like(each, number)]
+        for each in alike[: -most_ends(self.size)]:
+            self.phases[each] = replace(self.phases[each], commit="")
+
+    def _is_like(self, number: int, other: int) -> bool:
+        """True if both phases train the same variables, so that the end of one supersedes that of the other."""
+        variable = self._trained[other]()
+        same = variable is not None and self._trained[number]() is variable
+        return same and self.phases[number].signature == self.phases[other].signature
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait for the save in progress; raises SaveFailedError if it failed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -90,7 +91,7 @@ class Manifest:
     code: Mapping[str, object] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     best: Mapping[str, object] | None = None  # metric, mode, value and commit of the best checkpoint so far
-    keep: bool = False  # the end of a fit, kept longer than others
+    keep: bool = False  # the end of a phase
     total_bytes: int = 0
     timings: Mapping[str, float] = field(default_factory=dict)
     downgrades: tuple[str, ...] = ()  # a sentence for each part of the state that is not restored exactly
@@ -103,6 +104,14 @@ class Manifest:
     def key(self) -> str:
         """The name of its commit."""
         return names.commit(self.checkpoint_id)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The commits of earlier phases that its position refers to: a restart reads them too."""
+        stages = self.position.get("stages") if isinstance(self.position, dict) else None
+        phases = [each for each in stages if isinstance(each, dict)] if isinstance(stages, list) else []
+        # Each manifest refers to those of the manifest before.
+        return tuple(sys.intern(key) for each in phases if isinstance(key := each.get("commit"), str) and key)
 
     def stream(self, kind: str, rank: int = 0) -> tuple[FileEntry, ...]:
         return tuple(file for file in self.files if file.kind == kind and file.rank == rank)

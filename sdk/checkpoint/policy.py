@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from ..spec.metrics import metric_and_mode
 from ..spec.policies import Checkpoints
 
-_MOST_FITS = 16
+# Of fits of the same variables, the newest ends are kept: this many, and more if they are small.
+_LEAST_ENDS, _MOST_ENDS, _ENDS_BYTES = 16, 1000, 10_000_000_000
 # The end of an epoch is saved if that takes at most 1/20 of the time.
 _EPOCH_SHARE = 20
 # Copies in memory take at most this part of the training's time, and are no more frequent than this.
@@ -86,13 +87,18 @@ def due_in_memory(size: int, cost_s: float | None) -> float:
     return max(_MEMORY_S, cost_s / _MEMORY_SHARE)
 
 
+def most_ends(size: int) -> int:
+    """Return how many ends of fits of the same variables are kept, of `size` bytes each."""
+    return max(_LEAST_ENDS, min(_MOST_ENDS, _ENDS_BYTES // max(size, 1)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Committed:
     """One checkpoint, as retention sees it."""
 
     key: str  # its commit
     metrics: Mapping[str, float] = field(default_factory=dict)
-    keep: bool = False  # the end of a fit
+    ends: tuple[str, ...] = ()  # other commits that a restart from this one reads
     failure: bool = False  # saved after an exception
     damaged: bool = False  # in quarantine, or unreadable
     future: bool = False  # written by a newer podlift
@@ -127,8 +133,8 @@ def retention(
     # A checkpoint of a failure does not count in keep_last, and stays while it is the newest.
     kept = {commit.key for commit in [c for c in good if not c.failure][-policy.keep_last :]}
     kept |= {commit.key for commit in good[-1:]}
-    kept |= {commit.key for commit in [c for c in good if c.keep][-_MOST_FITS:]}
     kept |= {*pins, *([restored] if restored else []), *([best] if (best := best_of(commits, policy)) else [])}
+    kept |= {end for commit in commits if commit.key in kept for end in commit.ends}
     # Damaged ones stay for inspection until every older one is removed.
     oldest = next((number for number, commit in enumerate(commits) if commit.key in kept), 0)
     return tuple(

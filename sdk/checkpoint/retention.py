@@ -157,7 +157,7 @@ def _known(manifest: Manifest, generation: str) -> Committed:
     return Committed(
         key=manifest.key,
         metrics=manifest.metrics,
-        keep=manifest.keep,
+        ends=manifest.ends,
         failure=manifest.reason == "failure",
         generation=generation,
         data=(*(file.key for file in manifest.files), *receipts),

@@ -69,6 +69,33 @@ def test_a_fit_that_is_finished_is_left_out_with_its_history_and_its_weights(mon
     assert "of phase 2" in text
 
 
+def test_any_number_of_fits_continues_at_the_one_that_was_interrupted(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = """
+import keras, numpy as np
+x = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
+y = x.sum(1, keepdims=True)
+def made():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)], name="fold")
+    model.compile("adam", "mse")
+    return model
+one, folds, scores = made(), [], []
+for number in range(29):
+    model = one if number % 3 else made()
+    model.fit(x, y, batch_size=8, epochs=1, verbose=0)
+    folds.append(model)
+    scores.append(float(model.evaluate(x, y, verbose=0)).hex())
+print("scores", scores, [float(fold.evaluate(x, y, verbose=0)).hex() for fold in folds], flush=True)
+"""
+    undisturbed = trained(program)
+    assert undisturbed.status().state is sdk.State.SUCCEEDED, undisturbed.why()
+    killed = trained(program, "step:59", "step:86")
+    assert (killed.status().state, killed.status().attempts) == (sdk.State.SUCCEEDED, 3), killed.why()
+    assert sums(killed) == sums(undisturbed)
+    assert said(killed, "scores") == said(undisturbed, "scores")
+    assert re.search("restored (step 2|its end) of phase (28|29)", "\n".join(line.text for line in killed.logs()))
+
+
 def test_a_checkpoint_of_another_model_is_refused_with_what_differs(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     run = trained(TWO_FITS.replace("WIDTH", "3") + "raise SystemExit('a bug')")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -17,6 +18,7 @@ from sdk.checkpoint.policy import (
     due_by_time,
     interval_s,
     metric_of,
+    most_ends,
     mtbf_s,
     retention,
     training_cost_s,
@@ -26,14 +28,14 @@ from sdk.spec.policies import Checkpoints
 NAN = math.nan
 
 
-def commits(*losses: float | None, keep: str = "", damaged: str = "", failure: str = "") -> list[Committed]:
-    """Commits a, b, c... with these losses; letters say which are kept ends of fits, damaged, or left by a failure."""
+def commits(*losses: float | None, ends: str = "", damaged: str = "", failure: str = "") -> list[Committed]:
+    """Commits a, b, c... with these losses, each of which refers to `ends`; letters are damaged, or left by a failure."""
     names = "abcdefghijklmnopqrstuvwxyz"
     return [
         Committed(
             key=name,
             metrics={} if loss is None else {"loss": loss},
-            keep=name in keep,
+            ends=tuple(ends),
             damaged=name in damaged,
             failure=name in failure,
         )
@@ -128,7 +130,7 @@ def test_what_best_means(best: str | None, expected: tuple[str, str] | None) -> 
         (commits(-math.inf, 1, 2), Checkpoints(keep_last=1, best="loss"), "", None, "a"),
         (commits(None, 1, None), Checkpoints(keep_last=1, best="loss"), "", None, "a"),
         (commits(1, 1, 1), Checkpoints(keep_last=1, best="loss"), "", None, "b"),
-        (commits(1, 2, 3, keep="a"), Checkpoints(keep_last=1), "", None, "b"),
+        (commits(1, 2, 3, ends="a"), Checkpoints(keep_last=1), "", None, "b"),
         # What a failure has left takes no place of another, and stays while it is the newest.
         (commits(1, 2, 3, failure="c"), Checkpoints(keep_last=2), "", None, ""),
         (commits(1, 2, 3, 4, failure="cd"), Checkpoints(keep_last=2), "", None, "c"),
@@ -147,28 +149,40 @@ def test_what_is_removed(
     assert "".join(retention(known, set(pins), policy, restored)) == expected
 
 
-def test_of_the_ends_of_fits_the_newest_sixteen_are_kept() -> None:
-    known = commits(*range(20), keep="abcdefghijklmnopqrst")
-    assert "".join(retention(known, (), Checkpoints(keep_last=1))) == "abcd"
+def test_what_a_kept_checkpoint_refers_to_is_kept() -> None:
+    ends = {"b": "a", "c": "a", "d": "b", "e": "c"}
+    known = [replace(commit, ends=tuple(ends.get(commit.key, ""))) for commit in commits(*range(5))]
+    assert "".join(retention(known, (), Checkpoints(keep_last=1))) == "abd"
+    assert "".join(retention(known, "b", Checkpoints(keep_last=1))) == "d"
+
+
+@pytest.mark.parametrize(("size", "kept"), [(0, 1000), (1_000_000, 1000), (100_000_000, 100), (10**12, 16)])
+def test_the_smaller_a_model_is_the_more_ends_of_its_fits_are_kept(size: int, kept: int) -> None:
+    assert most_ends(size) == kept
 
 
 @given(
-    st.lists(st.tuples(st.floats() | st.none(), st.booleans(), st.booleans()), max_size=20),
+    st.lists(st.tuples(st.floats() | st.none(), st.sets(st.integers(0, 19)), st.booleans()), max_size=20),
     st.sets(st.integers(0, 19)),
     st.integers(1, 5),
     st.sampled_from([None, "loss", "max:loss"]),
     st.none() | st.integers(0, 19),
 )
 def test_retention_never_removes_what_anybody_needs(
-    items: list[tuple[float | None, bool, bool]],
+    items: list[tuple[float | None, set[int], bool]],
     pinned: set[int],
     keep_last: int,
     best: str | None,
     restored: int | None,
 ) -> None:
     known = [
-        Committed(key=str(n), metrics={} if loss is None else {"loss": loss}, keep=keep, damaged=damaged)
-        for n, (loss, keep, damaged) in enumerate(items)
+        Committed(
+            key=str(n),
+            metrics={} if loss is None else {"loss": loss},
+            ends=tuple(str(end) for end in ends if end < n),
+            damaged=damaged,
+        )
+        for n, (loss, ends, damaged) in enumerate(items)
     ]
     policy = Checkpoints(keep_last=keep_last, best=best)
     began = None if restored is None else str(restored)
@@ -180,6 +194,7 @@ def test_retention_never_removes_what_anybody_needs(
     assert not pins & set(removed)
     assert began not in removed
     assert best_of(known, policy) not in removed
+    assert not {end for commit in good[-keep_last:] for end in commit.ends} & set(removed)
     assert retention(left, pins, policy, began) == ()
 
 

@@ -103,7 +103,8 @@ class AutoCheckpoint:
         variables = collect()
         arrays = snapshot.take(variables)
         self.manager.size = snapshot.size_of(arrays)
-        begun = self.manager.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays))
+        some = snapshot.value_of(next(iter(variables.values()), None))
+        begun = self.manager.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays), some)
         if begun.number == 0 and self.manager.info.attempt > 1 and self.manager.rank == 0:
             step = self.manager.restored_step
             self.record("continued", step=step)

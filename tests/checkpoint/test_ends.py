@@ -1,0 +1,84 @@
+"""The ends of phases that are over: kept for as long as a restart reads them, in programs with any number of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from support import heard
+
+from sdk.checkpoint.contents import Array, Contents
+from sdk.checkpoint.manager import CheckpointManager, UnsavedState
+from sdk.checkpoint.opening import Env, TaskInfo
+from sdk.errors import CorruptCheckpointError
+from sdk.spec.policies import Checkpoints
+
+LARGE = 10**9  # of which the last end refers to 16 earlier ones
+
+
+class Variable:
+    """A variable of a model."""
+
+
+def attempt(folder: Path, number: int) -> CheckpointManager:
+    info = TaskInfo(run_id="test", attempt=number, task="chief-0", tasks=("chief-0",))
+    return CheckpointManager(info, str(folder), Checkpoints(keep_last=1), Env())
+
+
+def trained(manager: CheckpointManager, models: Sequence[Variable], *, size: int) -> list[int | None]:
+    """Train each model in a phase of its own; return what each phase begins with, which is the number of the phase it was."""
+    begun: list[int | None] = []
+    for number, model in enumerate(models):
+        phase = manager.begin("fit", "alike", model)
+        begun.append(None if phase.checkpoint is None else phase.checkpoint.arrays["number"].data[0])
+        manager.size = size
+        if not phase.known.finished:
+            contents = Contents((Array("number", "uint8", (1,), lambda number=number: memoryview(bytes([number]))),))
+            ticket = manager.save(
+                UnsavedState(phase=number, steps=1, contents=contents, at={}), reason="final", end=({}, ())
+            )
+            assert ticket is not None
+            manager.finished(number, ticket)
+    manager.close(20)
+    return begun
+
+
+def commits(folder: Path) -> int:
+    return len(list(folder.rglob("commits/**/*.json")))
+
+
+def test_each_of_many_models_has_its_end_whatever_their_size(tmp_path: Path) -> None:
+    models = [Variable() for _ in range(40)]
+    trained(attempt(tmp_path, 1), models, size=LARGE)
+    assert trained(attempt(tmp_path, 2), models, size=LARGE) == list(range(40))
+    assert commits(tmp_path) == 40
+
+
+def test_of_a_large_model_that_is_trained_again_and_again_the_newest_ends_are_kept(tmp_path: Path) -> None:
+    said, models = heard("checkpoint"), [Variable()] * 30
+    trained(attempt(tmp_path, 1), models[:25], size=LARGE)
+    assert commits(tmp_path) == 17
+    begun = trained(attempt(tmp_path, 2), models, size=LARGE)
+    assert begun == [*[None] * 8, *range(8, 25), *[None] * 5]
+    assert [line for line in said if line.startswith("not exact: ")] == [
+        "not exact: earlier attempts finished phases of the training whose ends were not kept, from phase 1 on: they are "
+        "skipped with the values that their variables have now, which matters to what the program does after each"
+    ]
+    assert trained(attempt(tmp_path, 3), models, size=LARGE)[-1] == 29
+
+
+def test_of_a_small_model_every_end_is_kept(tmp_path: Path) -> None:
+    models = [Variable()] * 40
+    trained(attempt(tmp_path, 1), models, size=1)
+    assert trained(attempt(tmp_path, 2), models, size=1) == list(range(40))
+
+
+def test_an_end_that_an_older_podlift_has_removed_is_never_called_corrupt(tmp_path: Path) -> None:
+    trained(attempt(tmp_path, 1), models := [Variable() for _ in range(20)], size=1)
+    first, second = sorted(tmp_path.rglob("commits/**/*.json"))[:2]
+    first.unlink()
+    assert trained(attempt(tmp_path, 2), models, size=1) == [None, *range(1, 20)]
+    second.write_bytes(second.read_bytes()[:-1])
+    with pytest.raises(CorruptCheckpointError):
+        trained(attempt(tmp_path, 3), models, size=1)
