@@ -192,7 +192,7 @@ def _by_hand(way: str, program: str) -> Callable[[str, dict[str, str]], None]:
 def _submitted(way: str, every: int, root: str = "") -> Callable[[str, dict[str, str]], None]:
     saves = sdk.Checkpoints(every_steps=every, every_s=None, keep_last=2)
     # The run only leads TensorFlow to the emulator.
-    none = sdk.Checkpoints(every_steps=None, every_s=None, memory=False)
+    none = sdk.Checkpoints(every_s=None)
 
     def start(folder: str, env: dict[str, str]) -> None:
         job = sdk.Job(

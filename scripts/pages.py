@@ -268,7 +268,8 @@ def class_fields(thing: type) -> dict[str, tuple[str, str]]:
         kinds = {
             name: kind.replace("str | float", "float") if name.endswith("_s") else kind for name, kind in kinds.items()
         }
-        kinds |= {"every_steps": "int | None"} if "every_steps" in kinds else {}
+        every = {"every_steps": "int | None", "every_s": "float | Literal['auto'] | None"}
+        kinds |= every if "every_steps" in kinds else {}
         return {name: (kinds[name] or type_text(hints[name]), default_of(one)) for name, one in members.items()}
     if dataclasses.is_dataclass(thing):
         return {one.name: (type_text(one.type), default_of(one)) for one in dataclasses.fields(thing) if one.repr}

@@ -243,8 +243,6 @@ class Status:
         saved_step: training step of the last checkpoint; None without one.
         saved_at: unix time of the last checkpoint, in seconds; training since then is at risk.
         saved_every_s: seconds from one checkpoint to the next, if that was chosen while the run trains; otherwise None.
-        copied_every_s: seconds from one copy of the state in memory to the next, which a killed process loses at most; None
-            without copies.
         restarted_alone: how often each task was restarted in the last attempt while the others went on, by its name.
         continued_step: training step from which the last of several attempts continues, 0 if it starts from the beginning;
             None in a first attempt, and until it is known.
@@ -270,7 +268,6 @@ class Status:
     saved_at: float | None = None
     continued_step: int | None = None
     saved_every_s: float | None = None
-    copied_every_s: float | None = None
     restarted_alone: dict[str, int] = field(default_factory=dict)
     vendor: str = ""
     service: str = ""

@@ -12,7 +12,6 @@ STORE = "tests/storage/test_posix_store.py"
 POWER = "tests/checkpoint/test_power.py"
 FAULTS = "tests/checkpoint/test_faults.py"
 SAVING = "tests/checkpoint/test_saving.py"
-RECENT = "tests/checkpoint/test_recent.py"
 FREE_MEMORY = "tests/process/test_free_memory.py"
 ITERATORS = "tests/checkpoint/tf/test_iterators.py"
 CATALOG = "tests/checkpoint/test_catalog.py"
@@ -255,14 +254,7 @@ MUTATIONS = (
         "        self._over = True\n        self.go_first()\n",
         (ENDS,),
     ),
-    # --- Copies of states in memory, and tasks without a connection
-    Mutation(
-        "the time for which the training waits is no cost of a copy in memory",
-        "sdk/checkpoint/recent.py",
-        "cpu_s = self._waits.added_to(saver.cpu_s)",
-        "cpu_s = saver.cpu_s",
-        (RECENT,),
-    ),
+    # --- Intervals between saves, ends of fits, and tasks without a connection
     Mutation(
         "the time for which the training waits is no cost of a save",
         "sdk/checkpoint/manager.py",
@@ -275,49 +267,28 @@ MUTATIONS = (
         "sdk/checkpoint/policy.py",
         "(min(self._last_two) if len(self._last_two) == 2 else 0.0)",
         "max(self._last_two, default=0.0)",
-        (RECENT, "tests/checkpoint/test_intervals.py"),
+        ("tests/checkpoint/test_intervals.py",),
     ),
     Mutation(
-        "what the tasks store themselves needs no room in memory",
-        "sdk/checkpoint/recent.py",
-        "self._has_room(size + self._blobs)",
-        "self._has_room(size)",
-        (RECENT,),
+        "in a bucket, saves are as frequent as on a disk",
+        "sdk/spec/policies.py",
+        "return 30.0 if store.startswith",
+        "return 5.0 if store.startswith",
+        ("tests/checkpoint/test_intervals.py",),
     ),
     Mutation(
-        "the batches since the last state of tf.data are trained again",
-        "sdk/checkpoint/tf/position.py",
-        "        _take(inner, at.ahead)\n",
+        "a checkpoint does not keep the ends of fits that it refers to",
+        "sdk/checkpoint/policy.py",
+        "    kept |= {end for commit in commits if commit.key in kept for end in commit.ends}\n",
         "",
-        (ITERATORS,),
+        ("tests/checkpoint/test_policy.py",),
     ),
     Mutation(
-        "the state of one iterator counts as that of the next",
-        "sdk/checkpoint/tf/position.py",
-        "last is not None and last.iterators == at.iterators and last.batches <= at.batches",
-        "last is not None",
-        (ITERATORS,),
-    ),
-    Mutation(
-        "a task that cannot read the copy in memory answers that it can",
-        "sdk/checkpoint/opening.py",
-        "_put_once(store, names.answer(attempt, rank), chosen.memory, problem)",
-        '_put_once(store, names.answer(attempt, rank), chosen.memory, "")',
-        (RECENT,),
-    ),
-    Mutation(
-        "a copy in memory is taken for left behind while its run goes on",
-        "sdk/checkpoint/recent.py",
-        "if not (owner and os.path.isdir(owner)) and now",
-        "if now",
-        (RECENT,),
-    ),
-    Mutation(
-        "a container that ends takes the copies of another one along",
-        "sdk/checkpoint/recent.py",
-        '.startswith(f"{os.path.realpath(inside)}/")',
-        '.startswith(f"{os.path.realpath(inside)}")',
-        (RECENT,),
+        "the end of one model's fit supersedes that of another model",
+        "sdk/checkpoint/manager.py",
+        "same = variable is not None and self._trained[number]() is variable",
+        "same = True",
+        ("tests/checkpoint/test_ends.py",),
     ),
     Mutation(
         "the first of tasks without a connection waits for the parts of the others",

@@ -19,15 +19,14 @@ from typing import Any, Literal
 
 from ..errors import CorruptCheckpointError, InputError
 from ..logs import logger
-from ..spec.policies import Checkpoints
+from ..spec.policies import Checkpoints, shortest_s
 from ..storage.registry import open_store
 from ..storage.store import Store
 from . import names, opening, restore
 from .contents import Contents
 from .manifest import Manifest
 from .opening import Env, OpenStore, TaskInfo
-from .policy import Waits, due_by_epoch, due_by_time, interval_s, most_ends, mtbf_s, training_cost_s
-from .recent import RecentCopy
+from .policy import Waits, due_by_epoch, due_by_time, most_ends, paced_s, training_cost_s
 from .restore import Checkpoint
 from .saver import AsyncSaver, Ticket
 
@@ -37,8 +36,8 @@ _log = logger("checkpoint")
 _JOIN_S = 600.0
 _MEET_POLL_S = 0.1
 _NOT_FINITE = "not finite"
-# The assumed cost of a save until one was measured.
-_FIRST_S, _FIRST_BYTES_PER_S = 0.05, 1e8
+# Assumed until one save was measured: how long it takes, and how long it computes.
+_FIRST_S, _FIRST_BYTES_PER_S, _FIRST_CPU_BYTES_PER_S = 0.05, 1e8, 1e9
 
 
 # What `fit` returned, and its epochs.
@@ -80,20 +79,17 @@ def signature(variables: Iterable[tuple[str, str, Sequence[int]]]) -> str:
 class CheckpointManager:
     """The checkpoints of one task in one attempt. The store, at `url`, is opened at the first phase."""
 
-    def __init__(
-        self, info: TaskInfo, url: str, policy: Checkpoints, env: Env, recent: RecentCopy | None = None
-    ) -> None:
+    def __init__(self, info: TaskInfo, url: str, policy: Checkpoints, env: Env) -> None:
         self.info, self.policy, self.rank = info, policy, info.rank
         self._url, self._env, self._clock = url, env, env.clock
         self._saver: AsyncSaver | None = None
-        self._recent = recent
         self.phases: list[TrainingPhase] = []  # those that have begun
         self._trained: list[Callable[[], object]] = []  # one of the variables of each
         self._downgrades: list[str] = []
         self._last_save = self._clock.monotonic()
         self.base = 0
         self.size = 0  # bytes of the state
-        self._began_at, self._interval_s = self._clock.now(), 0.0
+        self._interval_s = 0.0
         self._waits = Waits()
         self._last: tuple[int, int, Ticket] | None = None  # the last save: phase, steps, ticket
 
@@ -110,41 +106,21 @@ class CheckpointManager:
     @property
     def has_checkpoint(self) -> bool:
         """True if an earlier attempt has saved a state."""
-        return self._open().opened.opening.continues
-
-    @property
-    def restores_memory(self) -> bool:
-        """True if this attempt starts from the copy in memory."""
-        return bool(self._open().opened.opening.memory)
+        return self._open().opened.opening.commit is not None
 
     def _open(self) -> AsyncSaver:
         if self._saver is None:
             info, store = self.info, open_store(self._url)
-            if len(info.tasks) > 1 and self._env.apart():
-                # What one task may wait for here, another one may reach an hour later.
-                self._recent = None
-            recent = self._recent
             if info.rank == 0:
                 holder = f"{info.task} of attempt {info.attempt}, process {os.getpid()}"
                 found = opening.open_first(
-                    store,
-                    info.attempt,
-                    holder,
-                    self._clock,
-                    run_id=info.run_id,
-                    saved=info.saved_before,
-                    recent=recent.newest if recent else opening.no_copy,
+                    store, info.attempt, holder, self._clock, run_id=info.run_id, saved=info.saved_before
                 )
             else:
                 found = opening.join(store, info.attempt, self._clock, _JOIN_S, run_id=info.run_id)
-            if found.memory and len(info.tasks) > 1:
-                copies = recent.store if recent else None
-                found = opening.agree(store, copies, found, info, self._clock, _JOIN_S / 10)
             about = self._env.about()
             opened = OpenStore(store=store, opening=found, info=info, policy=self.policy, env=self._env, about=about)
             self._saver = AsyncSaver(opened)
-            if recent is not None:
-                recent.begin(opened)
         return self._saver
 
     def begin(self, kind: str, signature: str, variable: object = None) -> StartedPhase:
@@ -159,11 +135,11 @@ class CheckpointManager:
         known = before[number] if number < len(before) else None
         if known is None:
             self.phases.append(mine)
-            is_fresh = number == 0 and not opened.opening.continues
+            is_fresh = number == 0 and opened.opening.commit is None
             return StartedPhase(self, number, self._warm() if is_fresh else None, {})
         last = number == len(before) - 1
         if last:
-            checkpoint = opened.opening.read(opened.store, self._recent.store if self._recent else None)
+            checkpoint = opened.opening.read(opened.store)
         else:
             checkpoint = self._end_of(opened, known)
         # Differences between variables are reported by the restore, which lists them.
@@ -195,51 +171,42 @@ class CheckpointManager:
         if not self.info.warm_start:
             return None
         url, _, key = self.info.warm_start.rpartition("#")
-        return replace(restore.read(open_store(url), key), blobs={})
+        store = open_store(url)
+        if not restore.exists(store, key):
+            raise InputError(
+                "The checkpoint with which this run starts was removed, by the retention of its run or together with that run: "
+                f"{key} of {url}. Next: submit again with a checkpoint_resume_from that exists (podlift checkpoints RUN)."
+            )
+        return replace(restore.read(store, key), blobs={})
 
-    def due(self, *, epochs: bool) -> Literal["save", "epoch", "memory"] | None:
-        """Return what is due now: a checkpoint, one at the end of this epoch, or a copy in memory. For the chief only."""
-        now = self._clock.monotonic()
-        seconds = now - self._last_save
-        # An interval that is chosen counts what the processor does, and not how long a slow disk takes: no save waits for one.
-        is_ready = self.policy.interval == "fixed" or self._saver is None or not self._saver.busy
+    def due(self, *, epochs: bool) -> Literal["save", "epoch"] | None:
+        """Return what is due now: a save, or one at the end of this epoch. For the chief only."""
+        seconds = self._clock.monotonic() - self._last_save
+        # A chosen interval counts what the processor does, and not how long a slow disk takes: no save waits for one.
+        is_ready = not self.policy.is_paced or self._saver is None or not self._saver.busy
         if due_by_time(self._interval(), seconds) and is_ready:
             return "save"
         cost_s = None if self._saver is None else self._waits.added_to(self._saver.cost_s)
         if cost_s is None:
             cost_s = _FIRST_S + self.size / _FIRST_BYTES_PER_S
-        if epochs and due_by_epoch(self.policy, seconds, cost_s):
-            return "epoch"
-        idle = self._recent is not None and (self._saver is None or not self._saver.busy)
-        return "memory" if idle and self._recent is not None and self._recent.is_due(now, self.size) else None
+        return "epoch" if epochs and due_by_epoch(self.policy, seconds, cost_s) else None
 
     def _interval(self) -> float | None:
         """Return the seconds from one save to the next; what is chosen for the training is logged and recorded."""
-        if self.policy.interval == "fixed":
-            return self.policy.every_s
+        if not self.policy.is_paced:
+            return self.policy.seconds
         cpu_s = None if self._saver is None else self._waits.added_to(self._saver.cpu_s)
-        cost_s = _FIRST_S + self.size / _FIRST_BYTES_PER_S if cpu_s is None else training_cost_s(cpu_s, self.size)
-        running_s = self._clock.now() - (self.info.since or self._began_at)
-        mean_s = mtbf_s(max(running_s, 0.0), self.info.attempt - 1, len(self.info.tasks))
-        every_s = interval_s(self.policy, cost_s, mean_s)
-        if every_s is not None and cpu_s is not None and not 0.5 < self._interval_s / every_s < 2:
+        cost_s = training_cost_s(self.size / _FIRST_CPU_BYTES_PER_S if cpu_s is None else cpu_s, self.size)
+        every_s = paced_s(cost_s, shortest_s(self._url))
+        if cpu_s is not None and not 0.5 < self._interval_s / every_s < 2:
             self._interval_s = every_s
             _log.info(
-                f"a save costs the training {cost_s:.2g} s, and a failure is expected every {mean_s / 3600:.1f} h: "
-                f"the state is saved every {every_s:.0f} s (checkpoint_every={self.policy.interval})"
+                f"a save costs the training {cost_s:.2g} s: the state is saved every {every_s:.0f} s, and a kill costs at "
+                "most what came after the last save (checkpoint_every=auto)"
             )
             with suppress(OSError):  # of a full disk, which must not end the training
                 self._env.paced(every_s)
         return every_s
-
-    def copy(self, state: UnsavedState) -> None:
-        """Begin to copy a state to memory."""
-        if self._recent is not None:
-            phases = [*self.phases[: state.phase], replace(self.phases[state.phase], steps=state.steps)]
-            position = to_json({"stages": [vars(phase) for phase in phases], "at": state.at})
-            step = self.base + state.steps
-            self._recent.waited(state.taken_s)
-            self._recent.save(state.contents, step=step, position=position, downgrades=state.downgrades)
 
     def save(
         self,
@@ -258,8 +225,6 @@ class CheckpointManager:
         self.phases[number] = mine
         self._last_save = self._clock.monotonic()
         self._waits.add(state.taken_s)
-        if self._recent is not None:
-            self._recent.saved(self._last_save)
         phases = [*self.phases[:number], mine]
         ticket = self._open().save(
             state.contents,
@@ -281,7 +246,7 @@ class CheckpointManager:
 
     @property
     def saved_step(self) -> int:
-        """The step of the last checkpoint that this task knows of, which a copy in memory is not; 0 for none."""
+        """The step of the last checkpoint that this task knows of; 0 for none."""
         ticket = None if self._last is None else self._last[2]
         if ticket is not None and ticket.done() and not _failed(ticket):
             return ticket.step
@@ -325,10 +290,14 @@ class CheckpointManager:
         if self._saver is not None:
             self._saver.wait(timeout_s)
 
+    def wait_as_cost(self) -> None:
+        """Wait for the save that has just begun, which counts as what it costs."""
+        begun = self._clock.monotonic()
+        self.wait(None)
+        self._waits.prolong(self._clock.monotonic() - begun)
+
     def close(self, timeout_s: float | None) -> None:
         """Wait for the save in progress, then stop saving."""
-        if self._recent is not None:
-            self._recent.close()
         if self._saver is not None:
             self._saver.close(timeout_s)
 
@@ -378,11 +347,6 @@ class StartedPhase:
     number: int
     checkpoint: Checkpoint | None
     at: Mapping[str, Any]
-
-    @property
-    def from_memory(self) -> bool:
-        """True if the state is that of the copy in memory."""
-        return self.checkpoint is not None and self.manager.restores_memory and bool(self.at)
 
     @property
     def known(self) -> TrainingPhase:

@@ -32,16 +32,6 @@ def opening(attempt: int) -> str:
     return f"{OPENINGS}a{attempt:04d}.json"
 
 
-def answer(attempt: int, rank: int) -> str:
-    """A task's answer whether it could read the copy in memory that the opening names."""
-    return f"{OPENINGS}a{attempt:04d}.t{rank:05d}.json"
-
-
-def decision(attempt: int) -> str:
-    """What the first task decided about that copy, after all answers."""
-    return f"{OPENINGS}a{attempt:04d}.decision.json"
-
-
 def commit(checkpoint_id: CheckpointId) -> str:
     """The manifest, whose creation is the commit."""
     return f"{COMMITS}e{checkpoint_id.epoch:06d}/{checkpoint_id.step:012d}-{checkpoint_id.serial:06d}.json"

@@ -19,14 +19,13 @@ from ..errors import (
     CorruptObjectError,
     FencedError,
     MissingError,
-    PodliftError,
     StoreError,
 )
 from ..logs import logger
 from ..spec.policies import Checkpoints
 from ..storage.store import Buffer, Store
 from . import names, restore
-from .envelope import fields_of, foreign, read, text_of, unwrap, wrap
+from .envelope import fields_of, foreign, read, unwrap, wrap
 from .manifest import About, Manifest
 
 _log = logger("checkpoint")
@@ -34,7 +33,7 @@ _log = logger("checkpoint")
 _POLL_S = 0.05
 # Each lost race is won by another attempt.
 _TRIES = 1000
-_WRITTEN = ("attempt", "epoch", "nonce", "commit", "memory")  # the fields of an opening that are stored
+_WRITTEN = ("attempt", "epoch", "nonce", "commit")  # the fields of an opening that are stored
 _NONCE = re.compile("[0-9a-f]+")
 
 
@@ -47,7 +46,6 @@ class TaskInfo:
     task: str
     tasks: tuple[str, ...]  # that step together; the first one commits
     warm_start: str = ""  # a checkpoint of another run to start from, as `STORE#COMMIT`; "" for none
-    since: float | None = None  # unix time at which the run began
     saved_before: int | None = None  # a step that earlier attempts saved, according to the run's records
 
     @property
@@ -77,25 +75,15 @@ class Opening:
     epoch: int
     nonce: str  # of the lease
     commit: str | None  # the checkpoint to restore; None for a fresh start
-    memory: str = ""  # the newer copy in memory to restore instead; "" for none
     manifest: Manifest | None = None
     run_id: str = ""
     _kept: list[restore.Checkpoint] = field(default_factory=list, compare=False, repr=False)
 
-    def read(self, store: Store, memory: Store | None = None) -> restore.Checkpoint | None:
-        """Return the checkpoint to restore, verified; None for a fresh start. The first call may return the chosen copy."""
-        if not self.continues:
+    def read(self, store: Store) -> restore.Checkpoint | None:
+        """Return the checkpoint to restore, verified; None for a fresh start."""
+        if self.commit is None:
             return None
-        if self._kept:
-            return self._kept.pop()
-        if self.memory:
-            return restore.read(_given(memory), self.memory, self.run_id)
-        return restore.read(store, self.commit or "", self.run_id)
-
-    @property
-    def continues(self) -> bool:
-        """True if an earlier attempt has saved a state."""
-        return bool(self.commit or self.memory)
+        return self._kept.pop() if self._kept else restore.read(store, self.commit, self.run_id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,25 +98,13 @@ class OpenStore:
     about: About = field(default_factory=About)
 
 
-def no_copy(lease: Lease, run_id: str) -> None:
-    """The answer of a task without copies in memory."""
-
-
 def open_first(
-    store: Store,
-    attempt: int,
-    holder: str,
-    clock: Clock,
-    *,
-    run_id: str = "",
-    saved: int | None = None,
-    recent: Callable[[Lease, str], restore.Checkpoint | None] = no_copy,
+    store: Store, attempt: int, holder: str, clock: Clock, *, run_id: str = "", saved: int | None = None
 ) -> Opening:
     """Take the lease, choose the newest checkpoint that verifies completely, and publish the choice.
 
     Checkpoints of another run than `run_id` are rejected, unless that is "". If `saved`, a step that was saved according to
-    the run's records, is given, a store without checkpoints is an error. `recent` returns a copy in memory, which is chosen if
-    its step is later.
+    the run's records, is given, a store without checkpoints is an error.
     """
     lease = take(store, holder, clock)
     found = restore.newest(store, run_id=run_id)
@@ -137,9 +113,6 @@ def open_first(
     opening = Opening(attempt=attempt, epoch=lease.epoch, nonce=lease.nonce, commit=None, run_id=run_id)
     if found is not None:
         opening = replace(opening, commit=found.manifest.key, manifest=found.manifest, _kept=[found])
-    copy = recent(lease, run_id)
-    if copy is not None and copy.manifest.step > (found.manifest.step if found else -1):
-        opening = replace(opening, memory=copy.manifest.key, manifest=copy.manifest, _kept=[copy])
     _publish(store, opening)
     return opening
 
@@ -153,18 +126,12 @@ def gone(run_id: str, url: str, step: int) -> str:
     )
 
 
-def _given(memory: Store | None) -> Store:
-    if memory is None:
-        raise CorruptCheckpointError("The first task restores a copy in memory that this task cannot read.")
-    return memory
-
-
 def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str = "") -> Opening:
-    """Wait up to `wait_s` for the choice of the attempt's first task. `agree` follows if that is a copy in memory."""
+    """Wait up to `wait_s` for the choice of the attempt's first task."""
     opening = replace(_parse(_published(store, names.opening(attempt), clock, wait_s)), run_id=run_id)
     if opening.attempt != attempt:
         raise CorruptCheckpointError(f"{names.opening(attempt)!r} of {store.url} belongs to attempt {opening.attempt}.")
-    if opening.memory or opening.commit is None:
+    if opening.commit is None:
         return opening
     return replace(opening, manifest=restore.read_manifest(store, opening.commit, run_id))
 
@@ -183,51 +150,6 @@ def _published(store: Store, key: str, clock: Clock, wait_s: float) -> Buffer:
             clock.sleep(_POLL_S)
 
 
-# --- The copy in memory: another process may empty or damage it between the first task's choice and the read of another task.
-
-
-def agree(store: Store, copies: Store | None, chosen: Opening, info: TaskInfo, clock: Clock, wait_s: float) -> Opening:
-    """Return what all tasks restore: the copy if each of them has read it whole, otherwise the checkpoint.
-
-    The first task waits `wait_s` for the answers of the others, and they wait ten times as long for its decision.
-    """
-    attempt, rank, kept = chosen.attempt, info.rank, list(chosen._kept)
-    problem = ""
-    if rank == 0:
-        until = clock.monotonic() + wait_s
-        for each in range(1, len(info.tasks)):
-            problem = problem or _answer(store, names.answer(attempt, each), clock, until)
-        problem = _put_once(store, names.decision(attempt), chosen.memory, problem)
-    else:
-        try:
-            kept = [restore.read(_given(copies), chosen.memory, chosen.run_id)]
-        except (PodliftError, OSError) as error:
-            problem = f"{info.task} cannot read it. {error}"
-        _put_once(store, names.answer(attempt, rank), chosen.memory, problem)
-        problem = text_of(_published(store, names.decision(attempt), clock, 10 * wait_s), "note", "reason")
-    if not problem:
-        return replace(chosen, manifest=kept[0].manifest, _kept=kept)
-    _log.info(f"The copy of the state in memory is not used by any task. {problem}")
-    manifest = None if chosen.commit is None else restore.read_manifest(store, chosen.commit, chosen.run_id)
-    return replace(chosen, memory="", manifest=manifest, _kept=[])
-
-
-def _answer(store: Store, key: str, clock: Clock, until: float) -> str:
-    try:
-        return text_of(_published(store, key, clock, max(until - clock.monotonic(), 0.0)), "note", "reason")
-    except (PodliftError, OSError) as error:
-        return f"A task has not said that it can read it. {error}"
-
-
-def _put_once(store: Store, key: str, copy: str, reason: str) -> str:
-    """Write an answer and return it, or the one that exists: a request may be repeated after its reply was lost."""
-    try:
-        store.put_new(key, [wrap("note", {"commit": copy, "reason": reason})])
-    except AlreadyExistsError:
-        return text_of(store.get(key), "note", "reason")
-    return reason
-
-
 def _parse(data: Buffer) -> Opening:
     body = unwrap("opening", data)
     opening = fields_of({name: body[name] for name in _WRITTEN if name in body}, "opening", Opening)
@@ -235,11 +157,10 @@ def _parse(data: Buffer) -> Opening:
         raise foreign("opening", f"'epoch' is {opening.epoch}, and the first one is 1")
     if not _NONCE.fullmatch(opening.nonce):
         raise foreign("opening", f"'nonce' is {opening.nonce!r:.100}, not hexadecimal")
-    for commit in (opening.commit, opening.memory or None):
-        if commit is not None and names.parse_commit(commit) is None:
-            raise CorruptCheckpointError(
-                f"The opening refers to {commit!r:.100}, which is not the name of a checkpoint."
-            )
+    if opening.commit is not None and names.parse_commit(opening.commit) is None:
+        raise CorruptCheckpointError(
+            f"The opening refers to {opening.commit!r:.100}, which is not the name of a checkpoint."
+        )
     return opening
 
 
@@ -303,15 +224,6 @@ def take(store: Store, holder: str, clock: Clock) -> Lease:
     raise StoreError(
         f"The lease of {store.url} was lost to other attempts {_TRIES} times. How many processes write there?"
     )
-
-
-def put_lease(store: Store, lease: Lease) -> None:
-    """Repeat a lease in the store of the copies in memory, which belongs to this attempt from now on."""
-    try:
-        generation: str | None = store.stat(names.LEASE).generation
-    except MissingError:
-        generation = None
-    store.swap(names.LEASE, [wrap("lease", lease.__dict__)], expected=generation)
 
 
 def check_lease(store: Store, lease: Lease | Opening) -> None:

@@ -8,21 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..spec.metrics import metric_and_mode
-from ..spec.policies import Checkpoints
+from ..spec.policies import LONGEST_PACED_S, Checkpoints
 
 # Of fits of the same variables, the newest ends are kept: this many, and more if they are small.
 _LEAST_ENDS, _MOST_ENDS, _ENDS_BYTES = 16, 1000, 10_000_000_000
 # The end of an epoch is saved if that takes at most 1/20 of the time.
 _EPOCH_SHARE = 20
-# Copies in memory take at most this part of the training's time, and are no more frequent than this.
-_MEMORY_SHARE, _MEMORY_S = 0.01, 4.5
 # A step replaces the memory of the state that a save still holds.
 _REPLACED_PER_S = 2.5e9
-# Assumed until one was measured.
-_FIRST_COPY_BYTES_PER_S = 1e9
-# Saves whose interval is chosen take at most this part of the training's time.
-_PACED_SHARE = 0.05
-_LEAST_S, _MOST_S, _DAY_S = 1.0, 3600.0, 86400.0
+# Saves whose interval is chosen take this part of the training's time, or more where that would be too rare.
+_PACED_SHARE = 0.01
 
 
 def metric_of(policy: Checkpoints) -> tuple[str, str] | None:
@@ -35,20 +30,9 @@ def due_by_steps(policy: Checkpoints, before: int, now: int) -> bool:
     return policy.every_steps is not None and now // policy.every_steps > before // policy.every_steps
 
 
-def interval_s(policy: Checkpoints, cost_s: float, mtbf_s: float) -> float | None:
-    """Return the seconds from one save to the next, at `cost_s` of training per save; None if time decides nothing."""
-    if policy.interval == "fixed":
-        return policy.every_s
-    least_s = max(cost_s / _PACED_SHARE, _LEAST_S)
-    if policy.interval == "continuous":
-        return least_s
-    # Young and Daly: the time that saves cost equals the time that failures cost.
-    return max(min(math.sqrt(2 * cost_s * mtbf_s), _MOST_S), least_s)
-
-
-def mtbf_s(running_s: float, failures: int, tasks: int) -> float:
-    """Return the mean time between failures: as seen, and one failure per day and task before anything was seen."""
-    return (_DAY_S / tasks + running_s) / (1 + failures)
+def paced_s(cost_s: float, shortest_s: float) -> float:
+    """Return the seconds from one save to the next where podlift chooses them, at `cost_s` of training per save."""
+    return max(shortest_s, min(cost_s / _PACED_SHARE, LONGEST_PACED_S))
 
 
 def due_by_time(every_s: float | None, seconds: float) -> bool:
@@ -58,7 +42,7 @@ def due_by_time(every_s: float | None, seconds: float) -> bool:
 
 def due_by_epoch(policy: Checkpoints, seconds: float, cost_s: float) -> bool:
     """True if the end of this epoch is to be saved: `seconds` after the last save, at `cost_s` per save."""
-    by_time = policy.every_steps is None and policy.every_s is not None and policy.interval == "fixed"
+    by_time = policy.every_steps is None and policy.seconds is not None
     return by_time and seconds >= _EPOCH_SHARE * cost_s
 
 
@@ -76,15 +60,13 @@ class Waits:
     def add(self, seconds: float) -> None:
         self._last_two.append(seconds)
 
+    def prolong(self, seconds: float) -> None:
+        """Add to the last wait."""
+        self._last_two.append(self._last_two.pop() + seconds)
+
     def added_to(self, cost_s: float | None) -> float | None:
         """Return the cost of a save with this wait; None if it is not known yet."""
         return None if cost_s is None else cost_s + (min(self._last_two) if len(self._last_two) == 2 else 0.0)
-
-
-def due_in_memory(size: int, cost_s: float | None) -> float:
-    """Return the seconds from one copy in memory to the next, at `cost_s` of training per copy; None before the first."""
-    cost_s = size / _FIRST_COPY_BYTES_PER_S if cost_s is None else cost_s
-    return max(_MEMORY_S, cost_s / _MEMORY_SHARE)
 
 
 def most_ends(size: int) -> int:

@@ -250,17 +250,15 @@ def cancel(ref: p.Ref, grace: p.Grace = None, root: p.Root = None) -> None:
 
 
 def _saved(status: Status) -> str:
-    copied = ""
+    paced = ""
     if status.saved_every_s is not None and not status.state.terminal:
-        copied = f"; saved every {status.saved_every_s:.0f} s"
-    if status.copied_every_s is not None and not status.state.terminal:
-        copied += f"; a killed process loses at most {status.copied_every_s:.0f} s, by the copy in memory"
+        paced = f"; saved every {status.saved_every_s:.0f} s"
     if status.saved_step is None or status.saved_at is None:
-        return f"no checkpoint{copied}"
+        return f"no checkpoint{paced}"
     until = status.since if status.state.terminal else SystemClock().now()
-    risk = "" if status.state is State.SUCCEEDED else f": {max(until - status.saved_at, 0.0) / 60:.1f} min at risk"
+    risk = "" if status.state is State.SUCCEEDED else f": {duration(max(until - status.saved_at, 0.0))} at risk"
     when = datetime.datetime.fromtimestamp(status.saved_at).strftime("%H:%M:%S")
-    return f"step {status.saved_step} at {when}{risk}{copied}"
+    return f"step {status.saved_step} at {when}{risk}{paced}"
 
 
 def _state(info: RunInfo) -> str:

@@ -30,7 +30,6 @@ _PLURALS = {
     "copy": "copies on this machine",
     "cache": "caches",
     "environment": "environments",
-    "memory": "copies of states in memory",
     "remains": "remains of earlier removals",
 }
 _DIGEST_SHOWN = 12

@@ -33,7 +33,6 @@ _NOTE_S = 0.5
 # Clients wait at most this long for a working janitor.
 _CLIENT_S = 2.0
 _SUCCESSOR = "successor"
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108
 
 
 def fork_supervisor(url: str, temporary: str, events: str, *, earlier: Sequence[str] = ()) -> int | None:
@@ -327,7 +326,6 @@ def _children() -> list[int]:
 
 
 def _remove(folder: str) -> None:
-    _remove_copies(folder)
     if not os.path.lexists(folder):
         return
     import contextlib
@@ -341,16 +339,6 @@ def _remove(folder: str) -> None:
                 if not os.path.islink(path):
                     os.chmod(path, 0o700)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_copies(temporary: str) -> None:
-    """Remove the copies of the training's state in memory that belong to a folder, see `checkpoint/recent.py`."""
-    top = f"{_SHARED_MEMORY}/podlift-{os.geteuid()}"
-    if os.path.lexists(top):
-        import hashlib
-        import shutil
-
-        shutil.rmtree(f"{top}/{hashlib.sha256(temporary.encode()).hexdigest()[:24]}", ignore_errors=True)
 
 
 def _sweep(events: str) -> None:

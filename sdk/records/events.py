@@ -38,8 +38,8 @@ _NAMES_SUPERVISOR = ("launched", "started")
 TASK_RESTARTING = "task_restarting"
 # The program has succeeded, and only the last phase of the run is left.
 TRAINED = "trained"
-# The interval of the copies of the state in memory, and of the checkpoints, where they are chosen while the run trains.
-COPIED, PACED = "memory", "paced"
+# The interval of the checkpoints, where it is chosen while the run trains.
+PACED = "paced"
 # The source of the records of a last phase.
 PHASE = "phase"
 REGISTERED, PHASE_FAILED = "registered", "phase_failed"
@@ -113,9 +113,7 @@ SAVED = ("saved", "restored")
 def saved_step(events: Sequence[Event], *, warm: bool) -> int | None:
     """Return the last saved step according to the records. A `warm` run may have restored another run's checkpoint."""
     kinds = SAVED[:1] if warm else SAVED
-    # A copy in memory is no checkpoint.
-    saved = (event for event in events if event.kind in kinds and not event.data.get("memory"))
-    return max((int(event.data["step"]) for event in saved), default=None)
+    return max((int(event.data["step"]) for event in events if event.kind in kinds), default=None)
 
 
 def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
@@ -131,7 +129,6 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         "created": created,
         "timings": _timings(ordered, created),
         "continued_step": _continued(ordered, attempts),
-        "copied_every_s": next((e.data.get("every_s") for e in reversed(ordered) if e.kind == COPIED), None),
         "saved_every_s": next((e.data.get("every_s") for e in reversed(ordered) if e.kind == PACED), None),
         "restarted_alone": dict(
             Counter(str(e.data.get("task")) for e in ordered if e.kind == TASK_RESTARTING and e.attempt == attempts)

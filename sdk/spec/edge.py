@@ -18,6 +18,9 @@ from .setting_names import RENAMED_FIELDS
 if TYPE_CHECKING:
     from .values import Value
 
+# What it adds to the place of a mistake.
+_OF_PYDANTIC = ("list[", "dict[", "constrained-", "float", "literal[")
+
 
 def checked(kind: type[Value], given: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a constructor as its fields; InputError with every mistake."""
@@ -64,7 +67,7 @@ def _given(made: BaseModel) -> dict[str, object]:
 
 
 def _messages(item: dict[str, Any], kind: type) -> Sequence[str]:
-    path = [str(part) for part in item["loc"] if not str(part).startswith(("list[", "dict[", "constrained-", "float"))]
+    path = [str(part) for part in item["loc"] if not str(part).startswith(_OF_PYDANTIC)]
     where = ".".join(path)
     if item["type"] == "extra_forbidden":
         owner = _value_at(kind, path[:-1])

@@ -11,7 +11,7 @@ from ..hardware import accelerators, pricing
 from ..text import and_more, counted, duration, joined, money, size, visible
 from . import cluster
 from .job import FromCaller, Variable
-from .policies import Checkpoints, Keeper
+from .policies import LONGEST_PACED_S, Checkpoints, Keeper, shortest_s
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -272,7 +272,7 @@ def _program(plan: Plan) -> list[tuple[str, str]]:
     if needed.lines:
         lines.append(("requires", f"{len(needed.lines)} of {needed.source}: {and_more(needed.lines, _SHOWN)}"))
     lines += [("input", f"{name}: {url}") for name, url in plan.inputs.items()]
-    lines.append(("checkpoints", _checkpoints(plan.job.checkpoints, plan.warm_start)))
+    lines.append(("checkpoints", _checkpoints(plan.job.checkpoints, plan.url, plan.warm_start)))
     lines.append(("restarts", _restarts(plan)))
     lines += _model(plan)
     lines += _warm_start(plan)
@@ -356,17 +356,18 @@ def _roles(tasks: Sequence[str]) -> list[str]:
     return list(dict.fromkeys("parameter server" if role == "ps" else role for role in roles))
 
 
-def _checkpoints(policy: Checkpoints, warm_start: str) -> str:
+def _checkpoints(policy: Checkpoints, store: str, warm_start: str) -> str:
     when = [f"every {policy.every_steps} steps"] if policy.every_steps else []
-    if policy.interval == "continuous":
-        when.append("one save after another (at most 5% of the time)")
-    elif policy.interval == "auto":
-        when.append("as often as pays off (by the cost of a save and the rate of failures, at most 5% of the time)")
-    elif policy.every_s:
-        when.append(f"every {duration(policy.every_s)}")
+    at_risk = [f"{policy.every_steps} steps"] if policy.every_steps else []
+    if policy.seconds:
+        when.append(f"every {duration(policy.seconds)}")
+        at_risk.append(duration(policy.seconds))
+    elif policy.is_paced:
+        least, most = duration(shortest_s(store)), duration(LONGEST_PACED_S)
+        when.append(f"every {least} to {most}, as often as costs 1% of the time")
+        at_risk.append(f"{least} to {most} (podlift status shows the interval)")
     words = f"fit saves {', '.join([*when, 'at its end'])}" if policy.auto else "saved by ctx.checkpoint() only"
-    if policy.interval != "fixed":
-        words += "; at risk is what came after the last save: the interval is logged, and podlift status shows it"
+    words += f"; at risk: {' or '.join(at_risk) or 'all since the last save'}"
     words += f"; the last {policy.keep_last} are kept"
     if policy.best:
         words += f", and the best by {policy.best}"

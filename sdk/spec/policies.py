@@ -139,33 +139,50 @@ class Retry(Value):
     preemptions: Annotated[int, Bounds(ge=0)] | None = None
 
 
+# The longest interval that podlift chooses between two saves.
+LONGEST_PACED_S = 300.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints(Value):
     """When the state of a training is saved automatically, and which checkpoints are kept. See docs/how-to/checkpoints.md.
 
     Args:
         every_steps: Save after this many training steps; None leaves it to `every_s`.
-        interval: What replaces `every_s`: "continuous" saves take 5% of the time, "auto" as much as pays off, at most 5%.
         every_s: Save this many seconds after the last save; without `every_steps` also at ends of epochs, for at most 5%.
+            "auto", which `every_steps` replaces: as often as saves cost 1% of the time, but at least every 5 minutes, and at
+            most every 5 s, or 30 s in a bucket.
         keep_last: Newest checkpoints to keep. The best one, pinned ones and the ends of `fit` calls are kept too.
         best: Also keep the checkpoint with the best value of this metric. It is a metric of `fit`; "val_loss" is best when it
             is low; write "max:val_f1" or "min:val_cost" if the name does not show it.
         on_busy: Skip a checkpoint that is due while the last one is being written. "block" makes the training wait.
         auto: Save and restore `fit` without any code in the program.
-        memory: Also copy the state to the machine's memory, for the attempt after a kill. This takes at most 1% of the time.
         resume_from: Start from the state of another run. Its name or directory, or one of its checkpoints (`RUN@STEP`).
             Parameters and optimizer are taken over; the training itself starts from the beginning.
     """
 
     every_steps: Annotated[int, Bounds(ge=1)] | None = None
-    interval: Literal["fixed", "continuous", "auto"] = "fixed"
-    every_s: Seconds | None = 300.0
+    every_s: Seconds | Literal["auto"] | None = "auto"
     keep_last: Annotated[int, Bounds(ge=1)] = 3
     best: Annotated[str, Validator(metric_text)] | None = None
     on_busy: Literal["skip", "block"] = "skip"
     auto: bool = True
-    memory: bool = True
     resume_from: Accepts[PathText | None, str | PurePath | None] = default(None)
+
+    @property
+    def is_paced(self) -> bool:
+        """True if podlift chooses the interval while the run trains."""
+        return self.every_s == "auto" and self.every_steps is None
+
+    @property
+    def seconds(self) -> float | None:
+        """The interval, if it is a fixed one."""
+        return None if isinstance(self.every_s, str) else self.every_s
+
+
+def shortest_s(store: str) -> float:
+    """Return the shortest interval that podlift chooses between two saves in a store."""
+    return 30.0 if store.startswith("gs://") else 5.0
 
 
 # Vertex AI documents no longer jobs.

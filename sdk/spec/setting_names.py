@@ -13,8 +13,8 @@ WORDS = {
 }  # fmt: skip
 TABLES = tuple(word for word in WORDS.values() if word)
 _BARE = ("timeout", "max_steps", "max_cost_usd", "allow_secret")
-# Three fields that one setting sets: "500steps,5m", "auto".
-EVERY = ("every_steps", "every_s", "interval")
+# Two fields that one setting sets: "500steps,5m", "auto".
+EVERY = ("every_steps", "every_s")
 
 # Names before the groups, and what they are now.
 RENAMED = {

@@ -46,18 +46,14 @@ class PosixStore:
 
     Args:
         path: the folder; created by the first write.
-        cached: write large objects as all others; for a folder in memory.
         at: called when a write is "written", "synced", "linked", "replaced" or "deleted", for tests that kill the process.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, cached: bool = False, at: Callable[[str], None] | None = None
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, at: Callable[[str], None] | None = None) -> None:
         self._root = os.path.abspath(os.fspath(path))
         self._at = at or (lambda moment: None)
         self._temporary = locking.TemporaryFiles(self._root)
         self._durable: set[str] = set()
-        self._write_all = posix.write_all if cached else direct.write_all
 
     @property
     def url(self) -> str:
@@ -194,7 +190,7 @@ class PosixStore:
             views = [flat(part) for part in data]
             size = sum(len(view) for view in views)
             trailer = _Trailer(secrets.token_hex(8), crc32c(views) if crc is None else crc, size)
-            self._write_all(temporary.handle, [*views, memoryview(trailer.encode())])
+            direct.write_all(temporary.handle, [*views, memoryview(trailer.encode())])
             self._at("written")
             posix.sync_file(temporary.handle)
             self._at("synced")

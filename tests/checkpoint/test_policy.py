@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -16,10 +15,9 @@ from sdk.checkpoint.policy import (
     due_by_epoch,
     due_by_steps,
     due_by_time,
-    interval_s,
     metric_of,
     most_ends,
-    mtbf_s,
+    paced_s,
     retention,
     training_cost_s,
 )
@@ -64,31 +62,30 @@ def test_a_checkpoint_is_due_behind_every_so_many_steps(
     ("seconds", "passed", "expected"), [(60.0, 59, False), (60.0, 60, True), (None, 1e9, False), (1.0, 0, False)]
 )
 def test_a_checkpoint_is_due_after_every_so_many_seconds(seconds: float | None, passed: float, expected: bool) -> None:
-    assert due_by_time(interval_s(Checkpoints(every_s=seconds), 10.0, 3600.0), passed) is expected
+    assert due_by_time(Checkpoints(every_s=seconds).seconds, passed) is expected
 
 
 @pytest.mark.parametrize(
-    ("interval", "cost_s", "mtbf", "expected"),
+    ("cost_s", "shortest_s", "expected"),
     [
-        ("continuous", 1.0, 1e6, 20.0),
-        ("continuous", 0.001, 1e6, 1.0),
-        ("auto", 1.0, 7200.0, 120.0),  # sqrt(2 * 1 * 7200)
-        ("auto", 1.0, 50.0, 20.0),  # never more than 5% of the time
-        ("auto", 100.0, 1e9, 3600.0),
-        ("auto", 1000.0, 1e9, 20_000.0),  # also not if that is more than an hour
+        (0.24, 5.0, 24.0),
+        (0.001, 5.0, 5.0),
+        (0.1, 30.0, 30.0),
+        (1.0, 30.0, 100.0),
+        (3.0, 5.0, 300.0),
+        (99.0, 30.0, 300.0),
     ],
 )
-def test_an_interval_is_chosen_by_what_saves_and_failures_cost(
-    interval: Literal["continuous", "auto"], cost_s: float, mtbf: float, expected: float
+def test_a_chosen_interval_is_a_hundred_times_the_cost_of_a_save_within_limits(
+    cost_s: float, shortest_s: float, expected: float
 ) -> None:
-    assert interval_s(Checkpoints(interval=interval), cost_s, mtbf) == pytest.approx(expected)
+    assert paced_s(cost_s, shortest_s) == pytest.approx(expected)
 
 
-def test_failures_are_expected_as_often_as_they_were_seen() -> None:
-    assert mtbf_s(0.0, 0, 1) == 86400.0
-    assert mtbf_s(0.0, 0, 4) == 21600.0
-    assert mtbf_s(10 * 86400.0, 10, 1) == pytest.approx(86400.0)
-    assert mtbf_s(3600.0, 5, 1) < mtbf_s(3600.0, 1, 1)
+def test_only_the_default_leaves_the_interval_to_podlift() -> None:
+    assert Checkpoints().is_paced
+    assert not any(Checkpoints(**given).is_paced for given in ({"every_s": 5.0}, {"every_s": None}, {"every_steps": 3}))
+    assert Checkpoints(every_steps=3).seconds is None
 
 
 def test_the_cost_of_a_save_is_its_processor_time_and_the_memory_that_steps_replace() -> None:
@@ -201,10 +198,11 @@ def test_retention_never_removes_what_anybody_needs(
 @pytest.mark.parametrize(
     ("policy", "seconds", "cost_s", "due"),
     [
-        ({}, 1.0, 0.05, True),
-        ({}, 0.99, 0.05, False),
-        ({}, 59.0, 3.0, False),
-        ({}, 60.0, 3.0, True),
+        ({"every_s": 300.0}, 1.0, 0.05, True),
+        ({"every_s": 300.0}, 0.99, 0.05, False),
+        ({"every_s": 300.0}, 59.0, 3.0, False),
+        ({"every_s": 300.0}, 60.0, 3.0, True),
+        ({}, 1e9, 0.05, False),
         ({"every_s": None}, 1e9, 0.05, False),
         ({"every_steps": 100}, 1e9, 0.05, False),
     ],

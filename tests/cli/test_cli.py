@@ -32,7 +32,6 @@ KEYS = {
     "saved_at",
     "machine",
     "saved_every_s",
-    "copied_every_s",
     "spent",
     "goodput",
     "continued_step",

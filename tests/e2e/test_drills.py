@@ -254,13 +254,12 @@ def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, mor
 
 
 @pytest.mark.full
-def test_a_fit_behind_a_large_shuffle_goes_on_from_the_copy_in_memory_with_the_same_weights(write) -> None:
+def test_a_fit_behind_a_large_shuffle_goes_on_with_the_same_weights(write) -> None:
     write("train.py", SHUFFLED)
-    report = run_drill("train.py", kills=["chief-0@step:170"], checkpoint_every="1000steps")
+    report = run_drill("train.py", kills=["chief-0@step:170"])
     assert report.verdict == "passed", report
     (kill,) = report.kills
     assert kill.restored, report
-    assert any("from the copy in memory" in line.text for line in sdk.attach(report.runs["killed"]).logs())
 
 
 @pytest.mark.full

@@ -22,7 +22,6 @@ SAID: dict[str, object] = {
     "limit_grace": 7,
     "checkpoint_every": "20steps",
     "checkpoint_auto": False,
-    "checkpoint_memory": False,
     "code_writes": "all",
     "code_exclude": ["*.csv"],
     "env": {"A": "b"},

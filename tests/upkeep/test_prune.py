@@ -43,14 +43,6 @@ def why(pruning: prune.PrunePlan | prune.PruneResult) -> dict[str, str]:
     return {Path(each.path).name: each.why for each in pruning.skipped}
 
 
-@pytest.fixture(autouse=True)
-def left_in_memory(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The copies of states in memory that are found: not those of this machine."""
-    found: list[Path] = []
-    monkeypatch.setattr("sdk.checkpoint.recent.left_behind", lambda now: found)
-    return found
-
-
 @pytest.fixture
 def make(root: Path) -> Callable[..., Path]:
     """Make a run that is over, and its bundle: `make("a", days=40)`."""
@@ -586,20 +578,3 @@ def test_an_age_needs_a_unit(age: str) -> None:
     with pytest.raises(sdk.InputError, match="--older-than: must be a duration with the units") as caught:
         verb.prune(age)
     assert repr(age) in str(caught.value)
-
-
-def test_copies_of_states_in_memory_that_were_left_are_removed_unless_one_is_used_again(
-    root: Path, tmp_path: Path, left_in_memory: list[Path]
-) -> None:
-    left, used = tmp_path / "left", tmp_path / "used"
-    for folder in (left, used):
-        folder.mkdir()
-        (folder / "LEASE.json").write_text("{}")
-    left_in_memory += [left, used]
-    found = prune.find(root, now=time.time(), cache=tmp_path / "cache")
-    assert names(found, "memory") == ["left", "used"]
-    assert names(prune.find(root, now=time.time()), "memory") == []
-    left_in_memory.remove(used)
-    result = prune.remove(found)
-    assert (names(result, "memory"), why(result)) == (["left"], {"used": "it is used again"})
-    assert (left.exists(), used.exists()) == (False, True)

@@ -110,15 +110,12 @@ def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) 
     data.resume = _Resume(batch=batch, at=at, values=values, random=randomness.capture())
 
 
-def position(model: Any, taken: int | None = None, *, by_count: bool = False, cheap: bool = False) -> Position:
-    """Return the data position after `taken` batches of the epoch, or after the last step or epoch.
-
-    `by_count`: as a number of batches alone; `cheap`: with an earlier state of tf.data if a new one would take long.
-    """
+def position(model: Any, taken: int | None = None, *, by_count: bool = False) -> Position:
+    """Return the data position after `taken` batches of the epoch, or after the last step or epoch."""
     data = _input_of(model)
     if data is None:
         return Position(kind="skip", state=b"", why="the data of this fit is unknown")
-    return data.position(taken, by_count=by_count, cheap=cheap)
+    return data.position(taken, by_count=by_count)
 
 
 def keeps_iterator(model: Any) -> bool:

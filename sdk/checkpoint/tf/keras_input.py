@@ -22,10 +22,10 @@ from . import object_state, randomness
 from .position import (
     InputState,
     IteratorState,
-    LastState,
     Position,
     Traits,
     by_counting,
+    position_of,
     python_state,
     reach,
     set_python,
@@ -65,7 +65,6 @@ class FitInput:
         self._between = True
         self._start = ""
         self._object: dict[str, object] = {}
-        self._last_state = LastState()
         self.taken = 0  # batches of the epoch that were passed on
         self.resume: Any = None  # where the next epoch starts
         self.over: Callable[[], None] = lambda: None  # called when the data of an epoch is exhausted
@@ -153,7 +152,7 @@ class FitInput:
         """True if an epoch continues the iterator of the previous one."""
         return not self._makes_an_iterator()
 
-    def position(self, taken: int | None = None, *, by_count: bool = False, cheap: bool = False) -> Position:
+    def position(self, taken: int | None = None, *, by_count: bool = False) -> Position:
         """Return the position after `taken` batches of the epoch, or after the last step or epoch."""
         between = self._between and not taken
         if between and self._makes_an_iterator():
@@ -166,9 +165,7 @@ class FitInput:
             seen, batches, iterators = self._seen, self.taken if taken is None else taken, self._entered
             iterator = self._current
         at = self._iterator_state(batches=seen + batches, iterators=iterators, seen=seen, between=False)
-        if by_count:
-            return by_counting(at, self._traits)
-        return self._last_state.position(iterator, at, self._traits, cheap=cheap)
+        return by_counting(at, self._traits) if by_count else position_of(iterator, at, self._traits)
 
     def _iterator_state(self, *, batches: int, iterators: int, seen: int, between: bool) -> IteratorState:
         extra: InputState = {"seen": seen, "num_batches": self._epochs._num_batches, "seed": self._order.seed}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypedDict
@@ -25,8 +24,6 @@ _log = logger("checkpoint")
 
 LARGE_BYTES = 100_000_000
 _CHEAP = 2000  # this many batches are skipped rather than risking the order of the next epoch
-# Where positions should be cheap, tf.data's states take at most this part of the time.
-_STATE_SHARE = 0.005
 _FAIL = 2  # ExternalStatePolicy: fail if the pipeline has external state
 _PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 _GENERATORS = ("RngReadAndSkip", "StatefulUniform", "StatefulStandardNormal", "StatefulTruncatedNormal")
@@ -57,14 +54,10 @@ class IteratorState:
     iterators: int = 1  # its number: a reshuffled dataset gives each iterator another order
     extra: InputState | None = None  # what its creator needs
     start: str = ""  # the random generators before its first batch, if Python produces the data
-    state: bytes = b""  # that of tf.data, `ahead` batches ago
-    ahead: int = 0
+    state: bytes = b""  # that of tf.data
 
     def encode(self) -> bytes:
-        fields = {**asdict(replace(self, state=b"")), "state": len(self.state)}
-        if not self.ahead:  # an older podlift does not know it
-            del fields["ahead"]
-        return blob_of(fields, [self.state])
+        return blob_of({**asdict(self), "state": len(self.state)}, [self.state])
 
     @classmethod
     def decode(cls, blob: bytes) -> IteratorState:
@@ -86,46 +79,23 @@ class Position:
     why: str = ""  # why the resumed training may differ from an uninterrupted one
 
 
-class LastState:
-    """The positions of one iterator after another, and the last state that tf.data has told.
-
-    A state holds the elements that a shuffle has read ahead, and may take longer than a training step. A cheap position is the
-    last state and the batches since.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._last: IteratorState | None = None
-        self._told, self._took_s = 0.0, 0.0
-
-    def position(self, iterator: Any, at: IteratorState, traits: Traits, *, cheap: bool = False) -> Position:
-        """Return the position of an iterator; `at` has everything but tf.data's state."""
-        inner = inner_iterator(iterator)
-        if inner is None:
-            how = "it feeds several devices" if _is_distributed(iterator) else "it is not an iterator of tf.data"
-        elif traits.downgrades:
-            how = traits.downgrades[0]  # tf.data would silently save some of these
+def position_of(iterator: Any, at: IteratorState, traits: Traits) -> Position:
+    """Return the position of an iterator; `at` has everything but tf.data's state."""
+    inner = inner_iterator(iterator)
+    if inner is None:
+        how = "it feeds several devices" if _is_distributed(iterator) else "it is not an iterator of tf.data"
+    elif traits.downgrades:
+        how = traits.downgrades[0]  # tf.data would silently save some of these
+    else:
+        try:
+            state = _state(inner)
+        except tf.errors.OpError as error:
+            how = _sentence(error)
         else:
-            try:
-                state, ahead = self._state(inner, at, cheap)
-            except tf.errors.OpError as error:
-                how = _sentence(error)
-            else:
-                large = f"the data's position has {len(state) / 1e6:.0f} MB, most of it shuffled elements"
-                why = large if len(state) > LARGE_BYTES else ""
-                return Position(kind="exact", state=replace(at, state=state, ahead=ahead).encode(), why=why)
-        return by_counting(at, traits, how=f"tf.data cannot save this position: {how}")
-
-    def _state(self, iterator: Any, at: IteratorState, cheap: bool) -> tuple[bytes, int]:
-        """Return a state of this iterator, and how many batches were taken since."""
-        now, last = self._clock(), self._last
-        is_of_this = last is not None and last.iterators == at.iterators and last.batches <= at.batches
-        if cheap and last is not None and is_of_this and now - self._told < self._took_s / _STATE_SHARE:
-            return last.state, at.batches - last.batches
-        self._last = None
-        self._last = replace(at, state=_state(iterator))
-        self._told, self._took_s = now, self._clock() - now
-        return self._last.state, 0
+            large = f"the data's position has {len(state) / 1e6:.0f} MB, most of it shuffled elements"
+            why = large if len(state) > LARGE_BYTES else ""
+            return Position(kind="exact", state=replace(at, state=state).encode(), why=why)
+    return by_counting(at, traits, how=f"tf.data cannot save this position: {how}")
 
 
 def by_counting(at: IteratorState, traits: Traits, how: str = "") -> Position:
@@ -148,8 +118,6 @@ def reach(at: IteratorState, made: int, make: Callable[[], Any], iterator: Any =
     if at.state and inner is not None:
         serialized = tf.io.parse_tensor(at.state, tf.variant)
         tf.raw_ops.DeserializeIterator(resource_handle=inner._iterator_resource, serialized=serialized)
-        # Not those of a distributed iterator: the tasks may have taken their states at different batches.
-        _take(inner, at.ahead)
     else:
         _take_again(iterator, at.batches, at.start)
     return iterator
@@ -228,7 +196,6 @@ class ResumableIterator:
         self._traits = traits_of(data)
         self._iterators = max(at.iterators, made + 1)
         self._batches, self._failed = at.batches, False
-        self._last_state = LastState()
         self._start = at.start or (python_state() if self._traits.python or not _is_tf_data(data) else "")
         self._iterator = reach(replace(at, start=self._start), made, lambda: iter(data))
         with contextlib.suppress(AttributeError):
@@ -249,12 +216,10 @@ class ResumableIterator:
         self._batches += 1
         return batch
 
-    def position(self, *, cheap: bool = False) -> Position:
-        """Return the position after the last batch; a `cheap` one may take longer to reach."""
+    def position(self) -> Position:
+        """Return the position after the last batch."""
         at = IteratorState(batches=self._batches, iterators=self._iterators, start=self._start)
-        if self._failed:
-            return by_counting(at, self._traits)
-        return self._last_state.position(self._iterator, at, self._traits, cheap=cheap)
+        return by_counting(at, self._traits) if self._failed else position_of(self._iterator, at, self._traits)
 
 
 def next_pass(data: Any) -> Position:

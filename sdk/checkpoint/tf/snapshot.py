@@ -111,6 +111,12 @@ def first_non_finite(arrays: Iterable[Array]) -> str | None:
     return next((array.path for array in arrays if not _is_finite(array)), None)
 
 
+def finite_weights(variables: Variables) -> frozenset[str]:
+    """Return the paths of the trainable variables that hold neither NaN nor infinity."""
+    weights = {path for path, variable in variables.items() if getattr(value_of(variable), "trainable", False)}
+    return frozenset(array.path for array in take(variables) if array.path in weights and _is_finite(array))
+
+
 def _is_finite(array: Array) -> bool:
     dtype = tf.as_dtype(array.dtype)
     if not (dtype.is_floating or dtype.is_complex):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...checkpoint import recent
 from ...errors import InputError
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.ports import PortReservation
@@ -104,8 +103,6 @@ class ReplicaProcesses:
         with ExitStack() as opened:
             self._scratch.mkdir(parents=True, exist_ok=True)
             opened.callback(shutil.rmtree, self._scratch, ignore_errors=True)
-            # A container that is killed cannot remove them, and has no memory of its own here.
-            opened.callback(recent.remove_those_of, str(self._scratch))
             self._redirect_env = self._buckets.redirect_env(self._url)
             self._buckets.mount()
             opened.callback(self._buckets.unmount)
@@ -193,7 +190,6 @@ class ReplicaProcesses:
         home = self._scratch / name
         # A restarted container begins with the files of its image.
         shutil.rmtree(home, ignore_errors=True)
-        recent.remove_those_of(str(home))
         (home / "tmp").mkdir(parents=True)
         python = environment.make_environment(home / ".local")
         packages.configure_pip(home / ".local", self._wheels)

@@ -33,7 +33,6 @@ class JobKeywords(TypedDict, total=False):
     checkpoint_best: str | None
     checkpoint_on_busy: Literal["skip", "block"] | None
     checkpoint_auto: bool | None
-    checkpoint_memory: bool | None
     checkpoint_resume_from: str | Path | None
     retry_user_errors: int | None
     retry_infrastructure: int | None

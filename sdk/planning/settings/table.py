@@ -34,14 +34,12 @@ _INTERNAL = {
 # Several values that may be written as one text: "us-central1,us-east1".
 _AS_TEXT = ("vertex_regions", "vertex_places")
 _STEPS = re.compile(r"(\d+)\s*steps?")
-_EVERY = (
-    "must be a duration, a number of steps or both, such as 5m, 500steps or 500steps,5m; or continuous, auto or none"
-)
-_FIXED, _ADAPTIVE = "fixed", ("continuous", "auto")
+_EVERY = "must be auto, a duration, a number of steps or both, such as 5m, 500steps or 500steps,5m; or none"
+_AUTO: Literal["auto"] = "auto"
 _EVERY_DOC = (
-    "How often to save: 5m, 500steps, 500steps,5m or none. With both, whichever comes first. With a duration alone, the end "
-    "of an epoch is saved too, if that takes at most a twentieth of the time. continuous: as often as costs at most 5% of the "
-    "time. auto: as often as pays off, by the cost of a save and the rate of failures."
+    "How often to save: auto, 5m, 500steps, 500steps,5m or none. auto: as often as saves cost 1% of the time, but at least "
+    "every 5 minutes, and at most every 5 s, or 30 s in a bucket. With steps and a duration, whichever comes first. With a "
+    "duration alone, the end of an epoch is saved too, if that takes at most a twentieth of the time."
 )
 
 
@@ -79,7 +77,7 @@ class Setting:
     def default(self) -> Any:
         """The value of the setting if nothing sets it, as a user would write it."""
         value = next(default_of(field) for field in fields(GROUPS[self.group]) if field.name == self.field)
-        return written(self, value) if not self.is_every else _every_text(None, value, _FIXED)
+        return written(self, value) if not self.is_every else _every_text(None, value)
 
 
 GROUPS: dict[str, type[Value]] = {
@@ -176,35 +174,33 @@ def read(setting: Setting, text: str) -> Any:
         raise ValueError(f"must be {'true or false' if bool in kinds else plain}.") from None
 
 
-def _every(value: Any) -> tuple[int | None, float | None, str]:
-    """Return steps, seconds and kind of interval of "500steps,5m" or "auto"; a number is seconds."""
+def _every(value: Any) -> tuple[int | None, float | Literal["auto"] | None]:
+    """Return steps and seconds of "500steps,5m" or "auto"; a number is seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return None, float(value), _FIXED
-    steps, seconds, interval = None, None, _FIXED
+        return None, float(value)
+    steps, seconds = None, None
     parts = value.split(",") if isinstance(value, str) else [""]
+    if [part.strip().lower() for part in parts] == [_AUTO]:
+        return None, _AUTO
     for part in (part.strip().lower() for part in parts):
         counted = _STEPS.fullmatch(part)
-        if part in _ADAPTIVE and (interval, seconds) == (_FIXED, None):
-            interval = part
-        elif counted and steps is None:
+        if counted and steps is None:
             steps = int(counted[1])
-        elif seconds is None and not counted and interval == _FIXED:
+        elif seconds is None and not counted:
             try:
                 seconds = parse_duration(part)
             except ValueError:
                 raise ValueError(f"{_EVERY}.") from None
         else:
             raise ValueError(f"{_EVERY}.")
-    return steps, seconds, interval
+    return steps, seconds
 
 
-def _every_text(steps: int | None, seconds: float | None, interval: str) -> str | None:
+def _every_text(steps: int | None, seconds: float | Literal["auto"] | None) -> str | None:
+    if seconds == _AUTO:
+        return _AUTO if steps is None else f"{steps}steps"
     parts = [] if steps is None else [f"{steps}steps"]
-    if interval != _FIXED:
-        parts.append(interval)
-    elif seconds is not None:
-        parts.append(compact_duration(seconds))
-    return ",".join(parts) or None
+    return ",".join([*parts, *([] if seconds is None else [compact_duration(seconds)])]) or None
 
 
 def written(setting: Setting, value: Any) -> Any:
@@ -269,7 +265,7 @@ def _fields(setting: Setting, value: Any) -> dict[str, object]:
         if value == "none" and takes_none(setting) and (setting.is_every or str not in _kinds(setting.type)):
             value = None
         if setting.is_every:
-            return dict(zip(EVERY, (None, None, _FIXED) if value is None else _every(value), strict=True))
+            return dict(zip(EVERY, (None, None) if value is None else _every(value), strict=True))
         return {setting.field: parse_duration(value) if setting.is_duration and isinstance(value, str) else value}
     except ValueError as error:
         raise InputError(f"{setting.name}: {error} Received: {value!r}.") from None

@@ -392,9 +392,6 @@ class Agent:
         if not container.process.stop_requested:
             shutil.rmtree(container.paths.work(number, container.task), ignore_errors=True)
         shutil.rmtree(self._scratch(number), ignore_errors=True)
-        from ...checkpoint.recent import folder_of
-
-        shutil.rmtree(folder_of(posixpath.dirname(self._scratch(number))), ignore_errors=True)
 
     def _within_s(self) -> float:
         return self._container.terms.notice_s if self._container.process.stop_requested else _NORMAL_S

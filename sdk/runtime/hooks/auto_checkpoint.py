@@ -9,10 +9,9 @@ import os
 import platform
 import queue  # noqa: F401
 import secrets  # noqa: F401
-import shutil  # noqa: F401
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...clock import Clock
 from ...logs import logger
 from ...process import free_memory
-from ...records.events import COPIED, PACED, SAVED, saved_step
+from ...records.events import PACED, SAVED, saved_step
 from ...records.kills import KillRecords
 from ...records.recorder import read_events
 from ...spec import cluster
@@ -38,14 +37,12 @@ from .warm_start import WarmStart
 if TYPE_CHECKING:
     from ...checkpoint.manager import CheckpointManager, FitHistory, StartedPhase, UnsavedState
     from ...checkpoint.manifest import About
-    from ...checkpoint.recent import RecentCopy
     from ...checkpoint.saver import Ticket
     from ..reporting import ProgressWriter
 
 _log = logger("runtime")
 
-# Called with True if the position in the data should be cheap to take, and may take longer to reach.
-Capture = Callable[[bool], tuple[dict[str, bytes], dict[str, object]]]
+Capture = Callable[[], tuple[dict[str, bytes], dict[str, object]]]
 
 
 @dataclass(kw_only=True)
@@ -86,10 +83,10 @@ class AutoCheckpoint:
         phase = self._phase
         return phase is not None and phase.restored and phase.holds(variables)
 
-    def _due(self) -> Literal["save", "epoch", "memory"] | None:
+    def _due(self) -> Literal["save", "epoch"] | None:
         phase = self._phase
         # An epoch that already holds a save needs no other.
-        return None if phase is None else self.manager.due(epochs=phase.has_epochs and phase.held in ("", "memory"))
+        return None if phase is None else self.manager.due(epochs=phase.has_epochs and not phase.held)
 
     def begin(self, kind: str, collect: Callable[[], Any]) -> PhaseCheckpoints:
         """Begin a phase of kind "fit" or "loop", which ends an earlier one; `collect` returns its current variables."""
@@ -110,6 +107,7 @@ class AutoCheckpoint:
             self.record("continued", step=step)
             _log.info(continuation(self.manager.info.attempt, step))
         self._phase = PhaseCheckpoints(self, begun, variables, collect)
+        self._phase.guarded = snapshot.finite_weights(variables) if self.manager.rank == 0 else frozenset()
         self.coordinator.handle_sigterm()
         return self._phase
 
@@ -174,7 +172,6 @@ def make(
             tasks=tasks,
             warm_start=payload.warm_start,
             saved_before=saved_before,
-            since=min((event.time for event in events), default=None),
         )
 
         def about() -> About:
@@ -188,9 +185,7 @@ def make(
             paced=lambda every_s: record(PACED, every_s=round(every_s, 1)),
             apart=coordinator.rendezvous.apart,
         )
-        return CheckpointManager(
-            info, payload.store or paths.store, payload.checkpoints, env, _recent(payload, tasks, shared, record)
-        )
+        return CheckpointManager(info, payload.store or paths.store, payload.checkpoints, env)
 
     return AutoCheckpoint(
         make_manager=make_manager,
@@ -203,15 +198,6 @@ def make(
         ),
         warm_start=WarmStart(payload.initial, payload.models, shared),
     )
-
-
-def _recent(payload: Payload, tasks: Sequence[str], shared: str, record: Callable[..., None]) -> RecentCopy | None:
-    # Containers share no memory: each may be on a machine of its own.
-    if not payload.checkpoints.memory or (payload.bucket_url and len(tasks) > 1) or sys.platform != "linux":
-        return None
-    from ...checkpoint.recent import RecentCopy, folder_of
-
-    return RecentCopy(folder_of(shared), lambda every_s: record(COPIED, every_s=round(every_s, 1)), temporary=shared)
 
 
 def _kill_records(payload: Payload) -> KillRecords:
@@ -250,7 +236,9 @@ class PhaseCheckpoints:
         self._collected_again = False
         self._downgrades: list[str] = []
         # A save that waits for the end of the epoch, because it is due or because it belongs there.
-        self.held: Literal["", "save", "epoch", "memory"] = ""
+        self.held: Literal["", "save", "epoch"] = ""
+        # Paths of weights that are to stay finite: some programs begin with others, such as the infinity of a minimum.
+        self.guarded: frozenset[str] = frozenset()
         self.has_epochs = True
         self.in_step = self.restored = False
         self.interrupted = False
@@ -260,7 +248,7 @@ class PhaseCheckpoints:
         self.history = begun.known.history
         self.epochs = list(begun.known.epochs)
         # What only this loop knows: blobs by name, and its position.
-        self.capture: Capture = lambda cheap: ({}, {})
+        self.capture: Capture = lambda: ({}, {})
 
     @property
     def blobs(self) -> Mapping[str, bytes]:
@@ -304,9 +292,8 @@ class PhaseCheckpoints:
             self._auto.progress.begin(self._manager.base + self.steps)
         if self.finished:
             what = "its end"
-        source = "copy in memory" if self._begun.from_memory else "checkpoint"
-        self._auto.record("restored", step=step, phase=number, **({"memory": True} if self._begun.from_memory else {}))
-        _log.info(f"restored {what} of phase {number} of the training from the {source} of step {step}")
+        self._auto.record("restored", step=step, phase=number)
+        _log.info(f"restored {what} of phase {number} of the training from the checkpoint of step {step}")
         size = checkpoint.manifest.world.get("size")
         if self.at and size != tasks:
             self.downgrade(
@@ -342,10 +329,7 @@ class PhaseCheckpoints:
         action = self._auto.coordinator.step()
         if action == "epoch" and self.held != "save":
             self.held = "epoch"
-        elif action == "memory" and hold:
-            self.held = self.held or "memory"
-        copies = action == "memory" and not hold
-        action = None if action in ("epoch", "memory") else action
+        action = None if action == "epoch" else action
         due = action is not None or due_by_steps(self._manager.policy, self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
             return action  # a loop that continues all the same
@@ -359,34 +343,27 @@ class PhaseCheckpoints:
             _log.info("the state is saved: this task exits, to be restarted")
             sys.exit(EXIT_CHECKPOINTED)
         if due and not (hold and action in (None, "save")):
-            self._save("manual" if action == "stop" else "interval")
+            self._save("manual" if action == "stop" else "interval", guard=self._manager.policy.is_paced)
         elif due:
             self.held = "save"
-        elif copies:
-            self._copy()
         return action
-
-    def _copy(self) -> None:
-        with self._auto.progress.during(CHECKPOINT):
-            self._manager.copy(self.state(cheap=True))
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
         """Save what was held for the end of the epoch, or is compared by its metrics, unless the phase ends here."""
         self._auto.kill_points.reached("epoch")
         held, self.held = self.held, ""
         compared = self._manager.policy.best is not None and metrics
-        if save and held == "memory" and not compared:
-            self._copy()
-        elif save and (held or compared):
-            self._save("interval", metrics, leave_out=held == "epoch" and not compared and not self._is_finite())
+        if save and (held or compared):
+            self._save("interval", metrics, guard=not compared and (held == "epoch" or self._manager.policy.is_paced))
 
     def _is_finite(self) -> bool:
-        """Return False if the weights hold NaN or infinity: such a state must not replace a good one."""
+        """Return False if weights that were finite hold NaN or infinity now: such a state must not replace a good one."""
         from ...checkpoint.tf import snapshot
 
-        wrong = snapshot.first_non_finite(snapshot.take(self.variables)) if self._manager.rank == 0 else None
+        arrays = snapshot.take(self.variables) if self.guarded else ()
+        wrong = snapshot.first_non_finite(array for array in arrays if array.path in self.guarded)
         if wrong is not None:
-            self._auto.log_once(f"{wrong} holds NaN or infinity: ends of epochs are not saved until it is finite again")
+            self._auto.log_once(f"{wrong} holds NaN or infinity: the state is not saved until it is finite again")
         return wrong is None
 
     def finish(self, *, metrics: Mapping[str, float] | None = None) -> None:
@@ -415,21 +392,23 @@ class PhaseCheckpoints:
         reason: str,
         metrics: Mapping[str, float] | None = None,
         *,
-        leave_out: bool = False,
+        guard: bool = False,
         end: FitHistory | None = None,
     ) -> Ticket | None:
         with self._auto.progress.during(CHECKPOINT):
-            return self._saved(reason, metrics, leave_out=leave_out, end=end)
+            return self._saved(reason, metrics, guard=guard, end=end)
 
     def _saved(
-        self, reason: str, metrics: Mapping[str, float] | None, *, leave_out: bool, end: FitHistory | None
+        self, reason: str, metrics: Mapping[str, float] | None, *, guard: bool, end: FitHistory | None
     ) -> Ticket | None:
         from ...checkpoint.tf import snapshot
 
         if reason != "interval":
             # This save must not be skipped because another one is still running.
             self._manager.wait(None)
-        state = self.state()
+        begun = time.monotonic()
+        leave_out = guard and reason == "interval" and not self._is_finite()
+        state = self.state(begun=begun)
         size = snapshot.size_of(state.contents.arrays)
         # Before the save: beside its threads, each of these files takes ten times as long to read.
         short = free_memory.is_short(size, free_memory.available())
@@ -439,12 +418,15 @@ class PhaseCheckpoints:
             # A step would copy everything it changes: better slow than killed.
             self._auto.log_once(f"memory is short, and the state has {size / 1e6:.0f} MB: training waits for its save")
             del state
-            self._manager.wait(None)
+            self._manager.wait_as_cost()
         return ticket
 
-    def state(self, capture: Capture | None = None, *, cheap: bool = False) -> UnsavedState:
-        """Return the current state. Call it between two steps only; `capture` replaces `self.capture`."""
-        begun = time.monotonic()
+    def state(self, capture: Capture | None = None, *, begun: float | None = None) -> UnsavedState:
+        """Return the current state. Call it between two steps only; `capture` replaces `self.capture`.
+
+        `begun`: when the training began to wait for it, if that is not now.
+        """
+        begun = time.monotonic() if begun is None else begun
         from ...checkpoint.contents import Contents
         from ...checkpoint.manager import UnsavedState
         from ...checkpoint.tf import loading, randomness, snapshot
@@ -452,7 +434,7 @@ class PhaseCheckpoints:
         if not self._collected_again:
             # An optimizer that was not built makes its slots in the first step.
             self.variables, self._collected_again = self._collect(), True
-        blobs, at = (capture or self.capture)(cheap)
+        blobs, at = (capture or self.capture)()
         own = loading.replica_values(self.variables, tasks=len(self._manager.info.tasks))
         given = {"own": own, "random": randomness.capture(), **blobs}
         return UnsavedState(

@@ -302,7 +302,7 @@ class _SavedFit:
         may_spend_s = _KEEPING_S + _KEEPING_SHARE * (time.monotonic() - self._since)
         if len(self._manager.info.tasks) > 1 or self._spent_s < may_spend_s:  # a single task need not agree with others
             begun = time.thread_time()
-            self._kept = self._phase.state(lambda cheap: self._capture(cheap, taken, by_count=True))
+            self._kept = self._phase.state(lambda: self._capture(taken, by_count=True))
             self._spent_s += time.thread_time() - begun
 
     def unsaved_state(self) -> UnsavedState | None:
@@ -316,7 +316,7 @@ class _SavedFit:
                     phase.downgrade(
                         f"an exception in {name}: the callbacks after the one that raised it were not called"
                     )
-                found[:] = [phase.state(lambda cheap: self._capture(cheap, self._batch))]
+                found[:] = [phase.state(lambda: self._capture(self._batch))]
             except Exception as error:
                 _log.info(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
 
@@ -358,10 +358,10 @@ class _SavedFit:
         phase.finish(metrics=self._metrics)
 
     def _capture(
-        self, cheap: bool, taken: int | None = None, *, by_count: bool = False
+        self, taken: int | None = None, *, by_count: bool = False
     ) -> tuple[dict[str, bytes], dict[str, object]]:
         kept, sentences = self._callback_state.capture(self.callbacks.callbacks)
-        data = self._epochs.position(self.model, taken, by_count=by_count, cheap=cheap)
+        data = self._epochs.position(self.model, taken, by_count=by_count)
         for sentence in filter(None, (*sentences, data.why)):
             self._phase.downgrade(sentence)
         at = {

@@ -132,13 +132,13 @@ class Loop:
         if self._phase is not None:
             self._phase.save_now({name: float(value) for name, value in (metrics or {}).items()})
 
-    def _capture(self, cheap: bool) -> tuple[dict[str, bytes], dict[str, object]]:
+    def _capture(self) -> tuple[dict[str, bytes], dict[str, object]]:
         at: dict[str, object] = {"epoch": self.epoch, "batch": self._batch}
         if self._data is None:
             return {}, {**at, "data": "none"}
         from ...checkpoint.tf import position
 
-        found = position.next_pass(self._data) if self._feed is None else self._feed.position(cheap=cheap)
+        found = position.next_pass(self._data) if self._feed is None else self._feed.position()
         if found.why and self._phase is not None:
             self._phase.downgrade(found.why)
         return {"data": found.state}, {**at, "data": found.kind}

@@ -28,13 +28,12 @@ from ...storage import posix
 _log = logger("runtime")
 
 # "epoch": the end of the epoch that this step belongs to is saved.
-# "memory": the state is copied to memory.
-Action = Literal["save", "epoch", "memory", "stop", "preempt"]
-SAVING = ("save", "epoch", "memory")
+Action = Literal["save", "epoch", "stop", "preempt"]
+SAVING = ("save", "epoch")
 # Returns what makes a checkpoint due now, if anything.
-Due = Callable[[], Literal["save", "epoch", "memory"] | None]
+Due = Callable[[], Literal["save", "epoch"] | None]
 # "go" is the entry of a step after which nothing is done.
-ActionOrGo = Literal["save", "epoch", "memory", "stop", "preempt", "go"]
+ActionOrGo = Literal["save", "epoch", "stop", "preempt", "go"]
 ScheduledAction = tuple[int, ActionOrGo]
 
 _AHEAD = 2

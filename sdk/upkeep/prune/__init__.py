@@ -68,7 +68,6 @@ def find(
     items += models.unused(scan, frozenset(item.path for item in items if item.kind == "run"))
     if cache is not None:
         items += local.old_copies(scan, Path(cache), existing) + local.old_caches(scan, Path(cache))
-        items += local.copies_in_memory(scan)
     return PrunePlan(
         root=paths.root,
         now=now,
@@ -134,7 +133,6 @@ _IN_FOLDERS: dict[str, Callable[[Candidate, PrunePlan], None]] = {
     "copy": local.remove_copy,
     "cache": local.remove_cache,
     "environment": local.remove_environment,
-    "memory": local.remove_copy_in_memory,
 }
 _IN_BUCKETS: dict[str, Callable[[Candidate, PrunePlan], None]] = {
     "run": bucket.remove_run,

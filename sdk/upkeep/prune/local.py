@@ -16,7 +16,6 @@ from itertools import islice
 from pathlib import Path
 
 from ... import api, ids
-from ...checkpoint import recent
 from ...clock import SystemClock
 from ...errors import PodliftError
 from ...process import venv
@@ -41,8 +40,8 @@ _HIDDEN_RUN = re.compile(r"\..+\.[0-9a-f]{8}\.pruned")
 class Candidate:
     """A thing to remove; the names of the fields are keys of `podlift prune --json`."""
 
-    # "run", "bundle", "runtime", "entrypoint", "copy" (of a run in a bucket), "cache", "environment", "memory" (a copy of
-    # a state that a killed process left in /dev/shm), or "remains" (of an interrupted removal)
+    # "run", "bundle", "runtime", "entrypoint", "copy" (of a run in a bucket), "cache", "environment", or "remains" (of an
+    # interrupted removal)
     kind: str
     name: str  # the run's id, the archive's digest, or the file's name
     path: str  # or a gs:// URL
@@ -340,17 +339,6 @@ def old_caches(scan: PruneScan, cache: Path) -> list[Candidate]:
         scan.skip(cache, f"its environments cannot be listed: {error.strerror or error}")
         environments = []
     return found + [_item("environment", path, scan) for path in environments]
-
-
-def copies_in_memory(scan: PruneScan) -> list[Candidate]:
-    """Return the copies of states in memory that killed processes have left."""
-    return [_item("memory", path, scan) for path in recent.left_behind(scan.now)]
-
-
-def remove_copy_in_memory(item: Candidate, plan: PrunePlan) -> None:
-    if Path(item.path) not in recent.left_behind(plan.now):
-        raise ChangedError("it is used again")
-    folders.remove(Path(item.path))
 
 
 def remove_cache(item: Candidate, plan: PrunePlan) -> None:

@@ -1,7 +1,6 @@
 """Every pipeline whose position tf.data can save goes on with the very elements that would have come next."""
 
 import gc
-import importlib
 import json
 import os
 import random
@@ -9,13 +8,12 @@ import subprocess
 import sys
 import weakref
 from contextlib import nullcontext
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support import REPO as ROOT
-from support import FakeClock, Later, full_only, heard, needs
+from support import Later, heard, needs
 
 needs("numpy", "tensorflow")
 import numpy as np  # noqa: E402
@@ -129,67 +127,6 @@ def test_the_same_elements_come_again(name, taken, tmp_path, monkeypatch):
     expected = rest(feed, 45)
     tf.random.set_seed(7)
     assert rest(position.ResumableIterator(EXACT[name](tmp_path), state=found.state), 45) == expected
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in ("shuffle_repeat", "interleave", "sample") else full_only(name) for name in EXACT]
-)
-def test_a_cheap_position_is_an_earlier_state_and_the_batches_since(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("sdk.checkpoint.tf.position._CHEAP", -1)
-    clock, asked = FakeClock(), list[float]()
-    real = importlib.import_module("sdk.checkpoint.tf.position")._state
-
-    def state(iterator):
-        asked.append(clock.monotonic())
-        clock.sleep(0.25)
-        return real(iterator)
-
-    monkeypatch.setattr("sdk.checkpoint.tf.position._state", state)
-    tf.random.set_seed(7)
-    feed = position.ResumableIterator(EXACT[name](tmp_path))
-    feed._last_state = position.LastState(clock.monotonic)
-    positions = []
-    for _ in range(9):
-        next(feed)
-        positions.append(feed.position(cheap=True))
-        clock.sleep(10)
-    # A state that takes a quarter of a second is asked for once in 50 s; one that is not to be cheap always is.
-    assert len(asked) == 2
-    assert feed.position().kind == "exact" and len(asked) == 3
-    assert {position.IteratorState.decode(each.state).ahead for each in positions} == {0, 1, 2, 3, 4}
-    expected = rest(feed, 45)
-    tf.random.set_seed(7)
-    again = position.ResumableIterator(EXACT[name](tmp_path), state=positions[-1].state)
-    assert rest(again, 45) == expected
-    # What it went through is counted: a position of the second attempt is one of the whole pass.
-    tf.random.set_seed(7)
-    again = position.ResumableIterator(EXACT[name](tmp_path), state=positions[3].state)
-    assert position.IteratorState.decode(again.position().state).batches == 4
-
-
-def test_the_state_of_one_iterator_is_not_that_of_the_next(monkeypatch):
-    last, at = position.LastState(lambda: 0.0), position.IteratorState(batches=2, iterators=1)
-    found = position.Traits(python=False, downgrades=())
-    monkeypatch.setattr(last, "_took_s", 60.0)
-    one, other = iter(D.range(60).shuffle(20, seed=1)), iter(D.range(60).shuffle(20, seed=2))
-    next(one), next(one)
-    kept = last.position(one, at, found, cheap=True).state
-    monkeypatch.setattr(last, "_took_s", 60.0)
-    assert last.position(one, at, found, cheap=True).state == kept
-    second = position.IteratorState.decode(last.position(other, replace(at, iterators=2), found, cheap=True).state)
-    assert second.state != position.IteratorState.decode(kept).state
-    # An epoch of `fit` that begins again is at an earlier batch.
-    monkeypatch.setattr(last, "_took_s", 60.0)
-    next(other)
-    earlier = position.IteratorState.decode(
-        last.position(other, replace(at, batches=1, iterators=2), found, cheap=True).state
-    )
-    assert (earlier.ahead, earlier.state == second.state) == (0, False)
-
-
-def test_a_state_without_batches_ahead_is_one_that_an_older_podlift_reads():
-    header = position.split(position.IteratorState(batches=3).encode())[0]
-    assert header == {"batches": 3, "iterators": 1, "extra": None, "start": "", "state": 0}
 
 
 @pytest.mark.parametrize("name", SKIP)
