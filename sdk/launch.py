@@ -15,6 +15,7 @@ from .checkpoint import catalog, opening
 from .clock import Clock, SystemClock
 from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
 from .hardware import pricing
+from .logs import logger
 from .packaging import bundle
 from .planning import initial, remote
 from .planning.roots import asked_here
@@ -29,7 +30,10 @@ from .spec.policies import Limits
 from .spec.values import changed
 from .status import Reason, State, Status
 from .storage import posix
+from .storage.registry import open_store
 from .text import and_more
+
+_log = logger("launch")
 
 _SHOWN = 5
 
@@ -72,6 +76,8 @@ def _execute(made: Plan, exact: bool) -> Plan:
 
         made = packaged(made)
     request = backend.render(made)
+    if made.warm_start:
+        _pin_start(made)
     # The plan makes the folder a run, and a run without a records folder counts as damaged: create that first.
     Path(made.paths.events).mkdir(parents=True, exist_ok=True)
     try:
@@ -83,6 +89,19 @@ def _execute(made: Plan, exact: bool) -> Plan:
     Recorder(made.paths, "client", 0, SystemClock()).record("submitted")
     backend.start(request)
     return made
+
+
+def _pin_start(made: Plan) -> None:
+    """Pin the checkpoint of another run with which this one starts: that run may remove it before this one begins."""
+    url, _, key = made.warm_start.rpartition("#")
+    try:
+        catalog.pin(open_store(url), key, f"start-{made.run_id[-34:]}")
+    except InputError:
+        raise
+    except (PodliftError, OSError) as error:
+        _log.info(
+            f"The checkpoint {key!r} of {url} could not be pinned, and its run may remove it before this one has begun. {error}"
+        )
 
 
 def finish(plan: Plan) -> None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import sdk
+from sdk import backends
+from sdk.backends.base import Request
 from sdk.checkpoint import catalog, opening, restore
-from sdk.errors import CorruptCheckpointError
+from sdk.checkpoint.manager import CheckpointManager
+from sdk.checkpoint.opening import Env, TaskInfo
+from sdk.errors import CorruptCheckpointError, InputError
+from sdk.spec.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
+from sdk.testing.fake_backend import FakeBackend
 
-from .parts import CLOCK, Attempt
+from .parts import CLOCK, Attempt, check
 
 OF_ANOTHER = (
     r"checkpoint of the run 'other-bbbbbb' that was copied into the store of the run 'mine-aaaaaa'.*"
@@ -94,3 +102,48 @@ def test_the_first_acknowledged_checkpoint_of_an_attempt_is_told_once_and_before
     attempt.save(4)
     attempt.close()
     assert told == [3]
+
+
+class Idle(FakeBackend):
+    """Starts nothing."""
+
+    def start(self, request: Request) -> None:
+        pass
+
+
+@pytest.fixture
+def source(write: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[sdk.Run, Attempt]]:
+    """A run that goes on training, and its attempt."""
+    monkeypatch.setattr(backends, "_registered", {})
+    backends.register("idle", Idle)
+    write("train.py", "print(1)")
+    run = sdk.submit("train.py", backend="idle")
+    attempt = Attempt(PosixStore(run.plan.paths.store), run_id=run.id, keep_last=1)
+    attempt.save(7)
+    yield run, attempt
+    attempt.close()
+
+
+def test_a_run_that_goes_on_keeps_the_checkpoint_with_which_another_one_starts(source: tuple[sdk.Run, Attempt]) -> None:
+    run, attempt = source
+    started = sdk.submit("train.py", backend="idle", checkpoint_resume_from=run.id)
+    for step in (8, 9, 10):
+        attempt.save(step)
+    url, _, key = started.plan.warm_start.rpartition("#")
+    assert check(restore.read(PosixStore(url), key)) == 7
+    assert [(entry.step, entry.pinned) for entry in run.checkpoints()] == [(7, (f"start-{started.id}",)), (10, ())]
+
+
+def test_a_start_that_retention_has_removed_is_refused_before_the_submit_and_named_in_the_task(
+    source: tuple[sdk.Run, Attempt], tmp_path: Path
+) -> None:
+    run, attempt = source
+    plan = sdk.plan("train.py", backend="idle", checkpoint_resume_from=run.id)
+    attempt.save(8)
+    with pytest.raises(InputError, match="There is no such checkpoint"):
+        sdk.submit(plan)
+    info = TaskInfo(run_id="new", attempt=1, task="chief-0", tasks=("chief-0",), warm_start=plan.warm_start)
+    with pytest.raises(
+        InputError, match="was removed, by the retention of its run or together with that run: commits/"
+    ):
+        CheckpointManager(info, str(tmp_path / "new"), Checkpoints(), Env()).begin("fit", "signature")

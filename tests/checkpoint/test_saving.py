@@ -13,7 +13,8 @@ import pytest
 
 from sdk.checkpoint import opening, restore
 from sdk.checkpoint.contents import Array, Contents
-from sdk.checkpoint.opening import Env
+from sdk.checkpoint.opening import Env, OpenStore, TaskInfo
+from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
 from sdk.errors import InputError, StoreError, WaitTimeoutError
 from sdk.storage.posix_store import PosixStore
@@ -186,3 +187,25 @@ def test_only_the_first_of_tasks_without_a_connection_is_saved_and_waits_for_no_
     found = Attempt(store, 2, tasks=2).opening.read(store)
     assert found is not None
     assert (found.manifest.step, found.manifest.ranks, found.blobs) == (9, 2, {0: contents(9).blobs, 1: {}})
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_task_without_a_connection_that_begins_late_still_finds_what_the_others_began_with(
+    store: PosixStore, apart: bool
+) -> None:
+    Attempt(store, 1, tasks=1).save(5)
+    second = Attempt(store, 2, tasks=2, keep_last=1)
+    info = TaskInfo(
+        run_id="test", attempt=2, task="worker-0", tasks=("worker-0", "worker-1") if apart else ("worker-0",)
+    )
+    env = Env(clock=CLOCK, apart=lambda: apart)
+    saver = AsyncSaver(OpenStore(store=store, opening=second.opening, info=info, policy=second.policy, env=env))
+    for step in (6, 7, 8):
+        ticket = saver.save(contents(step), step=step, position={"step": step})
+        assert ticket is not None
+        saver.wait(20)
+    kept = [stat.key for stat in restore.commits_of(store)]
+    assert len(kept) == 1 + apart
+    if apart:
+        joined = opening.join(store, 2, CLOCK, 1, run_id="test").read(store)
+        assert check(joined) == 5
