@@ -112,8 +112,10 @@ def first_non_finite(arrays: Iterable[Array]) -> str | None:
 
 
 def finite_weights(variables: Variables) -> frozenset[str]:
-    """Return the paths of the trainable variables that hold neither NaN nor infinity."""
+    """Return the paths of the trainable variables of this task that hold neither NaN nor infinity."""
     weights = {path for path, variable in variables.items() if getattr(value_of(variable), "trainable", False)}
+    # Those of parameter servers would have to be fetched.
+    weights -= {known.path for known in variables.first if any("/job:ps/" in each.device for each in known.handles)}
     return frozenset(array.path for array in take(variables) if array.path in weights and _is_finite(array))
 
 
