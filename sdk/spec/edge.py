@@ -68,6 +68,8 @@ def _given(made: BaseModel) -> dict[str, object]:
 
 def _messages(item: dict[str, Any], kind: type) -> Sequence[str]:
     path = [str(part) for part in item["loc"] if not str(part).startswith(_OF_PYDANTIC)]
+    if len(path) < len(item["loc"]) and item["type"] == "literal_error" and not isinstance(item["input"], str):
+        return []  # the other types of the field say more about a value that is no text
     where = ".".join(path)
     if item["type"] == "extra_forbidden":
         owner = _value_at(kind, path[:-1])

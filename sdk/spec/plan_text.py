@@ -364,8 +364,8 @@ def _checkpoints(policy: Checkpoints, store: str, warm_start: str) -> str:
         at_risk.append(duration(policy.seconds))
     elif policy.is_paced:
         least, most = duration(shortest_s(store)), duration(LONGEST_PACED_S)
-        when.append(f"every {least} to {most}, as often as costs 1% of the time")
-        at_risk.append(f"{least} to {most} (podlift status shows the interval)")
+        when.append(f"every {least} to {most} (1% of the time)")
+        at_risk.append(f"{least} to {most}")
     words = f"fit saves {', '.join([*when, 'at its end'])}" if policy.auto else "saved by ctx.checkpoint() only"
     words += f"; at risk: {' or '.join(at_risk) or 'all since the last save'}"
     words += f"; the last {policy.keep_last} are kept"

@@ -143,8 +143,8 @@ def test_a_fixed_number_of_steps_leaves_nothing_to_the_time(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("every", "root", "at_risk"),
     [
-        ("auto", "", "at risk: 5 s to 5 min (podlift status shows the interval)"),
-        ("auto", "gs://a-bucket/podlift", "at risk: 30 s to 5 min (podlift status shows the interval)"),
+        ("auto", "", "at risk: 5 s to 5 min"),
+        ("auto", "gs://a-bucket/podlift", "at risk: 30 s to 5 min"),
         ("10m", "", "at risk: 10 min"),
         ("500steps,5m", "", "at risk: 500 steps or 5 min"),
         ("none", "", "at risk: all since the last save"),

@@ -34,7 +34,7 @@ _INTERNAL = {
 # Several values that may be written as one text: "us-central1,us-east1".
 _AS_TEXT = ("vertex_regions", "vertex_places")
 _STEPS = re.compile(r"(\d+)\s*steps?")
-_EVERY = "must be auto, a duration, a number of steps or both, such as 5m, 500steps or 500steps,5m; or none"
+_EVERY = "must be a duration, a number of steps or both, such as 5m, 500steps or 500steps,5m; or auto or none"
 _AUTO: Literal["auto"] = "auto"
 _EVERY_DOC = (
     "How often to save: auto, 5m, 500steps, 500steps,5m or none. auto: as often as saves cost 1% of the time, but at least "
