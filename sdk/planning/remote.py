@@ -90,6 +90,9 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
     if here and not is_owned(plan.paths):
         # The program may continue from files in its folders.
         copy.download(PROGRAM_FOLDERS)
+        # One that was killed before its first record has taken its number.
+        for key in copy.listed("attempts/"):
+            Path(plan.paths.url, *Path(key).parts[:2]).mkdir(parents=True, exist_ok=True)
     try:
         if not copy.upload(f"{KEYS.events}/{record}"):
             return False

@@ -115,8 +115,11 @@ def _end(ordered: Sequence[Event], number: int, begun: float, until: float) -> t
 
 def _resumed(ordered: Sequence[Event], window: _Window) -> float | None:
     """Return when a user resumed the run with this attempt; None if it began for another reason."""
-    found = [event for event in ordered if event.kind == "resumed" and event.data.get("attempts") == window.number - 1]
-    return found[-1].time if found else None
+    # An attempt that was killed before its first record has taken a number, too.
+    before = max((event.attempt for event in ordered if event.attempt < window.number), default=0)
+    numbers = range(before, window.number)
+    found = [event.time for event in ordered if event.kind == "resumed" and event.data.get("attempts") in numbers]
+    return found[-1] if found else None
 
 
 def _between(

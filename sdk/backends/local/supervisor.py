@@ -25,7 +25,7 @@ from ...process.redirect import start
 from ...records import summaries
 from ...records.events import TRAINED, Event, source_of
 from ...records.plans import read_plan
-from ...records.recorder import Recorder, last_step, read_events
+from ...records.recorder import Recorder, last_attempt, last_step, read_events
 from ...records.restarts import Decision, EndedAttempt, decide
 from ...spec import cluster
 from ...spec.layout import RunPaths
@@ -173,7 +173,8 @@ def _attempts(
     number, trained = earlier.attempts, earlier.trained and Path(plan.paths.outputs).exists()
     while True:
         if not trained:
-            number += 1
+            # An earlier supervisor may have been killed after the first file of an attempt, and before its first record.
+            number = max(number, last_attempt(plan.paths)) + 1
             verdict = gang(number, decided).run()
             trained = verdict.state is State.SUCCEEDED and bool(plan.model)
         if trained:
