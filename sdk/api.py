@@ -20,7 +20,7 @@ from .planning.settings.merge import from_keywords
 from .process import garbage
 from .records import summaries
 from .records.sync.index import in_parallel
-from .run import Run, RunInfo
+from .run import Run, RunInfo, seen
 from .spec.job import Job
 from .spec.layout import RunPaths
 from .spec.plan import Plan
@@ -185,7 +185,7 @@ def _read(listed: references.ListedRun) -> RunInfo | None:
     url, name = listed.url, listed.id
     try:
         run = attach(url)
-        status = run.status()
+        status = seen(run)
         if in_bucket(url):
             run.metrics()  # brings them
         about = summaries.shown(run.plan.paths)

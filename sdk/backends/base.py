@@ -76,6 +76,9 @@ class RunHandle(Protocol):
     def supervised(self) -> bool:
         """Return False once no process can add a verdict any more. True while one can, or if that is unknown."""
 
+    def end_leftovers(self) -> None:
+        """End what a supervisor that was killed on this machine has left running."""
+
     def merge(self, status: Status) -> Status:
         """Return the status from the records, merged with what else is known."""
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 
 from ..clock import Clock
 from ..errors import PodliftError, StoreError
-from ..process import log_lines, supervision
+from ..process import janitor_watch, log_lines, supervision
 from ..process.log_lines import LogLine
 from ..records.accounts import LiveAccount
-from ..records.recorder import position
+from ..records.recorder import has_ended, position
 from ..records.sync.index import SyncedRun
 from ..records.timeline import Moment
 from ..spec.layout import RunPaths
@@ -47,6 +47,11 @@ class FolderRun:
     def supervised(self) -> bool:
         """Return whether the supervisor's process exists."""
         return supervision.is_supervised(self._plan.paths, self._clock)
+
+    def end_leftovers(self) -> None:
+        """End what has lost its supervisor and its janitor."""
+        if not has_ended(self._plan.paths):
+            janitor_watch.end_leftovers(self._plan.paths)
 
     def merge(self, status: Status) -> Status:
         """Return the status unchanged: the records hold everything."""
@@ -107,6 +112,9 @@ class CopiedRun(FolderRun):
         self._refresh_s = refresh_s
         self._refreshed: dict[bool, float] = {}
         self._progress_read = -math.inf
+
+    def end_leftovers(self) -> None:
+        """Do nothing: its processes are on other machines."""
 
     def progress(self) -> Progress | None:
         """Return the training progress in the latest heartbeat, which is read at a limited rate."""

@@ -21,6 +21,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
 
 # Requests to terminate are meant for the supervisor, which ends the run in order.
 _BLOCKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -72,6 +73,7 @@ def fork_supervisor(url: str, temporary: str, events: str, *, earlier: Sequence[
 
 def main(supervisor: int, temporary: str, events: str) -> None:
     """Wait for the end of the supervisor, then end remaining processes and remove temporary files."""
+    _own_folders()  # now: it may have been uninstalled by then
     _wait_for(supervisor)
     until = time.monotonic() + _LIMIT_S
     while _end_children() and time.monotonic() < until:
@@ -82,6 +84,7 @@ def main(supervisor: int, temporary: str, events: str) -> None:
 
 def successor(supervisor: int, temporary: str, events: str) -> None:
     """Do the same as a child of the supervisor, after its first janitor died."""
+    _own_folders()
     signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     noted: dict[int, str] = {}
     table = _processes()
@@ -98,11 +101,14 @@ def successor(supervisor: int, temporary: str, events: str) -> None:
 def clean(url: str, temporary: Sequence[str], events: str) -> None:
     """Clean up for a supervisor and a janitor that were both killed. A living janitor is woken and waited for."""
     try:
-        folder = os.open(url, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(url, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
     until = time.monotonic() + _CLIENT_S
     try:
+        # What another user's run directory says about processes and folders is not to be trusted.
+        if os.fstat(folder).st_uid != os.geteuid():
+            return
         # One that was killed a moment ago holds the lock until the kernel has released it.
         while not _locked(folder):
             for pid in _janitors(events):
@@ -143,6 +149,8 @@ def end_marked(url: str, temporary: Iterable[str], noted: dict[int, str] | None 
     `noted` holds further processes of the run: the start time by process id.
     """
     hosts = {found for place in temporary if (found := _device_and_inode(f"{place}/hosts"))}
+    # Only a copy is a mark: everything on the machine sees its own.
+    hosts.discard(_device_and_inode("/etc/hosts"))
     until = time.monotonic() + _LIMIT_S
     while time.monotonic() < until:
         table = _processes()
@@ -244,6 +252,8 @@ def _locked(folder: int) -> bool:
 def _janitors(events: str) -> Iterator[int]:
     for pid in _processes():
         try:
+            if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+                continue
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 words = [os.fsdecode(word) for word in file.read().split(b"\0")]
         except OSError:
@@ -326,19 +336,23 @@ def _children() -> list[int]:
 
 
 def _remove(folder: str) -> None:
-    if not os.path.lexists(folder):
-        return
-    import contextlib
-    import shutil  # both are large and rarely needed
+    if os.path.lexists(folder):
+        _own_folders().discard(folder)
 
-    shutil.rmtree(folder, ignore_errors=True)
-    # The program may have removed its own write permission from a folder.
-    for top, names, _ in os.walk(folder):
-        for path in [top, *(f"{top}/{name}" for name in names)]:
-            with contextlib.suppress(OSError):
-                if not os.path.islink(path):
-                    os.chmod(path, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
+
+def _own_folders() -> ModuleType:
+    """Return `storage/own_folders.py`, by its path: as a program of its own, this file is in no package."""
+    if __package__:
+        from ..storage import own_folders
+
+        return own_folders
+    import importlib
+
+    sys.path.insert(0, f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/storage")
+    try:
+        return importlib.import_module("own_folders")
+    finally:
+        sys.path.pop(0)
 
 
 def _sweep(events: str) -> None:

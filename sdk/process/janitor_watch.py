@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import stat
 import sys
 import threading
 
 from ..logs import logger
 from ..records.recorder import read_events
 from ..spec.layout import RunPaths
+from ..storage import own_folders
 from . import janitor, spawn
 
 _log = logger("process")
@@ -67,7 +67,7 @@ class JanitorWatch:
 
 
 def end_leftovers(paths: RunPaths) -> None:
-    """End the remaining processes of a run whose supervisor is gone. If its janitor is alive, only wake that."""
+    """End the remaining processes of this user's run whose supervisor is gone. If its janitor is alive, only wake that."""
     # These folders are removed last. Without one, there is no need to inspect every process of the machine.
     folders = temporary_folders(paths)
     if folders and sys.platform.startswith("linux"):
@@ -75,16 +75,20 @@ def end_leftovers(paths: RunPaths) -> None:
 
 
 def temporary_folders(paths: RunPaths) -> list[str]:
+    """Return the folders for temporary files that supervisors of this run have left on this machine.
+
+    Records may come from another machine, and another user may have written them: a folder outside of the run must say
+    itself that it is of this run.
+    """
     named = [str(event.data.get("temporary", "")) for event in read_events(paths, ("started", "placed"))]
-    return [folder for folder in dict.fromkeys([paths.temporary, *named]) if _is_ours(folder, paths)]
+    outside = [each for each in dict.fromkeys(named) if _OUTSIDE.fullmatch(each) and each != paths.temporary]
+    found = [each for each in outside if own_folders.claimed(each) == paths.url]
+    return [paths.temporary, *found] if _is_mine(paths.temporary) else found
 
 
-def _is_ours(folder: str, paths: RunPaths) -> bool:
-    # Records may come from another machine. Only folders that a supervisor of this user made are ever removed.
-    if folder != paths.temporary and not _OUTSIDE.fullmatch(folder):
-        return False
+def _is_mine(folder: str) -> bool:
     try:
-        found = os.lstat(folder)
+        os.close(own_folders.open_private(folder))
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return True

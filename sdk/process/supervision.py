@@ -7,14 +7,13 @@ from ..records.events import resume_count, source_of
 from ..records.recorder import has_ended, read_events
 from ..spec.layout import RunPaths
 from . import spawn
-from .janitor_watch import end_leftovers
 
 # If no supervisor was recorded within this time, its client died before starting it.
 _START_LIMIT_S = 30.0
 
 
 def is_supervised(paths: RunPaths, clock: Clock) -> bool:
-    """Return False once no supervisor can add a verdict any more; what a killed one has left running is ended then."""
+    """Return False once no supervisor can add a verdict any more. Looking ends nothing: see `end_leftovers`."""
     if has_ended(paths):
         return False
     events = read_events(paths, ("submitted", "launched", "started", "resumed"))
@@ -24,7 +23,4 @@ def is_supervised(paths: RunPaths, clock: Clock) -> bool:
         return clock.now() - max((event.time for event in events), default=0.0) < _START_LIMIT_S
     if not spawn.same_machine(names[-1]):
         return not names[-1].startswith("gone:")
-    alive = spawn.alive(names[-1])
-    if not alive:
-        end_leftovers(paths)
-    return alive
+    return spawn.alive(names[-1])

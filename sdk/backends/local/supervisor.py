@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -32,7 +31,7 @@ from ...spec.layout import RunPaths
 from ...spec.plan import Plan
 from ...spec.policies import Local
 from ...status import Failure, Reason, State
-from ...storage import emulator, file_systems
+from ...storage import emulator, file_systems, own_folders
 from ...storage.reserve import Reserve
 from . import interpreter
 from .ending import StopConditions, Verdict, failed
@@ -115,6 +114,8 @@ def _supervise(
     conditions = StopConditions(plan, _collect_signals(), clock, handled=history.cancel_requests)
     # Outside the run's folder, an existing folder belongs to another user or run.
     Path(temporary).mkdir(mode=0o700, exist_ok=temporary == plan.paths.temporary)
+    if temporary != plan.paths.temporary:
+        own_folders.claim(temporary, plan.paths.url)
     try:
         # Requirements are downloaded before the network is isolated.
         with interpreter.chosen(plan, recorder, conditions, clock) as starter:
@@ -140,7 +141,7 @@ def _supervise(
             raise
         return requested[0]
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        own_folders.discard(temporary)
 
 
 def _collect_signals() -> list[int]:

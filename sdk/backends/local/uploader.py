@@ -19,6 +19,7 @@ from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import AccessError, ConflictError, PodliftError
 from ...process import spawn
+from ...process.janitor_watch import end_leftovers
 from ...process.supervision import is_supervised
 from ...records.plans import read_plan
 from ...records.recorder import has_ended, is_uploaded, known_resumes
@@ -101,6 +102,8 @@ class Uploader(PeriodicThread):
             number = known_resumes(self._paths)
             # Asked first, so that everything written before the end is uploaded.
             over = not is_supervised(self._paths, self._clock)
+            if over and not has_ended(self._paths):
+                end_leftovers(self._paths)
             try:
                 self._pusher.push(last=over)
                 tries = None

@@ -22,6 +22,7 @@ from ...process import venv
 from ...process.supervision import is_supervised
 from ...records.recorder import is_owned, is_uploaded
 from ...records.sync import push
+from ...run import seen
 from ...spec.layout import RootPaths, RunPaths
 from ...status import Status
 from ...storage import file_systems, folders
@@ -181,7 +182,7 @@ def _status(folder: Path, table: list[file_systems.Mount]) -> tuple[Status | Non
         # Reading a named pipe would block.
         if plan.exists() and not plan.is_file():
             return None, "its plan.json is not a file"
-        status = api.attach(folder).status()
+        status = seen(api.attach(folder))
         owner = folder.lstat().st_uid
     except Exception as error:  # one damaged folder must not hide the others
         return None, str(error).rstrip(".") or repr(error)

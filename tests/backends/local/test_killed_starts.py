@@ -5,7 +5,6 @@ A hook in the supervisor's interpreter sees each file and folder that it creates
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal

@@ -1,0 +1,225 @@
+"""Folders of this user outside of a run's directory: opened, checked and removed without trusting what leads to them.
+
+Another user of the machine may exchange a folder for a link, or for another folder, between a look at it and its removal. So
+each step starts at a folder that is open, a link is never removed through, and a link on the way counts only if this user or
+root has made it.
+
+The janitor loads this file by its path: it imports nothing but the smallest modules.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+# On Linux a folder can be opened to start at, and a link to be read, without a right to read what is in it.
+_PATH: int = getattr(os, "O_PATH", 0)
+_LOOK = (_PATH or os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LINKS = 40  # on the way to a folder, at most, as in the kernel
+_NOTE = ".podlift-run"
+_NOTE_BYTES = 4096
+
+
+class ForeignFolderError(OSError):
+    """A folder is not one of this user alone, or something on the way to it is another user's link."""
+
+
+def open_private(path: str) -> int:
+    """Open a folder of this user that nobody else may write to, and return its handle."""
+    parent, name = _parent_of(path)
+    try:
+        folder = _entered(name, parent)
+    finally:
+        os.close(parent)
+    try:
+        _check(os.fstat(folder), path, private=True)
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
+
+
+def claim(path: str, url: str) -> None:
+    """Note in a new folder which run it belongs to."""
+    folder = open_private(path)
+    try:
+        note = os.open(_NOTE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            os.write(note, os.fsencode(url))
+        finally:
+            os.close(note)
+    finally:
+        os.close(folder)
+
+
+def claimed(path: str) -> str | None:
+    """Return the run that this user has noted in a folder; None if it is not his alone, or without a note."""
+    try:
+        folder = open_private(path)
+    except OSError:
+        return None
+    try:
+        note = os.open(_NOTE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            info = os.fstat(note)
+            mine = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_nlink == 1
+            return os.fsdecode(os.read(note, _NOTE_BYTES)) if mine else None
+        finally:
+            os.close(note)
+    except OSError:
+        return None
+    finally:
+        os.close(folder)
+
+
+def remove(path: str, inside: str = "", *, private: bool = True, owner: int | None = None) -> None:
+    """Remove a file or folder of this user with all that is in it; OSError names the first entry that stays.
+
+    Args:
+        path: a folder that nobody else may write to, unless it need not be `private`.
+        inside: what to remove in it; by default the folder itself.
+        private: False for a folder whose mode is the user's choice.
+        owner: the user whose folder it has to be, if not this one.
+    """
+    parent, name = _parent_of(path)
+    try:
+        for part in filter(None, inside.split("/")):
+            folder = _entered(name, parent)
+            os.close(parent)
+            parent = folder
+            _check(os.fstat(parent), path, private=private, owner=owner)
+            name, private = part, False
+        info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISDIR(info.st_mode):
+            if not inside:
+                _check(info, path, private=False, owner=owner)
+            os.unlink(name, dir_fd=parent)
+            return
+        _remove_folder(name, parent, path, private=private, owner=owner)
+    finally:
+        os.close(parent)
+
+
+def discard(path: str, inside: str = "", *, private: bool = True) -> bool:
+    """Do the same as far as possible, and return whether nothing is there now."""
+    try:
+        remove(path, inside, private=private)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _remove_folder(name: str, parent: int, path: str, *, private: bool, owner: int | None) -> None:
+    folder = _entered(name, parent)
+    try:
+        _check(os.fstat(folder), path, private=private, owner=owner)
+        failed = _emptied(folder, path, os.fstat(folder).st_dev)
+        if failed is not None:
+            raise failed
+        # It was exchanged for another one, which stays.
+        if not os.path.samestat(os.fstat(folder), os.stat(name, dir_fd=parent, follow_symlinks=False)):
+            raise ForeignFolderError(f"{path!r} was exchanged for another folder meanwhile.")
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _emptied(folder: int, path: str, device: int) -> OSError | None:
+    """Remove all that is in an open folder of this device, as far as possible, and return the first error."""
+    first: OSError | None = None
+    if os.fstat(folder).st_dev != device:
+        return OSError(f"Something is mounted at {path!r}.")
+    try:
+        _allow(folder)
+        names = os.listdir(folder)
+    except OSError as error:
+        return error
+    for name in names:
+        try:
+            if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                inner = _entered(name, folder)
+                try:
+                    failed = _emptied(inner, f"{path}/{name}", device)
+                finally:
+                    os.close(inner)
+                if failed is not None:
+                    first = first or failed
+                    continue
+                os.rmdir(name, dir_fd=folder)
+            else:
+                os.unlink(name, dir_fd=folder)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            first = first or OSError(error.errno, error.strerror, f"{path}/{name}")
+        except RecursionError:
+            first = first or OSError(f"The folders in {path!r} are nested too deeply.")
+    return first
+
+
+def _check(info: os.stat_result, path: str, *, private: bool, owner: int | None = None) -> None:
+    wanted = os.geteuid() if owner is None else owner
+    if info.st_uid != wanted:
+        raise ForeignFolderError(f"{path!r} belongs to user {info.st_uid}, not to {wanted}.")
+    if private and info.st_mode & 0o022:
+        raise ForeignFolderError(f"Others may write to {path!r}: its mode is {stat.S_IMODE(info.st_mode):o}.")
+
+
+def _entered(name: str, parent: int) -> int:
+    """Open a folder in an open one, even if its owner has closed it to himself. OSError: it is a link, or no folder."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except PermissionError:
+        if not _PATH:
+            os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
+        else:
+            handle = os.open(name, _LOOK | os.O_DIRECTORY, dir_fd=parent)
+            try:
+                os.chmod(f"/proc/self/fd/{handle}", 0o700)
+            finally:
+                os.close(handle)
+        return os.open(name, _FOLDER, dir_fd=parent)
+
+
+def _allow(folder: int) -> None:
+    """Restore the owner's rights in an open folder."""
+    info = os.fstat(folder)
+    if info.st_mode & 0o700 != 0o700 and info.st_uid == os.geteuid():
+        os.fchmod(folder, 0o700)
+
+
+def _parent_of(path: str) -> tuple[int, str]:
+    """Open the folder that a path is in, one folder after the other, and return its handle and the last name."""
+    path = os.path.abspath(path)
+    if not _PATH:
+        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    *waiting, last = path.split("/")[1:]
+    waiting.reverse()
+    folder, links = os.open("/", _LOOK), 0
+    try:
+        while waiting:
+            name = waiting.pop()
+            if name in ("", "."):
+                continue
+            inner = os.open(name, _LOOK, dir_fd=folder)
+            info = os.fstat(inner)
+            if not stat.S_ISLNK(info.st_mode):
+                os.close(folder)
+                folder = inner
+                continue
+            target = os.readlink("", dir_fd=inner)
+            os.close(inner)
+            links += 1
+            if info.st_uid not in (0, os.geteuid()) or links > _LINKS:
+                raise ForeignFolderError(f"A link of user {info.st_uid} is on the way to {path!r}: {name!r}.")
+            if target.startswith("/"):
+                os.close(folder)
+                folder = os.open("/", _LOOK)
+            waiting += reversed(target.split("/"))
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder, last

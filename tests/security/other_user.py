@@ -1,0 +1,89 @@
+"""A second user of this machine, who is real: a child process that has given up all rights of this one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+UID = 65534
+NEEDS_ROOT = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or os.geteuid() != 0, reason="only root can become a second user"
+)
+
+
+def does(action: Callable[[], object]) -> None:
+    """Do something as the other user, and fail if he could not."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setresgid(UID, UID, UID)
+            os.setresuid(UID, UID, UID)
+            os.umask(0)
+            action()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the other user could not do it"
+
+
+def try_to(action: Callable[[], object]) -> None:
+    """Let the other user try something that he may be denied."""
+
+    def tried() -> None:
+        try:
+            action()
+        except OSError:
+            pass
+
+    does(tried)
+
+
+class Victim:
+    """What this user has: a folder with files, a process, and a place that everybody may write to."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        self.folder, self._process = folder, process
+        self.open, self.precious = folder / "everyone", folder / "home"
+        self.open.mkdir()
+        self.open.chmod(0o777)
+        for name in ("thesis/text", "events/a.b.c.part", "1-chief-0/data", "gcs/bucket/object", "environments/x/lock"):
+            (self.precious / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.precious / name).write_text(name)
+        self.pid = process.pid
+        self._before = self._digest()
+
+    def is_whole(self) -> bool:
+        """Return whether all files are there as they were, and the process lives."""
+        return self._digest() == self._before and self._process.poll() is None
+
+    def _digest(self) -> str:
+        found = sorted(path for path in self.precious.rglob("*"))
+        texts = [f"{path} {path.lstat().st_mode} {path.read_bytes() if path.is_file() else ''}" for path in found]
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+@contextmanager
+def victim() -> Iterator[Victim]:
+    """What this user has, in a folder that others may pass through, as no folder of pytest's is."""
+    folder = Path(tempfile.mkdtemp(prefix="trial-"))
+    folder.chmod(0o755)
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            yield Victim(folder, process)
+        finally:
+            process.kill()
+            shutil.rmtree(folder, ignore_errors=True)

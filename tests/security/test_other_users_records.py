@@ -1,0 +1,176 @@
+"""Another user of this machine writes records below a root that both share: they end and remove nothing of the reader's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import other_user
+import psutil
+import pytest
+from other_user import NEEDS_ROOT, UID, Victim
+from support import LIMIT_S, WAITS, until
+
+import sdk
+from sdk.clock import SystemClock
+from sdk.process import spawn
+from sdk.records.recorder import Recorder, read_events
+from sdk.spec.layout import RunPaths
+from sdk.storage import own_folders
+
+pytestmark = [NEEDS_ROOT, pytest.mark.process]
+
+
+def gone() -> str:
+    """Return the name of a process of this machine that has ended."""
+    process = subprocess.Popen(["sleep", "600"])
+    name = spawn.identity(process.pid)
+    process.kill()
+    process.wait()
+    assert name is not None
+    return name
+
+
+@dataclass(frozen=True)
+class Trap:
+    """A run of the other user below the shared root, whose records say what he likes."""
+
+    root: Path
+    run: Path
+    live: sdk.Run  # the reader's own training
+    temporary: str  # of that
+    victim: Victim
+
+    def says(self, temporary: str, supervisor: str) -> None:
+        """Let its records name a folder for temporary files and a supervisor."""
+
+        def write() -> None:
+            recorder = Recorder(RunPaths(str(self.run)), "supervisor", 0, SystemClock())
+            recorder.record("started", supervisor=supervisor, temporary=temporary)
+            recorder.record("placed", host_names=True, isolated=False, temporary=temporary)
+
+        other_user.does(write)
+
+
+@pytest.fixture
+def trap(write, monkeypatch) -> Iterator[Trap]:
+    with other_user.victim() as victim:
+        write("train.py", WAITS)
+        live = sdk.submit(sdk.Job("train.py"))
+        until(lambda: live.status().state is sdk.State.RUNNING and read_events(live.plan.paths, ("entry",)))
+        (placed,) = read_events(live.plan.paths, ("placed",))
+        root = victim.open / "root"
+        run = root / "runs" / "theirs-aaaaaa"
+        plan = Path(live.plan.paths.plan).read_text().replace(live.url, str(run)).replace(live.id, run.name)
+        plan = plan.replace(live.plan.root, str(root))
+
+        def publish() -> None:
+            (run / "events").mkdir(parents=True)
+            (run / "plan.json").write_text(plan)
+            Recorder(RunPaths(str(run)), "client", 0, SystemClock()).record("submitted")
+
+        other_user.does(publish)
+        assert run.stat().st_uid == UID
+        yield Trap(root, run, live, str(placed.data["temporary"]), victim)
+        assert live.status().state is sdk.State.RUNNING, "the reader's training goes on"
+        assert victim.is_whole()
+        Path(live.url, "go").touch()
+        assert live.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+
+
+def read_status(trap: Trap) -> None:
+    assert sdk.attach(trap.run).status().state is sdk.State.LOST
+
+
+def wait(trap: Trap) -> None:
+    assert sdk.attach(trap.run).wait(LIMIT_S).state is sdk.State.LOST
+
+
+def why(trap: Trap) -> None:
+    assert sdk.attach(trap.run).why()
+
+
+def logs(trap: Trap) -> None:
+    assert list(sdk.attach(trap.run).logs(follow=True)) == []
+
+
+def runs(trap: Trap) -> None:
+    (info,) = sdk.runs(root=trap.root)
+    assert info.status is not None and info.status.state is sdk.State.LOST
+
+
+def cancel(trap: Trap) -> None:
+    sdk.attach(trap.run).cancel()
+
+
+READS: dict[str, Callable[[Trap], None]] = {
+    each.__name__: each for each in (runs, read_status, wait, why, logs, cancel)
+}
+
+
+@pytest.mark.parametrize("reads", READS)
+def test_a_folder_that_another_users_record_names_stays_with_its_training(trap, reads) -> None:
+    trap.says(trap.temporary, gone())
+    READS[reads](trap)
+    assert Path(trap.temporary).is_dir()
+
+
+@pytest.mark.parametrize("whose", ["nobody's", "a link", "a pipe as its note", "a note of another run"])
+def test_a_folder_that_does_not_say_itself_whose_it_is_stays(trap, whose) -> None:
+    found = Path(f"/tmp/podlift-{os.urandom(6).hex()}")
+    if whose == "a link":
+        other_user.does(lambda: found.symlink_to(trap.victim.precious / "thesis"))
+    else:
+        found.mkdir(mode=0o700)
+    if whose == "a pipe as its note":
+        os.mkfifo(found / ".podlift-run")
+    if whose == "a note of another run":
+        own_folders.claim(str(found), f"{trap.run}x")
+    trap.says(str(found), gone())
+    try:
+        read_status(trap)
+        runs(trap)
+        assert os.path.lexists(found)
+    finally:
+        found.unlink() if found.is_symlink() else shutil.rmtree(found)
+
+
+def test_a_run_directory_of_another_user_is_no_mark_of_processes(trap) -> None:
+    """Its copy of /etc/hosts is the machine's own, which every process sees."""
+
+    def link() -> None:
+        (trap.run / "tmp").mkdir()
+        os.link("/etc/hosts", trap.run / "tmp" / "hosts")
+
+    other_user.try_to(link)
+    trap.says(str(trap.run / "tmp"), gone())
+    read_status(trap)
+
+
+def test_a_run_directory_that_is_a_link_to_the_readers_run_ends_nothing(trap) -> None:
+    other_user.does(lambda: (trap.root / "runs" / "link-aaaaaa").symlink_to(trap.live.url))
+    assert "link-aaaaaa" in [info.id for info in sdk.runs(root=trap.root, limit=None)]
+
+
+def test_a_list_of_runs_ends_nothing_that_a_killed_supervisor_has_left_and_a_status_does(write) -> None:
+    write("train.py", "import time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    run = sdk.submit("train.py")
+    next(run.logs(follow=True))
+    (started,) = read_events(run.plan.paths, ("started",))
+    (task,) = read_events(run.plan.paths, ("attempt_started",))[0].data["pids"].values()
+    supervisor = psutil.Process(int(started.data["supervisor"].split(":")[1]))
+    janitor = supervisor.parent()
+    assert janitor is not None
+    # Neither may see that the other one is gone.
+    supervisor.suspend()
+    janitor.kill()
+    supervisor.kill()
+    until(lambda: sdk.runs()[0].status.state is sdk.State.LOST)
+    assert psutil.pid_exists(task) and Path(started.data["temporary"]).is_dir()
+    assert run.status().state is sdk.State.LOST
+    until(lambda: not psutil.pid_exists(task))
+    assert not Path(started.data["temporary"]).exists()
