@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..spec.wire import decode
 from ..status import Registered, State, Status
+from ..storage import own_folders
 from ..storage.registry import open_files
 
 _TRIES = 3
@@ -57,7 +57,7 @@ class Judge:
         del self._evaluations[plan.run_id]
         paths = RunPaths(known.folder)
         found, why = read_events(paths, (REGISTERED,)), last_phase.failure_of(paths, code)
-        shutil.rmtree(known.folder, ignore_errors=True)
+        own_folders.discard(known.folder)
         if code == 0 and found:
             return decode(Registered, found[-1].data)
         if known.tries < _TRIES:
@@ -71,7 +71,7 @@ class Judge:
             each = self._evaluations.popitem()[1]
             each.process.kill()
             each.process.wait()
-            shutil.rmtree(each.folder, ignore_errors=True)
+            own_folders.discard(each.folder)
 
 
 def _started(plan: Plan, attempt: int, tries: int) -> _Evaluation:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from ..errors import InputError
 from ..logs import logger
 from ..status import State
+from ..storage import own_folders
 from .exported import ExportedRun
 
 _log = logger("exports")
@@ -70,6 +70,6 @@ def _offline(there: Any, ident: str) -> str:
     folder = Path(there.dir).parent
     for other in folder.parent.glob(f"offline-run-*-{ident}"):
         if other != folder and not other.is_symlink():
-            shutil.rmtree(other)
+            own_folders.remove(str(other), private=False)
     _log.info(f"Offline: nothing was sent. Next: wandb sync {folder}")
     return str(folder)

@@ -358,12 +358,18 @@ def _own_folders() -> ModuleType:
 def _sweep(events: str) -> None:
     """Remove half-written records of tasks and supervisors, which are gone. Clients may still be writing theirs."""
     try:
-        for name in os.listdir(events):
+        folder = os.open(events, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        for name in os.listdir(folder):
             # ".<attempt>.<source>....part"
             if name.endswith(".part") and not name.split(".")[2].startswith(("client", "launcher")):
-                os.unlink(f"{events}/{name}")
+                os.unlink(name, dir_fd=folder)
     except OSError:
         pass
+    finally:
+        os.close(folder)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,7 +26,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from ..clock import Clock
 from ..errors import InputError, PodliftError
-from ..storage import posix
+from ..storage import own_folders, posix
 from ..storage.cache import environments
 from ..storage.checksums import sha256
 from . import pip
@@ -215,7 +214,7 @@ def _build(home: Path, spec: EnvironmentSpec, runner: pip.PipRunner, now: float)
         # The environment must be on the disk before its marker is.
         posix.sync_disk(str(folder))
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        own_folders.discard(str(home), folder.name)
         raise
     _touch(home / _CHECKED, now)
     marker = {"build": folder.name, "installed": versions, "files": hashlib.sha256(inventoried).hexdigest()}
@@ -237,10 +236,8 @@ def _clear(home: Path) -> None:
     """Empty a folder, its marker first, so that this can be killed at any time."""
     (home / _MARKER).unlink(missing_ok=True)
     for path in home.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.name not in (_LOCK, _USED):
-            path.unlink(missing_ok=True)
+        if path.name not in (_LOCK, _USED):
+            own_folders.discard(str(home), path.name)
 
 
 def _read_marker(home: Path) -> _Marker | None:

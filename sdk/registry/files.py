@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,7 +20,7 @@ from ..errors import AlreadyExistsError, CorruptObjectError, InputError, Missing
 from ..ids import digest_of
 from ..records.sync.index import in_parallel
 from ..spec.wire import decode, parsed
-from ..storage import posix, trees
+from ..storage import own_folders, posix, trees
 from ..storage.paths import usable
 from ..storage.store import Store, create
 from ..text import and_more
@@ -202,7 +201,7 @@ def fetch(store: Store, digest: str, dest: str | Path) -> str:
             posix.sync_tree(part)
             os.rename(part, target)
         except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
+            own_folders.discard(part, private=False)
             raise
     return target
 

@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import posixpath
-import shutil
 import subprocess
 import sys
 import traceback
@@ -26,7 +25,7 @@ from ..process import exit_reasons
 from ..registry.decision import Evaluation
 from ..spec.payload import Payload
 from ..spec.wire import decode
-from ..storage import posix
+from ..storage import own_folders, posix
 from ..storage.emulator import mask_token
 from ..tracebacks import one_line
 from . import bootstrap, import_guard, secret_values, task_main
@@ -53,7 +52,7 @@ class Request:
 
 def evaluate(payload_path: str, task: str, request: Request) -> list[Evaluation]:
     """Evaluate the models in a new process, and return what is known of each."""
-    shutil.rmtree(request.home, ignore_errors=True)
+    own_folders.discard(*posixpath.split(request.home))
     Path(request.home).mkdir(parents=True)
     about = posixpath.join(request.home, "request.json")
     Path(about).write_text(json.dumps(asdict(request)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
+
+from . import own_folders
 
 # A path and its lstat.
 FolderEntry = tuple[Path, os.stat_result]
@@ -49,24 +50,9 @@ def extent(path: Path) -> tuple[int, float]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder as far as possible; OSError names the first entry that could not be removed."""
-    if not stat.S_ISDIR(path.lstat().st_mode):
-        path.unlink()
-        return
-    _open_up(path)
-    shutil.rmtree(path, ignore_errors=True)
-    with suppress(FileNotFoundError):
-        shutil.rmtree(path)
+    """Remove a file, or a folder as far as possible; OSError names the first entry that could not be removed.
 
-
-def _open_up(folder: Path) -> None:
-    """Restore the owner's access to folders that he has closed, so that they can be emptied."""
-    # Folders only: a file may be hard-linked elsewhere, and its mode would change there too.
-    with suppress(OSError):
-        folder.chmod(0o700)
-    for here, folders, _ in os.walk(folder):
-        for path in (Path(here, name) for name in folders):
-            with suppress(OSError):
-                mode = path.lstat().st_mode
-                if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
-                    path.chmod(0o700)
+    Root removes what belongs to others, too.
+    """
+    owner = path.lstat().st_uid if os.geteuid() == 0 else None
+    own_folders.remove(str(path), private=False, owner=owner)

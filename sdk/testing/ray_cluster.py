@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import psutil
 import requests
+
+from ..storage import own_folders
 
 _START_S = 90.0
 _SEVERAL = """
@@ -164,4 +165,4 @@ class RayCluster:
         for stream in (self._process.stdin, self._process.stdout, self._log):
             if stream is not None:
                 stream.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        own_folders.discard(self.folder)

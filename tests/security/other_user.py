@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -64,16 +63,15 @@ class Victim:
             (self.precious / name).parent.mkdir(parents=True, exist_ok=True)
             (self.precious / name).write_text(name)
         self.pid = process.pid
-        self._before = self._digest()
+        self._before = self._now()
 
     def is_whole(self) -> bool:
-        """Return whether all files are there as they were, and the process lives."""
-        return self._digest() == self._before and self._process.poll() is None
+        """Return whether all files are there as they were, with their modes, and the process lives."""
+        return self._before.items() <= self._now().items() and self._process.poll() is None
 
-    def _digest(self) -> str:
-        found = sorted(path for path in self.precious.rglob("*"))
-        texts = [f"{path} {path.lstat().st_mode} {path.read_bytes() if path.is_file() else ''}" for path in found]
-        return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    def _now(self) -> dict[Path, tuple[int, bytes]]:
+        found = [self.precious, *self.precious.rglob("*")]
+        return {path: (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"") for path in found}
 
 
 @contextmanager

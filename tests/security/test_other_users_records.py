@@ -25,6 +25,15 @@ from sdk.storage import own_folders
 pytestmark = [NEEDS_ROOT, pytest.mark.process]
 
 
+# The process would not end with its task.
+LEAVES = """
+import subprocess, time
+process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+
+
 def gone() -> str:
     """Return the name of a process of this machine that has ended."""
     process = subprocess.Popen(["sleep", "600"])
@@ -157,11 +166,10 @@ def test_a_run_directory_that_is_a_link_to_the_readers_run_ends_nothing(trap) ->
 
 
 def test_a_list_of_runs_ends_nothing_that_a_killed_supervisor_has_left_and_a_status_does(write) -> None:
-    write("train.py", "import time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    write("train.py", LEAVES)
     run = sdk.submit("train.py")
-    next(run.logs(follow=True))
+    task = int(next(line.text for line in run.logs(follow=True) if line.text.isdecimal()))
     (started,) = read_events(run.plan.paths, ("started",))
-    (task,) = read_events(run.plan.paths, ("attempt_started",))[0].data["pids"].values()
     supervisor = psutil.Process(int(started.data["supervisor"].split(":")[1]))
     janitor = supervisor.parent()
     assert janitor is not None

@@ -41,7 +41,7 @@ from ...spec.payload import TASK_RESTARTS
 from ...spec.plan import Plan
 from ...spec.policies import Local
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
-from ...storage import file_systems, posix, reserve
+from ...storage import file_systems, own_folders, posix, reserve
 from ...storage.reserve import Reserve
 from .ending import StopConditions, Verdict, failed
 from .hidden_logs import HiddenLogs
@@ -367,7 +367,7 @@ class LocalGang:
         self._echo_until = None
         shutil.rmtree(self._plan.paths.work(self._attempt, task), ignore_errors=True)
         scratch = task_environment.scratch(self._temporary, self._attempt, task)
-        shutil.rmtree(scratch, ignore_errors=True)
+        own_folders.discard(self._temporary, os.path.relpath(scratch, self._temporary))
         Path(scratch).mkdir(parents=True, exist_ok=True)
         return code
 

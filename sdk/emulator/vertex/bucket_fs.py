@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import PodliftError
+from ...storage import own_folders
 from ..gcs.blobs import Blob, read_pieces
 from ..gcs.bodies import check_object
 from ..gcs.conditions import Conditions
@@ -208,8 +209,10 @@ class BucketFs:
     """
 
     def __init__(self, state: StorageState, thread: StateThread, home: Path) -> None:
+        # Before links are resolved: those of other users are refused.
+        with suppress(FileNotFoundError):
+            own_folders.remove(str(home), private=False)
         self._state, self._thread, self._home = state, thread, home.resolve()
-        shutil.rmtree(self._home, ignore_errors=True)
         self.folder, self._staged = self._home / "gcs", self._home / "staged"
         for made in (self.folder, self._staged):
             made.mkdir(parents=True)

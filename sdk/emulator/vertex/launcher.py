@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from ...storage import own_folders
 from ..gcs.state import StorageState
 from .containers.client import OnLine
 from .lifecycle import Lifecycle
@@ -64,6 +65,8 @@ class ProcessLauncher:
         from .bucket_fs import BucketFs, StateThread
 
         self._url, self._folder = url, folder
+        # An emulator that was killed has left those of its jobs.
+        own_folders.discard(str(folder / "scratch"), private=False)
         self._buckets = BucketFs(state, StateThread(loop), folder / "view")
         self._count = itertools.count(1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 import threading
@@ -19,6 +18,7 @@ from ...errors import InputError
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.ports import PortReservation
 from ...process.redirect import tokens
+from ...storage import own_folders
 from . import environment, packages
 from .bucket_fs import BucketFs
 from .containers.client import ContainerConfig, Containers, OnLine
@@ -73,7 +73,7 @@ class ReplicaProcesses:
     ) -> None:
         problems = environment.unsupported_pools(job)
         # Absolute: every replica starts in a folder of its own.
-        self._scratch = scratch.resolve()
+        self._scratch = scratch.absolute()
         if os.pathsep in str(self._scratch):
             problems.append(
                 f"Jobs find their Python in PATH, where no folder's name may hold {os.pathsep!r}. Received: "
@@ -101,8 +101,9 @@ class ReplicaProcesses:
 
     def start(self) -> None:
         with ExitStack() as opened:
-            self._scratch.mkdir(parents=True, exist_ok=True)
-            opened.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+            own_folders.discard(str(self._scratch), private=False)
+            self._scratch.mkdir(parents=True)
+            opened.callback(own_folders.discard, str(self._scratch), private=False)
             self._redirect_env = self._buckets.redirect_env(self._url)
             self._buckets.mount()
             opened.callback(self._buckets.unmount)
@@ -189,7 +190,7 @@ class ReplicaProcesses:
         pool = environment.worker_pools(self._job)[replica.pool]
         home = self._scratch / name
         # A restarted container begins with the files of its image.
-        shutil.rmtree(home, ignore_errors=True)
+        own_folders.discard(str(self._scratch), name, private=False)
         (home / "tmp").mkdir(parents=True)
         python = environment.make_environment(home / ".local")
         packages.configure_pip(home / ".local", self._wheels)

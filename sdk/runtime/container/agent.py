@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import posixpath
-import shutil
 import sys
 import tarfile
 import threading
@@ -40,7 +39,7 @@ from ...spec.payload import VERSION, Payload
 from ...spec.policies import Retry
 from ...spec.wire import decode
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
-from ...storage import posix
+from ...storage import own_folders, posix
 from ...storage.folder_files import path_of
 from ...storage.registry import open_store
 from .. import secret_values, task_main, unpack
@@ -390,8 +389,11 @@ class Agent:
             # The service has it too: the run ends as it has ended.
             _log.info(f"the last output of this task could not be uploaded: {error}")
         if not container.process.stop_requested:
-            shutil.rmtree(container.paths.work(number, container.task), ignore_errors=True)
-        shutil.rmtree(self._scratch(number), ignore_errors=True)
+            self._discard(container.paths.work(number, container.task))
+        self._discard(self._scratch(number))
+
+    def _discard(self, folder: str) -> None:
+        own_folders.discard(self._home, os.path.relpath(folder, self._home))
 
     def _within_s(self) -> float:
         return self._container.terms.notice_s if self._container.process.stop_requested else _NORMAL_S

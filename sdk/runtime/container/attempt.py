@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -28,7 +27,7 @@ from ...spec.container import ContainerTerms
 from ...spec.layout import RunPaths
 from ...spec.payload import TASK_RESTARTS, Payload
 from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, State
-from ...storage import posix
+from ...storage import own_folders, posix
 from ...storage.store import Store
 from .. import task_main
 from . import exit_codes, records
@@ -160,8 +159,9 @@ class ContainerAttempt:
         return [] if pid is None else [(self._container.task, pid, env.get("CUDA_VISIBLE_DEVICES"))]
 
     def _prepare_again(self, env: Mapping[str, str]) -> None:
-        shutil.rmtree(self._container.paths.work(self._attempt, self._container.task), ignore_errors=True)
-        shutil.rmtree(env["TMPDIR"], ignore_errors=True)
+        home = self._container.paths.root
+        for folder in (self._container.paths.work(self._attempt, self._container.task), env["TMPDIR"]):
+            own_folders.discard(home, os.path.relpath(folder, home))
         Path(env["TMPDIR"]).mkdir(parents=True, exist_ok=True)
         self._output = self._new_output()
 

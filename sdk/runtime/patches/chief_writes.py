@@ -10,7 +10,6 @@ import functools
 import importlib
 import inspect
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from ...logs import logger
+from ...storage import own_folders
 from . import Function, Patch, around, is_supported_keras
 from .task_files import ChiefFiles, TaskFiles, as_text
 
@@ -210,7 +210,7 @@ def _seed(shared: str, own: str) -> None:
     """Copy the shared backup, unless this process has saved its own, which is as new and cannot be half-written."""
     file_utils: Any = importlib.import_module("keras.src.utils.file_utils")
     if not file_utils.exists(shared):
-        shutil.rmtree(own, ignore_errors=True)  # the program removed the backup: it must not be restored
+        own_folders.discard(own, private=False)  # the program removed the backup: it must not be restored
     elif not Path(own).exists():
         Path(own).mkdir()
         for name in file_utils.listdir(shared):

@@ -6,12 +6,12 @@ import atexit
 import contextlib
 import os
 import re
-import shutil
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...logs import logger
+from ...storage import own_folders
 
 _log = logger("runtime")
 
@@ -132,10 +132,7 @@ class TaskFiles:
         checkpoint = (f"{copy.name}.data-", f"{copy.name}.index")
         parts = [part for part in copy.parent.iterdir() if part.name.startswith(checkpoint)]
         for found in (copy, *parts):
-            if found.is_dir():
-                shutil.rmtree(found, ignore_errors=True)
-            else:
-                found.unlink(missing_ok=True)
+            own_folders.discard(self._root, os.path.relpath(found, self._root), private=False)
 
     def leave_alone(self, own: str) -> None:
         """Do not redirect below `own`: this process created it under a name that no other task knows."""
@@ -158,6 +155,6 @@ class TaskFiles:
     def _remove(self) -> None:
         # A forked child inherits the exit handler but does not own the folder.
         if os.getpid() == self._owner:
-            shutil.rmtree(self._root, ignore_errors=True)
+            own_folders.discard(self._root, private=False)
             with contextlib.suppress(OSError):  # not empty
                 Path(self._root).parent.rmdir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 import uuid
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from ...checks import buckets
 from ...checks.check import Check, bad, fine
 from ...errors import StoreError
-from ...storage import emulator, file_systems, posix
+from ...storage import emulator, file_systems, own_folders, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles
 from ...text import emulator_at
 
@@ -46,7 +45,7 @@ def root(path: str) -> list[Check]:
             file_system(path, file_systems.holding(str(parent), file_systems.mounts())),
         ]
     finally:
-        shutil.rmtree(trial, ignore_errors=True)
+        own_folders.discard(str(trial), private=False)
 
 
 def _links(trial: Path, where: str) -> Check:

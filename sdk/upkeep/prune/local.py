@@ -19,8 +19,9 @@ from ... import api, ids
 from ...clock import SystemClock
 from ...errors import PodliftError
 from ...process import venv
+from ...process.janitor_watch import end_leftovers
 from ...process.supervision import is_supervised
-from ...records.recorder import is_owned, is_uploaded
+from ...records.recorder import has_ended, is_owned, is_uploaded
 from ...records.sync import push
 from ...run import seen
 from ...spec.layout import RootPaths, RunPaths
@@ -196,7 +197,8 @@ def _status(folder: Path, table: list[file_systems.Mount]) -> tuple[Status | Non
 
 def remove_run(item: Candidate, plan: PrunePlan) -> None:
     folder = Path(item.path)
-    if not stat.S_ISDIR(folder.lstat().st_mode):
+    before = folder.lstat()
+    if not stat.S_ISDIR(before.st_mode):
         raise ChangedError("it is no longer a folder")
     status, why = _status(folder, file_systems.mounts())
     folder.lstat()  # raises if it is gone, which `_status` reports as unreadable
@@ -204,12 +206,19 @@ def remove_run(item: Candidate, plan: PrunePlan) -> None:
         raise ChangedError(why)
     if plan.now - folders.extent(folder)[1] < plan.older_than_s:
         raise ChangedError("it has changed")
-    _remove_folder(folder)
+    paths = RunPaths(str(folder))
+    if not has_ended(paths):
+        end_leftovers(paths)
+    _remove_folder(folder, before)
 
 
-def _remove_folder(folder: Path) -> None:
+def _remove_folder(folder: Path, before: os.stat_result) -> None:
+    """Hide and remove a folder, if it is the one that was looked at."""
     hidden = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.pruned")
     folder.rename(hidden)
+    if not os.path.samestat(before, hidden.lstat()):
+        hidden.rename(folder)
+        raise ChangedError("it was exchanged for another folder")
     folders.remove(hidden)
 
 
@@ -433,9 +442,9 @@ def needs_upload(paths: RunPaths) -> bool:
 
 def remove_copy(item: Candidate, plan: PrunePlan) -> None:
     folder = Path(item.path)
-    folder.lstat()
+    before = folder.lstat()
     age_s = plan.now - folders.extent(folder)[1]
     why = _why_not(replace(item, age_s=age_s), plan.older_than_s)
     if why or (not item.state and age_s < plan.older_than_s):
         raise ChangedError(why or "it was used again")
-    _remove_folder(folder)
+    _remove_folder(folder, before)

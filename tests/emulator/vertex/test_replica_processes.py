@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import json
@@ -23,6 +24,7 @@ from support import LIMIT_S, until
 
 from sdk.emulator.vertex import environment, replicas
 from sdk.emulator.vertex.containers import client
+from sdk.emulator.vertex.launcher import ProcessLauncher
 from sdk.errors import InputError
 
 URL = "http://127.0.0.1:9"
@@ -392,6 +394,30 @@ def test_no_process_stays_when_the_emulator_is_killed(tmp_path) -> None:
         until(lambda: living(marker))
         emulator.kill()
     until(lambda: not living(marker))
+
+
+def test_shared_memory_of_a_killed_replica_is_gone_with_it(jobs, rooted) -> None:
+    name = f"podlift-test-{os.getpid()}"
+    group = jobs.make(shell(f"echo state > /dev/shm/{name}; cat /dev/shm/{name}; sleep 1000"))
+    group.start()
+    jobs.wait_for("workerpool0-0", "state")
+    assert not Path("/dev/shm", name).exists(), "each container has a folder of its own there"
+    group._containers._process.kill()
+    assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
+    assert not Path("/dev/shm", name).exists()
+
+
+def test_the_next_emulator_removes_the_scratch_folders_of_one_that_was_killed(stored, tmp_path) -> None:
+    left, precious = tmp_path / "emulator" / "scratch" / "123-1" / "workerpool0-0", tmp_path / "precious"
+    for folder in (left, precious):
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+    (left / "link").symlink_to(precious)
+    loop = asyncio.new_event_loop()
+    ProcessLauncher(tmp_path / "emulator", stored.state, loop, URL).close()
+    loop.close()
+    assert not (tmp_path / "emulator" / "scratch").exists()
+    assert (precious / "file").exists()
 
 
 def test_a_killed_container_runtime_takes_its_replicas_with_it(jobs, rooted) -> None:

@@ -186,7 +186,7 @@ def _run_init(request: Mapping[str, Any], handles: Sequence[int], init_pipe: int
                 _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
             if own_pids:
-                _mount_proc()
+                _mount_own()
             # The runtime may have died before this signal was requested.
             gone = bool(select.select([init_pipe], [], [], 0)[0])
             code = _SIGNALLED + signal.SIGKILL if gone else _supervise(request, handles)
@@ -297,7 +297,7 @@ def _probe(config: Mapping[str, Any]) -> dict[str, str]:
     def pids() -> None:
         _enter_root(config)
         _unshare_pids()
-        answer = _error_in_child(_mount_proc)
+        answer = _error_in_child(_mount_own)
         if answer:
             raise OSError(answer)
 
@@ -326,8 +326,11 @@ def _unshare_pids() -> None:
     _unshare(_NEWPID | _NEWNS | _NEWUTS)
 
 
-def _mount_proc() -> None:
+def _mount_own() -> None:
+    """Mount what each container has for itself; the kernel frees it with the container, however that ends."""
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    if os.path.isdir("/dev/shm"):  # noqa: S108
+        _mount("podlift", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)  # noqa: S108
 
 
 def _enter_root(config: Mapping[str, Any]) -> None:
