@@ -7,13 +7,38 @@ another module of podlift: this file is executed by its path, before the package
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
+import _signal  # type: ignore[import-not-found]  # `signal` imports much more
+import os
 import sys
-from collections.abc import Iterable, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
-from typing import Any
+
+
+def _is_command() -> bool:
+    """Return whether this process is the command `podlift`, whose first import of podlift this is."""
+    first, words = os.path.basename((getattr(sys, "argv", None) or [""])[0]), list(sys.orig_argv)
+    if first == "-m":
+        return words[words.index("-m") + 1 :][:1] in (["podlift"], ["sdk"])
+    return first in ("podlift", "podlift.exe")
+
+
+def leave(*_: object) -> None:
+    """End the command as Ctrl-C does: it has not begun, or is over."""
+    try:
+        os.write(2, b"podlift: interrupted.\n")
+    except OSError:
+        pass
+    os._exit(130)
+
+
+# Before anything else is imported, which takes a while. The command's own `main` decides what happens later.
+if _is_command() and _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, leave)
+
+import importlib  # noqa: E402
+import importlib.util  # noqa: E402
+from collections.abc import Iterable, Sequence  # noqa: E402
+from importlib.machinery import ModuleSpec, PathFinder  # noqa: E402
+from types import ModuleType  # noqa: E402
+from typing import Any  # noqa: E402
 
 NAMES = ("podlift", "sdk")
 _SPARE = "_podlift"

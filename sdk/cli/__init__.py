@@ -6,9 +6,8 @@ import gc
 import os
 import signal
 import sys
-from contextlib import suppress
 
-_EXIT_INTERRUPTED = 130
+from ..names import leave
 
 
 def main() -> None:
@@ -16,12 +15,14 @@ def main() -> None:
     # Imports take most of the startup. A KeyboardInterrupt there may be raised in a callback of the import system, which
     # swallows it: the program would be submitted despite the Ctrl-C. Nothing has started yet, so exit at once.
     usual = signal.getsignal(signal.SIGINT)
+    if getattr(usual, "__name__", "") == leave.__name__:
+        usual = signal.default_int_handler  # from here on, instead of what `names.py` has done
     if shell := os.environ.get("_PODLIFT_COMPLETE"):
         from .completion import answer
 
         return answer(shell, sys.argv[1:], os.environ)
     if usual is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _exit)
+        signal.signal(signal.SIGINT, leave)
     # Imports create no garbage, and collecting would take a tenth of the time of a plan.
     gc.disable()
     from .app import load, run
@@ -29,16 +30,12 @@ def main() -> None:
     load(sys.argv[1:])
     gc.freeze()
     gc.enable()
-    signal.signal(signal.SIGINT, usual)
     try:
+        signal.signal(signal.SIGINT, usual)
         code = run(sys.argv[1:])
+        if usual is signal.default_int_handler:
+            signal.signal(signal.SIGINT, leave)
     except KeyboardInterrupt:
-        # Pressed again while the first one was handled.
-        code = _EXIT_INTERRUPTED
+        # Before the command began, or pressed again while the first one was handled.
+        leave()
     sys.exit(code)
-
-
-def _exit(*_: object) -> None:
-    with suppress(OSError):
-        os.write(2, b"podlift: interrupted.\n")
-    os._exit(_EXIT_INTERRUPTED)

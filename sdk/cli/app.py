@@ -81,8 +81,8 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
 
 def run(words: list[str]) -> int:
     """Run the command with these words and return its exit code; never raises."""
-    prepare_streams()
     try:
+        prepare_streams()
         if words and not words[0].startswith("-") and words[0] not in MODULES:
             raise InputError(unknown(words[0]))
         if problem := unknown_in_group(words):

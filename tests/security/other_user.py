@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,10 +27,7 @@ def does(action: Callable[[], object]) -> None:
     if child == 0:
         code = 1
         try:
-            os.setgroups([])
-            os.setresgid(UID, UID, UID)
-            os.setresuid(UID, UID, UID)
-            os.umask(0)
+            _become()
             action()
             code = 0
         except BaseException:
@@ -49,6 +47,30 @@ def try_to(action: Callable[[], object]) -> None:
             pass
 
     does(tried)
+
+
+@contextmanager
+def keeps_doing(action: Callable[[], object]) -> Iterator[None]:
+    """Let the other user do something meanwhile."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _become()
+            action()
+        finally:
+            os._exit(1)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _become() -> None:
+    os.setgroups([])
+    os.setresgid(UID, UID, UID)
+    os.setresuid(UID, UID, UID)
+    os.umask(0)
 
 
 class Victim:

@@ -1,9 +1,10 @@
-"""Another user of this machine exchanges folders that podlift removes, at each step of the removal."""
+"""Another user of this machine prepares or exchanges folders that podlift removes, at each step of the removal."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from other_user import NEEDS_ROOT, Victim
 from sdk.emulator.vertex import bucket_fs
 from sdk.process import janitor, venv
 from sdk.storage import folders, own_folders
+from sdk.upkeep.prune import local as prune
 
 pytestmark = [NEEDS_ROOT, pytest.mark.process]
 _STEPS = 60  # more than any of these removals has
@@ -119,3 +121,119 @@ def test_a_folder_that_becomes_a_link_at_any_step_of_its_removal_costs_nothing_e
         if not exchanging.done:
             break
     assert 0 < step < _STEPS - 1, "each step was tried"
+
+
+def test_a_racing_user_wins_nothing(victim) -> None:
+    """He exchanges the folder for a link and back, as fast as he can, while it is made and removed."""
+    place, folder = victim.open, victim.open / "podlift-0"
+
+    def race() -> None:
+        while True:
+            try:
+                os.rename(folder, place / f"away-{os.urandom(4).hex()}")
+                os.symlink(victim.precious, folder)
+                os.unlink(folder)
+            except OSError:
+                pass
+
+    with other_user.keeps_doing(race):
+        for _ in range(400):
+            try:
+                (folder / "1-chief-0" / "deep").mkdir(parents=True)
+                (folder / "1-chief-0" / "data").touch()
+            except OSError:
+                pass  # the link stood there
+            own_folders.discard(str(folder), "1-chief-0")
+            own_folders.discard(str(folder))
+    assert victim.is_whole()
+
+
+def _fill(folder: Path, victim: Victim) -> None:
+    """Put everything into a folder that could lead out of it, or keep it from being removed."""
+    folder.mkdir()
+    folder.chmod(0o777)
+    other_user.does(lambda: (folder / "link").symlink_to(victim.precious))
+    other_user.does(lambda: (folder / "up").symlink_to(".."))
+    other_user.does(lambda: os.mkfifo(folder / "pipe"))
+    other_user.does(lambda: (folder / "theirs" / "deep").mkdir(parents=True))
+    other_user.does(lambda: (folder / "theirs" / "deep" / "link").symlink_to(victim.precious / "thesis"))
+    other_user.try_to(lambda: os.link(victim.precious / "thesis" / "text", folder / "hard"))
+    for name in ("-rf", "...", "a\nb", "*", "$(id)", "\udc80", "x" * 255, "~"):
+        (folder / name).mkdir()
+        (folder / name / name).touch()
+    (folder / "/".join("d" for _ in range(200))).mkdir(parents=True)
+    (folder / "closed" / "inner").mkdir(parents=True)
+    (folder / "closed").chmod(0)
+
+
+def test_a_folder_that_others_may_write_to_is_not_taken_for_one_of_podlifts_own(victim) -> None:
+    folder = victim.open / "podlift-0"
+    _fill(folder, victim)
+    assert not own_folders.discard(str(folder))
+    assert (folder / "-rf").is_dir()
+
+
+def test_what_others_have_put_into_a_folder_of_the_users_choice_is_removed_and_not_followed(victim) -> None:
+    folder = victim.open / "data"
+    _fill(folder, victim)
+    folders.remove(folder)
+    assert not folder.exists() and victim.is_whole()
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_a_folder_of_another_user_stays(victim, private) -> None:
+    folder = victim.open / "podlift-0"
+    other_user.does(lambda: (folder / "1-chief-0").mkdir(parents=True))
+    for inside in ("", "1-chief-0"):
+        assert not own_folders.discard(str(folder), inside, private=private)
+    assert (folder / "1-chief-0").is_dir()
+    assert own_folders.claimed(str(folder)) is None
+
+
+@pytest.mark.parametrize("inside", ["", "1-chief-0", "thesis/text", "thesis"])
+def test_a_link_of_another_user_stays_and_leads_nowhere(victim, inside) -> None:
+    link = victim.open / "podlift-0"
+    other_user.does(lambda: link.symlink_to(victim.precious))
+    for private in (True, False):
+        assert not own_folders.discard(str(link), inside, private=private)
+        assert not own_folders.discard(str(link / "thesis"), private=private)
+    assert link.is_symlink() and victim.is_whole()
+
+
+def test_links_of_this_user_and_of_root_on_the_way_are_followed(victim) -> None:
+    (victim.open / "real" / "podlift-0").mkdir(parents=True, mode=0o700)
+    (victim.open / "short").symlink_to("real")
+    assert own_folders.discard(str(victim.open / "short" / "podlift-0"))
+    assert list((victim.open / "real").iterdir()) == []
+
+
+def test_what_is_mounted_in_a_temporary_folder_stays(victim) -> None:
+    folder = victim.folder / "podlift-0"
+    (folder / "mounted").mkdir(parents=True)
+    memory = victim.folder / "memory"
+    memory.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "none", str(folder / "mounted")], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        (folder / "mounted" / "file").touch()
+        assert not own_folders.discard(str(folder))
+        assert (folder / "mounted" / "file").exists()
+    finally:
+        subprocess.run(["umount", str(folder / "mounted")], check=True)
+    assert own_folders.discard(str(folder))
+
+
+def test_a_run_that_is_exchanged_for_another_one_before_it_is_pruned_stays(victim) -> None:
+    old, new = victim.open / "old", victim.open / "new"
+    for folder in (old, new):
+        folder.mkdir()
+    before = old.lstat()
+
+    def exchange() -> None:
+        os.rename(old, victim.open / "away")
+        os.rename(new, old)
+
+    other_user.does(exchange)
+    with pytest.raises(prune.ChangedError, match="exchanged"):
+        prune._remove_folder(old, before)
+    assert old.is_dir()

@@ -1,0 +1,61 @@
+"""Ctrl-C from the first import of the command to its last moment: one sentence, code 130, no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S, full_only
+
+pytestmark = pytest.mark.process
+WAYS = {
+    "module": [sys.executable, "-m", "sdk"],
+    "other name": [sys.executable, "-m", "podlift"],
+    "script": [f"{sysconfig.get_path('scripts')}/podlift"],
+}
+# Presses Ctrl-C at one of the steps that Python's audit events show after podlift's first file was opened.
+HOOK = """
+import os, signal, sys
+steps, begun = int(os.environ["STEP"]), False
+def hook(event, arguments):
+    global steps, begun
+    begun = begun or (event == "exec" and arguments[0].co_filename.endswith("/names.py"))
+    if not begun or event not in ("import", "exec", "open"):
+        return
+    steps -= 1
+    if steps == 0:
+        os.kill(os.getpid(), signal.SIGINT)
+if steps > 0:
+    sys.addaudithook(hook)
+else:
+    import atexit
+    atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+"""
+LAST, ALWAYS = 0, (2, 40, 700)
+
+
+@pytest.fixture
+def pressed(tmp_path: Path, environment: Callable[..., dict[str, str]]) -> Callable[[str, int], tuple[int, str]]:
+    """Run `podlift --version`, press Ctrl-C at a step, and return the exit code and what stderr shows."""
+    (tmp_path / "sitecustomize.py").write_text(HOOK)
+
+    def press(way: str, step: int) -> tuple[int, str]:
+        variables = environment(STEP=str(step))
+        variables["PYTHONPATH"] = f"{tmp_path}:{variables['PYTHONPATH']}"
+        words = [*WAYS[way], "--version"]
+        done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=LIMIT_S)
+        return done.returncode, done.stderr
+
+    return press
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "step", [*ALWAYS, LAST, *(full_only(step) for step in (3, 4, 6, 9, 14, 20, 30, 60, 100, 150, 220, 300, 400, 500))]
+)
+def test_ctrl_c_at_any_step_of_a_start_is_one_sentence_with_code_130(pressed, way: str, step: int) -> None:
+    assert pressed(way, step) == (130, "podlift: interrupted.\n")
