@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +20,7 @@ from ..logs import logger
 from ..planning.pack import packaged
 from ..planning.prepare import make_plan
 from ..planning.settings.merge import Destination, Entry
+from ..process.janitor import is_marked
 from ..records.events import Event
 from ..records.recorder import read_events
 from ..run import Run
@@ -215,11 +217,12 @@ def kill_task(run: Run, task: str, attempt: int, number: int = signal.SIGKILL) -
             pid = int(event.data["pids"][task])
         elif event.data["task"] == task:
             pid = int(event.data["pid"]) if event.kind == "task_started" else None
-    if pid is None:
+    # A record may say anything: what gets the signal is a process of this run.
+    if pid is None or pid <= 1 or (sys.platform == "linux" and not is_marked(pid, run.plan.paths.url, set())):
         return False
     try:
         os.kill(pid, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     return True
 

@@ -21,6 +21,7 @@ from sdk.process import spawn
 from sdk.records.recorder import Recorder, read_events
 from sdk.spec.layout import RunPaths
 from sdk.storage import own_folders
+from sdk.testing import tasks
 
 pytestmark = [NEEDS_ROOT, pytest.mark.process]
 
@@ -146,6 +147,25 @@ def test_a_folder_that_does_not_say_itself_whose_it_is_stays(trap, whose) -> Non
         assert os.path.lexists(found)
     finally:
         found.unlink() if found.is_symlink() else shutil.rmtree(found)
+
+
+@pytest.mark.parametrize("pid", ["the reader's", "of the reader's training", "all"])
+def test_a_process_that_another_users_record_names_as_a_task_gets_no_signal(trap, pid) -> None:
+    (started,) = read_events(trap.live.plan.paths, ("attempt_started",))
+    named = {"the reader's": trap.victim.pid, "all": -1}.get(pid) or started.data["pids"]["chief-0"]
+    supervisor = spawn.identity(os.getpid())
+
+    def write() -> None:
+        recorder = Recorder(RunPaths(str(trap.run)), "supervisor", 0, SystemClock())
+        recorder.record("started", supervisor=supervisor, temporary="/tmp")
+        Recorder(RunPaths(str(trap.run)), "supervisor", 1, SystemClock()).record(
+            "attempt_started", addresses={}, pids={"chief-0": named}, why_fresh=""
+        )
+
+    other_user.does(write)
+    for signals in (tasks.kill, tasks.preempt):
+        with pytest.raises(sdk.InputError, match="is not running"):
+            signals(sdk.attach(trap.run), "chief-0")
 
 
 def test_a_run_directory_of_another_user_is_no_mark_of_processes(trap) -> None:
