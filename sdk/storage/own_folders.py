@@ -26,7 +26,7 @@ class ForeignFolderError(OSError):
 
 
 def open_private(path: str) -> int:
-    """Open a folder of this user that nobody else may write to, and return its handle."""
+    """Open a folder of this user that no other user may write to, and return its handle."""
     parent, name = _parent_of(path)
     try:
         folder = _entered(name, parent)
@@ -77,7 +77,7 @@ def remove(path: str, inside: str = "", *, private: bool = True, owner: int | No
     """Remove a file or folder of this user with all that is in it; OSError names the first entry that stays.
 
     Args:
-        path: a folder that nobody else may write to, unless it need not be `private`.
+        path: a folder that no other user may write to, unless it need not be `private`.
         inside: what to remove in it; by default the folder itself.
         private: False for a folder whose mode is the user's choice.
         owner: the user whose folder it has to be, if not this one.
