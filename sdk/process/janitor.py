@@ -20,7 +20,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 
 # Requests to terminate are meant for the supervisor, which ends the run in order.
@@ -33,6 +33,8 @@ _WAKE_S, _HELD_S = 1.0, _LIMIT_S + 15.0
 _NOTE_S = 0.5
 # Clients wait at most this long for a working janitor.
 _CLIENT_S = 2.0
+# How long Python's resource trackers may take to remove the shared memory of killed processes.
+_TRACKERS_S = 1.0
 _SUCCESSOR = "successor"
 
 
@@ -75,8 +77,8 @@ def main(supervisor: int, temporary: str, events: str) -> None:
     """Wait for the end of the supervisor, then end remaining processes and remove temporary files."""
     _own_folders()  # now: it may have been uninstalled by then
     _wait_for(supervisor)
-    until = time.monotonic() + _LIMIT_S
-    while _end_children() and time.monotonic() < until:
+    began = time.monotonic()
+    while _end_children(spared=_trackers(began)) and time.monotonic() < began + _LIMIT_S:
         time.sleep(_POLL_S)
     _remove(temporary)
     _sweep(events)
@@ -152,6 +154,7 @@ def end_marked(url: str, temporary: Iterable[str], noted: dict[int, str] | None 
     # Only a copy is a mark: everything on the machine sees its own.
     hosts.discard(_device_and_inode("/etc/hosts"))
     until = time.monotonic() + _LIMIT_S
+    spared = _trackers(time.monotonic())
     while time.monotonic() < until:
         table = _processes()
         roots = [
@@ -161,6 +164,8 @@ def end_marked(url: str, temporary: Iterable[str], noted: dict[int, str] | None 
         # This may be a process of the run itself.
         targets -= _above(table, os.getpid())
         for pid in list(targets):
+            if spared(pid):
+                continue
             try:
                 os.kill(pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
@@ -315,9 +320,26 @@ def _wait_for(supervisor: int) -> None:
         pass
 
 
-def _end_children() -> bool:
-    """Kill all children of this process and reap those that exited. Return False once there are none, orphans included."""
+def _trackers(began: float) -> Callable[[int], bool]:
+    """Return which processes may go on for a moment: they remove shared memory once the others of their task are gone."""
+
+    def spared(pid: int) -> bool:
+        if time.monotonic() >= began + _TRACKERS_S:
+            return False
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                return b"resource_tracker import main" in file.read()
+        except OSError:
+            return False
+
+    return spared
+
+
+def _end_children(spared: Callable[[int], bool]) -> bool:
+    """Kill the children of this process and reap those that exited. Return False once there are none, orphans included."""
     for pid in _children():
+        if spared(pid):
+            continue
         try:
             os.kill(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):

@@ -22,6 +22,7 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from support import LIMIT_S, full_only, until
 
@@ -298,9 +299,9 @@ def test_what_a_task_has_started_ends_with_it_while_the_others_go_on(write: Call
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
 
 
-@pytest.mark.parametrize("killed", [True, False], ids=["killed", "cancelled"])
+@pytest.mark.parametrize("killed", ["task", "nothing", "supervisor", "supervisor and janitor"])
 def test_shared_memory_of_a_task_that_was_killed_is_removed_and_no_other(
-    write: Callable[..., Path], killed: bool
+    write: Callable[..., Path], killed: str
 ) -> None:
     write(
         "program.py",
@@ -317,13 +318,20 @@ def test_shared_memory_of_a_task_that_was_killed_is_removed_and_no_other(
         run = sdk.submit("program.py")
         theirs = next(line.text for line in run.logs(follow=True))
         assert Path("/dev/shm", theirs).exists()
-        if killed:
-            started = next(e for e in read_events(run.plan.paths) if e.kind == "attempt_started")
-            os.kill(started.data["pids"]["chief-0"], signal.SIGKILL)
-        else:
+        (started,) = read_events(run.plan.paths, ("started",))
+        supervisor = psutil.Process(int(started.data["supervisor"].split(":")[1]))
+        if killed == "task":
+            begun = next(e for e in read_events(run.plan.paths) if e.kind == "attempt_started")
+            os.kill(begun.data["pids"]["chief-0"], signal.SIGKILL)
+        elif killed == "nothing":
             run.cancel(grace_s=0)
+        else:
+            supervisor.suspend()  # it would start another janitor
+            if killed == "supervisor and janitor":
+                supervisor.parent().kill()
+            supervisor.kill()
         assert run.wait(LIMIT_S).state.terminal
-        assert not Path("/dev/shm", theirs).exists()
+        until(lambda: not Path("/dev/shm", theirs).exists())
         assert Path("/dev/shm", mine.name).exists()
     finally:
         mine.close()

@@ -355,7 +355,7 @@ def remove_cache(item: Candidate, plan: PrunePlan) -> None:
     path = Path(item.path)
     if plan.now - path.lstat().st_mtime < plan.older_than_s:
         raise ChangedError("it was used again")
-    path.unlink()
+    folders.remove(path)
 
 
 def remove_environment(item: Candidate, plan: PrunePlan) -> None:
