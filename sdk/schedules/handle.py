@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -18,11 +18,12 @@ from ..planning.settings.merge import Destination
 from ..spec.job import Job
 from ..spec.plan import Plan
 from ..spec.policies import Target
-from ..text import joined
+from ..text import counted, joined
 from . import creation, lost_slots, preconditions, triggered
+from .clock_jumps import TOLERANCE_S, early
 from .command_delivery import Delivered, Order, deliver
 from .firing import LocalRuns, url_of
-from .records import DELETED, RUNNING, SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, key_of
+from .records import DELETED, MISSED, RUNNING, SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, key_of
 from .server import Server
 from .triggered import Seen
 
@@ -30,6 +31,7 @@ from .triggered import Seen
 _OVERDUE_S = 120.0
 # How long what a service said is taken for what is.
 _SEEN_S = 5.0
+_SERVE = "podlift schedule serve"
 When = str | Callable[..., Any]
 
 
@@ -95,12 +97,21 @@ class Schedule:
     def history(self, limit: int | None = 20) -> list[SlotRecord]:
         """Return what became of its slots, newest first, also of those whose keeper failed; None for all."""
         record = self.record
-        keys = list(self._book.keys(record).items())
+        listed = self._book.keys(record)
+        ahead = {each.key for each in self._booked_ahead(record, listed)}
+        keys = [(key, generation) for key, generation in listed.items() if key not in ahead]
         shown = dict(keys[-limit:] if limit else keys)
-        found = [self._live(each) for each in self._book.slots(record, shown)]
+        now = self._clock.now()
+        found = [self._live(each) for each in self._book.slots(record, shown) if not early(each, now)]
         others = {key for key, _ in keys if key not in shown}
         found = lost_slots.told(record, found, others, self._failed_keepers(record))
         return found[::-1][:limit]
+
+    def _booked_ahead(self, record: ScheduleRecord, listed: Mapping[str, str]) -> list[SlotRecord]:
+        """Return the records of slots that are to come, and that a clock that was ahead has booked as skipped."""
+        now = self._now()
+        coming = {key: generation for key, generation in listed.items() if key > key_of(now)}
+        return [each for each in self._book.slots(record, coming) if early(each, now.timestamp())] if coming else []
 
     def _failed_keepers(self, record: ScheduleRecord) -> list[FailedKeeper]:
         """Return the keepers that failed of late; none if the service cannot be asked, as other sentences say."""
@@ -205,11 +216,31 @@ class Schedule:
             for each in record.former
         ]
         found += seen.problems if seen is not None else []
-        newest = next((each for each in self.history(50) if each.state != SKIPPED and not each.is_open), None)
+        found += self._clock_problems(record)
+        past = self.history(50)
+        if past and past[0].state == SKIPPED and past[0].reason.startswith(MISSED):
+            found.append(f"the slot {past[0].slot} was {past[0].reason}")
+        newest = next((each for each in past if each.state != SKIPPED and not each.is_open), None)
         if newest is not None and newest.state in ("FAILED", "LOST"):
             found.append(f"the slot {newest.slot} is {newest.state}: {newest.reason}")
         overdue = self.overdue()
         return [*found, overdue] if overdue else found
+
+    def _clock_problems(self, record: ScheduleRecord) -> list[str]:
+        """Return a sentence for each trace of a clock that was ahead."""
+        now = self._now().timestamp()
+        if record.since > now + TOLERANCE_S:
+            since = _utc(record.since).isoformat(timespec="seconds")
+            return [f"its slots begin at {since}: a clock that was ahead created it. Next: {_SERVE}"]
+        ahead = self._booked_ahead(record, self._book.keys(record))
+        if not ahead:
+            return []
+        last = ahead[-1]
+        slots = counted(sum(each.count for each in ahead), "slot")
+        return [
+            f"{slots} later than now, until {last.slot}, {'is' if slots == '1 slot' else 'are'} booked as skipped "
+            f"({last.reason}): a clock was ahead. Each fires at its time all the same. Next: {_SERVE}"
+        ]
 
     def overdue(self) -> str:
         """Return a sentence about the latest slot if it has no record and should have one, else ""."""
@@ -222,7 +253,7 @@ class Schedule:
         if self._is_recorded(latest) or key_of(latest) in [each.key for each in self.history(1)]:
             return ""
         if service is None:
-            return f"the slot {latest.isoformat()} is overdue. Next: podlift schedule serve"
+            return f"the slot {latest.isoformat()} is overdue. Next: {_SERVE}"
         last = seen.trigger.last_attempt if seen and seen.trigger else None
         when = (
             "has not delivered yet" if last is None else f"last delivered at {_utc(last).isoformat(timespec='seconds')}"
@@ -234,7 +265,9 @@ class Schedule:
 
     def _is_recorded(self, slot: datetime) -> bool:
         key = key_of(slot)
-        return key in self._book.keys(self.record, [key.partition("/")[0]])
+        if key not in self._book.keys(self.record, [key.partition("/")[0]]):
+            return False
+        return not early(self._book.slot(self.record, key), self._clock.now())
 
     def _live(self, record: SlotRecord) -> SlotRecord:
         """Return a record with the state of its run, if no server has recorded its end yet."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ..status import State
-from .records import SlotRecord, hour_of, instant_of
+from .clock_jumps import TOLERANCE_S, early
+from .records import SlotRecord, hour_of, instant_of, key_of
 
 # Of older slots, only open ones matter; records are searched back to this number.
 REMEMBERED = 400
@@ -19,14 +22,23 @@ class Memory:
     """The newest records of one schedule, by their keys."""
 
     records: dict[str, SlotRecord] = field(default_factory=dict)
-    last: datetime | None = None  # newest regular slot with a record
+    last: datetime | None = None  # newest regular slot that has come and has a record
     listed: datetime | None = None  # when the records were listed
+    now: float = 0.0  # by the clock of the records
+
+    def is_ahead_of(self, now: datetime) -> bool:
+        """Return whether these records were listed later than now: the clock was set back."""
+        return self.listed is not None and (self.listed - now).total_seconds() > TOLERANCE_S
 
     def add(self, record: SlotRecord) -> None:
+        """Remember a record, unless a clock that was ahead has made it: its slot is still to come."""
+        if early(record, self.now):
+            self.records.pop(record.key, None)
+            return
         self.records[record.key] = record
-        if record.cause != "manual":
-            last = instant_of(record.key)
-            self.last = max(self.last or last, last)
+        instant = instant_of(record.key)
+        if record.cause != "manual" and instant.timestamp() <= self.now:
+            self.last = max(self.last or instant, instant)
         if len(self.records) > REMEMBERED:
             kept = {self.success.key} if self.success else set()
             old = min((key for key, each in self.records.items() if not each.is_open and key not in kept), default=None)
@@ -52,8 +64,16 @@ class Memory:
 
 def hours_since(since: datetime | None, now: datetime) -> list[str]:
     """Return the folders to list for the records since then; "" stands for all."""
-    if since is None or now - since > _MOST_LISTED:
+    if since is None or abs(now - since) > _MOST_LISTED:
         return [""]
     # A slot may have been recorded a little later than it was.
-    hours = int((now - since) / _HOUR) + 2
+    hours = int(max(now - since, timedelta()) / _HOUR) + 2
     return [f"{hour_of(now - back * _HOUR)}/" for back in reversed(range(hours))]
+
+
+def newest(listed: Mapping[str, str], now: datetime) -> dict[str, str]:
+    """Return the newest records, by their names and generations, and apart from these those of slots that are to come."""
+    keys = list(listed)
+    coming = bisect_right(keys, key_of(now) + "~")
+    shown = [*keys[max(0, coming - REMEMBERED) : coming], *keys[coming:][-REMEMBERED:]]
+    return {key: listed[key] for key in shown}

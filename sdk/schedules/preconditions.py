@@ -24,6 +24,7 @@ from ..spec.plan import Plan
 from ..storage import fingerprints
 from ..storage.fingerprints import DataState
 from ..text import compact_duration, duration, parse_duration
+from .clock_jumps import TOLERANCE_S
 
 KNOWN = {"min_new_examples": "(INPUT, N)", "data_changed": "(INPUT)", "older_than": "(DURATION)"}
 _CALL = re.compile(r"(\w+)\(([^()]*)\)")
@@ -152,7 +153,9 @@ def _unmet(each: Precondition, firing: Firing, state: DataState | None) -> str:
         return f"{new} new examples since {firing.success or 'the beginning'}" if new < each.number else ""
     if each.kind == "older_than":
         age_s = None if firing.success_ended is None else firing.now - firing.success_ended
-        return f"the last success is {duration(age_s)} old" if age_s is not None and age_s <= each.number else ""
+        # One that ended later than now was recorded by a clock that was ahead: its age is not known.
+        young = age_s is not None and -TOLERANCE_S <= age_s <= each.number
+        return f"the last success is {duration(age_s)} old" if age_s is not None and young else ""
     return _call(each.function, firing)
 
 

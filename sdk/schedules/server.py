@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import groupby
 
 from ..clock import Clock
 from ..errors import PodliftError, RunNotFoundError, may_pass
@@ -22,10 +23,12 @@ from ..spec.plan import Plan
 from ..status import State, Status
 from ..text import counted
 from . import booking, budget, policy, preconditions
+from .clock_jumps import TOLERANCE_S, ClockWatch, early
 from .firing import LocalRuns, Runs, plan_of, url_of
-from .memory import REMEMBERED, Memory, hours_since
+from .memory import Memory, hours_since, newest
 from .notices import Notice, Notifier
 from .records import (
+    MISSED,
     RUNNING,
     SKIPPED,
     TAKEN,
@@ -43,6 +46,7 @@ LEASE_S = 600.0
 # Missed slots beyond this number share one record.
 _MOST_MISSED = 500
 _MOST_RESUMES = 3
+_NO_SERVER = f"{MISSED}: no server was there"
 _FAILED = (State.FAILED.value, State.LOST.value)
 
 
@@ -60,6 +64,7 @@ class Server:
         self._notifier = notifier or Notifier(clock)
         self._holder = f"{spawn.identity(os.getpid())} {secrets.token_hex(4)}"
         self._memories: dict[str, Memory] = {}
+        self._watch = ClockWatch(clock)
         self._busy = (0.0, 0.0)
         self._warned: dict[str, str] = {}
         self._judging: set[str] = set()  # runs whose models this server evaluates
@@ -84,7 +89,7 @@ class Server:
 
     def tick(self) -> float:
         """Do once what is due now, and return the unix time of the next slot."""
-        begin, due = self._clock.now(), float("inf")
+        begin, steady, due = self._watch.read(), self._clock.monotonic(), float("inf")
         for name in self._names():
             try:
                 schedule = self._book.read(name)
@@ -93,7 +98,8 @@ class Server:
                     due = min(due, self._tick(schedule, begin))
             except (PodliftError, OSError) as error:
                 self._warn(name, error)
-        self._busy = (begin, self._clock.now())
+        # By the monotonic clock: while it was busy, the other one may have been set.
+        self._busy = (begin, begin + self._clock.monotonic() - steady)
         return due
 
     def _names(self) -> list[str]:
@@ -125,7 +131,7 @@ class Server:
         """Record the slots so far at which nothing started, except those of the last seconds."""
         now = self._now() - timedelta(seconds=except_last_s)
         memory = self._remembered(schedule, now)
-        missed = "missed: no keeper took it" if schedule.trigger else "missed: no server was there"
+        missed = f"{MISSED}: no keeper took it" if schedule.trigger else _NO_SERVER
         reason = f"paused: {schedule.paused}" if schedule.paused else missed
         self.record_skipped(schedule, memory, self._unrecorded(schedule, memory, now), reason)
 
@@ -138,6 +144,7 @@ class Server:
 
     def _tick(self, schedule: ScheduleRecord, begin: float) -> float:
         now = datetime.fromtimestamp(begin, timezone.utc)
+        schedule = self._began(schedule, begin)
         memory = self._remembered(schedule, now)
         self._refresh(schedule, memory)
         # A failure may have paused it.
@@ -148,13 +155,29 @@ class Server:
         coming = next(schedule.spec.slots.after(now), None)
         return coming.timestamp() if coming else float("inf")
 
+    def _began(self, schedule: ScheduleRecord, now: float) -> ScheduleRecord:
+        """Return a schedule that has begun: a clock that was ahead may have created it, or resumed it."""
+        ahead = {name: now for name in ("since", "resumed") if getattr(schedule, name) > now + TOLERANCE_S}
+        if not ahead:
+            return schedule
+        _log.warning(
+            "The schedule %s was created or resumed by a clock that was ahead: it begins now", schedule.spec.name
+        )
+        return self._book.change(schedule.spec.name, **ahead)
+
     def _remembered(self, schedule: ScheduleRecord, now: datetime) -> Memory:
         """Return the newest records, with those that other processes have added or changed."""
         known = self._memories.get(schedule.id)
+        if known is not None and known.is_ahead_of(now):
+            # The clock was set back.
+            del self._memories[schedule.id]
+            known = None
         memory = known or self._memories.setdefault(schedule.id, Memory())
-        listed = list(self._book.keys(schedule, hours_since(memory.listed, now)).items())[-REMEMBERED:]
-        memory.listed = now
-        self._read(schedule, memory, {**dict.fromkeys((record.key for record in memory.open), ""), **dict(listed)})
+        listed = self._book.keys(schedule, hours_since(memory.listed, now))
+        memory.listed, memory.now = now, self._served_now()
+        self._read(
+            schedule, memory, {**dict.fromkeys((record.key for record in memory.open), ""), **newest(listed, now)}
+        )
         if known is None:
             found = memory.newest_first
             self._read(
@@ -178,7 +201,8 @@ class Server:
             return
         late = [slot for slot in due if self._is_late(slot, now)]
         chosen = policy.caught_up(schedule.spec.missed, late)
-        self.record_skipped(schedule, memory, late[:-1] if chosen else late, "missed: no server was there")
+        for reason, slots in groupby(late[:-1] if chosen else late, self._why_missed):
+            self.record_skipped(schedule, memory, list(slots), reason)
         for slot in due:
             if slot is chosen:
                 self._fire(schedule, memory, key_of(slot), slot, "catch_up")
@@ -189,6 +213,9 @@ class Server:
         since = datetime.fromtimestamp(schedule.since, timezone.utc)
         last = max(since, memory.last or since)
         return list(schedule.spec.slots.between(last + timedelta(seconds=1), now + timedelta(microseconds=1)))
+
+    def _why_missed(self, slot: datetime) -> str:
+        return self._watch.missed(slot.timestamp()) or _NO_SERVER
 
     def _is_late(self, slot: datetime, now: datetime) -> bool:
         begin, end = self._busy
@@ -215,12 +242,8 @@ class Server:
 
     def _skip(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, *, quiet: bool = False) -> None:
         record = replace(record, **memory.references())  # type: ignore[arg-type]
-        if self._book.take(schedule, record):
-            memory.add(record)
-            if not quiet:
-                self._skipped(schedule, memory, record)
-        else:
-            memory.add(self._book.slot(schedule, record.key))
+        if self._taken(schedule, memory, record) and not quiet:
+            self._skipped(schedule, memory, record)
 
     # --- One firing ------------------------------------------------------------------------------------------------------
 
@@ -241,11 +264,24 @@ class Server:
             taken=self._served_now(),
             **memory.references(),  # type: ignore[arg-type]
         )
-        if not self._book.take(schedule, record):
-            memory.add(self._book.slot(schedule, key))
+        if not self._taken(schedule, memory, record):
             return None
-        memory.add(record)
-        return self._proceed(schedule, memory, record)
+        return self._proceed(schedule, memory, memory.records[key])
+
+    def _taken(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> bool:
+        """Create the record of a slot, or replace one of a clock that was ahead; False if another process has taken it."""
+        if self._book.take(schedule, record):
+            memory.add(record)
+            return True
+        found = self._book.slot(schedule, record.key)
+        if early(found, memory.now):
+            after = replace(record, notes=(*record.notes, f"booked before its time ({found.reason})"))
+            if self._book.update(schedule, found, after):
+                memory.add(after)
+                return True
+            found = self._book.slot(schedule, record.key)
+        memory.add(found)
+        return False
 
     def _proceed(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord:
         """Decide what becomes of a slot that this server holds."""
@@ -348,7 +384,8 @@ class Server:
     def _is_abandoned(self, record: SlotRecord) -> bool:
         identity = record.holder.partition(" ")[0]
         dead = spawn.same_machine(identity) and not spawn.alive(identity)
-        return dead or self._clock.now() > record.expires
+        # A lease that is longer than any is one of a clock that was ahead.
+        return dead or not -LEASE_S - TOLERANCE_S < self._clock.now() - record.expires <= 0
 
     def _take_over(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
         held = self._hold(schedule, memory, record)

@@ -1,0 +1,283 @@
+"""Schedules on a machine whose clock is set: what a server books, and what `check` says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from paper_runs import HOUR, START, PaperRuns, World
+from support import FakeClock, heard, needs
+
+from sdk import State
+from sdk.schedules.handle import Schedule
+from sdk.schedules.records import SlotRecord
+from sdk.schedules.server import Server
+from sdk.spec.plan import Plan
+
+needs("cronsim")
+DAY = 24 * HOUR
+
+
+class SetClock(FakeClock):
+    """A clock that somebody sets: it is `ahead` of the truth by so many seconds."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return self.time + self.ahead
+
+
+class TrueClock(FakeClock):
+    """What the clock would show that is never set."""
+
+    def __init__(self, clock: SetClock) -> None:
+        self._clock = clock
+
+    def now(self) -> float:
+        return self._clock.time
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock(START.timestamp() - 60)
+
+
+@pytest.fixture
+def moved(tmp_path: Path, template: Plan, clock: SetClock) -> World:
+    return _world(tmp_path, template, clock)
+
+
+def _world(folder: Path, template: Plan, clock: SetClock) -> World:
+    # What runs take does not depend on the clock of the machine.
+    return World(str(folder), template, clock, PaperRuns(TrueClock(clock)))
+
+
+def serve(world: World, server: Server, seconds: float, step_s: float = 300.0) -> None:
+    """Serve for a span of true time."""
+    clock = world.clock
+    end = clock.time + seconds
+    while clock.time < end:
+        due = server.tick()
+        clock.time = min(end, clock.time + min(step_s, max(0.5, due - clock.now())))
+    server.tick()
+
+
+def handle(world: World) -> Schedule:
+    return Schedule("each", root=world.root, clock=world.clock)
+
+
+def test_a_clock_that_was_ahead_for_a_minute_costs_no_slot(moved: World, clock: SetClock) -> None:
+    moved.add()
+    server = moved.server()
+    serve(moved, server, HOUR)
+    clock.ahead = 10 * DAY
+    serve(moved, server, 50)
+    clock.ahead = 0.0
+    serve(moved, server, 5 * HOUR)
+    past = [record for record in moved.history() if record.moment.timestamp() <= clock.now()]
+    assert [record.state for record in past] == ["SUCCEEDED"] * 6
+    assert len(moved.runs.submits) == len(set(moved.runs.submits))
+    assert "booked before its time" in past[2].notes[0]
+
+
+def test_the_reason_and_the_log_name_the_jump_and_check_says_so(moved: World, clock: SetClock) -> None:
+    lines = heard("schedules")
+    moved.add()
+    server = moved.server()
+    serve(moved, server, HOUR)
+    clock.ahead = 5 * HOUR + 600
+    serve(moved, server, 30)
+    missed = [record for record in moved.history() if record.state == "SKIPPED"]
+    assert len(missed) == 6
+    why = "missed: the clock of this machine went forward by 5 h 10 min: it was set, or the machine slept"
+    assert {record.reason for record in missed} == {why}
+    assert any("went forward by 5 h 10 min" in line for line in lines)
+    assert handle(moved).problems() == [f"the slot {missed[-1].slot} was {why}"]
+    clock.ahead = 0.0
+    serve(moved, server, 30)
+    assert any("set back by 5 h 10 min" in line for line in lines)
+    problem = handle(moved).problems()[0]
+    assert problem.startswith(
+        "5 slots later than now, until 2027-01-04T06:00:00+00:00, are booked as skipped (missed: "
+    )
+    # What is still to come is no history.
+    assert [each.state for each in handle(moved).history()] == ["RUNNING", "SUCCEEDED"]
+    serve(moved, server, 7 * HOUR)
+    assert handle(moved).problems() == []
+
+
+def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_booked(
+    moved: World, clock: SetClock
+) -> None:
+    moved.add(cron="* * * * *", missed="catch_up_last")
+    clock.ahead = 2 * DAY
+    serve(moved, moved.server(), 60)
+    assert len(moved.history()) > 400
+    clock.ahead, before = 0.0, len(moved.runs.submits)
+    begin = clock.time
+    serve(moved, moved.server(), HOUR, step_s=60)
+    assert len(moved.runs.submits) - before == pytest.approx(60, abs=1)
+    come = [each for each in moved.history() if begin < each.moment.timestamp() <= clock.now()]
+    assert {each.state for each in come} <= {"SUCCEEDED", "RUNNING"}
+
+
+def test_a_slot_that_nobody_serves_after_the_jump_is_overdue(moved: World, clock: SetClock) -> None:
+    moved.add()
+    clock.ahead = 2 * DAY
+    moved.server().tick()
+    clock.ahead, clock.time = 0.0, clock.time + 3 * HOUR
+    assert any("is overdue" in problem for problem in handle(moved).problems())
+
+
+def test_a_pause_that_a_clock_ahead_has_booked_does_not_hold_after_the_resume(moved: World, clock: SetClock) -> None:
+    moved.add()
+    server = moved.server()
+    serve(moved, server, HOUR)
+    handle(moved).pause()
+    clock.ahead = DAY
+    serve(moved, server, 30)
+    clock.ahead = 0.0
+    handle(moved).resume()
+    serve(moved, server, 3 * HOUR)
+    past = [record for record in moved.history() if record.moment.timestamp() <= clock.now()]
+    assert [record.state for record in past].count("SKIPPED") == 0 and len(past) >= 4
+
+
+def test_a_schedule_made_by_a_clock_that_was_ahead_begins_now(moved: World, clock: SetClock) -> None:
+    clock.ahead = 10 * DAY
+    moved.add()
+    clock.ahead = 0.0
+    assert "a clock that was ahead created it" in handle(moved).problems()[0]
+    serve(moved, moved.server(), 2 * HOUR)
+    assert [record.state for record in moved.history()] == ["SUCCEEDED", "SUCCEEDED", "RUNNING"][: len(moved.history())]
+    assert len(moved.history()) >= 2 and handle(moved).problems() == []
+
+
+def test_a_jump_while_the_server_is_busy_fires_no_slot_that_has_passed(moved: World, clock: SetClock) -> None:
+    moved.add(overlap="allow")
+    server, submit = moved.server(), moved.runs.submit
+
+    def slow(plan: Plan) -> None:
+        submit(plan)
+        clock.ahead = 5 * DAY
+
+    moved.runs.submit = slow  # type: ignore[method-assign]
+    serve(moved, server, 120)
+    assert len(moved.runs.submits) <= 2
+
+
+def test_the_age_of_a_success_that_ended_later_than_now_is_not_known(moved: World, clock: SetClock) -> None:
+    moved.add(when=("older_than(90m)",))
+    server = moved.server()
+    clock.ahead = 10 * DAY
+    serve(moved, server, 300)
+    clock.ahead = 0.0
+    serve(moved, server, 2 * HOUR)
+    assert len(moved.runs.submits) >= 2
+
+
+# --- A simulation --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Story:
+    """What happens to a machine, in true time: how far its clock is ahead, and when no server is there."""
+
+    offsets: list[tuple[float, float, float]] = field(default_factory=list)  # begin, end, ahead
+    down: list[tuple[float, float]] = field(default_factory=list)
+    kills: list[float] = field(default_factory=list)
+
+    def ahead(self, time: float) -> float:
+        return next((ahead for begin, end, ahead in self.offsets if begin <= time < end), 0.0)
+
+    def is_up(self, time: float) -> bool:
+        return not any(begin <= time < end for begin, end in self.down)
+
+    def moments(self) -> list[float]:
+        return sorted([*(m for b, e, _ in self.offsets for m in (b, e)), *(m for span in self.down for m in span)])
+
+    def near(self, time: float) -> bool:
+        """Return whether something else than an ordinary minute surrounds a moment."""
+        spans = [*((begin, end) for begin, end, _ in self.offsets), *self.down, *((kill, kill) for kill in self.kills)]
+        return any(begin - 120 <= time <= end + 1000 for begin, end in spans)
+
+
+def story(seed: int, begin: float, days: int) -> Story:
+    """Return a few things each day that do not overlap each other."""
+    rng, told = random.Random(seed), Story()
+    for day in range(days):
+        base = begin + day * DAY
+        kinds = ["forward", "back", "behind", "down", "kill"]
+        rng.shuffle(kinds)
+        for part, kind in enumerate(kinds):
+            at = base + part * DAY / 5 + rng.uniform(600, 5000)
+            if kind == "forward":
+                told.offsets.append((at, at + rng.uniform(20, 900), rng.uniform(HOUR, 10 * DAY)))
+            elif kind == "back":
+                told.offsets.append((at, at + rng.uniform(20, 900), -rng.uniform(60, DAY)))
+            elif kind == "behind":
+                told.offsets.append((at, at + 2 * HOUR, -rng.uniform(2 * HOUR, 3 * HOUR)))
+            elif kind == "down":
+                told.down.append((at, at + rng.uniform(60, 2 * HOUR)))
+            else:
+                told.kills.append(at)
+    return told
+
+
+def _steps(told: Story, begin: float, end: float) -> Iterator[float]:
+    """Yield the moments at which a server that polls looks."""
+    marks = {*told.kills, *(m + late for m in told.moments() for late in (-1.0, 0.0, 5.0))}
+    time = begin
+    while time < end:
+        yield time
+        slot = (time // 1800 + 1) * 1800
+        time = min([each for each in (*marks, slot, slot + 1) if each > time] + [time + 600])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_slot_fires_once_or_is_booked_as_missed_with_the_true_reason(
+    tmp_path: Path, template: Plan, seed: int
+) -> None:
+    # The clocks of Berlin change on the second day.
+    begin = datetime(2027, 3, 27, 0, 10, tzinfo=timezone.utc).timestamp()
+    clock = SetClock(begin)
+    world = _world(tmp_path, template, clock)
+    record = world.add(cron="*/30 * * * *", time_zone="Europe/Berlin", overlap="allow")
+    told, server, kills = story(seed, begin, 3), world.server(), 0
+    for clock.time in _steps(told, begin, begin + 3 * DAY):
+        clock.ahead = told.ahead(clock.time)
+        if not told.is_up(clock.time):
+            server = world.server()
+            continue
+        world.runs.killed = any(kill <= clock.time < kill + 1800 for kill in told.kills[kills : kills + 1])
+        try:
+            server.tick()
+        except KeyboardInterrupt:
+            server, kills = world.server(), kills + 1
+    come = datetime.fromtimestamp(clock.time - 60, timezone.utc)
+    slots = list(record.spec.slots.between(datetime.fromtimestamp(begin + 1, timezone.utc), come))
+    assert len(slots) >= 140 and kills
+    _check(world, told, [slot.timestamp() for slot in slots])
+
+
+def _check(world: World, told: Story, slots: list[float]) -> None:
+    found: dict[float, list[SlotRecord]] = {}
+    for each in world.history():
+        found.setdefault(each.moment.timestamp(), []).append(each)
+    counts = {run: world.runs.submits.count(run) for run in world.runs.submits}
+    assert set(counts.values()) == {1}
+    for slot in slots:
+        (record,) = found[slot]
+        fired = record.run in counts
+        assert fired != (record.state == "SKIPPED"), record
+        if not told.near(slot):
+            assert fired and record.state in (State.SUCCEEDED.value, "RUNNING"), record
+        if not fired and "no server" in record.reason:
+            assert any(begin - 60 <= slot <= end + 60 for begin, end in told.down), record
+        elif not fired:
+            assert "the clock of this machine went forward" in record.reason
+            assert any(begin - 60 <= slot <= end + 60 for begin, end, _ in told.offsets), record
