@@ -6,10 +6,11 @@ host name of its own that resolves to it.
 
 from __future__ import annotations
 
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..process.redirect import tokens
+from ..storage import emulator_proof
 from .connections import Connections
 from .gcs.errors import StorageApiError
 
@@ -21,7 +22,7 @@ BASE = "podlift.base"
 _UNKNOWN = (
     "This emulator answers clients that know its token, which is the first part of the path of its URL. Received: a request "
     "{what}. Next: use the whole URL that podlift emulator has printed, http://127.0.0.1:PORT/TOKEN; the token is also in "
-    "the file `token` of its data folder."
+    "the file `token` of its data folder. Each start has a new one."
 )
 
 
@@ -33,13 +34,24 @@ class AccessMiddleware:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        authorized = _rejection_reason(scope) or self._authorized_scope(scope)
+        rejected = _rejection_reason(scope)
+        if not rejected and scope["path"].startswith(emulator_proof.PATH):
+            # Its client sends the token once it has the answer.
+            await self._proof(scope)(scope, receive, send)
+            return
+        authorized = rejected or self._authorized_scope(scope)
         if isinstance(authorized, str):
             await _error_response(403, authorized)(scope, receive, send)
         elif not self._connections.admit(scope):
             await _error_response(503, "Too many connections to this emulator are in use.")(scope, receive, send)
         else:
             await self._application(authorized, receive, send)
+
+    def _proof(self, scope: Scope) -> Response:
+        nonce = scope["path"].removeprefix(emulator_proof.PATH)
+        if not emulator_proof.NONCE.fullmatch(nonce):
+            return _error_response(400, f"A proof is asked for by {emulator_proof.PATH} and 32 hex digits.")
+        return PlainTextResponse(emulator_proof.proof(self._token, nonce, scope["server"][0]))
 
     def _authorized_scope(self, scope: Scope) -> Scope | str:
         """Return the scope to pass on, or why the request is rejected."""

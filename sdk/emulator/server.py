@@ -57,6 +57,7 @@ class Options(TypedDict, total=False):
         frozen: whether the clock moves only by a request.
         allow_retired_images: whether to run jobs on Google's TensorFlow images, which Vertex AI no longer offers.
         launcher: opens what runs the containers of jobs; None for processes of this machine.
+        keep_token: whether clients of the last server of the folder may go on; else each start has a new token.
     """
 
     faults: Sequence[Fault]
@@ -66,6 +67,7 @@ class Options(TypedDict, total=False):
     frozen: bool
     allow_retired_images: bool
     launcher: OpenLauncher | None
+    keep_token: bool
 
 
 class EmulatorApp:
@@ -163,11 +165,15 @@ def prepared(folder: Path, port: int, **options: Unpack[Options]) -> Iterator[tu
         posix.mark(folder, posix.EMULATED)
         (folder / posix.MARKER).chmod(0o600)
         make_buckets(state, options.get("buckets", ()))
-        token = tokens.load_or_create(folder)
+        token = tokens.create(folder, keep=options.get("keep_token", False))
         url = f"http://127.0.0.1:{port}/{token}"
         connections = Connections()
-        with closing(EmulatorApp(folder, url, state, Journal(connections), options)) as app:
-            yield make_server(AccessMiddleware(app, token, connections), connections, lifespan=True), url
+        try:
+            with closing(EmulatorApp(folder, url, state, Journal(connections), options)) as app:
+                yield make_server(AccessMiddleware(app, token, connections), connections, lifespan=True), url
+        finally:
+            if not options.get("keep_token", False):
+                tokens.remove(folder, token)
 
 
 def make_server(application: ASGIApp, connections: Connections, *, lifespan: bool = False) -> uvicorn.Server:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from ..errors import InputError
 from ..text import emulator_at
+from . import emulator_proof
 
 EMULATOR = "PODLIFT_EMULATOR"
 # For buckets, any emulator of Cloud Storage works.
@@ -138,23 +139,9 @@ def _checked(name: str, url: str) -> str:
 @lru_cache(maxsize=8)
 def _check(name: str, url: str) -> None:
     """Check once per process."""
-    import requests
-
     parts = urlsplit(url)
     where = f"{parts.scheme}://{parts.netloc}"
-    try:
-        with requests.Session() as session:
-            session.trust_env = False
-            place = f"{url}/_faults" if name == EMULATOR else url
-            with session.get(place, timeout=_ASK_S, stream=True, allow_redirects=False) as answer:
-                why = _wrong_answer(answer) if name == EMULATOR else ""
-    except requests.Timeout:
-        why = f"did not respond within {_ASK_S:g} s"
-    except (requests.RequestException, OSError) as error:
-        refused = "refused" in str(error)
-        why = (
-            "is not running: nothing listens on that port" if refused else f"cannot be reached: {type(error).__name__}"
-        )
+    why = _why_unusable(url)
     if why:
         start = (
             f"Next: start it (`podlift emulator --data DIR --port {parts.port or 80}`) and use the line that it prints"
@@ -162,10 +149,25 @@ def _check(name: str, url: str) -> None:
         raise InputError(f"The emulator that {name} names {why}. Received: {where}/... {start}, or unset {name}.")
 
 
-def _wrong_answer(answer: Any) -> str:
-    """Return what is wrong with a response that is not from our emulator."""
-    if answer.status_code == 200 and "faults" in answer.text:
-        return ""
-    if answer.status_code == 403 and "token" in answer.text:
-        return "has a different token"
-    return f"is something else: it responded with status {answer.status_code}"
+def _why_unusable(url: str) -> str:
+    """Return what is wrong with the server at an address, "" for nothing. It gets no token before it has proven itself."""
+    import requests
+
+    try:
+        if token := emulator_proof.token_of(url):
+            parts = urlsplit(url)
+            with socket.create_connection((parts.hostname or "", parts.port or 80), _ASK_S) as connection:
+                emulator_proof.prove(connection, token)
+        else:
+            with emulator_proof.session(url) as session:
+                session.get(url, timeout=_ASK_S, stream=True, allow_redirects=False).close()
+    except emulator_proof.ProofError as error:
+        return str(error)
+    except (requests.Timeout, TimeoutError):
+        return f"did not respond within {_ASK_S:g} s"
+    except (requests.RequestException, OSError) as error:
+        refused = "refused" in str(error)
+        return (
+            "is not running: nothing listens on that port" if refused else f"cannot be reached: {type(error).__name__}"
+        )
+    return ""

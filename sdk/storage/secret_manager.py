@@ -14,7 +14,7 @@ import requests
 
 from ..clock import Clock, SystemClock
 from ..errors import AccessError, InputError, PodliftError, UnavailableError
-from . import emulator
+from . import emulator, emulator_proof
 from .checksums import crc32c
 from .gcs import auth
 from .retry import Retries
@@ -54,7 +54,7 @@ def _get(path: str, role: str, clock: Clock | None) -> Any:
     secret = path.partition("/versions/")[0]
     while True:
         try:
-            answer = _session(bool(address)).get(f"{address or _ADDRESS}/v1/{path}", timeout=_TIMEOUT_S)
+            answer = _session(address).get(f"{address or _ADDRESS}/v1/{path}", timeout=_TIMEOUT_S)
         except (requests.RequestException, OSError, auth.TokenError) as error:
             problem = f"Secret Manager cannot be reached: {type(error).__name__}."
             if not retries.again():
@@ -86,13 +86,8 @@ def _message(answer: Any) -> str:
 
 
 @lru_cache(maxsize=2)
-def _session(emulated: bool) -> requests.Session:
-    if not emulated:
-        return auth.authorized(_SCOPE)[0]
-    session = requests.Session()
-    # Ignore proxies and .netrc.
-    session.trust_env = False
-    return session
+def _session(emulated: str) -> requests.Session:
+    return emulator_proof.session(emulated) if emulated else auth.authorized(_SCOPE)[0]
 
 
 # Processes that share a connection would read each other's responses.

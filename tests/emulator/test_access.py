@@ -156,17 +156,49 @@ def test_the_one_url_is_enough_for_googles_client(gcs, bucket, monkeypatch) -> N
     assert [each.name for each in client.list_blobs("bucket")] == ["x"]
 
 
-def test_the_token_lies_in_a_file_that_only_its_user_reads_and_stays(tmp_path) -> None:
-    first = tokens.load_or_create(tmp_path)
+def test_the_token_lies_in_a_file_that_only_its_user_reads_and_each_start_has_a_new_one(tmp_path) -> None:
+    first = tokens.create(tmp_path)
     path = tmp_path / "token"
     assert (path.read_text().strip(), stat.S_IMODE(path.stat().st_mode)) == (first, 0o600)
-    assert tokens.load_or_create(tmp_path) == first
-    for spoil in (lambda: path.chmod(0o644), lambda: path.write_text("short"), path.unlink, lambda: linked(path)):
-        before = tokens.load_or_create(tmp_path)
-        spoil()
-        after = tokens.load_or_create(tmp_path)
+    second = tokens.create(tmp_path)
+    assert second != first and path.read_text().strip() == second
+    tokens.remove(tmp_path, first)
+    assert path.exists()
+    tokens.remove(tmp_path, second)
+    assert not path.exists()
+
+
+SPOILED = {
+    "other users may read it": lambda path: path.chmod(0o644),
+    "short": lambda path: path.write_text("short"),
+    "empty": lambda path: path.write_text(""),
+    "binary": lambda path: path.write_bytes(bytes(range(256))),
+    "huge": lambda path: path.write_bytes(b"0" * (1 << 24)),
+    "gone": lambda path: path.unlink(),
+    "a link": lambda path: linked(path),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path, 0o600)),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+def test_a_token_that_was_spoiled_is_not_kept(tmp_path, spoil) -> None:
+    path = tmp_path / "token"
+    before = tokens.create(tmp_path)
+    assert tokens.create(tmp_path, keep=True) == before
+    spoil(path)
+    for keep in (True, False):
+        after = tokens.create(tmp_path, keep=keep)
         assert after != before and stat.S_IMODE(path.stat().st_mode) == 0o600 and not path.is_symlink()
-    assert [each.name for each in tmp_path.iterdir() if each.name.startswith("token")] == ["token"]
+        assert [each.name for each in tmp_path.iterdir() if each.name.startswith("token")] == ["token"]
+
+
+def test_a_folder_in_the_place_of_the_token_is_named(tmp_path) -> None:
+    (tmp_path / "token").mkdir()
+    with pytest.raises(
+        sdk.InputError, match=r"cannot be written: Is a directory. Received: .*/token'. Next: remove it"
+    ):
+        tokens.create(tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["token"]
 
 
 def linked(path) -> None:
@@ -182,7 +214,7 @@ def test_a_data_folder_of_another_user_is_refused(tmp_path) -> None:
     os.chown(tmp_path, 65534, 65534)
     if os.geteuid() == 0:
         with pytest.raises(sdk.InputError, match="belongs to another user"):
-            tokens.load_or_create(tmp_path)
+            tokens.create(tmp_path)
 
 
 def raw(gcs, text: bytes) -> bytes:

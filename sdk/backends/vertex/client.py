@@ -23,7 +23,7 @@ import requests
 
 from ...clock import Clock, SystemClock
 from ...errors import InputError, MissingError, PodliftError, UnavailableError
-from ...storage import emulator
+from ...storage import emulator, emulator_proof
 from ...storage.gcs.auth import MachineToken, TokenError
 from ...storage.retry import Retries, retry_after_s
 from ...text import innermost
@@ -80,7 +80,7 @@ def session(url: str, project: str = "") -> Any:
     `project` is that to which the requests of a user without a quota project are charged: gcloud's own has few services.
     """
     authorized = url.startswith("https:") and not emulator.address()
-    found = _session(authorized)
+    found = _session("" if authorized else emulator.address() or url)
     given: Any = getattr(found, "credentials", None)
     named = project and hasattr(given, "refresh_token") and hasattr(given, "with_quota_project")
     return _charged(project) if named and not given.quota_project_id else found
@@ -90,13 +90,13 @@ def session(url: str, project: str = "") -> Any:
 def _charged(project: str) -> Any:
     from google.auth.transport.requests import AuthorizedSession
 
-    charged = _session(True).credentials.with_quota_project(project)
+    charged = _session("").credentials.with_quota_project(project)
     return AuthorizedSession(charged)  # type: ignore[no-untyped-call,unused-ignore]
 
 
 @lru_cache(maxsize=2)
-def _session(authorized: bool) -> Any:
-    if authorized:
+def _session(emulated: str) -> Any:
+    if not emulated:
         try:
             from google.auth.transport.requests import AuthorizedSession
         except ImportError:
@@ -105,10 +105,7 @@ def _session(authorized: bool) -> Any:
             machine.auth = MachineToken()
             return machine
         return AuthorizedSession(credentials())  # type: ignore[no-untyped-call,unused-ignore]
-    plain = requests.Session()
-    # Ignore proxies and .netrc of this machine.
-    plain.trust_env = False
-    return plain
+    return emulator_proof.session(emulated)
 
 
 # Two processes that share a connection would read each other's responses.

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ...errors import InputError
+from ...storage import emulator_proof
 from . import tokens
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com")
@@ -189,10 +190,25 @@ class Redirect:
         protocol.connection_made(transport)
         back = asyncio.StreamWriter(transport, protocol, plain, loop)
         try:
-            emulator = await asyncio.open_connection(*self._emulator)
+            emulator = await self._proven()
             await _both(_requests(plain, emulator[1], self._token.encode()), _pump(emulator[0], back), emulator[1])
         finally:
             back.close()
+
+    async def _proven(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Return a connection to the emulator, which has shown that it knows the token; OSError for another server."""
+        reader, writer = await asyncio.open_connection(*self._emulator)
+        try:
+            challenge = emulator_proof.Challenge(self._token, writer.get_extra_info("peername")[0])
+            writer.write(challenge.request)
+            answer = b""
+            while not challenge.is_complete(answer) and (piece := await asyncio.wait_for(reader.read(_PIECE), _HEAD_S)):
+                answer += piece
+            challenge.check(answer)
+        except BaseException:
+            writer.close()
+            raise
+        return reader, writer
 
     async def _pass_on(
         self, head: bytes, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

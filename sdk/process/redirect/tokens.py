@@ -25,10 +25,10 @@ class ReplicaIdentity(NamedTuple):
     name: str = ""
 
 
-def load_or_create(folder: Path) -> str:
-    """Return the token of a data folder: the one of the server before, or a new one in a file of mode 0600.
+def create(folder: Path, *, keep: bool = False) -> str:
+    """Return a new token of a data folder, in a file of mode 0600, or with `keep` the one of the server before.
 
-    One that another user can have read or written does not count.
+    One that another user can have read or written is not kept.
 
     Raises:
         InputError: the folder is another user's, or nothing can be written into it.
@@ -40,12 +40,8 @@ def load_or_create(folder: Path) -> str:
             f"The data folder belongs to another user, who could put jobs into it. Received: {str(folder)!r}, of user "
             f"{owner}. Next: name another folder by --data."
         )
-    with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-        about = os.fstat(file.fileno())
-        own = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
-        text = file.read(100).strip() if own else ""
-        if _FORM.fullmatch(text):
-            return text
+    if keep and (kept := _read(path)):
+        return kept
     token, new = secrets.token_hex(16), folder / f"{FILE}.{secrets.token_hex(4)}"
     try:
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -53,8 +49,33 @@ def load_or_create(folder: Path) -> str:
             file.write(f"{token}\n")
         new.replace(path)
     except OSError as error:
-        raise InputError(f"The data folder cannot be used: {error}.") from None
+        with suppress(OSError):
+            new.unlink()
+        step = "remove it" if path.is_dir() else "name another folder by --data"
+        raise InputError(
+            f"The token cannot be written: {error.strerror}. Received: {str(path)!r}. Next: {step}."
+        ) from None
     return token
+
+
+def _read(path: Path) -> str:
+    """Return the token in a file that only this user can have read or written; "" for anything else."""
+    with (
+        suppress(OSError, UnicodeDecodeError),
+        open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file,
+    ):
+        about = os.fstat(file.fileno())
+        own = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
+        text = file.read(100).strip() if own else ""
+        return text if _FORM.fullmatch(text) else ""
+    return ""
+
+
+def remove(folder: Path, token: str) -> None:
+    """Remove the token of a server that has ended, unless another one has replaced it."""
+    with suppress(OSError):
+        if _read(folder / FILE) == token:
+            (folder / FILE).unlink()
 
 
 def is_token(text: str) -> bool:

@@ -22,7 +22,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from ...clock import Clock, SystemClock
-from .. import emulator
+from .. import emulator, emulator_proof
 from .download import GOOGLE, open_url, token_url
 
 _POOL = 64
@@ -47,10 +47,9 @@ def connection(anonymous: bool = False) -> GcsConnection:
 @lru_cache(maxsize=8)
 def _connect(emulated: str, anonymous: bool) -> GcsConnection:
     if emulated:
-        session, address = requests.Session(), emulated
-        # Ignore proxies and .netrc.
-        session.trust_env = False
-    elif anonymous:
+        session = emulator_proof.session(emulated, pool_connections=4, pool_maxsize=_POOL)
+        return GcsConnection(session=session, address=emulated)
+    if anonymous:
         session, address = requests.Session(), GOOGLE
     else:
         session, domain = authorized(_SCOPE)
