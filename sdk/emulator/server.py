@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..clock import SystemClock
 from ..errors import InputError, nearest
 from ..process.redirect import tokens
+from ..process.request_heads import backlog
 from ..storage import posix
 from .access import AccessMiddleware
 from .admin import Admin
@@ -41,7 +42,6 @@ from .vertex.timing import EmulatorClock
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_BACKLOG = 2048
 # Clients keep connections open, and meet a reset if they send at the very moment at which the server closes one.
 _KEEP_ALIVE_S = 3600
 
@@ -189,7 +189,7 @@ def make_server(application: ASGIApp, connections: Connections, *, lifespan: boo
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=backlog(),
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=1,
     )
@@ -211,7 +211,7 @@ def bind(port: int) -> socket.socket:
 
 def listen(listener: socket.socket) -> None:
     try:
-        listener.listen(_BACKLOG)
+        listener.listen(backlog())
     except OSError as error:
         raise _unusable(listener.getsockname()[1], error) from None
 

@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..process.request_heads import RequestHeads
+
 # Whether a request may change runs, in its scope.
 MAY_ACT = "podlift.may_act"
 _HOSTS = ("127.0.0.1", "localhost", "::1")
@@ -35,8 +37,11 @@ class PageGuard:
     With a second token, `acting`, requests with its cookie may also change runs, from this page only.
     """
 
-    def __init__(self, app: ASGIApp, token: str, port: int, acting: str = "") -> None:
+    def __init__(
+        self, app: ASGIApp, token: str, port: int, acting: str = "", heads: RequestHeads | None = None
+    ) -> None:
         self._app, self._token, self._acting = app, token, acting
+        self._heads = heads or RequestHeads()
         # Cookies of a host are shared by its ports.
         self._cookie, self._key = f"podlift-ui-{port}", secrets.token_urlsafe(32)
         self._act_cookie, self._act_key = f"podlift-act-{port}", secrets.token_urlsafe(32)
@@ -73,7 +78,7 @@ class PageGuard:
             answer.set_cookie(self._cookie, self._key, httponly=True, samesite="strict", path="/")
             if self._acting and _same(request.query_params.get("actions", ""), self._acting):
                 answer.set_cookie(self._act_cookie, self._act_key, httponly=True, samesite="strict", path="/")
-            return answer
+            return self._admitted(request) or answer
         if not _same(self._sent(request, self._cookie), self._key):
             return PlainTextResponse("Open the URL that podlift ui has printed: it holds the token.", 403)
         may_act = bool(self._acting) and _same(self._sent(request, self._act_cookie), self._act_key)
@@ -83,7 +88,13 @@ class PageGuard:
                 "Open the URL for actions that podlift ui has printed: it holds a second token.", 403
             )
         request.scope[MAY_ACT] = may_act
-        return None
+        return self._admitted(request)
+
+    def _admitted(self, request: Request) -> Response | None:
+        """Let the connection of a request stay open; the answer if there are too many of these."""
+        if self._heads.admit(request.scope):
+            return None
+        return PlainTextResponse("Too many connections to this page are in use.", 503, {"Connection": "close"})
 
     def _sent(self, request: Request, cookie: str) -> str:
         try:

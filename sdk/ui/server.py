@@ -20,6 +20,7 @@ from starlette.routing import Route
 from ..checkpoint import catalog
 from ..clock import Clock
 from ..errors import InputError, PodliftError, RunNotFoundError, nearest
+from ..process.request_heads import RequestHeads, backlog
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage.registry import open_store
@@ -300,9 +301,12 @@ def serve(
     """
     with bind(port) as listener:
         port = listener.getsockname()[1]
-        listener.listen()
+        listener.listen(backlog())
+        heads = RequestHeads()
         config = uvicorn.Config(
-            PageGuard(Pages(roots, sources, clock).app(), token, port, acting),
+            PageGuard(Pages(roots, sources, clock).app(), token, port, acting, heads),
+            http=heads.protocol(),
+            backlog=backlog(),
             ws="none",
             loop="asyncio",
             lifespan="off",

@@ -1,0 +1,85 @@
+"""Limits of a server on loopback: how many connections may wait for their request, and for how long.
+
+Any user of the machine can open them. It needs uvicorn, which those have who serve something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+import h11
+from starlette.types import Scope
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# How long a client may take to send the head of a request, and how many clients may be waiting for theirs.
+HEAD_S = 10.0
+MAX_WAITING = 128
+_MOST_BACKLOG = 2048
+
+
+def backlog() -> int:
+    """Return how many connections a server may accept at once: few of the files that this process may open."""
+    return max(16, min(_MOST_BACKLOG, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
+
+
+class RequestHeads:
+    """The open connections by the client's address.
+
+    A connection without an admitted request is cut after `head_s` seconds, and the oldest of them when there are more than
+    `MAX_WAITING`, so that a client that opens many keeps no other client out. At most `max_admitted` clients that have shown
+    the token may be connected: by default half of the files that this process may open.
+    """
+
+    def __init__(self, head_s: float = HEAD_S, max_admitted: int | None = None) -> None:
+        self.open: dict[Any, Any] = {}
+        self.waiting: dict[Any, Any] = {}
+        self.head_s = head_s
+        self._max_admitted = max_admitted or max(MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+    def protocol(self) -> type[H11Protocol]:
+        heads = self
+
+        class WatchedProtocol(H11Protocol):
+            head_timer: asyncio.TimerHandle | None = None
+
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                heads.open[self.client] = heads.waiting[self.client] = transport
+                if len(heads.waiting) > MAX_WAITING:
+                    heads.waiting.pop(next(iter(heads.waiting))).abort()
+                self.limit_head()
+
+            def data_received(self, data: bytes) -> None:
+                super().data_received(data)
+                self.limit_head()
+
+            def on_response_complete(self) -> None:
+                super().on_response_complete()
+                self.limit_head()
+
+            def limit_head(self) -> None:
+                """Limit the time of a head, from the connection or its first byte on; an admitted client may idle."""
+                idle = self.conn.their_state is h11.IDLE
+                begun = self.cycle is None or self.conn.trailing_data[0] or self.client in heads.waiting
+                if idle and begun:
+                    self.head_timer = self.head_timer or self.loop.call_later(heads.head_s, self.transport.abort)
+                elif self.head_timer is not None:
+                    self.head_timer.cancel()
+                    self.head_timer = None
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                heads.open.pop(self.client, None)
+                heads.waiting.pop(self.client, None)
+                if self.head_timer is not None:
+                    self.head_timer.cancel()
+                super().connection_lost(exc)
+
+        return WatchedProtocol
+
+    def admit(self, scope: Scope) -> bool:
+        """Admit the client of a request that has shown the token; False if too many are admitted."""
+        if self.waiting.pop(tuple(scope["client"]), None) is None:
+            return True
+        return len(self.open) - len(self.waiting) <= self._max_admitted
