@@ -23,6 +23,8 @@ _MOST_RANKS = 100_000
 # The year 6325: `datetime` ends with 9999.
 _LAST_S = 1 << 37
 _KINDS = ("arrays", "blobs")
+# The names that TensorFlow gives to types of numbers; those of less than a byte take one.
+_DTYPE = re.compile(r"bool|(?:q?u?int|b?float|complex)(\d{1,3})(?:_?[a-z][a-z0-9]*)?")
 _NOT_FINITE = ("nan", "inf", "-inf")
 
 
@@ -169,6 +171,8 @@ def _check(manifest: Manifest) -> None:
                 problem = f"the blobs of rank {rank} do not match its files"
     if problem:
         raise CorruptCheckpointError(f"The manifest contradicts itself: {problem}.")
+    for array in manifest.arrays:
+        _check_array(array)
 
 
 def _check_values(manifest: Manifest) -> None:
@@ -176,8 +180,34 @@ def _check_values(manifest: Manifest) -> None:
         raise foreign("manifest", f"'ranks' is {manifest.ranks}, not a number from 1 to {_MOST_RANKS}")
     if manifest.reason not in REASONS:
         raise foreign("manifest", f"'reason' is {manifest.reason!r:.100}, not one of {', '.join(REASONS)}")
+    _check_position(manifest.position)
     if manifest.created_at >= _LAST_S:
         raise foreign("manifest", f"'created_at' is {manifest.created_at}, not a unix time in seconds")
+
+
+def _check_position(position: Any) -> None:
+    """Reject a place in the training that is before its begin; the rest of it is read by the training itself."""
+    at = position.get("at") if isinstance(position, Mapping) else None
+    for name in ("epoch", "batch"):
+        value = at.get(name) if isinstance(at, Mapping) else None
+        if value is not None and (type(value) is not int or not 0 <= value < 1 << 60):
+            raise foreign("manifest", f"the {name} of its position is {value!r:.100}, not a number from 0 to 2**60")
+
+
+def _check_array(array: ArrayEntry) -> None:
+    """Reject an array whose type is none of numbers, or whose bytes are not those of its shape."""
+    about = _DTYPE.fullmatch(array.dtype)
+    if about is None:
+        raise foreign(
+            "manifest", f"the array {array.path!r:.100} has the dtype {array.dtype!r:.100}, which is none of numbers"
+        )
+    size = max(1, int(about[1] or 8) // 8)
+    if math.prod(array.shape) * size != array.nbytes:
+        raise foreign(
+            "manifest",
+            f"the array {array.path!r:.100} has the dtype {array.dtype} and the shape {list(array.shape)!r:.100}, "
+            f"which are not {array.nbytes} bytes",
+        )
 
 
 def check_files(files: tuple[FileEntry, ...]) -> None:

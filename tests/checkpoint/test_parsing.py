@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -95,6 +96,16 @@ def test_a_backslash_and_a_control_character_of_a_text_are_no_half_of_a_surrogat
         ({"total_bytes": 10**200}, r"'total_bytes' is 10{99}, not a number from 0 to 2\*\*60"),
         ({"timings": {"write_s": 10**400}}, "too large"),
         ({"epoch": -1}, "'epoch' is -1"),
+        ({"position": {"stages": [], "at": {"epoch": -1, "batch": 0}}}, "the epoch of its position is -1"),
+        ({"position": {"stages": [], "at": {"epoch": 0, "batch": "x"}}}, "the batch of its position is 'x'"),
+        (
+            {"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], dtype="object"))},
+            "the dtype 'object', which is none of numbers",
+        ),
+        ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], dtype="O8"))}, "the dtype 'O8', which is none of numbers"),
+        ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], shape=(1 << 40,)))}, "which are not 6 bytes"),
+        ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], shape=(-1, -6)))}, "'shape' is -1"),
+        ({"arrays": (replace(GOOD.arrays[0], dtype="float64"), GOOD.arrays[1])}, "which are not 8 bytes"),
         ({"step": True}, "step is bool"),
         ({"files": (replace(GOOD.files[0], key="../../etc/passwd"),)}, "not a file of a checkpoint"),
     ],
@@ -102,6 +113,26 @@ def test_a_backslash_and_a_control_character_of_a_text_are_no_half_of_a_surrogat
 def test_a_manifest_that_contradicts_itself_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(CorruptCheckpointError, match=said):
         decode(encode(replace(GOOD, **change)))
+
+
+@given(
+    at=st.integers(0, 1),
+    dtype=st.sampled_from(["float32", "int8", "object", "O", "V8", "str", "bfloat16", "float8_e4m3fn", "int4", ""])
+    | st.text(max_size=12),
+    shape=st.lists(st.integers(-2, 9) | st.sampled_from([1 << 40, 1 << 59]), max_size=4),
+)
+def test_what_a_manifest_says_of_an_array_fits_its_bytes_or_is_refused(at: int, dtype: str, shape: list[int]) -> None:
+    arrays = list(GOOD.arrays)
+    arrays[at] = replace(arrays[at], dtype=dtype, shape=tuple(shape))
+    try:
+        found = decode(encode(replace(GOOD, arrays=tuple(arrays)))).arrays[at]
+    except CorruptCheckpointError:
+        return
+    size = {"float32": 4, "bfloat16": 2}.get(found.dtype, 1)
+    assert all(each >= 0 for each in found.shape)
+    if found.dtype in ("float32", "int8", "bfloat16", "float8_e4m3fn", "int4"):
+        assert np.prod(found.shape, dtype=object) * size == found.nbytes
+    assert found.dtype not in ("object", "O", "V8", "str", "")
 
 
 def test_a_manifest_of_a_newer_format_says_so() -> None:
