@@ -145,7 +145,8 @@ def test_a_workspaces_lock_counts_for_its_members_from_wherever_packages_come(wr
         f"--find-links {member / 'wheels'}",
     )
     assert found.folders == ("../lib",)
-    assert found.notes == ()
+    (note,) = found.notes
+    assert note.level == "note" and "--extra-index-url https://torch.example/whl and --find-links" in note.message
 
 
 def test_a_workspaces_lock_is_not_read_for_a_project_that_is_no_member(write, member: Path) -> None:

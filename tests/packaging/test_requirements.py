@@ -87,6 +87,31 @@ def test_options_say_where_to_look(write) -> None:
     )
 
 
+def test_the_plan_shows_where_packages_come_from_and_warns_of_what_nobody_vouches_for(write) -> None:
+    write("wheels/readme.txt")
+    write(
+        "requirements.txt",
+        """
+        --index-url http://one.example/simple
+        --extra-index-url https://two.example/simple?v=S3CRET
+        --trusted-host two.example
+        --find-links wheels
+        numpy
+        other @ http://three.example/other-1.0-py3-none-any.whl
+        """,
+    )
+    found = read().notes
+    (shown,) = [each.message for each in found if each.level == "note"]
+    for place in ("--index-url http://one", "--extra-index-url https://two", "--trusted-host two", "--find-links /"):
+        assert place in shown
+    assert "S3CRET" not in str(found)
+    warnings = [each.message for each in found if each.level == "warning"]
+    assert [each.partition(":")[0] for each in warnings if "TLS" in each] == ["Packages come from http"] * 2
+    assert any(each.startswith("--trusted-host two.example: the certificate") for each in warnings)
+    write("requirements.txt", "--pre\nnumpy\n")
+    assert read().notes == ()
+
+
 def test_files_name_files_beside_them(write) -> None:
     write("requirements.txt", "-r requirements/base.txt\npandas\n")
     write("requirements/base.txt", "-rmore.txt\n-c limits.txt\nnumpy\n")

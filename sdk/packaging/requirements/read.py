@@ -17,7 +17,7 @@ from ...checks import Finding
 from ...errors import InputError, nearest
 from ...storage.paths import usable
 from .. import project
-from . import lock, pyproject, requirements_txt
+from . import lock, pyproject, requirements_txt, sources
 from .collector import RequirementsCollector, normalized
 
 _SHOWN = 10
@@ -103,14 +103,15 @@ def gather(setting: str | Sequence[str], folder: Path) -> Requirements:
             source = _read_file(collector, setting)
     _follow_folders(collector, read={folder} if source == "pyproject.toml" else set())
     collector.problems.raise_if_any()
+    lines = collector.lines()
     return Requirements(
         source=source,
-        lines=collector.lines(),
+        lines=lines,
         options=tuple(collector.options),
         constraints=tuple(sorted({normalized(limit) for limit in collector.constraints})),
         folders=tuple(sorted(collector.folders)),
         extras=pyproject.optional(folder),
-        notes=tuple(dict.fromkeys(collector.notes)),
+        notes=tuple(dict.fromkeys((*collector.notes, *sources.findings(collector.options, lines)))),
     )
 
 
