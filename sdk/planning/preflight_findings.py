@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..spec.wire import decode
+from ..storage import small_files
 
 VERSION = 2
 Level = Literal["refused", "warning"]
@@ -116,6 +117,6 @@ def tidy(findings: Iterable[PreflightFinding]) -> tuple[PreflightFinding, ...]:
 def read(place: Path) -> PreflightReport | None:
     """Return a stored report; None if there is none, or only one of another version."""
     try:
-        return PreflightReport.from_json(place.read_bytes())
-    except (OSError, ValueError):
+        return PreflightReport.from_json(small_files.read(place))
+    except (OSError, ValueError, RecursionError):
         return None

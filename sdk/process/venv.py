@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from ..clock import Clock
 from ..errors import InputError, PodliftError
-from ..storage import own_folders, posix
+from ..storage import own_folders, posix, small_files
 from ..storage.cache import environments
 from ..storage.checksums import sha256
 from . import pip
@@ -243,10 +243,10 @@ def _clear(home: Path) -> None:
 def _read_marker(home: Path) -> _Marker | None:
     """Return the complete environment. None if there is none, or if its base interpreter is gone."""
     try:
-        data = json.loads((home / _MARKER).read_bytes())
+        data = json.loads(small_files.read(home / _MARKER))
         python = home / data["build"] / "bin" / "python"
         found = _Marker(python=python, installed=dict(data["installed"]), files=str(data.get("files", "")))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return found if found.python.exists() else None
 

@@ -17,7 +17,7 @@ from ..clock import Clock
 from ..errors import InputError, UnavailableError
 from ..planning import diff
 from ..spec.plan import Plan
-from ..storage import cache
+from ..storage import cache, small_files
 from .records import Book, ScheduleRecord, ScheduleSpec
 from .slots import Cron, zone_data
 
@@ -27,6 +27,7 @@ IN_SYNC, CHANGED, MISSING, ORPHAN, UNKNOWN = "in sync", "changed there", "missin
 _MONTH = timedelta(days=30)
 # Slots between which the shortest period is searched.
 _SEARCHED = 400
+_LONGEST_ROOT = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,10 +244,14 @@ def remember(names: Iterable[str], root: str) -> None:
 
 def remembered() -> dict[str, str]:
     """Return the roots of the schedules in buckets that this machine has seen, by their names."""
-    folder = cache.schedules(cache.cache_folder(os.environ))
-    with suppress(OSError, RuntimeError, ValueError):
-        return {path.name: path.read_text() for path in sorted(folder.iterdir())}
-    return {}
+    found = dict[str, str]()
+    with suppress(OSError, RuntimeError):
+        for path in sorted(cache.schedules(cache.cache_folder(os.environ)).iterdir()):
+            # One that is damaged hides no other one.
+            with suppress(OSError, ValueError):
+                text = small_files.read(path, _LONGEST_ROOT).decode()
+                found |= {path.name: text} if text.isprintable() else {}
+    return found
 
 
 def forget(name: str) -> None:

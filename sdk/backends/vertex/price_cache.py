@@ -16,7 +16,7 @@ from ...hardware.price_table import KnownPrices, PriceTable
 from ...spec.job import Job
 from ...spec.policies import Target
 from ...spec.wire import decode
-from ...storage import emulator
+from ...storage import emulator, small_files
 from ...storage.cache import cache_folder
 
 VERSION = 1
@@ -48,7 +48,7 @@ def store(table: PriceTable, environ: Mapping[str, str]) -> Path:
 def load(environ: Mapping[str, str]) -> PriceTable | None:
     """Return the stored table; None if there is none, it is damaged, or it belongs to the other kind of service."""
     try:
-        data = json.loads(path(environ).read_text())
+        data = json.loads(small_files.read(path(environ)))
         if data["version"] != VERSION:
             return None
         table = decode(PriceTable, data)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError, nearest
+from ...storage import small_files
 
 # Who sends the requests, and the project that a client finds.
 CALLER = "you@example.com"
@@ -43,7 +44,20 @@ class ProjectState:
         self._known: dict[str, Any] = {}
         self._forget()
         if file.exists():
-            self._known |= json.loads(file.read_text())
+            self._known |= self._stored()
+
+    def _stored(self) -> dict[str, Any]:
+        try:
+            found = json.loads(small_files.read(self._file))
+            kinds = {name: type(value) for name, value in self._known.items()}
+            if not isinstance(found, dict) or any(type(value) is not kinds.get(name) for name, value in found.items()):
+                raise ValueError("it does not describe a project")
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(
+                f"What the emulated project has cannot be read: {str(error) or 'it is nested too deeply'}. Received: "
+                f"{str(self._file)!r}. Next: remove it, and everything is enabled and granted again."
+            ) from None
+        return found
 
     def clear(self) -> None:
         with self._lock:
