@@ -23,6 +23,7 @@ from ..spec.job import Job
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
 from ..spec.values import changed
+from ..storage import emulator_clock
 from . import budget, clock_changes, notices, policy, preconditions, slots, templates, triggered
 from .records import DELETED, MAX_NAME, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key
 from .server import Server
@@ -92,7 +93,7 @@ def prepare(
     refuse_inside_task("schedule")
     backend = target.backend or configured_backend(os.environ)
     service, spec = _service(backend if isinstance(backend, str) else type(backend).__name__.lower(), spec)
-    clock = clock or SystemClock()
+    clock = clock or _clock(service)
     now = datetime.fromtimestamp(clock.now(), timezone.utc)
     # An input that depends on the slot is looked up when the slot fires.
     inputs, settings = _inputs(what, given)
@@ -198,12 +199,17 @@ def _inputs(what: Any, given: Mapping[str, object]) -> tuple[dict[str, str], dic
 
 def create(prepared: Prepared, clock: Clock | None = None) -> Created:
     """Write a schedule, or change the one of its name; nothing is written if nothing differs."""
-    return _Creation(prepared, clock or SystemClock()).run()
+    return _Creation(prepared, clock or _clock(prepared.service)).run()
 
 
 def compare(prepared: Prepared, clock: Clock | None = None) -> tuple[str, Sequence[str]]:
     """Return what `create` would do: created, changed or unchanged, and the differences. Nothing is written."""
-    return _Creation(prepared, clock or SystemClock(), dry=True).expected()
+    return _Creation(prepared, clock or _clock(prepared.service), dry=True).expected()
+
+
+def _clock(service: TriggerService | None) -> Clock:
+    """Return the clock that the slots of a schedule go by: the clock of an emulator may have been moved."""
+    return SystemClock() if service is None else emulator_clock.service_clock()
 
 
 class _Creation:

@@ -18,6 +18,7 @@ from ..planning.settings.merge import Destination
 from ..spec.job import Job
 from ..spec.plan import Plan
 from ..spec.policies import Target
+from ..storage import emulator_clock
 from ..text import counted, joined
 from . import creation, lost_slots, preconditions, triggered
 from .clock_jumps import TOLERANCE_S, early
@@ -47,10 +48,12 @@ class Schedule:
     """
 
     def __init__(self, name: str, *, root: str | Path | None = None, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
         self.root = _root_of(name, root)
         self._book = Book(self.root)
-        self.name = self._book.read(name).spec.name
+        record = self._book.read(name)
+        self.name = record.spec.name
+        # The clock of an emulator may have been moved.
+        self._clock = clock or (emulator_clock.service_clock() if record.trigger else SystemClock())
         self._seen: tuple[float, Seen | None] = (float("-inf"), None)
         self._failed: tuple[float, list[FailedKeeper]] = (float("-inf"), [])
 
@@ -409,11 +412,11 @@ class Listing:
 def listed(root: str | Path | None = None, clock: Clock | None = None) -> Listing:
     """Return the schedules of a root, by default of all configured backends, by name."""
     roots, problems = configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
-    schedules, orphans, clock = list[Schedule](), list[Trigger](), clock or SystemClock()
+    schedules, orphans, given, clock = list[Schedule](), list[Trigger](), clock, clock or SystemClock()
     for each in roots:
         try:
             book = Book(each)
-            found = [Schedule(name, root=each, clock=clock) for name in book.names()]
+            found = [Schedule(name, root=each, clock=given) for name in book.names()]
             survey = triggered.survey(each, [one.record for one in found], clock)
         except StoreError as error:
             # Those of another root are listed all the same.

@@ -178,6 +178,18 @@ def test_four_weeks_of_a_weekly_schedule(podlift_vertex: Cloud, weekly: Callable
         assert len({line for run in runs for line in said(run) if line.startswith("weights")}) == 1
 
 
+def test_a_schedule_that_is_made_after_the_clock_was_moved_begins_by_that_clock(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly]
+) -> None:
+    podlift_vertex.advance(3 * WEEK_S)
+    this = weekly()
+    now = podlift_vertex.ask("GET", "/_clock")["now"]
+    assert this.schedule.record.since == pytest.approx(now, abs=60)
+    assert 0 < this.schedule.next(1)[0].timestamp() - now <= WEEK_S
+    assert this.schedule.problems() == []
+    podlift_vertex.advance(0)
+
+
 def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_the_latest_slot(
     podlift_vertex: Cloud, weekly: Callable[..., Weekly], monkeypatch: pytest.MonkeyPatch
 ) -> None:
