@@ -13,7 +13,7 @@ from ..text import emulator_at
 from . import emulator, emulator_proof
 
 _LIMIT_S = 10.0
-# How long the clock is taken to run as it did: somebody may move it.
+# How long the clock is taken to run as it did, although it may be moved.
 _FRESH_S = 1.0
 
 

@@ -85,24 +85,24 @@ def session(url: str, **options: Any) -> requests.Session:
 
     token = token_of(url)
 
-    class Connection(HTTPConnection):
+    class ProvenConnection(HTTPConnection):
         def connect(self) -> None:
             super().connect()
             if self.sock is not None:
                 prove(self.sock, token)
 
-    class Pool(HTTPConnectionPool):
-        ConnectionCls = Connection
+    class ProvenPool(HTTPConnectionPool):
+        ConnectionCls = ProvenConnection
 
-    class Adapter(HTTPAdapter):
+    class ProvenAdapter(HTTPAdapter):
         def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
             super().init_poolmanager(*args, **kwargs)  # type: ignore[no-untyped-call,unused-ignore]
-            pools = {**self.poolmanager.pool_classes_by_scheme, "http": Pool}
+            pools = {**self.poolmanager.pool_classes_by_scheme, "http": ProvenPool}
             self.poolmanager.pool_classes_by_scheme = pools
 
     made = requests.Session()
     # Ignore the proxies and the .netrc of this machine.
     made.trust_env = False
     # Another emulator has no token.
-    made.mount("http://", Adapter(**options) if token else HTTPAdapter(**options))
+    made.mount("http://", ProvenAdapter(**options) if token else HTTPAdapter(**options))
     return made

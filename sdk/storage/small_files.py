@@ -1,4 +1,4 @@
-"""Reads a small file from a well-known place, whatever somebody has put there."""
+"""Reads a small file from a well-known place, whatever was put there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST = 1 << 24
 
 
 def read(path: Path, most: int = _MOST) -> bytes:
-    """Return the bytes of a file; OSError if it is none, such as a pipe, which nobody may write to, or is too large."""
+    """Return the bytes of a file; OSError if it is none, such as a pipe, or too large."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):

@@ -1,4 +1,4 @@
-"""What a plan says of the places from which requirements are installed, and of those that nobody vouches for."""
+"""What a plan says of the places from which requirements are installed, and of packages that can be replaced on the way."""
 
 from __future__ import annotations
 
