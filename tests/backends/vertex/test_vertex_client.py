@@ -22,7 +22,7 @@ from sdk.backends.vertex import client, logs
 from sdk.backends.vertex.client import JobClient, OutcomeUnknownError, VertexRejectedError, check_body
 from sdk.backends.vertex.create_job import CreatedJob, JobCreation, JobRequest, PlacedRequest
 from sdk.errors import AccessError, MissingError, StoreError, StoreUnavailableError
-from sdk.storage import emulator
+from sdk.storage import emulator, emulator_proof
 from sdk.storage.posix_store import PosixStore
 
 TOKEN = "0123456789abcdef" * 2
@@ -62,10 +62,18 @@ class Handler(BaseHTTPRequestHandler):
         super().setup()
         self.server.connections += 1
 
+    def _prove(self) -> None:
+        nonce = self.path.removeprefix(emulator_proof.PATH)
+        data = emulator_proof.proof(TOKEN, nonce, "127.0.0.1").encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
     def do_GET(self) -> None:
-        if self.path == f"/{TOKEN}/_faults":
-            # Asked once by each process, to learn whether an emulator is there.
-            self._say(200, {"faults": []})
+        if self.path.startswith(emulator_proof.PATH):
+            # Asked on each connection, to learn whether it is the emulator.
+            self._prove()
             return
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length) or b"null")
