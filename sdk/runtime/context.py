@@ -143,7 +143,7 @@ class Context:
         Those of an evaluator also go to `dirs.tensorboard`.
 
         Args:
-            metrics: numbers by name.
+            metrics: numbers by name. A vector of up to 16 becomes `name/0`, `name/1` and so on; a longer one is left out.
             step: training steps so far.
 
         Raises:

@@ -14,11 +14,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..logs import logger
 from ..records.accounts import ACCOUNT
 from ..records.recorder import PROGRESS, Recorder
 from .account import Account
 from .hooks.starvation import StarvedInput
+from .metric_values import numbers
 from .patches import CALLBACK_LISTS, Function, Patch, around, plumbing
+
+_log = logger("runtime")
 
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
@@ -106,21 +110,44 @@ class Reporter:
         self.progress = progress or ProgressWriter(None)
         self.starved: StarvedInput | None = None
         self._stepped = False
+        self._left_out: set[str] = set()
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def report(self, metrics: Mapping[str, object], *, step: int | None = None, epoch: int | None = None) -> None:
-        """Append one record. Values become floats, or None if JSON cannot hold them."""
-        values = {str(name): _number(name, value) for name, value in metrics.items()}
+    def report(
+        self,
+        metrics: Mapping[str, object],
+        *,
+        step: int | None = None,
+        epoch: int | None = None,
+        strict: bool = True,
+    ) -> dict[str, float]:
+        """Append one record, and return its numbers; those that JSON cannot hold are None in it.
+
+        Raises:
+            TypeError: a value is no number, unless `strict` is False.
+        """
+        found, left_out = numbers(metrics, strict=strict)
         if self._path is None:
-            return
+            return found
         self._check()
+        self._say_once(left_out)
+        values = {name: value if math.isfinite(value) else None for name, value in found.items()}
         record = {"time": time.time(), "step": step, "epoch": epoch, "metrics": values}
         path = Path(self._path)
         path.parent.mkdir(parents=True, exist_ok=True)
         # One write per line, so that a reader never sees a partial line followed by another one.
         with path.open("ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
+        return found
+
+    def _say_once(self, left_out: Mapping[str, str]) -> None:
+        for name, reason in left_out.items():
+            if name not in self._left_out:
+                self._left_out.add(name)
+                _log.info(
+                    f"the metric {name} is not reported: {reason}. Next: report the numbers that you follow instead"
+                )
 
     def stepped(self, step: int | None = None, *, of_epoch: int | None = None, model: Any = None) -> None:
         """Count a completed training step: `step` in all, `of_epoch` in this epoch.
@@ -146,14 +173,6 @@ def _gradients(model: Any) -> dict[str, int]:
     except Exception:
         return {}
     return {"gradient_bytes": int(found)} if found else {}
-
-
-def _number(name: object, value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"A metric must be a number. Received: {name}={value!r}.") from None
-    return number if math.isfinite(number) else None
 
 
 def patches(reporter: Reporter) -> list[Patch]:
@@ -204,7 +223,7 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
             # If the size of the data is unknown, the first epoch tells it.
             self._steps = self._in_epoch
             reporter.progress.begin((self._before or 0) + self._step)
-            reporter.report(dict(logs or {}), step=self._step, epoch=epoch)
+            reporter.report(dict(logs or {}), step=self._step, epoch=epoch, strict=False)
 
     @around(module.CallbackList, "__init__")
     def init(original: Function, self: Any, callbacks: Any = None, *args: Any, **kwargs: Any) -> None:

@@ -116,7 +116,8 @@ def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, object], list[st
         arrays += held
     if known is not None:
         found = {key: vars(callback)[key] for key in known if key in vars(callback) and key != "best_weights"}
-        attributes = {key: object_state.encode(value) for key, value in found.items()}
+        # Callbacks may have put anything into the logs, which the history and the best value come from.
+        attributes = {key: object_state.encode(value, lossy=True) for key, value in found.items()}
         return {"attributes": attributes, **weights}, _warnings(callback, name)
     plain, others = object_state.read(callback)
     before, ids = _first.get(callback, ({}, {}))

@@ -52,30 +52,41 @@ def write(value: object, attributes: dict[str, object]) -> None:
         vars(value)[name] = decode(attribute, vars(value).get(name))
 
 
-def encode(value: Any) -> Any:
-    """Return plain data as JSON; raises NotPlainError for anything else."""
+def encode(value: Any, *, lossy: bool = False) -> Any:
+    """Return plain data as JSON; NotPlainError for anything else, of which `lossy` keeps the text, or a tensor's array."""
     if type(value) in (bool, int, float, str, type(None)):
         return value
-    if isinstance(value, np.generic):
+    if lossy and callable(getattr(value, "numpy", None)):
+        value = value.numpy()
+    if lossy and getattr(getattr(value, "dtype", None), "name", "") == "bfloat16":
+        value = value.astype(np.float32)
+    if isinstance(value, np.generic) and (_fits(value) or not lossy):
         return {"is": "scalar", "value": _array(np.asarray(value))}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and (_fits(value) or not lossy):
         return _array(value)
-    if type(value) in (list, tuple, set, frozenset) and len(value) <= _ITEMS:
+    if type(value) in (list, tuple, set, frozenset) and (lossy or len(value) <= _ITEMS):
         items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
-        return {"is": type(value).__name__, "items": [encode(item) for item in items]}
-    if type(value) is dict and len(value) <= _ITEMS:
-        return {"is": "dict", "items": [[encode(key), encode(item)] for key, item in value.items()]}
+        return {"is": type(value).__name__, "items": [encode(item, lossy=lossy) for item in items]}
+    if type(value) is dict and (lossy or len(value) <= _ITEMS):
+        pairs = [[encode(key, lossy=lossy), encode(item, lossy=lossy)] for key, item in value.items()]
+        return {"is": "dict", "items": pairs}
     if type(value) is random.Random:
         return {"is": "Random", "state": encode(value.getstate())}
     if isinstance(value, np.random.Generator):
         return {"is": "Generator", "state": encode(value.bit_generator.state)}
     if isinstance(value, np.random.RandomState):
         return {"is": "RandomState", "state": encode(value.get_state(legacy=False))}
+    if lossy:
+        return str(value)
     raise NotPlainError(type(value).__name__)
 
 
+def _fits(array: Any) -> bool:
+    return array.dtype.kind in "biufc" and array.nbytes <= _ARRAY_BYTES
+
+
 def _array(value: Any) -> Any:
-    if value.dtype.kind not in "biufc" or value.nbytes > _ARRAY_BYTES:
+    if not _fits(value):
         raise NotPlainError(f"array of {value.dtype}")
     data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
     return {"is": "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": data}

@@ -102,7 +102,7 @@ class Evaluator:
             if len(phases) - 1 < number:
                 continue
             load_weights(model, checkpoint)
-            found = {f"val_{name}": float(value) for name, value in evaluate().items()}
+            found = {f"val_{name}": value for name, value in evaluate().items()}
             epoch = int(at.get("epoch", 0)) - (0 if at.get("batch") else 1)
             self.report(found, step=checkpoint.manifest.step, epoch=max(epoch, 0))
         self._end()
@@ -127,19 +127,19 @@ class Evaluator:
     def _end(self) -> None:
         _log.info(f"evaluator: the training has ended; {self._evaluated} of its checkpoints were evaluated here")
 
-    def report(self, metrics: Mapping[str, float], *, step: int | None, epoch: int | None = None) -> None:
+    def report(self, metrics: Mapping[str, object], *, step: int | None, epoch: int | None = None) -> None:
         """Add numbers to the run's metrics and to its TensorBoard folder."""
-        self._reporter.report(metrics, step=step, epoch=epoch)
+        found = self._reporter.report(metrics, step=step, epoch=epoch, strict=epoch is None)
         if epoch is not None:
             self._evaluated += 1
-            listed = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+            listed = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
             _log.info(f"evaluator: step {step}: {listed}")
         import tensorflow as tf
 
         if self._board is None:
             self._board = tf.summary.create_file_writer(posixpath.join(self._tensorboard, _BOARD))
         kind = tf.compat.v1.Summary
-        values = [kind.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
+        values = [kind.Value(tag=name, simple_value=value) for name, value in found.items()]
         with self._board.as_default():
             # Not `tf.summary.scalar`, which needs TensorBoard itself.
             tf.summary.experimental.write_raw_pb(kind(value=values).SerializeToString(), step=step or 0)
@@ -183,8 +183,10 @@ def _validation_data(module: ModuleType, given: Any) -> Mapping[str, object] | N
 
 
 def _history(package: str, model: Any, values: Mapping[str, object], epochs: Any) -> Any:
+    from .fit import restored
+
     made = importlib.import_module(package).callbacks.History()
-    made.history, made.epoch = dict(values), list(epochs)
+    made.history, made.epoch = restored(values), list(epochs)
     model.history = made
     return made
 

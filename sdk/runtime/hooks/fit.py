@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import CheckpointMismatchError
 from ...logs import logger
 from ...status import EXIT_CHECKPOINTED
+from .. import metric_values
 from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing, steps_done
 from .auto_checkpoint import AutoCheckpoint, PhaseCheckpoints
 from .limits import Limit
@@ -226,7 +226,8 @@ class _SavedFit:
         if phase.finished or phase.at.get("over"):
             self._skip()
             return
-        self._epoch, self._batch, self.logs = phase.at["epoch"], phase.at["batch"], phase.at.get("logs")
+        self._epoch, self._batch = phase.at["epoch"], phase.at["batch"]
+        self.logs = restored(phase.at.get("logs") or {})
         self._resumed = True
         self._epochs.resume_into(self.model, self._epoch, self._batch, phase.blobs.get("data"))
 
@@ -246,7 +247,7 @@ class _SavedFit:
         self._epochs.skip(self.model)
         history = getattr(self.model, "history", None)
         if history is not None and phase.history is not None:
-            history.history, history.epoch = dict(phase.history), list(phase.epochs)
+            history.history, history.epoch = restored(phase.history), list(phase.epochs)
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._kill_points.reached("validation")
@@ -337,7 +338,7 @@ class _SavedFit:
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save what was held for the end of the epoch."""
-        self._metrics = _numbers(logs)
+        self._metrics, _ = metric_values.numbers(logs or {})
         self._epoch, self._batch = epoch + 1, 0
         epochs = (getattr(self.callbacks, "params", None) or {}).get("epochs")
         if not self._phase.interrupted:
@@ -352,8 +353,7 @@ class _SavedFit:
         self._epochs.release(self.model)
         phase, history = self._phase, getattr(self.model, "history", None)
         if history is not None and not phase.finished:
-            # It may hold numbers of NumPy.
-            phase.history = {name: [_plain(value) for value in values] for name, values in history.history.items()}
+            phase.history = {name: [_kept(value) for value in values] for name, values in history.history.items()}
             phase.epochs = [int(epoch) for epoch in history.epoch]
         phase.finish(metrics=self._metrics)
 
@@ -368,7 +368,7 @@ class _SavedFit:
             "epoch": self._epoch,
             "batch": self._batch,
             "over": bool(self.model.stop_training and not self._phase.interrupted),
-            "logs": _numbers(self.logs),
+            "logs": {str(name): _kept(value) for name, value in (self.logs or {}).items()},
             "data": data.kind,
         }
         return {"callbacks": kept, "data": data.state}, at
@@ -409,16 +409,24 @@ def _is_legacy(module: str) -> bool:
     return module.startswith("tf_keras.")
 
 
-def _numbers(logs: Any) -> dict[str, float]:
-    return {str(name): number for name, value in (logs or {}).items() if isinstance(number := _plain(value), float)}
+def _kept(value: Any) -> Any:
+    """Return a value of the logs as JSON: a number of any library as a float, which `restored` leaves alone."""
+    from ...checkpoint.tf import object_state
 
-
-def _plain(value: Any) -> Any:
-    """Return a number of any library as a float, and anything else as JSON."""
-    try:
+    value = metric_values.plain(value)
+    if getattr(value, "shape", None) == () and value.dtype.kind in "biuf":
         return float(value)
-    except (TypeError, ValueError):
-        return json.loads(json.dumps(value, default=str))
+    return object_state.encode(value, lossy=True)
+
+
+def restored(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return logs, or a history, whose values `_kept` made JSON of."""
+    from ...checkpoint.tf import object_state
+
+    each = object_state.decode
+    return {
+        name: [each(one) for one in value] if isinstance(value, list) else each(value) for name, value in logs.items()
+    }
 
 
 def fit_callback() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .. import metric_values
 from ..account import OTHER
 
 if TYPE_CHECKING:
@@ -123,14 +124,15 @@ class Loop:
         Usage: `ckpt.save({"val_loss": loss})` after an evaluation, for `checkpoint_best` and `run.checkpoints(best=...)`.
 
         Args:
-            metrics: numbers by name, kept with the checkpoint; the same in every task.
+            metrics: numbers by name, or vectors of them, kept with the checkpoint; the same in every task.
 
         Raises:
+            TypeError: a value is not a number.
             SaveFailedError: the state could not be saved.
         """
         self.restore()
         if self._phase is not None:
-            self._phase.save_now({name: float(value) for name, value in (metrics or {}).items()})
+            self._phase.save_now(metric_values.numbers(metrics or {}, strict=True)[0])
 
     def _capture(self) -> tuple[dict[str, bytes], dict[str, object]]:
         at: dict[str, object] = {"epoch": self.epoch, "batch": self._batch}

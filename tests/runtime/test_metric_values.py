@@ -1,0 +1,148 @@
+"""Metrics that are no single number are reported as several, and never end a training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import LIMIT_S, PROGRAMS, full_only, needs
+
+import sdk
+from sdk.runtime.metric_values import numbers
+from sdk.runtime.reporting import Reporter
+
+np = pytest.importorskip("numpy")
+needs("tensorflow")
+
+# What `Adds` in the program puts into the logs, as it is reported.
+ADDED = {
+    "array/0": 1.5,
+    "array/1": 2.5,
+    "nested/low/0": 1.0,
+    "nested/low/1": 2.0,
+    "nested/high": 3.0,
+    "nan": None,
+    "flag": 1.0,
+    "integer": 7.0,
+    "of_numpy": 0.5,
+    "tensor/0": 1.0,
+    "tensor/1": 2.0,
+    "tensor/2": 3.0,
+    "one": 4.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (np.array([0.25, 0.5]), {"m/0": 0.25, "m/1": 0.5}),
+        (np.eye(2, dtype=np.int8), {"m/0/0": 1.0, "m/0/1": 0.0, "m/1/0": 0.0, "m/1/1": 1.0}),
+        ({"car": 0.5, "dog": [1, True]}, {"m/car": 0.5, "m/dog/0": 1.0, "m/dog/1": 1.0}),
+        (np.arange(16), {f"m/{index}": float(index) for index in range(16)}),
+        (np.float16(0.5), {"m": 0.5}),
+        (np.array(3), {"m": 3.0}),
+        (np.array([[2.5]]), {"m": 2.5}),
+        (float("inf"), {"m": float("inf")}),
+        ("0.5", {"m": 0.5}),
+    ],
+)
+def test_each_number_of_a_metric_has_a_name(value: Any, found: dict[str, float]) -> None:
+    assert numbers({"m": value}, strict=True) == (found, {})
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "reason"),
+    [
+        (np.zeros(17), "m", "it has more than 16 values"),
+        (np.zeros((3, 3, 3)), "m", "it has more than 16 values"),
+        ([np.zeros(10), np.zeros(10)], "m", "it has more than 16 values"),
+        ([], "m", "it has no values"),
+        ("warm-up", "m", "its type is str"),
+        ([1, None], "m/1", "it is None"),
+        (1 + 2j, "m", "its type is complex"),
+    ],
+)
+def test_what_is_left_out_has_a_reason(value: Any, name: str, reason: str) -> None:
+    assert numbers({"m": value, "loss": 1})[1] == {name: reason}
+    assert numbers({"m": value, "loss": 1})[0]["loss"] == 1.0
+
+
+def test_a_program_that_reports_text_is_told_so_at_once() -> None:
+    with pytest.raises(TypeError, match=r"must be a number. Received: phase/0='warm-up'"):
+        Reporter(None).report({"phase": ["warm-up"]})
+    assert Reporter(None).report({"per_class": np.array([1, 2]), "matrix": np.eye(9)}) == {
+        "per_class/0": 1,
+        "per_class/1": 2,
+    }
+
+
+# --- In trainings ---------------------------------------------------------------------------------------------------
+
+RUNS = pytest.mark.tensorflow
+
+
+@pytest.fixture(
+    scope="module",
+    params=[[1], full_only([2]), full_only([1, "legacy"])],
+    ids=["one task", "two tasks", "tf_keras"],
+)
+def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:
+    """A run of two fits, killed in the second one and continued."""
+    workers, *arguments = request.param
+    job = sdk.Job(
+        str(PROGRAMS / "vector_metrics.py"),
+        args=["stops", *arguments],
+        resources=sdk.Resources(workers=workers),
+        checkpoints=sdk.Checkpoints(every_steps=1, best="max:f1_score/0"),
+        retry=sdk.Retry(user_errors=0, infrastructure=2, preemptions=None),
+        limits=sdk.Limits(timeout_s=LIMIT_S),
+    )
+    run = sdk.submit(job, root=tmp_path_factory.mktemp("vectors"))
+    status = run.wait(timeout_s=LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
+    return run
+
+
+@RUNS
+@pytest.mark.full
+def test_a_metric_that_is_a_vector_is_reported_by_its_classes(interrupted: sdk.Run) -> None:
+    shown = list(interrupted.metrics())
+    assert [(record["attempt"], record["epoch"]) for record in shown][:2] == [(1, 0), (1, 1)]
+    for record in shown:
+        found = record["metrics"]
+        assert [found[f"seen/{index}"] for index in range(3)] == [21, 11, 16]
+        assert [found[f"val_seen/{index}"] for index in range(3)] == [7, 7, 6]
+        assert all(0 < found[f"{name}/{index}"] < 1 for name in ("f1_score", "val_f1_score") for index in range(3))
+        assert {name: found[name] for name in ADDED} == ADDED
+        assert not {name for name in found if name.startswith(("long", "text", "nothing", "object"))}
+
+
+@RUNS
+@pytest.mark.full
+def test_what_is_not_reported_is_logged_once_in_each_attempt(interrupted: sdk.Run) -> None:
+    lines = [line.text for line in interrupted.logs(task="chief-0")]
+    for name in ("long", "val_long", "text", "nothing", "object"):
+        assert sum(f"the metric {name} is not reported" in line for line in lines) == 2, name
+
+
+@RUNS
+@pytest.mark.full
+def test_a_resumed_program_finds_the_history_that_it_had(interrupted: sdk.Run) -> None:
+    folder = Path(interrupted.plan.paths.payload(1)).parents[2]
+    (before, kinds), (after, restored) = (json.loads((folder / f"fit-0-{n}.json").read_text()) for n in (1, 2))
+    np.testing.assert_equal(after, before)  # NaN included
+    unlike = {name for name in kinds if kinds[name] != restored[name]}
+    assert unlike <= {"object", "of_numpy", "tensor"}, (
+        "an object as its text, a number as a float, a tensor as an array"
+    )
+    for history in (after, json.loads((folder / "fit-1-2.json").read_text())[0]):
+        assert np.shape(history["f1_score"])[1:] == (3,) and np.shape(history["long"])[1:] == (40,)
+
+
+@RUNS
+@pytest.mark.full
+def test_a_checkpoint_is_chosen_by_one_class(interrupted: sdk.Run) -> None:
+    assert all("f1_score/0" in each.metrics for each in interrupted.checkpoints(best="max:f1_score/0"))
+    assert interrupted.checkpoints(best="max:f1_score/0")
