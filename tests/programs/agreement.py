@@ -334,6 +334,171 @@ def fewer_examples_than_tasks(strategy):
     return seen
 
 
+TYPES = [
+    "float32",
+    "bfloat16",
+    "float16",
+    "float64",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "bool",
+    "complex64",
+    "complex128",
+]
+
+
+class OfEveryType(keras.Model):
+    """Returns a structure with tensors of every type, ragged and sparse ones, text and nested ones; or a part of it."""
+
+    def __init__(self, *parts):
+        super().__init__()
+        self.dense, self.parts = keras.layers.Dense(3), parts
+
+    def call(self, x):
+        return self.dense(x)
+
+    def predict_step(self, data):
+        x = data[0] if isinstance(data, tuple) else data
+        found = self(x)
+        first = tf.cast(tf.round(x[:, 0] * 10), tf.int64)
+        lengths = tf.abs(first) % 4
+        made = {name: tf.cast(first if name.startswith("u") else tf.round(found * 10), name) for name in TYPES}
+        made["bool"] = found > 0
+        made["text"] = tf.strings.join([tf.as_string(first), tf.fill(tf.shape(first), "\0\u00e4")])
+        made["ragged"] = tf.RaggedTensor.from_row_lengths(tf.repeat(first, lengths), lengths)
+        made["ragged_text"] = tf.strings.as_string(tf.RaggedTensor.from_tensor(tf.abs(found), lengths=lengths % 3), 2)
+        made["sparse"] = tf.sparse.from_dense(tf.nn.relu(found))
+        made["nested"] = {"a": (found, [found[:, :1], found[:, 0]])}
+        return {name: made[name] for name in self.parts or made}
+
+
+def as_numbers(outputs):
+    """Return what `predict` returned as arrays of numbers by name, types included."""
+    seen = {}
+    for path, value in outputs.items() if isinstance(outputs, dict) else enumerate(outputs):
+        if isinstance(value, (dict, tuple, list)):
+            seen |= {f"{path} {name}": array for name, array in as_numbers(value).items()}
+            continue
+        seen[f"{path} kind"] = np.frombuffer(str(value.dtype).encode(), "u1")
+        if isinstance(value, tf.RaggedTensor):
+            seen[f"{path} rows"], value = value.row_lengths().numpy(), value.flat_values.numpy()
+        elif isinstance(value, tf.SparseTensor):
+            value = tf.sparse.to_dense(value).numpy()
+        if value.dtype == object:
+            value = np.array(value.ravel(), "S12").view("u1").reshape([*value.shape, 12])
+        seen[f"{path}"] = value if value.dtype.kind in "biufc" else value.astype("float32")
+    return seen
+
+
+def predicted(**by_way):
+    seen = {f"predict {way} {name}": v for way, outputs in by_way.items() for name, v in as_numbers(outputs).items()}
+    return {"history": {}, "weights": [], **seen}
+
+
+@case
+def predictions_of_every_type(strategy):
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = OfEveryType()
+    x = numbers(81)[0]
+    return predicted(all=model.predict(x, batch_size=BATCH, verbose=0), few=model.predict(x[:1], verbose=0))
+
+
+@case
+def predictions_of_one_batch(strategy):
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = OfEveryType()
+    x = numbers(32)[0]
+    whole = model.predict(x, verbose=0)
+    alone = model.predict_on_batch(x) if is_first() else None  # concerns no other task
+    one, other = model.predict_on_batch(x), model.predict_on_batch(x[:17])
+    assert alone is None or np.array_equal(alone["float32"], one["float32"])
+    return predicted(whole=whole, one=one, other=other)
+
+
+@case
+def predictions_under_mixed_bfloat16(strategy):
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        policy = {"dtype": "mixed_bfloat16"}
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, **policy), keras.layers.Dense(2, **policy)])
+    return predicted(all=[model.predict(numbers(81)[0], batch_size=BATCH, verbose=0)])
+
+
+@case
+def predictions_in_other_ways(strategy):
+    """Several steps in an execution, eagerly, data of unknown size, a number of steps, and the rows that callbacks see."""
+    x = numbers(110)[0]
+    found, shown = {}, []
+    each = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda _, logs: shown.append(np.array(logs["float32"])))
+
+    def rows():
+        yield from np.split(x, [20, 50, 53])
+
+    def unknown():
+        shape = tf.TensorSpec([None, 6], tf.float32)
+        return tf.data.Dataset.from_generator(rows, output_signature=shape)
+
+    for name, options in {"plain": {}, "several": {"steps_per_execution": 2}, "eager": {"run_eagerly": True}}.items():
+        keras.utils.set_random_seed(3)
+        with strategy.scope():
+            model = OfEveryType("float32", "text")
+            model.compile("sgd", "mse", **options)
+        found[f"{name}_arrays"] = model.predict(x, batch_size=BATCH, verbose=0)
+        found[f"{name}_again"] = model.predict(in_batches(x), verbose=0)
+        found[f"{name}_unknown"] = model.predict(unknown(), verbose=0)
+        found[f"{name}_steps"] = model.predict(in_batches(x).repeat(), steps=4, verbose=0)
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = OfEveryType("float32")
+    model.predict(x, batch_size=BATCH, verbose=0, callbacks=[each])
+    return predicted(**found) | {f"predict shown {index}": rows for index, rows in enumerate(shown)}
+
+
+@case
+def predictions_whose_batches_differ_in_shape(strategy):
+    """Keras returns a ragged tensor; a part of a batch is as wide as its batch."""
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((None, 6)), keras.layers.Dense(2)])
+    x = numbers(90)[0]
+
+    def batches():
+        for size, width in ((12, 2), (7, 3), (1, 4)):
+            yield x[: size * width].reshape([size, width, 6])
+
+    data = tf.data.Dataset.from_generator(batches, output_signature=tf.TensorSpec([None, None, 6], tf.float32))
+    return predicted(all=[model.predict(data, verbose=0)])
+
+
+@case
+def evaluations_one_after_the_other(strategy):
+    """Of data in another order each time, of fewer batches, and of a model that was not built."""
+    x, y, weight = numbers(110)
+    with strategy.scope():
+        model = OwnStep()
+        model.compile("sgd", "mse", metrics=["mae"])
+    keras.utils.set_random_seed(9)
+    data = in_batches((x, y, weight))
+    model.layers[0].build((None, 6))
+    kinds = {"first": data, "again": data, "arrays": (x, y), "some": data.take(2)}
+    seen = {}
+    for name, given in kinds.items():
+        options = {"x": given[0], "y": given[1], "batch_size": BATCH} if isinstance(given, tuple) else {"x": given}
+        found = model.evaluate(**options, verbose=0, return_dict=True)
+        seen |= {f"{name} {metric}": value for metric, value in found.items()}
+    seen |= {f"steps {n}": v for n, v in model.evaluate(data, steps=2, verbose=0, return_dict=True).items()}
+    each = model.fit(data, epochs=2, verbose=0, validation_data=data.shuffle(9, seed=3), validation_steps=2).history
+    return {"history": each, "weights": model.get_weights(), "evaluate": seen}
+
+
 @case
 def every_batch_is_averaged_alike(strategy):
     """What callbacks see after a step has to be the same everywhere, or tasks would stop at different steps."""
@@ -390,6 +555,43 @@ def sums_of_a_step(strategy):
         launcher.all_reduce = original
     # A function may be traced several times before its first step.
     return {"history": {}, "weights": [], "shown": np.array(sorted(set(sizes[0])))}
+
+
+@case
+def work_beside_the_batches(strategy):
+    """How many iterators a warm `evaluate` and `predict` make, and how many collectives a prediction has when it is traced."""
+    from tensorflow.python.distribute import cross_device_utils, input_lib
+
+    launcher, counts = cross_device_utils.CollectiveReplicaLauncher, {}
+    places = [(input_lib, "_create_iterators_per_worker"), (launcher, "all_reduce"), (launcher, "_all_gather")]
+    originals = [getattr(*place) for place in places]
+
+    def counted(original, name):
+        def call(*args, **options):
+            counts[name] = counts.get(name, 0) + 1
+            return original(*args, **options)
+
+        return call
+
+    with strategy.scope():
+        model = OfEveryType("float32", "text", "nested")
+        model.compile("sgd", "mse")
+    x = numbers(110)[0]
+    data = in_batches((x, x[:, :3]))
+    model.evaluate(data, verbose=0)
+    shown = []
+    try:
+        for (owner, name), original in zip(places, originals, strict=True):
+            setattr(owner, name, counted(original, name))
+        for work in (model.evaluate, model.predict, model.predict):
+            counts.clear()
+            work(data, verbose=0)
+            shown.append([counts.get(name, 0) for _, name in places])
+    finally:
+        for (owner, name), original in zip(places, originals, strict=True):
+            setattr(owner, name, original)
+    shown[0][1] = 0  # the sums of the metrics, once in an evaluation
+    return {"history": {}, "weights": [], "shown": np.array(shown)}
 
 
 # --- Running and writing ------------------------------------------------------------------------------------------

@@ -14,7 +14,17 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from . import Function, Patch, around, counted_batches, is_supported_tensorflow, keras_version
+from . import (
+    Function,
+    Patch,
+    around,
+    counted_batches,
+    gathered,
+    is_supported_tensorflow,
+    keras_version,
+    predictions,
+)
+from .empty_batches import never_empty
 from .keras_shares import (
     ReplicaShare,
     ReplicaStep,
@@ -38,21 +48,17 @@ def _cure_trainer(trainer: ModuleType) -> None:
     def weighs(strategy: Any) -> bool:
         return in_multi_worker_mode(strategy) or is_tpu(strategy) or is_replicated(strategy)
 
-    @around(trainer.TensorFlowTrainer, "make_predict_function")
-    def make_predict(original: Function, self: Any, force: bool = False) -> None:
-        if weighs(self.distribute_strategy):
-            stand_in = _PredictsNothing(trainer, self)
-            original(stand_in, force)
-            self.predict_function = stand_in.predict_function
-        else:
-            original(self, force)
-
     @around(trainer, "reduce_per_replica")
     def reduce(original: Function, values: Any, strategy: Any, reduction: str) -> Any:
         if reduction == "auto" and weighs(strategy):
             reduction = "first"  # `_mean_over_replicas` has made them equal
+        elif reduction == "concat" and weighs(strategy) and predictions.is_for_one_batch():
+            reduction = "first"  # all replicas were given the same examples
+        elif reduction == "concat" and in_multi_worker_mode(strategy) and gathered.can_join(trainer, strategy, values):
+            return gathered.joined(trainer, strategy, values)
         return original(values, strategy, reduction)
 
+    predictions.install(trainer, weighs, in_multi_worker_mode)
     _cure_steps(trainer, weighs)
 
     @around(trainer.TensorFlowTrainer, "_get_metrics_result_or_logs")
@@ -67,7 +73,8 @@ def _cure_steps(trainer: ModuleType, weighs: Callable[[Any], bool]) -> None:
     def build(original: Function, self: Any, iterator: Any = None, data_batch: Any = None) -> None:
         if iterator is not None and weighs(self.distribute_strategy):
             # A batch cannot be averaged where its pieces differ in size; any piece shows the types.
-            iterator = _first_pieces(trainer, iterator, self.distribute_strategy)
+            pieces = None if predictions.needs_no_types(self) else _first_pieces
+            iterator = pieces and pieces(trainer, iterator, self.distribute_strategy)
         original(self, iterator=iterator, data_batch=data_batch)
 
     @around(trainer.TensorFlowTrainer, "_make_function")
@@ -124,7 +131,7 @@ def _measuring_step(trainer: ModuleType, model: Any, step_function: Function) ->
     tf = trainer.tf
 
     def step(data: Any, sums: Any = None) -> Any:
-        size, data = _never_empty(trainer, data)
+        size, data = never_empty(trainer, data)
         # If a trace does not know the sizes, the metrics of the outputs' losses count steps, empty ones included.
         per_step = [] if tf.executing_eagerly() or not model._compile_loss else model._compile_loss.variables
         counted = [v for v in model.metrics_variables if all(v is not other for other in per_step)]
@@ -137,48 +144,6 @@ def _measuring_step(trainer: ModuleType, model: Any, step_function: Function) ->
         return outputs
 
     return step
-
-
-class _PredictsNothing:
-    """A model whose `predict_step` returns no rows for an empty batch. Used to make `predict_function`."""
-
-    def __init__(self, trainer: ModuleType, model: Any) -> None:
-        self._trainer, self._model = trainer, model
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def predict_step(self, data: Any) -> Any:
-        size, data = _never_empty(self._trainer, data)
-        tf, outputs = self._trainer.tf, self._model.predict_step(data)
-        if isinstance(size, int):
-            return outputs
-        return self._trainer.tree.map_structure(lambda v: v[: tf.shape(v)[0] * tf.minimum(size, 1)], outputs)
-
-
-def _never_empty(trainer: ModuleType, data: Any) -> tuple[Any, Any]:
-    """Return the number of examples and the data; for an empty batch, one made-up example that must not count.
-
-    TensorFlow's kernels do not support empty batches: the gradient of max pooling ends the process.
-    """
-    tf = trainer.tf
-    leaves = [leaf for leaf in trainer.tree.flatten(data) if leaf is not None]
-    shape = tf.TensorShape(leaves[0].shape)
-    if shape.rank and shape[0]:
-        return shape[0], data
-    size = tf.cast(tf.shape(leaves[0])[0], tf.int32)
-    if any(isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)) for leaf in leaves):
-        return size, data
-    leaves = [tf.convert_to_tensor(leaf) for leaf in leaves]
-
-    def with_one_more(leaf: Any) -> Any:
-        # Ones: zeros may count as padding, and cuDNN refuses batches of nothing but padding.
-        value = "" if leaf.dtype == tf.string else tf.cast(1, leaf.dtype)
-        return tf.concat([leaf, tf.fill(tf.concat([[1], tf.shape(leaf)[1:]], 0), value)], 0)
-
-    # Not tf.cond: a TPU's compiler needs the same shape in both branches.
-    safe = iter(with_one_more(leaf)[: tf.maximum(size, 1)] for leaf in leaves)
-    return size, trainer.tree.map_structure(lambda leaf: None if leaf is None else next(safe), data)
 
 
 def _mean_over_replicas(trainer: ModuleType, present: ReplicaShare, outputs: Any) -> Any:

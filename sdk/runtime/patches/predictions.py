@@ -1,0 +1,129 @@
+"""`predict`, `predict_on_batch` and `evaluate` under a synchronous strategy: one device's rows, without superfluous work.
+
+On several workers Keras takes each batch of `predict` outside of a function, makes an iterator after the last batch that nobody
+reads, and another one in each `evaluate` to learn types that it knows. docs/explanation/decisions/keras-multi-worker.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any
+
+from . import Function, around
+from .empty_batches import never_empty
+
+# The innermost of these methods that is running.
+_METHODS = ("fit", "evaluate", "predict", "predict_on_batch")
+_method: ContextVar[str] = ContextVar("_method", default="")
+
+
+def is_for_one_batch() -> bool:
+    """Return whether each task predicts for the batch that it was given, and for no other."""
+    return _method.get() == "predict_on_batch"
+
+
+def needs_no_types(model: Any) -> bool:
+    """Return whether this evaluation has nothing to build, so that no batch has to show its types."""
+    parts = [*model._flatten_layers(), model._compile_metrics, model._compile_loss]
+    return _method.get() == "evaluate" and all(part is None or part.built for part in parts)
+
+
+def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker: Callable[[Any], bool]) -> None:
+    for name in _METHODS:
+
+        @around(trainer.TensorFlowTrainer, name)
+        def call(original: Function, self: Any, *args: Any, _name: str = name, **options: Any) -> Any:
+            token = _method.set(_name)
+            try:
+                return original(self, *args, **options)
+            finally:
+                _method.reset(token)
+
+    @around(trainer.TensorFlowTrainer, "make_predict_function")
+    def make(original: Function, self: Any, force: bool = False) -> None:
+        if not weighs(self.distribute_strategy):
+            original(self, force)
+        elif self.predict_function is None or force:
+            self.predict_function = _predict_function(trainer, self, original)
+
+    @around(trainer.TFEpochIterator, "_get_iterator")
+    def data(original: Function, epochs: Any) -> Any:
+        strategy = epochs._distribute_strategy
+        if _method.get() not in ("evaluate", "predict") or not weighs(strategy):
+            return original(epochs)
+        if epochs.steps_per_epoch is None and epochs._num_batches and epochs._steps_seen >= epochs._num_batches:
+            return ()
+        in_graph = _method.get() == "predict" and is_multi_worker(strategy) and epochs.steps_per_execution == 1
+        return _TakenLater(original(epochs)) if in_graph else original(epochs)
+
+
+class _TakenLater:
+    """Data whose batches the function that predicts takes itself: each batch is this object."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+        self.iterator: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        self.iterator = iter(self._data)
+        return self
+
+    def __next__(self) -> Any:
+        return self
+
+
+def _predict_function(trainer: ModuleType, model: Any, make: Function) -> Function:
+    tf = trainer.tf
+
+    def made() -> Any:
+        stand_in = _PredictsNothing(trainer, model)
+        make(stand_in, True)
+        return stand_in.predict_function
+
+    # Two, since a traced function cannot decide later whether to gather.
+    given, alone = made(), made()
+
+    # The name tells `hooks.input_wait` that a step takes its input here.
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def one_step_on_iterator(iterator: Any) -> Any:
+        return given([iterator.get_next()])
+
+    if not model.run_eagerly:
+        one_step_on_iterator = tf.function(one_step_on_iterator, reduce_retracing=True)
+
+    def run(data: Any) -> Any:
+        if is_for_one_batch():
+            return alone(data)
+        return one_step_on_iterator(data[0].iterator) if isinstance(data[0], _TakenLater) else given(data)
+
+    return run
+
+
+class _PredictsNothing:
+    """A model whose `predict_step` returns no rows for an empty batch. Used to make `predict_function`."""
+
+    def __init__(self, trainer: ModuleType, model: Any) -> None:
+        self._trainer, self._model = trainer, model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def predict_step(self, data: Any) -> Any:
+        size, data = never_empty(self._trainer, data)
+        outputs = self._model.predict_step(data)
+        if isinstance(size, int):
+            return outputs
+        return self._trainer.tree.map_structure(lambda value: self._rows(value, size), outputs)
+
+    def _rows(self, value: Any, size: Any) -> Any:
+        """Return all rows, or none if the batch was empty."""
+        tf = self._trainer.tf
+        if value.shape.rank == 0:
+            return value
+        if isinstance(value, tf.SparseTensor):
+            rows = value.dense_shape[:1] * tf.cast(tf.minimum(size, 1), tf.int64)
+            return tf.sparse.slice(value, tf.zeros_like(value.dense_shape), tf.concat([rows, value.dense_shape[1:]], 0))
+        rows = value.nrows() if isinstance(value, tf.RaggedTensor) else tf.shape(value)[0]
+        return value[: rows * tf.cast(tf.minimum(size, 1), rows.dtype)]
