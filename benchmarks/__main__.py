@@ -18,6 +18,7 @@ from . import (
     collectives,
     container_restart,
     epochs,
+    evaluations,
     gcs,
     goodput,
     imports,
@@ -55,6 +56,7 @@ BENCHMARKS = {
     "ray": ray_cluster,
     "goodput": goodput,
     "epochs": epochs,
+    "evaluations": evaluations,
 }
 # Of those that know several stores.
 _TITLES = {"kills": kills.TITLES, "saving": checkpoints.TITLES}
