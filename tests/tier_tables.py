@@ -148,6 +148,7 @@ TENSORFLOW = {
     "runtime/test_keras_multi_worker.py",
     "runtime/test_evaluator.py",
     "runtime/test_shared_input.py",
+    "runtime/test_replica_numbers.py",
     "runtime/test_limits.py",
     "runtime/test_model_weights.py",
     "runtime/test_steps_per_execution.py",

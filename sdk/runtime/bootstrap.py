@@ -37,6 +37,7 @@ from .hooks import accounting, auto_checkpoint, evaluator, limits, rescue, seeds
 from .hooks.disconnected import DisconnectedTasks
 from .hooks.fit import FitHooks
 from .hooks.input_wait import InputWait
+from .hooks.losses import LossWatch
 from .hooks.starvation import StarvedInput
 from .hooks.strategies import StrategyWatch
 from .patches import (
@@ -49,6 +50,7 @@ from .patches import (
     install,
     iterator_ends,
     keras_multi_worker,
+    optimizer_conditions,
     own_threads,
     restore_together,
     shuffle_seeds,
@@ -140,7 +142,7 @@ def _instrument(
     tpu.prepare(payload, os.environ)
     found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
     report = finding or _log.info
-    found += StrategyWatch(report, work).patches()
+    found += [*StrategyWatch(report, work).patches(), *LossWatch(report, work).patches()]
     reporter.starved = StarvedInput(reporter.progress.account, report)
     found += accounting.FitAccounting(reporter.progress.account, reporter.starved).patches()
     if not (payload.tpu or cluster.has_servers(payload.tasks)):
@@ -205,6 +207,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         *steps_per_execution.patches(),
         *own_threads.patches(),
         central_storage.PATCH,
+        optimizer_conditions.PATCH,
         *iterator_ends.patches(),
     ]
     found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]

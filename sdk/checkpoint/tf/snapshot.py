@@ -32,23 +32,25 @@ class FirstReplica(NamedTuple):
 
 
 class Variables(dict[str, Any]):
-    """Variables by path; `per_replica` are those that may differ between replicas, see `loading`."""
+    """Variables by path.
+
+    `per_replica` are those that may differ between replicas, see `loading`; `alone` those that no strategy has distributed.
+    """
 
     def __init__(self, items: Iterable[tuple[str, Any]], per_replica: Iterable[str]) -> None:
         super().__init__(items)
         self.per_replica = frozenset(per_replica)
+        # Now: the first step may distribute a metric's.
+        distributed = tf.distribute.DistributedValues
+        self.alone = frozenset(
+            path for path, variable in self.items() if not isinstance(value_of(variable), distributed)
+        )
 
     @functools.cached_property
     def first(self) -> list[FirstReplica]:
         """Each variable as it is on the first replica."""
         local = ((path, components(variable)[0]) for path, variable in self.items())
         return [FirstReplica(path, _handles(c), c.dtype, tuple(c.shape.as_list())) for path, c in local]
-
-    @functools.cached_property
-    def alone(self) -> frozenset[str]:
-        """The variables that no strategy has distributed."""
-        distributed = tf.distribute.DistributedValues
-        return frozenset(path for path, variable in self.items() if not isinstance(value_of(variable), distributed))
 
 
 def variables_of(**objects: Any) -> Variables:

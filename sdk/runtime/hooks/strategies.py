@@ -6,6 +6,7 @@ not as it was meant, is a finding of the run. Both before or at the first step.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 from ...logs import logger
 from ..patches import Function, Patch, around, plumbing
+from . import states
 
 _log = logger("runtime")
 _WHY = "a mistake with a strategy is reported with the change to make"
@@ -28,10 +30,6 @@ _NO_FIT = (
     "fit() of Keras 3 cannot train with parameter servers: TensorFlow refuses the data that it has divided. Next: "
     "--code-keras legacy, with a tf.keras.utils.experimental.DatasetCreator and steps_per_epoch; or a loop of your own with "
     "sdk.context().coordinator."
-)
-_INSIDE = (
-    "Next: make the model, its optimizer and its metrics, and call compile(), inside `with strategy.scope():`; fit() and the "
-    "training loop may stay outside."
 )
 
 
@@ -109,7 +107,7 @@ class StrategyWatch:
             if not isinstance(variable, values.DistributedVariable):
                 raise ValueError(
                     f"The variable {variable.name!r} was made outside strategy.scope(), so its replicas cannot be updated "
-                    f"together. {_INSIDE}"
+                    f"together. {states.INSIDE}"
                 )
             return original(extended, variable, *args, **options)
 
@@ -126,25 +124,28 @@ class StrategyWatch:
         # TensorFlow copies the methods of its bases to this class.
         kind: Any = importlib.import_module("tensorflow.python.ops.resource_variable_ops").ResourceVariable
         for name in _CHANGES:
-
-            @around(kind, name)
-            def change(original: Function, variable: Any, *args: Any, **options: Any) -> Any:
-                replica = library.get_replica_context()
-                if replica is not None and isinstance(replica.strategy.extended, mirrored.MirroredExtended):
-                    self._check_change(replica.strategy, variable)
-                return original(variable, *args, **options)
+            around(kind, name)(functools.partial(self._change, library, mirrored))
 
             # Programs call it in their tf.functions.
             setattr(kind, name, tf.autograph.experimental.do_not_convert(getattr(kind, name)))
+        states.read_extremes()
 
-    def _check_change(self, strategy: Any, variable: Any) -> None:
-        here = _replicas_here(strategy)
-        if here > 1 and not hasattr(variable.handle, "_distributed_container"):
-            self._once(
-                "variable",
-                f"The variable {variable.name!r} was made outside strategy.scope(): each of the {here} replicas of a task "
-                f"changes the same one, and its value is wrong. {_INSIDE}",
+    def _change(
+        self, library: Any, mirrored: Any, original: Function, variable: Any, *args: Any, **options: Any
+    ) -> Any:
+        replica = library.get_replica_context()
+        if replica is not None and isinstance(replica.strategy.extended, mirrored.MirroredExtended):
+            strategy, value = replica.strategy, args[0] if args else options.get("value")
+            text = states.finding(
+                variable,
+                value,
+                replaces=original.__name__ == "assign",
+                replicas=strategy.num_replicas_in_sync,
+                here=_replicas_here(strategy),
             )
+            if text:
+                self._once(text.partition(":")[0], text)
+        return original(variable, *args, **options)
 
     def _watch_fit(self, kind: Any) -> None:
         @around(kind, "fit")
@@ -156,7 +157,7 @@ class StrategyWatch:
                 self._once(
                     "fit",
                     f"fit() trains {model.name!r} without the strategy of {most} replicas that the program has made: the model "
-                    f"was made outside strategy.scope(). {_INSIDE}",
+                    f"was made outside strategy.scope(). {states.INSIDE}",
                 )
             try:
                 return original(model, *args, **options)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from . import Function, around
 
@@ -96,7 +96,13 @@ class ReplicaStep:
         return cls(batch=part, present=part, divisor=part, metric=part)
 
 
+_Step = TypeVar("_Step", ReplicaStep, None)
 _step: ContextVar[ReplicaStep | None] = ContextVar("_step", default=None)
+
+
+def in_step() -> bool:
+    """Return whether a replica runs a step of Keras under a synchronous strategy."""
+    return _step.get() is not None
 
 
 def counted(variable: Any, increment: Any) -> Any:
@@ -108,7 +114,7 @@ def counted(variable: Any, increment: Any) -> Any:
 
 
 @contextmanager
-def during(step: ReplicaStep) -> Iterator[ReplicaStep]:
+def during(step: _Step) -> Iterator[_Step]:
     token = _step.set(step)
     try:
         yield step
@@ -206,11 +212,17 @@ def cure_optimizers(trainer: ModuleType) -> None:
         if step is not None:
             # Keras checks for infinities on each task, and then enters a branch with collectives: a single task in it
             # would wait for ever. So a NaN on one task becomes NaN on all.
-            grads = [_or_nothing(tf, step, grad) for grad in grads]
+            grads = of_examples(tf, grads)
             found = ReplicaShare.measure(tf, tf.logical_not(self.check_finite(grads))).whole
             poison = tf.where(found > 0, float("nan"), 0.0)
             grads = [_on_values(tf, grad, lambda v: v + tf.cast(poison, v.dtype)) for grad in grads]
         original(self, grads, trainable_variables)
+
+
+def of_examples(tf: ModuleType, grads: Iterable[Any]) -> list[Any]:
+    """Return the gradients of this replica, zeros if its examples are made up."""
+    step = _step.get()
+    return list(grads) if step is None else [_or_nothing(tf, step, grad) for grad in grads]
 
 
 def _or_nothing(tf: ModuleType, step: ReplicaStep, grad: Any) -> Any:

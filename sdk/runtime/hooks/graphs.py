@@ -1,0 +1,201 @@
+"""Questions about the graph that a step is traced into: what a tensor is made of, and whether it counts all replicas.
+
+They err towards silence: an operation that they do not know ends the search.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+# These pass a change of one input on, as it is or divided among their outputs.
+_LINEAR = frozenset({"AddN", "AddV2", "Neg", "Pack", "SelectV2", "StridedSlice", "Sub", "Sum"})
+_SAME = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"})
+_PRODUCTS = frozenset({"Mul", "MulNoNan"})
+_QUOTIENTS = frozenset({"DivNoNan", "FloorDiv", "RealDiv"})
+_SCALING = _LINEAR | _SAME | _PRODUCTS | _QUOTIENTS
+_SIZES = frozenset({"Shape", "Size", "Sum"})
+_MOST, _NEAR = 20_000, 50
+
+
+def is_traced(value: Any) -> bool:
+    """Return whether a value belongs to the graph of a function; an eager one has no history."""
+    return hasattr(getattr(value, "graph", None), "captures") if not hasattr(value, "numpy") else False
+
+
+# --- History ------------------------------------------------------------------------------------------------------
+
+
+def history(tensor: Any, within: frozenset[str] | None = None) -> Iterator[Any]:
+    """Yield a tensor and all that it is made of, nearest first; nothing beyond what the replicas have exchanged.
+
+    within: the operations to look beyond; None for all.
+    """
+    waiting, seen = deque([tensor]), {id(tensor)}
+    while waiting and len(seen) < _MOST:
+        found = waiting.popleft()
+        yield found
+        if _is_exchanged(found) or (within is not None and found.op.type not in within):
+            continue
+        for each in _inputs_of(found):
+            if id(each) not in seen:
+                seen.add(id(each))
+                waiting.append(each)
+
+
+def is_of_data(tensor: Any) -> bool:
+    """Return whether a tensor depends on the examples of this replica."""
+    return any(each.op.type.startswith("IteratorGetNext") or _is_argument(each) for each in history(tensor))
+
+
+def knows_replicas(tensor: Any, replicas: int) -> bool:
+    """Return whether a value is scaled by the number of replicas, or made of what they have exchanged."""
+    return any(
+        _is_exchanged(each) or _scales(each, replicas) or _is_number(each, replicas)
+        for each in history(tensor, _SCALING)
+    )
+
+
+def comes_unscaled(tensor: Any, mark: str, replicas: int) -> Any:
+    """Return what `mark` says of the marked tensor that this one was made of in a few steps; None if one scaled it."""
+    for each in islice(history(tensor), _NEAR):
+        if hasattr(each, mark):
+            return getattr(each, mark)
+        if _is_exchanged(each) or _scales(each, replicas):
+            return None
+    return None
+
+
+def _inputs_of(tensor: Any) -> list[Any]:
+    """Return what an operation reads, through the borders of functions and branches."""
+    if tensor.op.type == "Placeholder":
+        return [given for given, inner in tensor.graph.captures if inner is tensor and is_traced(given)]
+    return list(tensor.op.inputs)
+
+
+def _is_argument(tensor: Any) -> bool:
+    if tensor.op.type != "Placeholder" or tensor.dtype.name == "resource":
+        return False
+    return all(inner is not tensor for _, inner in tensor.graph.captures)
+
+
+def _is_exchanged(tensor: Any) -> bool:
+    return bool(tensor.op.type.startswith("Collective"))
+
+
+def _scales(tensor: Any, replicas: int) -> bool:
+    return tensor.op.type in _PRODUCTS | _QUOTIENTS and any(_is_number(each, replicas) for each in tensor.op.inputs)
+
+
+def _is_number(tensor: Any, replicas: int) -> bool:
+    return tensor.shape.num_elements() == 1 and _constant(tensor) in (replicas, 1 / replicas)
+
+
+def _constant(tensor: Any) -> float | None:
+    """Return a constant of one number; None for other tensors."""
+    import tensorflow as tf
+
+    value = tf.get_static_value(tensor) if tensor.shape.num_elements() == 1 else None
+    return None if value is None or value.dtype.kind not in "fiu" else float(value.reshape(-1)[0])
+
+
+# --- Terms of a loss ----------------------------------------------------------------------------------------------
+
+
+def unscaled_terms(loss: Any, replicas: int) -> Iterator[Any]:
+    """Yield the terms of a loss that are as large on a replica as on one worker: means of examples, regularizers."""
+    kind = loss.op.type
+    if not loss.dtype.is_floating or _constant(loss) is not None:
+        return
+    if kind == "Mean" and _averages_examples(loss):
+        yield loss
+    elif kind == "Mean" or kind in _LINEAR | _SAME:
+        for each in loss.op.inputs:
+            yield from unscaled_terms(each, replicas)
+    elif kind in _PRODUCTS | _QUOTIENTS:
+        yield from _terms_of_product(loss, replicas)
+    elif not is_of_data(loss):
+        yield loss
+
+
+def _terms_of_product(loss: Any, replicas: int) -> Iterator[Any]:
+    one, other = loss.op.inputs
+    if any(_is_number(each, replicas) for each in (one, other)):
+        return
+    if (known := _constant(other)) is not None or _constant(one) is not None:
+        yield from unscaled_terms(one if known is not None else other, replicas)
+    elif knows_replicas(one, replicas) or knows_replicas(other, replicas):
+        return
+    elif loss.op.type in _QUOTIENTS and _is_size(other) and _is_sum(one):
+        yield loss
+    elif is_of_data(one) != is_of_data(other):
+        yield from unscaled_terms(one if is_of_data(one) else other, replicas)
+    elif not is_of_data(one):
+        yield loss
+
+
+def _averages_examples(mean: Any) -> bool:
+    """Return whether a mean is one over the first axis: not over features, nor over a few losses."""
+    import tensorflow as tf
+
+    values, axes = mean.op.inputs
+    known = tf.get_static_value(axes)
+    rank = values.shape.rank
+    firsts = {0, -rank} if rank else {0}
+    return values.op.type != "Pack" and known is not None and bool(firsts & set(known.reshape(-1).tolist()))
+
+
+def _is_sum(tensor: Any) -> bool:
+    return any(each.op.type == "Sum" for each in history(tensor, _SAME))
+
+
+def _is_size(tensor: Any) -> bool:
+    return is_of_data(tensor) and any(each.op.type in _SIZES for each in history(tensor, _SCALING - {"Sum"}))
+
+
+# --- Changes of a variable ----------------------------------------------------------------------------------------
+
+
+def update_of(value: Any, handle: Any) -> str:
+    """Return how a value that a variable is assigned depends on the variable's old one.
+
+    "sum" if something is added to it, "max" or "min", "other" if it is not a part of a sum, "" if that is not known.
+    """
+    if _is_read(value, handle):
+        return "sum"
+    if not any(_is_handle(each, handle) for each in history(value)):
+        return "other"
+    kind, inputs = value.op.type, list(value.op.inputs)
+    if kind in ("Mul", "RealDiv"):
+        return "other"
+    if kind in ("Maximum", "Minimum"):
+        return kind[:3].lower() if any(_is_read(each, handle) for each in inputs) else ""
+    if kind == "SelectV2":
+        inputs = inputs[1:]
+    elif kind not in _SAME | {"AddN", "AddV2", "Sub"}:
+        return ""
+    else:
+        inputs = [each for each in inputs if any(_is_handle(old, handle) for old in history(each))]
+    found = {update_of(each, handle) for each in inputs}
+    return "other" if "other" in found else found.pop() if len(found) == 1 else ""
+
+
+def keeps(value: Any, handle: Any) -> bool:
+    """Return whether a variable is assigned a value that it has, or had."""
+    if value.op.type == "SelectV2":
+        return all(_is_read(each, handle) for each in value.op.inputs[1:])
+    return _is_read(value, handle)
+
+
+def _is_read(tensor: Any, handle: Any) -> bool:
+    if tensor.op.type in _SAME:
+        return _is_read(tensor.op.inputs[0], handle)
+    return tensor.op.type == "ReadVariableOp" and any(_is_handle(each, handle) for each in history(tensor))
+
+
+def _is_handle(tensor: Any, handle: Any) -> bool:
+    if tensor.dtype.name != "resource" or tensor.op.type != "Placeholder":
+        return False
+    return any(inner is tensor and given is handle for given, inner in tensor.graph.captures)

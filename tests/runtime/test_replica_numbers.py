@@ -1,0 +1,92 @@
+"""What one replica counts is either counted for all replicas, or a finding with the change to make."""
+
+import json
+
+import pytest
+from support import PROGRAMS, said
+
+import sdk
+
+PROGRAM = PROGRAMS / "replica_numbers.py"
+OUTSIDE = "was made outside strategy.scope(): each of the 2 tasks has one of its own, which knows the examples"
+OVERWRITES = "in each step instead of adding to it, and the values of all 2 replicas are added up when it is read"
+AVERAGES = (
+    "averages the loss over the examples of one replica, and the optimizer adds up the gradients of all 2 replicas"
+)
+ADDS = "adds a loss that does not depend on the examples, and the optimizer adds up the gradients of all 2 replicas"
+
+
+def trained(kind, workers, root):
+    run = sdk.submit(sdk.Job(PROGRAM, args=[kind], resources=sdk.Resources(workers=workers)), root=root)
+    run.result(300)
+    return run
+
+
+def numbers(run, task="chief-0"):
+    (line,) = (line for line in said(run, task) if line.startswith("NUMBERS "))
+    return json.loads(line.removeprefix("NUMBERS "))
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory):
+    return {n: trained("right", n, tmp_path_factory.mktemp(f"right{n}")) for n in (1, 2)}
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory):
+    return {n: trained("wrong", n, tmp_path_factory.mktemp(f"wrong{n}")) for n in (1, 2)}
+
+
+def test_two_workers_count_as_one_what_is_made_for_them_or_cured(right):
+    expected = numbers(right[1])
+    assert expected["outside_fit"]["outside"] == 67.0
+    for task in ("chief-0", "worker-0"):
+        found = numbers(right[2], task)
+        assert found.keys() == expected.keys()
+        for case, values in expected.items():
+            assert found[case] == pytest.approx(values, rel=2e-6), case
+
+
+def test_a_program_that_is_right_has_no_findings(right):
+    assert right[2].status().findings == ()
+    assert right[1].status().findings == ()
+
+
+def test_the_log_names_the_metrics_that_are_cured(right):
+    log = [line.text for line in right[2].logs(task="chief-0")]
+    assert "podlift: the metric 'outside' was made outside strategy.scope(): counts the examples of all 2 tasks" in log
+    assert (
+        "podlift: The metric 'extremes' keeps the largest value: of 2 replicas too, instead of the sum of theirs" in log
+    )
+
+
+def test_each_number_of_one_replica_is_a_finding_with_the_place_and_the_change_to_make(wrong):
+    expected = [
+        ("The metric 'outside_loop'", OUTSIDE),
+        ("The variable 'outputs:0'", OUTSIDE),
+        ("The metric 'overwritten' overwrites its variable 'overwritten/latest'", OVERWRITES),
+        ("The metric 'rate' overwrites its variable 'rate/latest'", OVERWRITES),
+        ("The metric 'moving' overwrites its variable 'moving/latest'", OVERWRITES),
+        ("The metric 'first'", "counts the examples of the first of 2 replicas only"),
+        ("(compute_loss)", AVERAGES),
+        *(("replica_numbers.py:", AVERAGES) for _ in ("mean", "by_shape", "unreduced", "clipped", "loop")),
+        ("replica_numbers.py:", ADDS),
+    ]
+    findings = wrong[2].status().findings
+    assert len(findings) == len(expected)
+    for start, what in expected:
+        assert any(start in found and what in found and "Next: " in found for found in findings), start
+    assert len({found.partition(" ")[0] for found in findings if AVERAGES in found}) == 6  # each names its own line
+    assert wrong[1].status().findings == ()
+
+
+def test_a_finding_is_in_the_log_and_in_the_explanation(wrong):
+    (finding, *_) = wrong[2].status().findings
+    assert f"podlift: {finding}" in [line.text for line in wrong[2].logs(task="chief-0")]
+    assert f"Finding: {finding}" in wrong[2].why()
+
+
+def test_the_findings_are_about_numbers_that_differ_from_one_workers(wrong):
+    one, two = numbers(wrong[1]), numbers(wrong[2])
+    assert [case for case in one if one[case] == pytest.approx(two[case], rel=1e-3)] == []
+    assert two["overwritten"]["overwritten"] == pytest.approx(2 * one["overwritten"]["overwritten"], rel=1e-6)
