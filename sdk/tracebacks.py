@@ -22,10 +22,11 @@ _STANDARD = re.compile(r"<frozen |.*[/\\]lib(?:64)?[/\\](?:python3(?:\.\d+)?t?|p
 _GENERATED = re.compile(r".*[/\\]__autograph_generated_file")
 _OURS = __file__.rpartition("/")[0] + "/"
 _LIBRARY = "the standard library"
-# Lines before the cause in messages of Keras and TensorFlow.
+# Lines before the cause in messages of Keras and TensorFlow, and those that this module puts for others.
 _PREAMBLE = re.compile(
     r"Graph execution error:|Detected at node .*|in user code:|Exception encountered when calling .*"
     r"|Traceback \(most recent call last\):|<stack traces unavailable>"
+    r"|\.\.\. [\d,]+ (?:frames?|lines|characters) (?:of|left out).* \.\.\."
 )
 # The first and the last of many: frames, lines between frames, characters of a line, lines of all.
 _FRAMES, _LINES, _CHARACTERS, _ALL = (5, 10), (24, 12), (600, 200), (100, 60)
@@ -92,7 +93,7 @@ def clip(text: str, limit: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return an error's message in one line, without the frames in it and without the preamble of Keras."""
+    """Return an error's message in one line, without the frames in it, folded or not, and without the preamble of Keras."""
     lines = [line for part in _parts(_COLOUR.sub("", text)) if part.owner is None for line in part.lines]
     causes = [line for line in lines if line.strip() and not _PREAMBLE.fullmatch(line.strip())]
     words = " ".join(" ".join(causes or lines).split())

@@ -91,6 +91,14 @@ def test_frames_inside_a_message_of_tensorflow_are_folded_too_and_colours_go() -
     assert tracebacks.one_line(message.partition(": ")[2]) == "Matrix size-incompatible"
 
 
+def test_one_line_names_the_cause_however_many_frames_were_folded_before_it() -> None:
+    nodes = [f"{frame(f'{COPY}/train.py', 3)}\n{frame(f'{SITE}/keras/src/layers/layer.py')}" for _ in range(8)]
+    text = "\n".join(
+        ["Graph execution error:", "", "Detected at node x defined at (most recent call last):", *nodes, "XLA cannot"]
+    )
+    assert tracebacks.one_line(tracebacks.fold(text)) == "XLA cannot"
+
+
 def raised(source: str, path: str) -> str:
     """Return the traceback that Python itself prints for a program."""
     try:
