@@ -45,6 +45,7 @@ from .patches import (
     auto_shard,
     central_storage,
     chief_writes,
+    cpu_xla,
     first_server,
     gpu,
     install,
@@ -211,6 +212,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         *iterator_ends.patches(),
     ]
     found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]
+    found += cpu_xla.patches(payload, os.environ)
     shuffles = shuffle_seeds.ShuffleSeeds(payload.run_id)
     found += auto_shard.SharedInput(logs=task == payload.tasks[0], seeded=shuffles.derived).patches()
     if not cluster.has_servers(payload.tasks):

@@ -254,6 +254,58 @@ def averaged_weights(strategy):
 
 
 @case
+def compiled(strategy):
+    with strategy.scope():
+        model = dense_sgd(jit_compile=True)
+    return fitted(model, in_batches(numbers(120)[:2]))
+
+
+@case
+def accumulated_gradients(strategy):
+    with strategy.scope():
+        model = dense_sgd(
+            optimizer=keras.optimizers.AdamW(
+                0.01, weight_decay=0.1, global_clipnorm=0.3, gradient_accumulation_steps=2, use_ema=True
+            )
+        )
+    return fitted(model, in_batches(numbers(81)[:2]))
+
+
+@case
+def accumulated_scaled_gradients(strategy):
+    with strategy.scope():
+        inner = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+        model = dense_sgd(optimizer=keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**127))
+    return fitted(model, in_batches(numbers(81)[:2]))
+
+
+@case
+def accumulated_rows(strategy):
+    words = np.random.default_rng(5).integers(0, 8, size=(81, 3))
+    with strategy.scope():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential(
+            [
+                keras.Input((3,), dtype="int32"),
+                keras.layers.Embedding(8, 4),
+                keras.layers.Flatten(),
+                keras.layers.Dense(2),
+            ]
+        )
+        model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), "mse", metrics=["mae"])
+    return fitted(model, in_batches((words, numbers(81)[1])))
+
+
+@case
+def averages_for_weights(strategy):
+    with strategy.scope():
+        model = dense_sgd(
+            optimizer=keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=2)
+        )
+    return fitted(model, in_batches(numbers(81)[:2]))
+
+
+@case
 def batch_norm(strategy):
     return with_batch_norm(strategy, synchronized=False)
 

@@ -106,34 +106,39 @@ def _constant(tensor: Any) -> float | None:
 
 def unscaled_terms(loss: Any, replicas: int) -> Iterator[Any]:
     """Yield the terms of a loss that are as large on a replica as on one worker: means of examples, regularizers."""
-    kind = loss.op.type
-    if not loss.dtype.is_floating or _constant(loss) is not None:
-        return
-    if kind == "Mean" and _averages_examples(loss):
-        yield loss
-    elif kind == "Mean" or kind in _LINEAR | _SAME:
-        for each in loss.op.inputs:
-            yield from unscaled_terms(each, replicas)
-    elif kind in _PRODUCTS | _QUOTIENTS:
-        yield from _terms_of_product(loss, replicas)
-    elif not is_of_data(loss):
-        yield loss
+    waiting, seen = [loss], set[int]()
+    while waiting:
+        term = waiting.pop()
+        if id(term) in seen or not term.dtype.is_floating or _constant(term) is not None:
+            continue
+        seen.add(id(term))
+        kind = term.op.type
+        if kind == "Mean" and _averages_examples(term):
+            yield term
+        elif kind == "Mean" or kind in _LINEAR | _SAME:
+            waiting += term.op.inputs
+        elif kind in _PRODUCTS | _QUOTIENTS:
+            if (factors := _terms_of_product(term, replicas)) is None:
+                yield term
+            else:
+                waiting += factors
+        elif not is_of_data(term):
+            yield term
 
 
-def _terms_of_product(loss: Any, replicas: int) -> Iterator[Any]:
-    one, other = loss.op.inputs
-    if any(_is_number(each, replicas) for each in (one, other)):
-        return
-    if (known := _constant(other)) is not None or _constant(one) is not None:
-        yield from unscaled_terms(one if known is not None else other, replicas)
-    elif knows_replicas(one, replicas) or knows_replicas(other, replicas):
-        return
-    elif loss.op.type in _QUOTIENTS and _is_size(other) and _is_sum(one):
-        yield loss
-    elif is_of_data(one) != is_of_data(other):
-        yield from unscaled_terms(one if is_of_data(one) else other, replicas)
-    elif not is_of_data(one):
-        yield loss
+def _terms_of_product(product: Any, replicas: int) -> list[Any] | None:
+    """Return the factors in which to search on; None if the product is an unscaled term itself."""
+    one, other = product.op.inputs
+    if knows_replicas(one, replicas) or knows_replicas(other, replicas):
+        return []
+    if _constant(one) is not None or _constant(other) is not None:
+        return [one, other]  # constants are passed over
+    if product.op.type in _QUOTIENTS and _is_size(other) and _is_sum(one):
+        return None
+    of_data = [each for each in (one, other) if is_of_data(each)]
+    if len(of_data) == 1:
+        return of_data
+    return [] if of_data else None
 
 
 def _averages_examples(mean: Any) -> bool:

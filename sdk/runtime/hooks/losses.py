@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -43,26 +44,34 @@ class LossWatch:
         @around(tf.GradientTape, "gradient")
         def gradient(original: Function, tape: Any, target: Any, *args: Any, **options: Any) -> Any:
             found = original(tape, target, *args, **options)
-            replicas = _replicas()
-            term = next(graphs.unscaled_terms(target, replicas), None) if replicas > 1 and _is_loss(target) else None
-            if term is not None:
-                text = self._text(term, replicas)
-                for each in tf.nest.flatten(found):
-                    if each is not None:
-                        setattr(getattr(each, "values", each), _MARK, text)
+            with suppress(Exception):  # a training goes on, whatever its loss is made of
+                self._mark(target, tf.nest.flatten(found))
             return found
+
+    def _mark(self, target: Any, grads: Iterable[Any]) -> None:
+        replicas = _replicas()
+        term = (
+            next(graphs.unscaled_terms(target, replicas), None) if replicas > 1 and graphs.is_traced(target) else None
+        )
+        if term is not None:
+            text = self._text(term, replicas)
+            for each in grads:
+                if each is not None:
+                    setattr(getattr(each, "values", each), _MARK, text)
 
     def _watch_keras(self, trainer: ModuleType) -> None:
         @around(trainer.optimizers_module.Optimizer, "apply")
         def apply(original: Function, optimizer: Any, grads: Any, *args: Any, **options: Any) -> Any:
-            self._check(grads)
+            with suppress(Exception):
+                self._check(grads)
             return original(optimizer, grads, *args, **options)
 
     def _watch_legacy(self, utilities: ModuleType) -> None:
         @around(utilities, "all_reduce_sum_gradients")
         def add_up(original: Function, grads_and_vars: Any) -> Any:
             grads_and_vars = list(grads_and_vars)
-            self._check(grad for grad, _ in grads_and_vars)
+            with suppress(Exception):
+                self._check(grad for grad, _ in grads_and_vars)
             return original(grads_and_vars)
 
     def _check(self, grads: Iterable[Any]) -> None:
@@ -98,10 +107,6 @@ class LossWatch:
         if text and text not in self._reported:
             self._reported.add(text)
             self._report(text)
-
-
-def _is_loss(target: Any) -> bool:
-    return graphs.is_traced(target) and bool(target.dtype.is_floating)
 
 
 def _replicas() -> int:

@@ -13,6 +13,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -135,17 +136,16 @@ class StrategyWatch:
     ) -> Any:
         replica = library.get_replica_context()
         if replica is not None and isinstance(replica.strategy.extended, mirrored.MirroredExtended):
-            strategy, value = replica.strategy, args[0] if args else options.get("value")
-            text = states.finding(
-                variable,
-                value,
-                replaces=original.__name__ == "assign",
-                replicas=strategy.num_replicas_in_sync,
-                here=_replicas_here(strategy),
-            )
-            if text:
-                self._once(text.partition(":")[0], text)
+            with suppress(Exception):  # a training goes on, whatever it assigns
+                value, replaces = args[0] if args else options["value"], original.__name__ == "assign"
+                self._check_change(replica.strategy, variable, value, replaces)
         return original(variable, *args, **options)
+
+    def _check_change(self, strategy: Any, variable: Any, value: Any, replaces: bool) -> None:
+        replicas, here = int(strategy.num_replicas_in_sync), _replicas_here(strategy)
+        text = states.finding(variable, value, replaces=replaces, replicas=replicas, here=here) if replicas > 1 else ""
+        if text:
+            self._once(text, text)
 
     def _watch_fit(self, kind: Any) -> None:
         @around(kind, "fit")
