@@ -1,11 +1,12 @@
-"""Functions with `jit_compile=True` on the CPUs of several replicas: TensorFlow cannot compile the sums over replicas there.
+"""Functions with `jit_compile=True` under a strategy on CPUs, whose sums over replicas TensorFlow cannot compile.
 
-"Collectives are not yet implemented for CPU devices when compiling with XLA", or a variable of one device that another one
-reads. They run without XLA, so that a job for GPUs can be tried on a machine without any.
+"Collectives are not yet implemented for CPU devices when compiling with XLA", with one worker as well, or a variable of one
+device that another one reads. They run without XLA, so that a job for GPUs can be tried on a machine without any.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Mapping
 from types import ModuleType
@@ -20,12 +21,11 @@ _log = logger("runtime")
 
 
 def patches(payload: Payload, environ: Mapping[str, str]) -> list[Patch]:
-    """Return the patch for a task without accelerators that trains with others or on several stand-ins for GPUs.
+    """Return the patch for a task without accelerators, or with stand-ins for GPUs.
 
     None for TPUs: on their stand-in, a program is compiled on purpose.
     """
-    stands_in = bool(payload.gpu) and has_stand_in(payload, environ)
-    if payload.tpu or not (stands_in or (not payload.gpu and len(payload.tasks) > 1)):
+    if payload.tpu or (payload.gpu and not has_stand_in(payload, environ)):
         return []
     return [
         Patch(
@@ -33,20 +33,33 @@ def patches(payload: Payload, environ: Mapping[str, str]) -> list[Patch]:
             why="XLA cannot compile sums over replicas for CPUs",
             module="tensorflow",
             applies=is_supported_tensorflow,
-            apply=_apply,
+            apply=functools.partial(_apply, together=len(payload.tasks) > 1),
             quiet=True,
         )
     ]
 
 
-def _apply(tf: ModuleType) -> None:
-    functions: Any = importlib.import_module("tensorflow.python.eager.polymorphic_function.polymorphic_function")
+def _apply(tf: ModuleType, *, together: bool) -> None:
+    functions, library, mirrored = (
+        importlib.import_module(f"tensorflow.python.{name}")
+        for name in (
+            "eager.polymorphic_function.polymorphic_function",
+            "distribute.distribute_lib",
+            "distribute.mirrored_strategy",
+        )
+    )
     logged = False
+
+    @around(library.StrategyBase, "__init__")
+    def made(original: Function, strategy: Any, extended: Any) -> None:
+        nonlocal together
+        original(strategy, extended)
+        together = together or isinstance(extended, mirrored.MirroredExtended)
 
     @around(functions.Function, "__init__")
     def init(original: Function, *args: Any, **options: Any) -> None:
         nonlocal logged
-        if options.get("jit_compile"):
+        if together and options.get("jit_compile"):
             options["jit_compile"] = None
             if not logged:
                 logged = True
