@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import gc
+import http.client
 import os
 import socket
 import ssl
@@ -169,6 +172,59 @@ assert session.put(place, b"x", timeout=60).status_code == 200
 """,
     )
     assert {each.name: each.size for each in bucket.list_blobs()} == {"one": 500_000, "two": 500_000, "three": 1}
+
+
+def test_a_tunnel_that_waits_survives_the_garbage_collector(redirect, bucket) -> None:
+    place = urlsplit(redirect.environment["https_proxy"])
+    basic = base64.b64encode(f"{place.username}:{place.password}".encode()).decode()
+    trusting = ssl.create_default_context(cafile=redirect.environment["CURL_CA_BUNDLE"])
+    client = http.client.HTTPSConnection("127.0.0.1", place.port, timeout=60, context=trusting)
+    client.set_tunnel("storage.googleapis.com", 443, {"Proxy-Authorization": f"Basic {basic}"})
+    with contextlib.closing(client):
+        for number in range(50):
+            client.request("POST", f"/upload/storage/v1/b/bucket/o?uploadType=media&name={number}", body=b"x")
+            answer = client.getresponse()
+            assert answer.status == 200, answer.read()
+            answer.read()
+            gc.collect()
+    assert len(list(bucket.list_blobs())) == 50
+
+
+@pytest.mark.full
+def test_fifty_writes_of_tensorflow_do_not_stall_while_garbage_is_collected(redirect, bucket) -> None:
+    over = threading.Event()
+
+    def collect() -> None:
+        while not over.wait(0.01):
+            gc.collect()
+
+    collector = threading.Thread(target=collect)
+    collector.start()
+    try:
+        program(
+            redirect,
+            """
+import time
+import tensorflow as tf
+module = tf.Module()
+module.weights = tf.Variable(tf.zeros(1000))
+slowest = 0.0
+with tf.summary.create_file_writer("gs://bucket/logs").as_default() as writer:
+    for step in range(50):
+        began = time.monotonic()
+        tf.summary.write("loss", 0.5, step)
+        writer.flush()
+        if step % 10 == 0:
+            tf.saved_model.save(module, f"gs://bucket/saved/{step}")
+        slowest = max(slowest, time.monotonic() - began)
+# TensorFlow waits for an answer that never comes for a minute.
+assert slowest < 30, slowest
+""",
+        )
+    finally:
+        over.set()
+        collector.join()
+    assert len([each for each in bucket.list_blobs() if each.name.endswith("saved_model.pb")]) == 5
 
 
 def test_nobody_else_believes_the_certificate(redirect) -> None:

@@ -68,6 +68,7 @@ class Redirect:
         self._emulator = (parts.hostname, parts.port)
         self._token = parts.path.strip("/")
         self._waiting: dict[asyncio.StreamWriter, None] = {}
+        self._tunnels: set[asyncio.Task[None] | None] = set()
         self._upstream = _upstream(environ)
         self._environ, self._url, self._folder = dict(environ), emulator_url, folder
         self._loop = asyncio.new_event_loop()
@@ -117,6 +118,9 @@ class Redirect:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.transport.abort()
+        # The event loop, and after `start_tls` the connection, refer to this task only weakly.
+        task = asyncio.current_task()
+        self._tunnels.add(task)
         broken = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError)
         try:
             # `close` cancels this task, which asyncio would report as a failure.
@@ -125,6 +129,7 @@ class Redirect:
                 self._waiting.pop(writer, None)
                 await self._answer(head, reader, writer)
         finally:
+            self._tunnels.discard(task)
             self._waiting.pop(writer, None)
             writer.close()
 
