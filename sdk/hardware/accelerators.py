@@ -38,6 +38,8 @@ _TYPES = {row.type.lower().replace("_", "-"): row.name.partition(":")[0] for row
 
 # CUDA_VISIBLE_DEVICES where logical CPU devices stand in for GPUs. CUDA reads it as -1, which programs set themselves.
 HIDDEN_GPUS = "-1,-1"
+# Where CPUs stand in: `channels_first` needs oneDNN, which TensorFlow turns on by itself on some processors only.
+STAND_IN_ENV = {"TF_ENABLE_ONEDNN_OPTS": "1"}
 
 _TIMES = re.compile(r"([a-z0-9-]+)x(\d+)")
 

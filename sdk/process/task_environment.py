@@ -56,6 +56,8 @@ def environment(
     if hardware.family == "tpu":
         node = {"project": "podlift-local", "zone": "local", "tpu_node_name": plan.run_id}
         found |= {"TPU_NODE_NAME": plan.run_id, "TPU_CONFIG": json.dumps(node)}
+    if plan.stands_in and hardware.family != "cpu":
+        found |= {name: value for name, value in accelerators.STAND_IN_ENV.items() if name not in plan.job.env}
     if plan.job.code.keras == "legacy":
         found["TF_USE_LEGACY_KERAS"] = "1"
     return {**found, **{name: value for name, value in plan.job.env.items() if isinstance(value, str)}}

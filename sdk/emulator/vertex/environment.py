@@ -23,6 +23,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from ...hardware import accelerators
+from . import machines
+
 # By the index of the pool; an evaluator is not a member of the cluster.
 _ROLES = ("chief", "worker", "ps", "evaluator")
 _REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
@@ -105,6 +108,12 @@ def service_env(job: Mapping[str, Any], *, job_id: str, project: str, region: st
         folders = {"MODEL_DIR": "model", "CHECKPOINT_DIR": "checkpoints", "TENSORBOARD_LOG_DIR": "logs"}
         found.update({f"AIP_{name}": f"{base}/{folder}/" for name, folder in folders.items()})
     return found
+
+
+def stand_in_env(pool: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that a replica needs because CPUs stand in for its accelerator."""
+    machine = pool.get("machineSpec") or {}
+    return accelerators.STAND_IN_ENV if machine.get("acceleratorType") or machines.is_tpu(machine) else {}
 
 
 def emulator_env(url: str, secret: str, hosts: Iterable[str]) -> dict[str, str]:

@@ -212,7 +212,8 @@ class ReplicaProcesses:
         secret = tokens.replica_token(self._token, tokens.ReplicaIdentity(job=self._job_id, name=name))
         emulated = environment.emulator_env(self._url, secret, self._hosts.values())
         given = environment.expand_env(environment.pool_env(pool), known)
-        env = {**machine, **self._redirect_env, **emulated, **known, **given}
+        stand_in = environment.stand_in_env(pool)
+        env = {**machine, **self._redirect_env, **emulated, **stand_in, **known, **given}
         if self._containers is not None:
             self._containers.start(name, host=self._hosts[name], command=command, env=env, cwd=str(home))
 

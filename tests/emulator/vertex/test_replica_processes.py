@@ -161,6 +161,15 @@ def test_the_environment_holds_what_the_cloud_sets_and_nothing_of_this_one(jobs,
     assert json.loads(found["CLUSTER_SPEC"])["task"] == {"type": "workerpool0", "index": 0}
 
 
+@pytest.mark.parametrize(
+    ("machine", "value"),
+    [({}, "unset"), ({"acceleratorType": "NVIDIA_L4"}, "1"), ({"machineType": "ct5lp-hightpu-1t"}, "1")],
+)
+def test_a_replica_with_a_stand_in_has_the_kernels_of_its_accelerator_on_any_processor(jobs, machine, value) -> None:
+    assert jobs.run({**shell("echo ${TF_ENABLE_ONEDNN_OPTS:-unset}"), "machineSpec": machine}) == {"workerpool0-0": 0}
+    assert jobs.said() == [value]
+
+
 def test_python_is_the_interpreter_that_runs_the_emulator_with_its_packages(jobs) -> None:
     show = "import sys, starlette; print(sys.base_prefix, sys.version_info[:3], starlette.__file__)"
     text = f"for p in python python3 python3.{sys.version_info[1]}; do $p -c '{show}'; done"
