@@ -31,6 +31,9 @@ _PREAMBLE = re.compile(
 # The first and the last of many: frames, lines between frames, characters of a line, lines of all.
 _FRAMES, _LINES, _CHARACTERS, _ALL = (5, 10), (24, 12), (600, 200), (100, 60)
 _ONE_LINE = 200
+_ERROR = re.compile(r"\b(?:\w+\.)*\w*(?:Error|Exception)\b|\bERROR\b|^\W*(?:error|failed|fatal)\b", re.ASCII)
+# TensorFlow's native code reports missing drivers this way on every machine without a GPU.
+_NATIVE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 _WHOLE = "the task's log has them"
 
 
@@ -44,6 +47,14 @@ class _TraceLines:
     count: int = 1
     within: bool = True
     blank: list[str] = field(default_factory=list)  # TensorFlow leaves lines free between frames
+
+
+def last_error(text: str) -> str:
+    """Return the last line of an output that reports an error, or ""; without messages of TensorFlow's native code."""
+    for line in reversed(_COLOUR.sub("", text).splitlines()):
+        if _ERROR.search(line) and not _NATIVE.match(line):
+            return one_line(line)
+    return ""
 
 
 def fold(text: str) -> str:

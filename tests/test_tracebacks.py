@@ -214,3 +214,23 @@ def test_why_tells_the_story_in_project_paths_and_status_has_one_line(write, cap
     assert shown.endswith(f"Next: podlift why {run.id}\n")
     log = "\n".join(line.text for line in run.logs())
     assert f'File "{run.plan.paths.work(1, "chief-0")}/helper.py"' in log, "the log is what Python prints"
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        ("a.b.NotFoundError: x\nbye", "a.b.NotFoundError: x"),
+        ("ERROR:root:could not load", "ERROR:root:could not load"),
+        ("Error: no file\n\x1b[31mfailed: again\x1b[0m", "failed: again"),
+        ("2026-11-28 10:00:00 ERROR train: no file", "2026-11-28 10:00:00 ERROR train: no file"),
+        ("mean_squared_error: 0.5\n0 errors", ""),
+        (
+            "E0000 00:00:1795876419.109385 8277 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: Failed",
+            "",
+        ),
+        ("2026-11-28 10:00:00.123456: E external/local_xla/x.cc:1] UNKNOWN ERROR (303)", ""),
+        ("", ""),
+    ],
+)
+def test_the_last_error_of_an_output_is_the_programs(output: str, line: str) -> None:
+    assert tracebacks.last_error(output) == line

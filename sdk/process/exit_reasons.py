@@ -11,7 +11,7 @@ import re
 import resource
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -36,6 +36,10 @@ _SENTENCES: dict[int, str] = {
     signal.SIGXCPU: "it used up its CPU time limit (ulimit -t)",
     signal.SIGXFSZ: "it exceeded the file size limit (ulimit -f)",
 }
+
+
+# How native code ends a process by itself. Others send these signals only to harm.
+_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 
 
 class OutOfMemory(Enum):
@@ -110,6 +114,19 @@ def describe(code: int, memory: OutOfMemory, cpu_limit_s: float | None = None) -
     # podlift sends SIGTERM only to tasks that were requested to stop.
     reason = Reason.PREEMPTED if -code == signal.SIGTERM else Reason.KILLED
     return reason, f"was killed by {_name(-code)}: {_SENTENCES.get(-code, 'podlift did not send it')}."
+
+
+def crashed_at_exit(task: str, code: int, done: Collection[str], others: Iterable[str]) -> str:
+    """Return a sentence if a task crashed only after its program had returned with 0, and no other is unfinished; else "".
+
+    A task is in `done` once its last checkpoint is committed. A peer that is lost makes TensorFlow abort a task, too.
+    """
+    if -code not in _CRASHES or task not in done or not set(others) <= set(done):
+        return ""
+    return (
+        f"{task} was killed by {_name(-code)} in its exit handlers, after its program had returned and the last checkpoint was "
+        "committed: it counts as done."
+    )
 
 
 def hint(kind: str, message: str) -> str:

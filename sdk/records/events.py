@@ -40,6 +40,8 @@ TASK_RESTARTING = "task_restarting"
 TRAINED = "trained"
 # The interval of the checkpoints, where it is chosen while the run trains.
 PACED = "paced"
+# What a task records once it trains, or continues a training.
+TRAINS = ("first_step", "restored")
 # The source of the records of a last phase.
 PHASE = "phase"
 REGISTERED, PHASE_FAILED = "registered", "phase_failed"
@@ -161,6 +163,13 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         return Status(state=State.PENDING, reason=Reason.SUBMITTED, since=resumed.time, **common)
     state, reason, since = _phase(current, attempts, created)
     return Status(state=state, reason=reason, since=since, **common)
+
+
+def untrained(events: Sequence[Event], error: str) -> str:
+    """Return the finding about a program that succeeded, if it printed an error and none of these events; else ""."""
+    if not error or any(event.kind in TRAINS for event in events):
+        return ""
+    return f"No training step was seen; last error line: {error}"
 
 
 def _findings(ordered: Sequence[Event], attempts: int) -> list[Event]:

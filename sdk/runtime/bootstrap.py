@@ -340,13 +340,28 @@ def _report_finding(recorder: Recorder, text: str) -> None:
 def _describe(error: BaseException, secrets: Sequence[str]) -> dict[str, object]:
     """Return the error for its record, without what must not be stored."""
     try:
-        message = str(error)
+        message = _message(error)
     except Exception as broken:
         message = f"(its message raised {type(broken).__name__})"
     # Shortened here; the task's log has the whole traceback.
     text = tracebacks.clip(tracebacks.fold(_stored("".join(_lines(error)), secrets)), _MAX_TRACEBACK)
     message = tracebacks.clip(tracebacks.fold(_stored(message, secrets)), _MAX_MESSAGE)
     return {"type": type(error).__name__, "message": message, "traceback": text}
+
+
+def _message(error: BaseException) -> str:
+    """Return what an error says; of an exit with a number, also the reason that a parser of arguments has printed."""
+    if not (isinstance(error, SystemExit) and isinstance(error.code, int)):
+        return str(error)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    printed = [
+        str(frame.f_locals["message"] or "").strip()
+        for frame in frames
+        if frame.f_code.co_name == "exit" and frame.f_globals.get("__name__") == "argparse"
+    ]
+    # Others, such as absl and click, catch an error of their own, print it and exit.
+    reason = next(filter(None, [*printed, str(error.__context__ or "").strip()]), "")
+    return f"{error.code} ({reason})" if reason else str(error)
 
 
 def _stored(text: str, secrets: Sequence[str]) -> str:

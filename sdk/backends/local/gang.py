@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ...clock import Clock
+from ...logs import logger
 from ...process import cores, exit_reasons, idle, janitor, spawn, task_environment
 from ...process.cores import Division
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
@@ -26,6 +27,7 @@ from ...records import outputs
 from ...records.accounts import ACCOUNTED
 from ...records.events import (
     TASK_RESTARTING,
+    TRAINS,
     Event,
     error_of,
     first_failure,
@@ -33,6 +35,7 @@ from ...records.events import (
     is_disk_full,
     is_lost_peer,
     reason_of,
+    untrained,
 )
 from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress, sweep
 from ...records.restarts import Decision, EndedAttempt
@@ -43,10 +46,13 @@ from ...spec.policies import Local
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage import file_systems, own_folders, posix, reserve
 from ...storage.reserve import Reserve
+from ...tracebacks import last_error
 from .ending import StopConditions, Verdict, failed
 from .hidden_logs import HiddenLogs
 from .interpreter import Interpreter
 from .template import GangLaunch, Standby
+
+_log = logger("backends.local")
 
 _POLL_S = 0.05
 # How long to wait for the record of the failed peer, after an error that is its consequence ("peer unavailable").
@@ -55,7 +61,7 @@ _ECHO_S = 3.0
 _DECIDED_GRACE_S = 2.0
 # SIGKILL takes effect at once, except on another user's process.
 _KILL_S = 10.0
-_TAIL_LINES = 20
+_TAIL_LINES, _SEARCHED_LINES = 20, 1000
 # On SIGTERM a task may save its state for these reasons; otherwise the attempt is decided, or it had its time already.
 _MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE, Reason.ACCELERATOR_IDLE}
 # The signal handler writes the stacks within milliseconds and needs no lock of Python.
@@ -215,6 +221,7 @@ class LocalGang:
             if verdict is not None:
                 if verdict.state is State.SUCCEEDED:
                     self._await_exits()
+                    self._report_untrained()
                 else:
                     self._await_saves()
                 return verdict, min(_DECIDED_GRACE_S, self._plan.job.limits.grace_s)
@@ -397,11 +404,31 @@ class LocalGang:
                 # The task's own children must not outlive it.
                 spawn.end_group(process)
                 self._cpu_limits[name] = exit_reasons.cpu_limit(process.pid)
-                self._codes[name] = process.wait()
+                self._codes[name] = self._code(name, process.wait())
                 self._unrecorded.append(name)
         # The exit of a task that is restarted alone is recorded with its restart.
         if not (may_restart and all(self._codes[name] and self._is_alone(name) for name in self._unrecorded)):
             self._record_exits()
+
+    def _code(self, name: str, code: int) -> int:
+        """Return the exit code of a task, 0 if it crashed once everything of it was done."""
+        others = cluster.end_by_themselves(self._plan.tasks) if name == self._plan.tasks[0] else ()
+        crashed = exit_reasons.crashed_at_exit(name, code, self._done(), others)
+        if crashed:
+            self._report(crashed)
+        return 0 if crashed else code
+
+    def _report(self, finding: str) -> None:
+        _log.info(finding)
+        self._recorder.record("finding", text=finding)
+
+    def _report_untrained(self) -> None:
+        first, records = self._plan.tasks[0], read_events(self._plan.paths, TRAINS)
+        finding = untrained(
+            records, last_error(last_lines(self._plan.paths.log(self._attempt, first), _SEARCHED_LINES))
+        )
+        if finding:
+            self._report(finding)
 
     def _running(self) -> list[tuple[str, int, str | None]]:
         running = self._tasks.keys() - self._codes.keys()
@@ -490,7 +517,7 @@ class LocalGang:
             self._survivors_reported = True
             listed = ", ".join(spawn.described(pid) for pid in pids)
             text = f"Processes of another user could not be ended and may still run: {listed}. Next: end them as that user."
-            self._recorder.record("finding", text=text)
+            self._report(text)
 
 
 def _size(path: str) -> int:

@@ -20,7 +20,16 @@ from ...process.hang import Activity, HangDetector, blame
 from ...process.machine import Gpus, Sampler
 from ...process.template import TaskStart, Template
 from ...records.accounts import ACCOUNTED
-from ...records.events import TASK_RESTARTING, Event, error_of, first_failure, is_collateral, reason_of
+from ...records.events import (
+    TASK_RESTARTING,
+    TRAINS,
+    Event,
+    error_of,
+    first_failure,
+    is_collateral,
+    reason_of,
+    untrained,
+)
 from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress
 from ...spec import cluster
 from ...spec.container import ContainerTerms
@@ -293,6 +302,7 @@ class ContainerAttempt:
     def _conclude(self, code: int) -> AttemptEnd | None:
         """Record how the task ended, and return how the attempt did, or None if the task is restarted alone."""
         container = self._container
+        code = self._code(code)
         spent = accounts(container.paths, self._attempt, [container.task])
         self.recorder.record(ACCOUNTED, tasks={task: asdict(account) for task, account in spent.items()})
         stopped = self._end is not None
@@ -305,6 +315,8 @@ class ContainerAttempt:
         found = {"code": code, "reason": reason.value, "step": step}
         if code == 0 and not self._is_first:
             self._record_exit(found, collateral=stopped)
+        elif code == 0 and (text := untrained(read_events(container.paths, TRAINS), self._output.last_error)):
+            self._report_finding(text)
         end = self._await_end(code, failure)
         alone = end is None and code != 0 and container.attempts.is_alone
         if alone:
@@ -322,6 +334,22 @@ class ContainerAttempt:
         if end.nonce == container.attempts.nonce or (self._is_first and end.nonce not in self._members):
             self._record_end(end, failure if own else None, code if own else 0)
         return end
+
+    def _code(self, code: int) -> int:
+        """Return the exit code of the task, 0 if it crashed once everything of it was done."""
+        container, payload = self._container, self._payload
+        done = {event.source for event in read_events(container.paths, ("done",)) if self._is_own(event)}
+        others = cluster.end_by_themselves(payload.tasks) if code and done and self._is_first else ()
+        if len(others) > 1:
+            done |= records.finished_tasks(payload)
+        crashed = exit_reasons.crashed_at_exit(container.task, code, done, others)
+        if crashed:
+            self._report_finding(crashed)
+        return 0 if crashed else code
+
+    def _report_finding(self, text: str) -> None:
+        _log.info(text)
+        self.recorder.record("finding", text=text)
 
     def _leaving(self) -> AttemptEnd:
         task = self._container.task

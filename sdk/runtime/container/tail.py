@@ -23,6 +23,7 @@ from ...records.sync.push import PeriodicAction, PeriodicThread
 from ...spec.layout import RunPaths
 from ...storage.store import Store
 from ...text import size
+from ...tracebacks import last_error
 from .. import secret_values
 
 TAIL_BYTES = 10_000_000
@@ -184,7 +185,7 @@ class CopiedOutput:
 
     def __init__(self, add: Callable[[bytes], None], folder: str, secrets: Sequence[str] = ()) -> None:
         self._add, self._secrets = add, secret_values.encoded(secrets)
-        self._written = 0
+        self._written, self.last_error = 0, ""
         self._readers = {1: True, 2: True}
         self._pipes = [
             LinePipe(os.path.join(folder, name), partial(self._emit, target), self._secrets)
@@ -223,6 +224,7 @@ class CopiedOutput:
     def _emit(self, target: int, data: bytes) -> None:
         """Keep and write this. If the container's output has no reader any more, the task must not notice."""
         data = secret_values.hidden_bytes(data, self._secrets)
+        self.last_error = last_error(data.decode(errors="replace")) or self.last_error
         self._add(data)
         # The kernel lets no other writer in between.
         for piece in _pieces(data, select.PIPE_BUF):

@@ -246,3 +246,79 @@ def test_a_second_wish_to_cancel_may_be_more_impatient(write) -> None:
     run.cancel(grace_s=600)
     run.cancel(grace_s=0)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
+
+
+CRASHES_AT_EXIT = """
+    import atexit, os
+    atexit.register(os.abort)
+    print("attempt", os.environ["PODLIFT_ATTEMPT"])
+"""
+
+
+def test_a_crash_in_exit_handlers_after_a_program_that_returned_is_no_reason_to_train_again(write) -> None:
+    write("train.py", CRASHES_AT_EXIT)
+    run = sdk.submit("train.py", retry_infrastructure=1)
+    status = run.wait(LIMIT_S)
+    assert (status.state.value, status.attempts) == ("SUCCEEDED", 1)
+    (finding,) = status.findings
+    assert "chief-0 was killed by SIGABRT in its exit handlers" in finding and finding.endswith("it counts as done.")
+
+
+@pytest.mark.parametrize("end", ["os.abort()", "sys.exit(3)", "raise ValueError"])
+def test_a_crash_in_exit_handlers_is_a_failure_if_the_program_had_not_returned_with_0(write, end) -> None:
+    write("train.py", f"import atexit, os, sys\natexit.register(os.abort)\n{end}\n")
+    status = sdk.submit("train.py", retry_infrastructure=0).wait(LIMIT_S)
+    assert (status.state.value, status.findings) == ("FAILED", ())
+
+
+def test_a_peer_that_is_lost_while_the_first_task_waits_for_it_fails_the_run(write) -> None:
+    """The abort of the first task is then no matter of its exit handlers."""
+    write("train.py", """
+        import os, signal, threading, time
+        if os.environ["PODLIFT_TASK"] == "chief-0":
+            threading.Timer(1, os.abort).start()
+        else:
+            time.sleep(LIMIT_S)
+        """.replace("LIMIT_S", str(LIMIT_S)))  # fmt: skip
+    status = sdk.submit("train.py", workers=2, retry_infrastructure=0).wait(LIMIT_S)
+    assert (status.state.value, status.findings) == ("FAILED", ())
+
+
+def test_a_program_that_caught_its_error_and_never_trained_succeeds_and_says_so(write) -> None:
+    write("train.py", """
+        import traceback
+        try:
+            raise OSError("no such bucket")
+        except OSError:
+            traceback.print_exc()
+        print("bye")
+        """)  # fmt: skip
+    status = sdk.submit("train.py").wait(LIMIT_S)
+    assert status.state.value == "SUCCEEDED"
+    assert status.findings == ("No training step was seen; last error line: OSError: no such bucket",)
+
+
+def test_an_error_line_of_a_program_that_trained_is_no_finding(write) -> None:
+    write("train.py", "import sdk\nprint('ValueError: caught')\nsdk.context().report({'loss': 0.5}, step=1)\n")
+    status = sdk.submit("train.py").wait(LIMIT_S)
+    assert (status.state.value, status.findings) == ("SUCCEEDED", ())
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (
+            "import argparse\nargparse.ArgumentParser().parse_args()",
+            "program.py: error: unrecognized arguments: epochs 3",
+        ),
+        (
+            "import sys\ntry:\n    raise OSError('FATAL Flags parsing error')\nexcept OSError:\n    sys.exit(2)",
+            "FATAL Flags parsing error",
+        ),
+    ],
+)
+def test_the_summary_of_an_exit_with_a_number_has_the_reason_that_was_printed_before_it(write, program, reason) -> None:
+    write("program.py", program)
+    status = sdk.submit("program.py", args=["epochs", "3"]).wait(LIMIT_S)
+    assert status.failure is not None
+    assert status.failure.message == f"chief-0 failed: SystemExit: 2 ({reason})"

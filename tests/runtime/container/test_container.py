@@ -228,3 +228,16 @@ def test_a_container_that_waits_for_the_others_exits_at_once_on_sigterm(cloud: C
     container.process.send_signal(signal.SIGTERM)
     assert container.code() == 134
     assert list(cloud.folder.glob("tmp-0/*")) == []
+
+
+def test_a_crash_in_exit_handlers_after_a_program_that_returned_is_no_reason_to_train_again(
+    cloud: Cloud, write
+) -> None:
+    write("train.py", "import atexit, os; atexit.register(os.abort); print('OSError: no such bucket')")
+    plan = cloud.plan("train.py", retry={"infrastructure": 1})
+    container = cloud.start(plan, cloud.order(plan))
+    assert container.code() == 0
+    crashed, untrained = [event.data["text"] for event in cloud.events(plan, "finding")]
+    assert "chief-0 was killed by SIGABRT in its exit handlers" in crashed and crashed in container.said
+    assert untrained == "No training step was seen; last error line: OSError: no such bucket"
+    assert [event.data["code"] for event in cloud.events(plan, "exited")] == [0]
