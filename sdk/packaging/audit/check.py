@@ -24,7 +24,7 @@ from ...errors import Problems, nearest
 from ...spec.credentials import formats_in
 from ...spec.findings import Finding
 from ..entry import LocatedEntry
-from . import environment, estimators, keras2, shadowed
+from . import environment, estimators, keras2, optional_packages, shadowed
 from .environment import Preload
 from .import_sources import ImportProblem, ImportSources, Level, TaskEnvironment
 from .program import Import, Program, names_bound, names_used
@@ -93,6 +93,7 @@ def check(
     problems.found += mistakes
     problems.raise_if_any()
     findings += removed
+    findings += optional_packages.missing(program, reachable, sources)
     findings += shadowed.hidden_by_standard_library(program)
     if chief:
         findings += environment.assumptions_without_chief(program, trees)

@@ -39,9 +39,11 @@ _OTHER_NAMES = {
     "umap": ("umap-learn",), "usb": ("pyusb",), "vertexai": ("google-cloud-aiplatform",), "yaml": ("pyyaml",),
     "zmq": ("pyzmq",),
 }  # fmt: skip
+# From this version on, TensorFlow does not.
+_TENSORBOARD, _WITHOUT_TENSORBOARD = "tensorboard", "2.21"
 # Modules that every TensorFlow requires, for one that is not installed here.
 _TENSORFLOW_BRINGS = {
-    "absl", "google.protobuf", "h5py", "keras", "numpy", "six", "tensorboard", "tensorflow_estimator", "wrapt",
+    "absl", "google.protobuf", "h5py", "keras", "numpy", "six", _TENSORBOARD, "tensorflow_estimator", "wrapt",
 }  # fmt: skip
 
 
@@ -85,6 +87,11 @@ class ImportSources:
         title = self._requirements.title
         self._no_requirement = f"no requirement of {title}" if title else "no requirement"
 
+    @property
+    def uses_this_machine(self) -> bool:
+        """Whether tasks run with what is installed here."""
+        return not (self._tasks.isolated or self._tasks.in_image)
+
     def problems(self, wanted: Import) -> Sequence[ImportProblem]:
         """Return what is wrong with an import."""
         key = (wanted.name, wanted.wanted)
@@ -113,11 +120,10 @@ class ImportSources:
         if module.kind == "standard" or module.name.partition(".")[0] in NAMES:
             return None
         required = self._requirement_of(module.name)
-        uses_this_environment = not (self._tasks.isolated or self._tasks.in_image)
         if module.kind == "missing":
             if not required:
                 return self._unknown(module) or self._missing(module.name)
-            if not uses_this_environment:
+            if not self.uses_this_machine:
                 return None
             message = (
                 f"in the requirements ({required}, {self._requirements.title}), but not installed here. Next: pip install "
@@ -125,23 +131,21 @@ class ImportSources:
             )
             return ImportProblem(module.name, "error", message, "uninstalled")
         if module.kind == "outside":
-            return None if required and not uses_this_environment else self._outside(module, required)
-        if required or (uses_this_environment and not self._requirements.source) or self._is_brought(module):
+            return None if required and not self.uses_this_machine else self._outside(module, required)
+        if required or (self.uses_this_machine and not self._requirements.source) or self._is_brought(module):
             return None
         return self._unknown(module) or self._unrequired(module)
 
     def _requirement_of(self, name: str) -> str:
         """Return the requirement with a module's name, "" if there is none."""
         found = _distribution_of(name, self._names)
-        tensorflow = self._names & TENSORFLOWS
-        if (
-            not found
-            and self._tasks.isolated
-            and tensorflow
-            and any(part in _TENSORFLOW_BRINGS for part in _prefixes(name))
-        ):
-            return min(tensorflow)
-        return found
+        if found or not self._tasks.isolated:
+            return found
+        brings = [each for each in self._required if canonicalize_name(each.name) in TENSORFLOWS]
+        if name.partition(".")[0] == _TENSORBOARD:
+            brings = [each for each in brings if not each.specifier.contains(_WITHOUT_TENSORBOARD)]
+        known = any(part in _TENSORFLOW_BRINGS for part in _prefixes(name))
+        return min((str(canonicalize_name(each.name)) for each in brings), default="") if known else ""
 
     def _extra_of(self, module: ModuleLocation) -> str:
         """Return the extra of the project that brings a module, "" if there is none."""

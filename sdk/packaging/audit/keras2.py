@@ -86,9 +86,9 @@ class _Reader:
     def __init__(self, tree: ast.Module, methods: set[str]) -> None:
         self._tree = tree
         self._methods = methods  # of the whole program: what it defines itself may accept anything
-        self._imports = _imported(tree)
+        self._imports = imported(tree)
         self.imports_keras = any(name.partition(".")[0] == "keras" for name in self._imports.values())
-        self._guarded = _guarded(tree)
+        self._guarded = guarded(tree)
         self._found: list[tuple[ast.AST, str]] = []
         self._returns: dict[str, str] = {}
         self._bases: dict[str, str] = {}
@@ -393,7 +393,7 @@ def _keyword(node: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in node.keywords if keyword.arg == name), None)
 
 
-def _guarded(tree: ast.Module) -> set[int]:
+def guarded(tree: ast.Module) -> set[int]:
     """Return the ids of the nodes that may be meant to fail, or to run with one Keras only."""
     found: set[int] = set()
     for node in ast.walk(tree):
@@ -403,7 +403,7 @@ def _guarded(tree: ast.Module) -> set[int]:
     return found
 
 
-def _imported(tree: ast.Module) -> dict[str, str]:
+def imported(tree: ast.Module) -> dict[str, str]:
     """Return what the names of TensorFlow and Keras stand for; a name that is anything else somewhere is left out."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(tree):
