@@ -23,11 +23,13 @@ def steps() -> list[dict]:
 
 
 @pytest.fixture
-def shell(fresh, tmp_path: Path):
+def shell(fresh, wheel: Path, tmp_path: Path):
     """Run a step as GitHub does, in the project, as a user who has nothing but podlift installed."""
     project, home = tmp_path / "project", tmp_path / "home"
     shutil.copytree(EXAMPLES / "ci-project", project, ignore=shutil.ignore_patterns("__pycache__"))
     home.mkdir()
+    (project / "vendor").mkdir()
+    shutil.copy(wheel, project / "vendor")
     # With PIP_NO_INDEX an installation that still needs anything fails.
     env = {"PATH": f"{fresh.bin}:{os.environ['PATH']}", "HOME": str(home), "PIP_NO_INDEX": "1", "CI": "true"}
 
@@ -53,6 +55,14 @@ def test_every_command_of_the_workflow_succeeds_in_order(shell) -> None:
     assert submitted["metrics"]["val_loss"] is not None
     assert "2 x cpu: chief-0, worker-0" in shown["plan"]
     assert "1 passed" in shown["-m"]
+
+
+def test_without_the_wheel_nothing_is_installed_in_its_place(shell, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "project" / "vendor")
+    (install,) = (step["run"] for step in steps() if "pip install" in step.get("run", ""))
+    done = shell(install)
+    assert done.returncode != 0
+    assert "vendor/podlift-*.whl" in done.stderr
 
 
 def test_the_workflow_shows_both_styles_and_needs_no_credentials() -> None:
