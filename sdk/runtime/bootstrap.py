@@ -54,6 +54,7 @@ from .patches import (
     optimizer_conditions,
     own_threads,
     restore_together,
+    servers,
     shuffle_seeds,
     sigterm,
     steps_per_execution,
@@ -225,6 +226,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         found += seeds.UnseededCalls(path, work).patches()
     if len(payload.tasks) > 1:
         found += [keras_multi_worker.PATCH, *restore_together.patches(), *sigterm.patches()]
+        found += servers.patches(task, payload.tasks)
         if task != payload.tasks[0]:
             found += first_server.patches()
         if payload.writes == "chief" and task == payload.tasks[0]:

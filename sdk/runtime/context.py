@@ -13,6 +13,7 @@ from ..hardware import accelerators
 from ..spec import cluster
 from ..spec.layout import RunPaths
 from ..spec.payload import Payload
+from .patches import servers
 from .reporting import Reporter
 
 if TYPE_CHECKING:
@@ -262,9 +263,8 @@ def _make_strategy(task: str, tasks: Sequence[str], *, tpu: bool, gpus: int) -> 
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         if task in together:
             return tf.distribute.ParameterServerStrategy(resolver)
-        if cluster.role_of(task) != "evaluator":
-            serving = {"job_name": resolver.task_type, "task_index": resolver.task_id, "protocol": "grpc"}
-            tf.distribute.Server(resolver.cluster_spec(), **serving).join()
+        if servers.serves(task, tasks):
+            servers.serve(tf, resolver)
     if len(together) > 1 and task in together:
         return tf.distribute.MultiWorkerMirroredStrategy()
     return tf.distribute.MirroredStrategy() if gpus > 1 else tf.distribute.get_strategy()

@@ -51,6 +51,8 @@ COORDINATED = """
         sdk.context().report({"loss": float(losses[-1].fetch())}, step=epoch)
     print("the weights are on", weights.device)
 """
+# One binary for all roles, without a branch for those that serve.
+ONE_BINARY = COORDINATED.replace("if resolver.task_type in", "if False and resolver.task_type in")
 # The same by way of the context: the strategy is the one that the cluster calls for.
 BY_CONTEXT = """
     import tensorflow as tf
@@ -239,6 +241,16 @@ def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
     context.enter(sdk.plan("train.py", workers=2, ps=1, evaluator=True).payload(1), "evaluator-0", Reporter(None))
     with pytest.raises(sdk.InputError, match="--ps"):
         sdk.context().per_worker_data(lambda: None)
+
+
+@pytest.mark.full
+def test_workers_and_servers_that_make_the_strategy_too_serve_the_chief(write: Any) -> None:
+    write("train.py", ONE_BINARY)
+    run = finished("train.py", workers=3, ps=1)
+    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED
+    assert run.result().metrics["loss"] < 0.1
+    for task in ("worker-0", "worker-1", "ps-0"):
+        assert f"{task} runs tf.distribute.Server here, until it is stopped" in printed(run, task)
 
 
 @pytest.mark.full
