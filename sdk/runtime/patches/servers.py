@@ -45,7 +45,7 @@ def _apply(task: str, tf: ModuleType) -> None:
         own = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         if cluster_resolver.cluster_spec().as_dict() == own.cluster_spec().as_dict():
             _log.info(
-                f"ParameterServerStrategy is made by the chief alone: {task} runs tf.distribute.Server here, until it is stopped"
+                f"The chief alone makes ParameterServerStrategy: {task} runs tf.distribute.Server here, until it is stopped"
             )
             serve(tf, own)
         original(self, cluster_resolver, *args, **options)
