@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import linecache
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,27 @@ def test_the_notebook_gets_the_value_of_its_function(
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), sys.modules["__main__"].__dict__)
     assert "'weight': 0.98" in capsys.readouterr().out
+
+
+@pytest.mark.full
+def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_second(tmp_path: Path) -> None:
+    project = tmp_path / "gate"
+    shutil.copytree(EXAMPLES / "gate", project)
+    podlift = [sys.executable, "-m", "sdk"]
+    shown_by([sys.executable, "make_data.py"], tmp_path, project)
+    for epochs in ("10", "20"):
+        shown_by([*podlift, "submit", "train.py", "--", "--epochs", epochs], tmp_path, project)
+    (first,), (second,) = (sdk.models(root=tmp_path)["digits"].version(number).evidence() for number in (1, 2))
+    assert (first.outcome, first.metrics.keys()) == ("promote", {"accuracy", "accuracy[eights]", "loss"})
+    assert {guard.holds for guard in second.guards} == {True}
+
+
+def test_the_guide_quotes_the_project_with_a_gate() -> None:
+    guide = (REPO / "docs" / "how-to" / "models.md").read_text()
+    settings = (EXAMPLES / "gate" / "pyproject.toml").read_text().partition("[tool.podlift]")[2]
+    program = (EXAMPLES / "gate" / "quality.py").read_text().partition('"""\n\n')[2]
+    assert f"```toml\n[tool.podlift]{settings}```" in guide
+    assert f"```python\n{program}```" in guide
 
 
 def test_the_own_backend_runs(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import shlex
 import subprocess
@@ -180,6 +181,58 @@ def test_settings_that_guides_mention_exist() -> None:
                     names += [word.arg for word in node.keywords if word.arg]
         unknown |= {f"{name_of(path)}: {name}" for name in names if name not in known}
     assert unknown == set()
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Yield each text of the package that a user may see, with its place."""
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for path in sorted((REPO / "sdk").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        comments = {id(node.body[0].value) for node in ast.walk(tree)
+                    if isinstance(node, owners) and node.body and isinstance(node.body[0], ast.Expr)}  # fmt: skip
+        for node in ast.walk(tree):
+            shown = isinstance(node, ast.Constant) and id(node) not in comments
+            if shown and isinstance(node.value, str) and " " in node.value:
+                yield f"{path.relative_to(REPO)}:{node.lineno}", node.value
+
+
+def test_settings_that_messages_mention_exist() -> None:
+    grouped = [each for each in table.SETTINGS.values() if each.group not in ("", "resources")]
+    prefixes = "|".join({each.name.partition("_")[0] for each in grouped} - {"max", "allow"})
+    # Not a part of a path, an address, a field or a call.
+    full = re.compile(rf"(?<![\w.$/\-{{\[:\"'<])((?:{prefixes})_[a-z0-9_]+)\b(?![(./:\]>])")
+    # Advice names a setting in parentheses: its whole name, not its field in the backend's class.
+    fields = {each.field for each in grouped} - {*table.SETTINGS, *table.TARGET}
+    short = re.compile(r"\((?:set )?([a-z_]+)(?:: [^)]*)?\)")
+    unknown = []
+    for place, text in messages():
+        unknown += [f"{place}: {name}" for name in full.findall(text) if name not in table.SETTINGS]
+        unknown += [f"{place}: ({name})" for name in short.findall(text) if name in fields]
+    assert unknown == [], "\n".join(unknown)
+
+
+def test_arguments_of_podlifts_classes_that_guides_mention_exist() -> None:
+    unknown = []
+    for path in (path for path in MANUAL if "reference" not in path.parts):
+        text = path.read_text()
+        calls = [
+            (node.func.attr, word.arg)
+            for kind, block in BLOCK.findall(text)
+            for node in (ast.walk(ast.parse(block)) if kind == "python" else ())
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name) and node.func.value.id == "sdk"
+            for word in node.keywords if word.arg
+        ]  # fmt: skip
+        calls += [
+            (kind, name)
+            for kind, given in re.findall(r"`(?:sdk\.)?(Vertex|Ray|Local|Job|Resources)\(([^`]*)\)`", text)
+            for name in re.findall(r"(\w+)=", given)
+        ]
+        for kind, name in calls:
+            target = getattr(sdk, kind)
+            if isinstance(target, type) and name not in inspect.signature(target).parameters:
+                unknown.append(f"{name_of(path)}: {kind}({name}=)")
+    assert unknown == [], "\n".join(unknown)
 
 
 def imports(text: str) -> Iterator[str]:

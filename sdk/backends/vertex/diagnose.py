@@ -177,7 +177,7 @@ _PATTERNS = (
         "Install the requirements in the image.", program=True),
     _ErrorPattern(Reason.OUT_OF_MEMORY, r"The replica (?P<replica>\S+) ran out of memory",
         "A replica ran out of memory.",
-        "Vertex AI's agents use up to 40 % of a small machine's memory. Choose a larger one (machine)."),
+        "Vertex AI's agents use up to 40 % of a small machine's memory. Choose a larger one (vertex_machine)."),
     _ErrorPattern(Reason.USER_ERROR, r"The replica (?P<replica>\S+) exited with a non-zero status of (?P<code>\d+)",
         "The program failed without a record of the cause.",
         "See its log.", certain=False),
@@ -211,7 +211,8 @@ _OF_CODES = {
 EXPIRED = Diagnosis(
     reason=Reason.STOCKOUT,
     sentence="The job expired: no machine became available within its waiting time.",
-    advice="Allow a longer wait (raw: scheduling.maxWaitDuration), or try another region or accelerator: podlift accelerators.",
+    advice="Allow a longer wait (jobSpec.scheduling.maxWaitDuration in vertex_raw), or try another region or accelerator: "
+    "podlift accelerators.",
 )
 # Vertex AI reports no text for a job that waits in the queue.
 QUEUED = Diagnosis(
