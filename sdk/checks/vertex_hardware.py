@@ -27,16 +27,22 @@ def hardware(job: Job) -> Accelerator:
 
 
 def offered(job: Job, target: Vertex) -> Iterator[Finding]:
-    """An accelerator that is not available for training, or not with TensorFlow, or only with a reservation."""
+    """An accelerator that is not available for training, or not with a released TensorFlow, or only with a reservation."""
     requested = accelerators.lookup(job.resources.accelerator)
+    instead = {"resources.accelerator": requested.instead}
     if requested.refused:
-        message = f"accelerator={requested.name!r} is not available: {requested.refused}"
-        yield error(message, {"resources.accelerator": requested.instead})
+        yield error(f"accelerator={requested.name!r} is not available: {requested.refused}", instead)
+    elif requested.own_tensorflow and not target.own_tensorflow:
+        message = (
+            f"No released TensorFlow trains on {requested.name}: {requested.own_tensorflow}. If the image has one of your own "
+            "that does, vertex_own_tensorflow=True says so"
+        )
+        yield error(message, instead)
     elif requested.reservation and "reservationAffinity" not in str(target.raw):
         message = (
             f"{requested.name} needs a reservation, but Vertex(raw=...) sets no reservationAffinity in a machineSpec"
         )
-        yield error(message, {"resources.accelerator": "b200:8"})
+        yield error(message, instead)
 
 
 def one_task(job: Job, target: Vertex | None = None) -> Iterator[Finding]:
@@ -55,7 +61,7 @@ def machine(job: Job, target: Vertex) -> Iterator[Finding]:
     if requested is None:
         return
     if row.family == "cpu":
-        if not machines.allowed(requested):
+        if requested not in machines.LISTED:
             yield _not_for_cpu(requested)
     elif requested not in row.machines:
         yield _without_accelerator(requested, row)
@@ -70,7 +76,8 @@ def _not_for_cpu(requested: str) -> Finding:
         name = row.instead or row.name
         message = f"The machine type {requested!r} includes an accelerator, but accelerator='cpu' requests none"
         return error(message, {"resources.accelerator": name, "vertex.machine": accelerators.row(name).machine})
-    known = "e2, n1 from n1-standard-4 on, n2, n4, c2 and m1 machines"
+    family = [name for name in machines.LISTED if name.partition("-")[0] == requested.partition("-")[0]]
+    known = and_more(family, _SHOWN) if family else f"e2, n1, n2, n4, c2 and m1 machines, such as {machines.DEFAULT}"
     message = f"The machine type {requested!r} is not available for training. Known: {known}"
     return error(message, {"vertex.machine": machines.nearest(requested)})
 
@@ -90,19 +97,18 @@ def _kind(row: Accelerator) -> str:
 
 
 def region(job: Job, target: Vertex) -> Iterator[Finding]:
-    """An accelerator that a region does not have, or may not have."""
+    """An accelerator that training does not have in a region."""
     row = hardware(job)
     requested = [name for name in target.regions if regions.is_region(name)]
-    absent = [name for name in requested if name not in (row.regions or row.seen_in)]
+    # What does not exist has a finding of its own.
+    absent = [name for name in requested if name not in row.regions and name in regions.KNOWN]
     names = ", ".join(absent)
-    if not absent or row.family == "cpu":
-        return
-    if row.regions is None:
-        yield warning(f"It is unknown whether {names} has {row.name}; {', '.join(row.seen_in)} has it")
-        return
-    left = [name for name in requested if name in row.regions] or [regions.nearby(absent[0], row.regions)]
-    message = f"{row.name} is available in {', '.join(row.regions)}, not in {names}"
-    yield error(message, {"vertex.regions": left})
+    if absent and row.family == "cpu":
+        yield warning(f"Google's list of regions for custom training does not name {names}")
+    elif absent:
+        left = [name for name in requested if name in row.regions] or [regions.nearby(absent[0], row.regions)]
+        message = f"{row.name} is available in {', '.join(row.regions)}, not in {names}"
+        yield error(message, {"vertex.regions": left})
 
 
 def provisioning(job: Job, target: Vertex) -> Iterator[Finding]:
@@ -144,7 +150,11 @@ def tensorflow(job: Job, target: Vertex, facts: Facts) -> Iterator[Finding]:
     why = f"{why} {low[0]}.{low[1]} to {high[0]}.{high[1]}"
     tagged = _IMAGE_RELEASE.search(target.image or "")
     found = tagged or re.match(r"(\d+)\.(\d+)", facts.tensorflow or "")
-    if found and not low <= (int(found[1]), int(found[2])) <= high:
+    release = (int(found[1]), int(found[2])) if found else None
+    if release and row.documented and row.documented < release <= high:
+        documented, theirs = (".".join(map(str, each)) for each in (row.documented, release))
+        yield note(f"Google documents TensorFlow up to {documented} on {row.name}: {theirs} was not tried there")
+    if found and release and not low <= release <= high:
         ends = f": tensorflow-tpu ends with {high[0]}.{high[1]}" if row.tensorflow else ""
         here = f"in the image{ends}; here it is {facts.tensorflow}"
         yield warning(f"{why}, but the image's name says {found[1]}.{found[2]}" if tagged else f"{why} {here}")

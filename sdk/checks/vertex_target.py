@@ -261,7 +261,7 @@ def mixed(job: Job, target: Vertex) -> Iterator[Finding]:
 def _apart(kind: str, others: list[str], target: Vertex) -> str:
     """Return why no region of the target has all kinds, "" if one may have."""
     for name in (kind, *others):
-        known = next((row.regions for row in ROWS if row.type == name and row.regions is not None), None)
+        known = next((row.regions for row in ROWS if row.type == name), None)
         if known is not None and not set(known) & set(target.regions):
             return f"{name} is in {', '.join(known)} only"
     return ""

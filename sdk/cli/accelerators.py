@@ -71,8 +71,7 @@ def accelerators(
         row
         for row in ROWS
         if family in (None, row.family)
-        and (region is None or row.regions is None or region in row.regions)
-        and (region is None or region not in prices.absent(row))
+        and (region not in regions.KNOWN or (region in row.regions and region not in prices.absent(row)))
     ]
     if json_output:
         about = {"region": prices.region, "currency": pricing.CURRENCY, "prices_read": _day(prices.table)}
@@ -137,6 +136,8 @@ def _line(row: Accelerator, prices: _Prices, *, brief: bool) -> list[str]:
     # The reason of a refusal is long; a plan prints it.
     reason = "" if brief else f": {row.refused}"
     notes = [f"refused{reason}{',' if brief else ';'} nearest: {row.instead}"] if row.refused else []
+    if row.own_tensorflow:
+        notes = [f"needs vertex_own_tensorflow{'' if brief else f': {row.own_tensorflow}'}; nearest: {row.instead}"]
     return [
         row.name,
         row.machine or "none",
@@ -151,11 +152,7 @@ def _line(row: Accelerator, prices: _Prices, *, brief: bool) -> list[str]:
 
 def _regions(row: Accelerator, prices: _Prices) -> str:
     absent = prices.absent(row)
-    if row.regions is not None:
-        return ", ".join(region for region in row.regions if region not in absent) or "none"
-    others = len(regions.KNOWN) - len({*absent, *row.seen_in})
-    seen = [region for region in row.seen_in if region not in absent]
-    return ", ".join([*seen, f"{f'{others} ' if prices.table else ''}others {_UNKNOWN}"])
+    return ", ".join(region for region in row.regions if region not in absent) or "none"
 
 
 def _hardware(row: Accelerator) -> str:
@@ -169,8 +166,9 @@ def _hardware(row: Accelerator) -> str:
 
 def _releases(row: Accelerator) -> str:
     if row.tensorflow is None:
-        return "any" if row.runs_tensorflow else _UNKNOWN
-    return " to ".join(".".join(map(str, release)) for release in row.tensorflow)
+        return "none released" if row.own_tensorflow else "any" if row.runs_tensorflow else _UNKNOWN
+    oldest, newest, documented = (".".join(map(str, each)) for each in (*row.tensorflow, row.documented or ()))
+    return f"{oldest} to {documented} documented, {newest} untried" if row.documented else f"{oldest} to {newest}"
 
 
 def _amount(price: pricing.Price) -> str:
@@ -182,13 +180,14 @@ def _amount(price: pricing.Price) -> str:
 def _object(row: Accelerator, prices: _Prices) -> dict[str, object]:
     names = (
         "name", "family", "backends", "title", "machine", "machines", "type", "count", "topology", "chips", "hosts",
-        "memory_gib", "vcpus", "ram_gb", "regions", "seen_in", "runs_tensorflow", "flex", "quota", "reservation", "refused",
-        "instead", "notes",
+        "memory_gib", "vcpus", "ram_gb", "regions", "runs_tensorflow", "flex", "quota", "reservation", "own_tensorflow",
+        "refused", "instead", "notes",
     )  # fmt: skip
     standard, spot = prices.of(row, "standard"), prices.of(row, "spot")
     return {
         **{name: getattr(row, name) for name in names},
         "tensorflow": row.tensorflow and [".".join(map(str, release)) for release in row.tensorflow],
+        "documented_tensorflow": row.documented and ".".join(map(str, row.documented)),
         "per_hour": standard.own,
         "spot_per_hour": spot.own,
         "price_exact": standard.exact if standard.own is not None else None,

@@ -23,7 +23,7 @@ _CPU = Accelerator(
     title="no accelerator",
     machine=machines.DEFAULT,
     vcpus=machines.vcpus(machines.DEFAULT),
-    seen_in=(regions.DEFAULT,),
+    regions=regions.TRAINING,
     includes_machine=True,
     rates=machines.RATES[machines.DEFAULT],
     runs_tensorflow=True,
@@ -98,9 +98,9 @@ def _normalized(name: str) -> str:
 
 def _near(text: str) -> str:
     base, _, count = text.partition(":")
-    generation = base.removeprefix("tpu-").partition("-")[0]
-    if generation in tpus.ABSENT:
-        return f"{generation} is not available for training. Nearest: {tpus.ABSENT[generation]!r}."
+    absent, generation = {**gpus.ABSENT, **tpus.ABSENT}, base.removeprefix("tpu-").partition("-")[0]
+    if generation in absent:
+        return f"{generation} is not offered for training. Nearest: {absent[generation]!r}."
     counts = {row.count: row.name for row in gpus.ROWS if row.name.partition(":")[0] == base and row.count}
     if counts:
         wanted = int(count[:9]) if count.isdecimal() else 1

@@ -1,8 +1,8 @@
 """GPUs of Vertex AI's training machines.
 
-Sources, read 2026-11-20: documentation of Vertex AI, training/configure-compute (machines, counts), general/locations
-(regions: the complete list is known for V100 alone; us-central1 has every type), training/schedule-jobs-dws (flex-start),
-quotas; memory of a chip from the vendor's data sheets. Prices: see each row.
+Sources, read 2026-11-20 and 2026-11-28: documentation of Vertex AI, training/configure-compute (machines, counts),
+training/schedule-jobs-dws (flex-start), quotas; memory of a chip from the vendor's data sheets. Names of quotas that Google
+does not write out (P4, H100 Mega, H200) are those of public errors and lists of projects. Prices: see each row.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any
 
 from . import ENGINE_A2, Accelerator, Rate, rates
 from .machines import N1, vcpus
+from .regions import ACCELERATORS
 
-_SEEN = ("us-central1",)
-_V100_REGIONS = ("us-central1", "us-east1", "us-west1", "europe-west4", "asia-east1")
 # CPUs for the input pipeline of one GPU: the default is the smallest machine that has them.
 _VCPUS_PER_GPU = 4
 # Machines with RDMA between GPUs have a plugin for NCCL; this script sets its variables (training/configure-compute).
@@ -39,7 +38,7 @@ def _rows(
     rows = []
     for count, machines in hosts.items():
         own: dict[str, object] = {
-            "seen_in": _SEEN,
+            "regions": ACCELERATORS.get(base, ()),
             "rates": tuple(rate.times(count) for rate in one),
             **facts,
         }
@@ -65,28 +64,20 @@ def _rows(
 
 def _hosts(kind: str, count: int) -> list[str]:
     """Return the n1 machines for a number of GPUs of one kind, the smallest sufficient one first."""
-    allowed = [machine for machine in N1 if count in _counts(kind, *_parts(machine))]
-    enough = [machine for machine in allowed if _parts(machine)[1] >= _VCPUS_PER_GPU * count]
-    first = min(enough or allowed, key=lambda machine: (_parts(machine)[1], "standard" not in machine))
+    sizes = {machine: int(machine.rpartition("-")[2]) for machine in N1}
+    allowed = [machine for machine, size in sizes.items() if count in _counts(kind, size)]
+    enough = [machine for machine in allowed if sizes[machine] >= _VCPUS_PER_GPU * count]
+    first = min(enough or allowed, key=lambda machine: (sizes[machine], "standard" not in machine))
     return [first, *(machine for machine in allowed if machine != first)]
 
 
-def _parts(machine: str) -> tuple[str, int]:
-    _, shape, size = machine.split("-")
-    return shape, int(size)
-
-
-def _counts(kind: str, shape: str, size: int) -> tuple[int, ...]:
-    """Return the possible numbers of GPUs of a kind ("v100", "p100", or another) in an n1 machine."""
+def _counts(kind: str, size: int) -> tuple[int, ...]:
+    """Return the possible numbers of GPUs of a kind ("v100" or another) in an n1 machine."""
     if kind == "v100":
         return (1, 2, 4, 8) if size <= 8 else {16: (2, 4, 8), 32: (4, 8)}.get(size, (8,))
     if size <= 16:
         return (1, 2, 4)
-    if size == 32:
-        return (2, 4)
-    if kind == "p100":
-        return (4,) if (shape, size) == ("highcpu", 64) else ()
-    return (4,)
+    return (2, 4) if size == 32 else (4,)
 
 
 def _attached(base: str, counts: Sequence[int], one: Sequence[Rate], **facts: object) -> list[Accelerator]:
@@ -106,6 +97,10 @@ _A100: dict[str, Any] = {
 # The page of Vertex AI has 9.79655057 as well, without its fee: a bill of 2025-08 has 11.2660332, which is 1.15 times as much.
 _H100_RATES = rates(9.79655057, 2.99)
 _UP_TO_8 = (1, 2, 4, 8)
+# Reports are of the RTX PRO 6000 (compute capability 12.0: tensorflow/tensorflow#111958, #97387, #89272); that B200 and GB200
+# (10.0) fail too is inferred. What the hosts of GB200 need: documentation of Vertex AI, training-clusters/compute-resources.
+_BLACKWELL = "TensorFlow up to 2.21 has no kernels for Blackwell GPUs"
+_GRACE = f"{_BLACKWELL}, and GB200 is in ARM machines, for which there is no TensorFlow with CUDA"
 
 ROWS = (
     *_rows(
@@ -115,12 +110,11 @@ ROWS = (
     *_attached("t4", (1, 2, 4), rates(0.35, 0.175), type="NVIDIA_TESLA_T4", memory_gib=16, quota="nvidia_t4_gpus"),
     *_attached(
         "v100", _UP_TO_8, rates(2.48, 1.0885), type="NVIDIA_TESLA_V100", memory_gib=16, quota="nvidia_v100_gpus",
-        regions=_V100_REGIONS,
     ),
-    *_attached("p4", (1, 2, 4), rates(0.60, 0.224), type="NVIDIA_TESLA_P4", memory_gib=8),
-    *_attached(
-        "p100", (1, 2, 4), rates(1.46, 0.703), type="NVIDIA_TESLA_P100", memory_gib=16, quota="nvidia_p100_gpus",
-        refused="support for P100 ended on 2026-09-15", instead="t4",
+    *_attached("p4", (1, 2, 4), rates(0.60, 0.224), type="NVIDIA_TESLA_P4", memory_gib=8, quota="nvidia_p4_gpus"),
+    *_rows(
+        "p100", {1: [], 2: [], 4: []}, type="NVIDIA_TESLA_P100", title="NVIDIA P100", memory_gib=16, instead="t4",
+        refused="support for P100 ended on 2026-09-15",
     ),
     *_rows(
         "a100", {count: [f"a2-highgpu-{count}g"] for count in _UP_TO_8}, rates(3.673385, 1.293355, source=ENGINE_A2),
@@ -137,25 +131,29 @@ ROWS = (
     ),
     *_rows(
         "h100-mega", {8: ["a3-megagpu-8g"]}, type="NVIDIA_H100_MEGA_80GB", title="NVIDIA H100 Mega", memory_gib=80, flex=None,
-        rates=rates(82.754, 25.28),
+        rates=rates(82.754, 25.28), quota="nvidia_h100_mega_gpus", peering=False,
     ),
     *_rows(
-        "h200", {8: ["a3-ultragpu-8g"]}, type="NVIDIA_H200_141GB", title="NVIDIA H200", memory_gib=141, flex=True, script=_NCCL
+        "h200", {8: ["a3-ultragpu-8g"]}, type="NVIDIA_H200_141GB", title="NVIDIA H200", memory_gib=141, flex=True, script=_NCCL,
+        quota="nvidia_h200_gpus", peering=False,
     ),
     *_rows(
         "rtx-pro-6000", {count: [f"g4-standard-{48 * count}"] for count in _UP_TO_8}, type="NVIDIA_RTX_PRO_6000",
-        title="NVIDIA RTX PRO 6000", memory_gib=96,
+        title="NVIDIA RTX PRO 6000", memory_gib=96, own_tensorflow=_BLACKWELL, instead="h100",
     ),
     *_rows(
         "b200", {8: ["a4-highgpu-8g"]}, type="NVIDIA_B200", title="NVIDIA B200", memory_gib=180, flex=True, script=_NCCL,
-        rates=rates(90.2, 32.6), notes="the price mixes several entries of the list: 64.4 elsewhere",
+        rates=rates(90.2, 32.6), own_tensorflow=_BLACKWELL, instead="h200", peering=False,
+        notes="the price mixes several entries of the list: 64.4 elsewhere",
     ),
     *_rows(
         "gb200", {4: ["a4x-highgpu-4g"]}, type="NVIDIA_GB200", title="NVIDIA GB200", memory_gib=186, script=_NCCL,
-        reservation=True, notes="needs a reservation, set by Vertex(raw=...)",
+        reservation=True, own_tensorflow=_GRACE, instead="h100", notes="needs a reservation, set by Vertex(raw=...)",
     ),
     *_rows(
-        "k80", {1: []}, type="NVIDIA_TESLA_K80", title="NVIDIA K80", seen_in=(), instead="t4",
+        "k80", {1: []}, type="NVIDIA_TESLA_K80", title="NVIDIA K80", instead="t4",
         refused="K80 is no longer offered",
     ),
 )  # fmt: skip
+# In Compute Engine, but not offered for training.
+ABSENT = {"gb300": "h200:8", "b300": "h200:8"}

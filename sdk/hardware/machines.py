@@ -1,6 +1,8 @@
-"""Machine types: those that are available for training, and the few known prices.
+"""Machine types: those that are available for training, the disks they boot from, and the few known prices.
 
-Source: documentation of Vertex AI, training/configure-compute (read 2026-11-20).
+Source: documentation of Vertex AI, training/configure-compute (read 2026-11-28), which lists each machine type. Boot disks:
+errors of Compute Engine in public issues ("pd-standard disk type cannot be used by n4-standard-2 machine type"), and its
+documentation, disks/hyperdisks, for N1; a family that is not listed has no known rule.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from . import ENGINE, VERTEX, Rate, rates
 
 DEFAULT = "n1-standard-4"
 _SIZES = (4, 8, 16, 32, 64, 96)
+_SIZES_2 = (4, 8, 16, 32, 48, 64, 80)
 N1 = (
     *(f"n1-standard-{size}" for size in _SIZES),
     *(f"n1-highmem-{size}" for size in (2, *_SIZES)),
@@ -23,10 +26,13 @@ LISTED = (
     *(f"e2-standard-{size}" for size in (4, 8, 16, 32)),
     *(f"e2-highmem-{size}" for size in (2, 4, 8, 16)),
     *(f"e2-highcpu-{size}" for size in (16, 32)),
+    *(f"n2-standard-{size}" for size in _SIZES_2),
+    *(f"n2-highmem-{size}" for size in (2, *_SIZES_2)),
+    *(f"n2-highcpu-{size}" for size in _SIZES_2[2:]),
+    *(f"n4-{shape}-{size}" for shape in ("standard", "highmem", "highcpu") for size in (2, *_SIZES_2)),
     *(f"c2-standard-{size}" for size in (4, 8, 16, 30, 60)),
+    *("m1-ultramem-40", "m1-ultramem-80", "m1-ultramem-160", "m1-megamem-96"),
 )
-# The documentation lists these families without their sizes.
-_OPEN = re.compile(r"n[24]-(standard|highmem|highcpu)-[1-9][0-9]{0,2}|m1-[a-z]+-[1-9][0-9]{0,2}")
 _VCPUS = re.compile(r"(?:n[124]|e2|c2|g2|g4)-[a-z]+-(\d{1,3})")
 
 # a3-highgpu-1g: without its GPU. The sources lack the larger ones.
@@ -36,13 +42,18 @@ RATES: dict[str, tuple[Rate, ...]] = {
 }
 # System agents starve beside a GPU there (documentation of Vertex AI, configure-compute).
 TIGHT = ("n1-highmem-2",)
-# Machine types to suggest, with common sizes of the families above.
-_OFFERED = (*LISTED, *(f"{family}-standard-{size}" for family in ("n2", "n4") for size in (4, 8, 16, 32)))
+HYPERDISK = "hyperdisk-balanced"
+DISKS = ("pd-ssd", "pd-standard", HYPERDISK)
+# By the beginning of a machine type.
+_BOOT_DISKS = {
+    **dict.fromkeys(("n4-", "g4-", "a3-ultragpu-", "a4-", "a4x-"), (HYPERDISK,)),
+    **dict.fromkeys(("n1-", "n2-", "e2-"), ("pd-ssd", "pd-standard")),
+}
 
 
-def allowed(machine: str) -> bool:
-    """True if the machine type is available for tasks without accelerators."""
-    return machine in LISTED or _OPEN.fullmatch(machine) is not None
+def boot_disks(machine: str) -> tuple[str, ...]:
+    """Return the types of disks that a machine type can boot from: all that training knows if no rule is known."""
+    return next((disks for prefix, disks in _BOOT_DISKS.items() if machine.startswith(prefix)), DISKS)
 
 
 def vcpus(machine: str) -> int | None:
@@ -51,7 +62,7 @@ def vcpus(machine: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def nearest(machine: str, known: Sequence[str] = _OFFERED) -> str:
+def nearest(machine: str, known: Sequence[str] = LISTED) -> str:
     """Return the nearest machine type of `known`: the next larger of the same shape, else a similar name, else the first."""
     prefix, _, size = machine.rpartition("-")
     alike = sorted(

@@ -181,13 +181,8 @@ class PriceTable:
 
 
 def allowed(row: Accelerator, absent: Sequence[str]) -> list[str]:
-    """Return the regions where a job may use a row: those of Vertex AI's table, all if that is not known, but no absent one."""
-    return [region for region in row.regions or regions.KNOWN if region not in absent]
-
-
-def confirmed(row: Accelerator) -> tuple[str, ...]:
-    """Return the regions of which Vertex AI's documentation says that they have a row."""
-    return row.regions if row.regions is not None else row.seen_in
+    """Return the regions where a job may use a row: those of Vertex AI's table, but no absent one."""
+    return [region for region in row.regions if region not in absent]
 
 
 def _generation(row: Accelerator) -> str:

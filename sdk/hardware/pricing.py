@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..text import and_more, duration, joined, money
 from . import Provisioning, Rate, machines, regions
 from .accelerators import Pool
-from .price_table import KnownPrices, allowed, confirmed
+from .price_table import KnownPrices, allowed
 
 CURRENCY = "USD"
 # Vertex AI's limit for a job without a timeout.
@@ -19,7 +19,7 @@ DEFAULT_TIMEOUT_S = 7 * 86400.0
 _SHOWN, _CENT = 4, 0.01
 _METRIC = "aiplatform.googleapis.com/custom_model_training_"
 # The CPU quota of each machine family; the CPUs of a2 and a3 machines are not limited.
-_CPU_QUOTAS = {"n1": "cpus", "e2": "cpus", "n2": "n2_cpus"}
+_CPU_QUOTAS = {"n1": "cpus", "e2": "cpus", "n2": "n2_cpus", "c2": "c2_cpus"}
 PROVISIONING_WORDS = {"standard": "on demand", "spot": "on spot", "flex": "as flex-start"}
 
 
@@ -160,8 +160,8 @@ def _metric(name: str | None, *, preemptible: bool) -> str | None:
         return None
     if not preemptible or name == "pd_ssd":
         return f"{_METRIC}{name}"
-    # Spot and flex-start have quotas of their own; their names are unknown for TPUs and n2 machines.
-    return None if name.startswith("tpu") or name == "n2_cpus" else f"{_METRIC}preemptible_{name}"
+    # Spot and flex-start have quotas of their own; their names are unknown for TPUs and for n2 and c2 machines.
+    return None if name.startswith(("tpu", "n2", "c2")) else f"{_METRIC}preemptible_{name}"
 
 
 def lines(rentals: Sequence[Rental], *, billed: bool = True) -> list[tuple[str, str]]:
@@ -187,15 +187,10 @@ def _regions(rented: Rental, shown: int | None) -> str:
     prices = by_region(rented)
     known = [f"{each.region} {amount(each)}" for each in prices if each.own is not None]
     unknown = [each.region for each in prices if each.own is None]
-    documented = set(confirmed(rented.pools[0].accelerator))
-    unsure = [each.region for each in prices if each.region not in documented]
     how = f"USD an hour {PROVISIONING_WORDS[rented.provisioning]}"
     parts = [f"{and_more(known, len(known) if shown is None else shown)} {how}"] if known else []
     if unknown:
         parts.append(f"price unknown in {and_more(unknown, _SHOWN if shown is None else 1)}")
-    if unsure:
-        # Vertex AI's documentation tells of some regions only.
-        parts.append(f"it is unknown whether Vertex AI has {rented.pools[0].accelerator.name} in {len(unsure)} of them")
     return "; ".join(parts) or "none is left"
 
 

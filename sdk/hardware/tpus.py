@@ -1,7 +1,8 @@
 """TPUs of Vertex AI's training machines.
 
-Sources, read 2026-11-20: documentation of Vertex AI, training/configure-compute (machines, topologies),
-general/locations (regions), training/training-with-tpu-vm (TensorFlow); memory of a chip from the vendor's data sheets.
+Sources, read 2026-11-20 and 2026-11-28: documentation of Vertex AI, training/configure-compute (machines, topologies) and
+training/training-with-tpu-vm (TensorFlow), of Cloud TPU, runtimes (newest TensorFlow and libtpu); memory of a chip from the
+vendor's data sheets.
 A name counts what the generation counts: cores for v2 and v3 (four chips are v2-8), chips from v5e on.
 """
 
@@ -10,24 +11,18 @@ from __future__ import annotations
 from math import prod
 
 from . import Accelerator, Rate, rates
+from .regions import ACCELERATORS
 
-_REGIONS = {
-    "v2": ("us-central1", "europe-west4", "asia-east1"),
-    "v3": ("us-central1", "europe-west4"),
-    # europe-west4 and us-south1 have them too, but not for training.
-    "v5e": ("us-central1", "us-east1", "us-west1", "us-west4"),
-    "v6e": (
-        "us-central1", "us-east1", "us-east5", "us-south1", "europe-west4", "asia-northeast1", "southamerica-west1",
-    ),
-    "tpu7x": ("us-central1",),
-}  # fmt: skip
-# The newest release of tensorflow-tpu; the oldest are those of the documentation.
-_NEWEST = (2, 20)
+# The newest release of tensorflow-tpu; the oldest, and the newest documented one, are those of the documentation.
+_NEWEST, _DOCUMENTED = (2, 20), (2, 18)
 _OLDEST = {"v2": (2, 11), "v3": (2, 11), "v5e": (2, 15)}
 _MEMORY_GIB = {"v2": 16, "v3": 32, "v5e": 16, "v6e": 32, "tpu7x": None}
 _FLOPS = {"v5e": 197e12}  # docs.cloud.google.com/tpu/docs/v5e
 _NO_TENSORFLOW = {
-    "v6e": "TensorFlow is not supported on v6e",
+    "v6e": (
+        "Google's pages contradict each other: training-with-tpu-vm ends TensorFlow's support before v6e, "
+        "configure-compute lets tf-nightly from 2.18 on run; no released TensorFlow is documented for training on it"
+    ),
     "tpu7x": "TensorFlow is not supported on tpu7x: it is documented for JAX only",
 }
 _PJRT = (("NEXT_PLUGGABLE_DEVICE_USE_C_API", "true"), ("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", "/lib/libtpu.so"))
@@ -58,10 +53,11 @@ def _row(
         hosts=hosts,
         memory_gib=_MEMORY_GIB[generation],
         flops=_FLOPS.get(generation),
-        regions=_REGIONS[generation],
+        regions=ACCELERATORS[f"{generation} pod" if hosts > 1 and f"{generation} pod" in ACCELERATORS else generation],
         includes_machine=True,
         runs_tensorflow=oldest is not None,
         tensorflow=(oldest, _NEWEST) if oldest else None,
+        documented=_DOCUMENTED if oldest else None,
         refused=refused,
         instead=instead if refused else "",
         **facts,  # type: ignore[arg-type]
@@ -120,7 +116,10 @@ ROWS = (
     *(_v5e(*shape) for shape in _SHAPES),
     *(_v6e(*shape) for shape in _SHAPES),
     _tpu7x("2x2x1", "v5e-4"),
-    _tpu7x("8x8x16", "v5e-8"),
+    *(
+        _tpu7x(topology, "v5e-8")
+        for topology in ("2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16")
+    ),
 )
 # Generations that are not available for training.
 ABSENT = {"v4": "v3-8", "v5p": "v5e-8"}

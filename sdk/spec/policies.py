@@ -339,6 +339,8 @@ class Vertex(Target):
             By default that of the program.
         keep_for_s: The longest time for which the keeper waits, up to 7 days. By default the timeout of the run for each
             attempt that its retry budgets allow.
+        own_tensorflow: The image has a TensorFlow of your own, which trains on accelerators that no released one does: B200,
+            GB200 and RTX PRO 6000.
         labels: Labels of the jobs, in addition to podlift's.
         raw: JSON to merge into the request last, such as `{"jobSpec": {"scheduling": {"disableRetries": true}}}`. For fields
             that podlift does not know. A list is replaced as a whole, or one of its items by its number; None removes.
@@ -363,6 +365,7 @@ class Vertex(Target):
     keeper_service_account: Name | None = None
     keeper_image: Name | None = None
     keep_for_s: Seconds | None = None
+    own_tensorflow: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     raw: Annotated[dict[str, object], JsonObject()] = field(default_factory=dict)
 

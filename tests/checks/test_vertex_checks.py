@@ -84,12 +84,14 @@ ENV_99 = {f"NAME_{number}": "1" for number in range(99)}
 TF = "us-docker.pkg.dev/vertex-ai/training/tf-"
 MINE = "us-central1-docker.pkg.dev/my-project/images/tensorflow:"
 BEST = "Nearest: accelerator='v5e-8'."
+V6E = "training-with-tpu-vm ends TensorFlow's support before v6e, configure-compute lets tf-nightly"
+BLACKWELL = "has no kernels for Blackwell GPUs. If the image has one of your own that does, vertex_own_tensorflow=True"
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     # Hardware that no job gets.
-    ("v6e", {R + "accelerator": "v6e-8"}, "TensorFlow is not supported on v6e", BEST),
-    ("v6e-1", {R + "accelerator": "v6e-1"}, "TensorFlow is not supported on v6e", "accelerator='v5e-1'"),
-    ("v6e-4", {R + "accelerator": "v6e-4"}, "TensorFlow is not supported on v6e", "accelerator='v5e-4'"),
-    ("a v6e pod", {R + "accelerator": "v6e-256"}, "TensorFlow is not supported on v6e", BEST),
+    ("v6e", {R + "accelerator": "v6e-8"}, V6E, BEST),
+    ("v6e-1", {R + "accelerator": "v6e-1"}, V6E, "accelerator='v5e-1'"),
+    ("v6e-4", {R + "accelerator": "v6e-4"}, V6E, "accelerator='v5e-4'"),
+    ("a v6e pod", {R + "accelerator": "v6e-256"}, V6E, BEST),
     ("tpu7x", {R + "accelerator": "tpu7x-4"}, "documented for JAX only", "accelerator='v5e-4'"),
     ("a v5e pod", {R + "accelerator": "v5e-16"}, "spans 4 machines", BEST),
     ("the largest v5e pod", {R + "accelerator": "v5e-256"}, "spans 64 machines", BEST),
@@ -99,7 +101,15 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("p100", {R + "accelerator": "p100"}, "support for P100 ended on 2026-09-15", "accelerator='t4'"),
     ("p100:4", {R + "accelerator": "p100:4"}, "support for P100 ended", "accelerator='t4:4'"),
     ("k80", {R + "accelerator": "k80"}, "K80 is no longer offered", "accelerator='t4'"),
-    ("gb200 unreserved", {R + "accelerator": "gb200:4"}, "gb200:4 needs a reservation", "accelerator='b200:8'"),
+    ("b200", {R + "accelerator": "b200:8"}, f"trains on b200:8: TensorFlow up to 2.21 {BLACKWELL}", "'h200:8'"),
+    ("rtx-pro-6000:2", {R + "accelerator": "rtx-pro-6000:2"}, BLACKWELL, "accelerator='h100:2'"),
+    ("gb200", {R + "accelerator": "gb200:4"}, "and GB200 is in ARM machines", "accelerator='h100:4'"),
+    (
+        "gb200 unreserved",
+        {R + "accelerator": "gb200:4", T + "own_tensorflow": True},
+        "gb200:4 needs a reservation",
+        "accelerator='h100:4'",
+    ),
     # A TPU with more than one task.
     ("a TPU twice", {R + "accelerator": "v5e-8", R + "workers": 2}, "exactly one task", "Nearest: workers=1."),
     ("a TPU and servers", {R + "accelerator": "v2-8", R + "ps": 1}, "Received: ps=1", "Nearest: ps=0."),
@@ -117,10 +127,21 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "'n1-standard-1' is not available for training",
         "'n1-standard-4'",
     ),
-    ("n1-standard-2", {T + "machine": "n1-standard-2"}, "n1 from n1-standard-4 on", "machine='n1-standard-4'"),
+    (
+        "n1-standard-2",
+        {T + "machine": "n1-standard-2"},
+        "Known: n1-standard-4, n1-standard-8",
+        "machine='n1-standard-4'",
+    ),
     ("n1-highcpu-8", {T + "machine": "n1-highcpu-8"}, "is not available for training", "machine='n1-highcpu-16'"),
     ("e2-standard-2", {T + "machine": "e2-standard-2"}, "is not available for training", "machine='e2-standard-4'"),
     ("e2-standard-64", {T + "machine": "e2-standard-64"}, "is not available for training", "machine='e2-standard-32'"),
+    ("n2-standard-7", {T + "machine": "n2-standard-7"}, "'n2-standard-7' is not available", "'n2-standard-8'"),
+    ("n4-standard-3", {T + "machine": "n4-standard-3"}, "'n4-standard-3' is not available", "'n4-standard-4'"),
+    ("n2-highcpu-999", {T + "machine": "n2-highcpu-999"}, "'n2-highcpu-999' is not available", "'n2-highcpu-80'"),
+    ("m1-megamem-40", {T + "machine": "m1-megamem-40"}, "'m1-megamem-40' is not available", "'m1-megamem-96'"),
+    ("a machine of gb300", {T + "machine": "a4x-maxgpu-4g-metal"}, "is not available for training", "machine="),
+    ("a fraction of a GPU", {T + "machine": "g4-standard-24"}, "is not available for training", "machine="),
     ("c2-standard-8x", {T + "machine": "c2-standard-8x"}, "is not available for training", "machine='c2-standard-8'"),
     ("c3", {T + "machine": "c3-standard-8"}, "n2, n4, c2 and m1 machines", "machine='c2-standard-8'"),
     ("n2 misspelt", {T + "machine": "n2standard16"}, "is not available for training", "machine='n2-standard-16'"),
@@ -205,6 +226,18 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         {R + "accelerator": "v100:2", T + "regions": ["europe-west1"]},
         "not in europe-west1",
         "regions=['europe-west4']",
+    ),
+    (
+        "L4 where only inference has it",
+        {R + "accelerator": "l4", T + "regions": ["europe-west1"]},
+        "l4 is available in us-central1, us-east1,",
+        "regions=['europe-west2']",
+    ),
+    (
+        "A100 in one of two places",
+        {R + "accelerator": "a100", T + "places": [place("us-east1"), place("asia-northeast1")]},
+        "asia-northeast1: a100 is available in",
+        "vertex_places=['us-east1', 'asia-northeast3']",
     ),
     ("a zone", {T + "regions": ["us-central1-a"]}, "not in a zone or a continent", "regions=['us-central1']"),
     ("a continent", {T + "regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-west9']"),
@@ -498,7 +531,10 @@ def test_there_are_sixty_refusals_and_each_is_another() -> None:
         {R + "accelerator": "l4", T + "machine": "g2-standard-32", R + "workers": 1000},
         {R + "accelerator": "t4:2", T + "machine": "n1-standard-32"},
         {R + "accelerator": "v100:8", T + "machine": "n1-highmem-96"},
-        {R + "accelerator": "gb200:4", T + "raw": RESERVED},
+        {R + "accelerator": "gb200:4", T + "raw": RESERVED, T + "own_tensorflow": True},
+        {R + "accelerator": "b200:8", T + "own_tensorflow": True, T + "regions": ["us-west2"]},
+        {R + "accelerator": "rtx-pro-6000", T + "own_tensorflow": True},
+        {R + "accelerator": "l4", T + "regions": ["us-east4", "me-central2"]},
         {R + "accelerator": "l4", T + "provisioning": "flex", R + "workers": 4, L + "timeout_s": 7 * DAY},
         {T + "provisioning": "spot", R + "workers": 4, R + "ps": 2, R + "evaluator": True},
         {T + "machine": "n2-standard-16"},
@@ -537,7 +573,7 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({R + "accelerator": "l4", T + "regions": ["us-east4"]}, "unknown whether us-east4 has l4; us-central1 has it"),
+        ({T + "regions": ["us-central1", "us-east7"]}, "regions for custom training does not name us-east7"),
         ({R + "accelerator": "a100-80gb", T + "provisioning": "flex"}, "unknown whether flex-start is offered"),
         (
             {R + "accelerator": "t4", T + "machine": "n1-highmem-2"},
@@ -555,10 +591,6 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
         ),
         ({L + "timeout_s": 8 * DAY}, "Vertex AI documents no jobs of more than 7 days"),
         ({L + "timeout_s": 30.0}, "limit_exit_wait='1m' is not below the limit of the whole job: timeout='30s'"),
-        (
-            {R + "accelerator": "l4", T + "places": [place("us-central1"), place("us-east4")]},
-            "us-east4: It is unknown whether us-east4 has l4",
-        ),
         (
             {
                 R + "workers": 2,
@@ -597,6 +629,19 @@ def test_places_with_the_same_hardware_promise_the_same_weights() -> None:
     assert not [finding for finding in asked.findings() if "replicas" in finding.message or "bit" in finding.message]
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({R + "accelerator": "v5e-8"}, "Google documents TensorFlow up to 2.18 on v5e-8: 2.19 was not tried there."),
+        ({R + "accelerator": "v2-8", T + "image": "x/tensorflow-tpu:2.20"}, "up to 2.18 on v2-8: 2.20 was not tried"),
+    ],
+)
+def test_a_tensorflow_that_google_does_not_document_for_a_tpu_is_said_to_be_untried(changes, said: str) -> None:
+    assert [finding.message for finding in Asked(changes).of("note") if said in finding.message]
+    documented = {**changes, T + "image": "x/tensorflow-tpu:2.18"}
+    assert not [finding for finding in Asked(documented).findings() if "documents TensorFlow" in finding.message]
+
+
 def test_the_version_of_an_image_that_fits_makes_the_one_here_irrelevant() -> None:
     old = Facts(**{**FACTS.__dict__, "tensorflow": "2.14.1"})
     assert Asked({"facts": old, T + "image": "tensorflow/tensorflow:2.19.0"}).of("warning") == []
@@ -629,7 +674,7 @@ def test_all_problems_of_a_plan_are_said_at_once_and_each_once() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_plain_plan_of_every_row_passes_or_leads_to_one_that_does(row) -> None:
     asked = Asked({R + "accelerator": row.name, **({T + "raw": RESERVED} if row.reservation else {})})
-    assert bool(asked.of("error")) == bool(row.refused)
+    assert bool(asked.of("error")) == bool(row.refused or row.own_tensorflow)
     asked.change({name: value for finding in asked.of("error") for name, value in finding.nearest})
     assert asked.of("error") == []
 
@@ -649,8 +694,9 @@ def test_a_row_on_any_of_its_machines_and_regions_passes(data: st.DataObject) ->
             R + "workers": 1 if row.family == "tpu" else data.draw(st.integers(1, 1000)),
             T + "provisioning": data.draw(st.sampled_from(hows)),
             T + "disk_gb": data.draw(st.integers(100, 64_000)),
-            T + "regions": data.draw(st.lists(st.sampled_from(row.regions or row.seen_in), min_size=1, unique=True)),
+            T + "regions": data.draw(st.lists(st.sampled_from(row.regions), min_size=1, unique=True)),
             T + "raw": RESERVED if row.reservation else {},
+            T + "own_tensorflow": bool(row.own_tensorflow),
         }
     )
     assert asked.of("error") == []
@@ -763,7 +809,7 @@ def test_a_plan_is_refused_with_every_sentence_before_anything_is_written(write,
     with pytest.raises(sdk.InputError) as caught:
         sdk.plan(sdk.Job("train.py", resources={"accelerator": "v6e-8", "ps": 1}), backend=target)
     said = str(caught.value)
-    for part in ("TensorFlow is not supported on v6e", "exactly one task", "vertex_disk_gb=20", "'Team' holds 'T'"):
+    for part in (V6E, "exactly one task", "vertex_disk_gb=20", "'Team' holds 'T'"):
         assert part in said
     assert "MultiWorkerMirroredStrategy trains without parameter servers" in said
     assert not root.exists()

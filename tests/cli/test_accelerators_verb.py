@@ -23,12 +23,24 @@ def test_every_row_is_shown_and_what_no_source_tells_is_unknown(here) -> None:
     assert shown.code == 0
     assert list(table) == [row.name for row in ROWS]
     assert table["cpu"][1:6] == ["n1-standard-4", "no accelerator", "any", "0.22", "unknown"]
-    assert table["v5e-8"][2:6] == ["8 x TPU v5e, 2x4, 16 GiB each", "2.15 to 2.20", "~11.04", "~3.40"]
+    assert table["v5e-8"][2:6] == [
+        "8 x TPU v5e, 2x4, 16 GiB each",
+        "2.15 to 2.18 documented, 2.20 untried",
+        "~11.04",
+        "~3.40",
+    ]
     assert table["l4:4"][1:5] == ["g2-standard-48", "4 x NVIDIA L4, 24 GiB each", "unknown", "unknown, over 2.58"]
-    assert table["l4:4"][6] == "us-central1, others unknown"
+    assert table["l4:4"][6].startswith("us-central1, us-east1, us-east4, us-west1, northamerica-northeast2")
+    assert "unknown" not in "".join(line[6] for line in table.values())
     assert table["h200:8"][4:6] == ["unknown", "unknown"]
     assert table["v6e-8"][3] == "none"
-    assert table["v6e-8"][7] == "refused: TensorFlow is not supported on v6e; nearest: v5e-8"
+    assert table["v6e-8"][7].startswith("refused: Google's pages contradict each other: training-with-tpu-vm ends")
+    assert table["v6e-8"][7].endswith("; nearest: v5e-8")
+    assert table["b200:8"][3] == "none released"
+    assert table["b200:8"][7].startswith(
+        "needs vertex_own_tensorflow: TensorFlow up to 2.21 has no kernels for Blackwell"
+    )
+    assert "for which there is no TensorFlow with CUDA; nearest: h100:4" in table["gb200:4"][7]
     assert "Prices in us-central1" in shown.stderr
 
 
@@ -37,7 +49,8 @@ def test_a_family_and_a_region_leave_out_the_others(here) -> None:
     assert {name.partition("-")[0] for name in table} == {"v5e"}
     assert table["v5e-4"][4:6] == ["unknown", "~2.64"]
     assert "v100" not in cells(here("accelerators", "--region", "us-west4").stdout)
-    assert "l4" in cells(here("accelerators", "--region", "us-west4").stdout), "nobody knows that it is not there"
+    assert "l4" not in cells(here("accelerators", "--region", "us-west4").stdout), "it is there, but not for training"
+    assert "t4" in cells(here("accelerators", "--region", "us-west4").stdout)
 
 
 def test_json_holds_every_number_or_null(here) -> None:
@@ -53,7 +66,9 @@ def test_json_holds_every_number_or_null(here) -> None:
         ["2.15", "2.20"],
     )
     assert (v5e["vcpus"], v5e["ram_gb"], v5e["price_exact"], v5e["price_date"]) == (112, 192, False, "2026-11-20")
-    assert (l4["per_hour"], l4["regions"], l4["ram_gb"], l4["tensorflow"]) == (None, None, None, None)
+    assert (v5e["documented_tensorflow"], l4["documented_tensorflow"]) == ("2.18", None)
+    assert (l4["per_hour"], l4["ram_gb"], l4["tensorflow"]) == (None, None, None)
+    assert "us-east4" in l4["regions"]
 
 
 def test_mistakes_are_said_at_once_and_an_unknown_region_is_a_warning(here) -> None:

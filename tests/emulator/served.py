@@ -17,6 +17,8 @@ from sdk.emulator import server as servers
 from sdk.emulator.server import bind, listen
 
 PARENT = "projects/acme/locations/us-central1"
+# One of Google's prebuilt images that is still offered.
+EXECUTOR = "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"
 WAIT_S = 60.0
 TERMINAL = {"JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED"}
 

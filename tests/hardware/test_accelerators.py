@@ -65,8 +65,10 @@ def test_names_that_people_type_are_one_machine_type_and_one_accelerator(typed, 
         ("t4:8", "t4 comes in machines of 1, 2 or 4. Nearest: 't4:4'."),
         ("a100:x", "Nearest: 'a100'."),
         ("l4:" + "9" * 5000, "Nearest: 'l4:8'."),
-        ("v4-8", "v4 is not available for training. Nearest: 'v3-8'."),
-        ("tpu-v5p-8", "v5p is not available for training. Nearest: 'v5e-8'."),
+        ("v4-8", "v4 is not offered for training. Nearest: 'v3-8'."),
+        ("tpu-v5p-8", "v5p is not offered for training. Nearest: 'v5e-8'."),
+        ("gb300", "gb300 is not offered for training. Nearest: 'h200:8'."),
+        ("GB300:4", "gb300 is not offered for training. Nearest: 'h200:8'."),
         ("v5e8", "Did you mean 'v5e-8'?"),
         ("a10", "Did you mean 'a100'?"),
         ("gpu", "Did you mean 'cpu'?"),
@@ -98,12 +100,12 @@ def test_names_and_aliases_mean_one_row_each() -> None:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_says_all_that_a_request_needs_or_why_there_is_none(row: accelerators.Accelerator) -> None:
     assert row.title
-    if row.refused:
+    if row.refused or row.own_tensorflow:
         instead = lookup(row.instead)
-        assert not instead.refused
-    else:
+        assert not instead.refused and not instead.own_tensorflow
+    if not row.refused:
         assert row.machine
-        assert not row.instead
+        assert bool(row.instead) == bool(row.own_tensorflow)
     assert row.machine is None or row.family == "cpu" or row.machine in row.machines
     if row.family == "gpu":
         assert row.type and row.count == row.chips and row.hosts == 1 and not row.topology
@@ -111,9 +113,9 @@ def test_a_row_says_all_that_a_request_needs_or_why_there_is_none(row: accelerat
         assert (row.type is None) == (row.count is None) == (row.topology is not None)
         assert row.runs_tensorflow is not None and row.hosts >= 1 and row.chips % row.hosts == 0
     assert row.chips or row.family == "cpu"
-    for region in (*(row.regions or ()), *row.seen_in, *(region for rate in row.rates for region in rate.regions)):
+    for region in (*row.regions, *(region for rate in row.rates for region in rate.regions)):
         assert region in regions.KNOWN
-    assert row.regions is not None or row.seen_in or row.refused
+    assert row.regions or row.refused
     for rate in row.rates:
         assert 0 < rate.usd < 1000 and rate.source.date.startswith("202") and rate.source.name
 
@@ -134,7 +136,7 @@ def test_types_are_those_of_the_real_client() -> None:
         ("n1-highcpu-16", {"t4", "t4:2", "t4:4", "v100:2", "v100:4", "v100:8"}),
         ("n1-standard-32", {"t4:2", "t4:4", "v100:4", "v100:8"}),
         ("n1-standard-64", {"t4:4", "v100:8"}),
-        ("n1-highcpu-64", {"p100:4", "t4:4", "v100:8"}),
+        ("n1-highcpu-64", {"t4:4", "v100:8"}),
         ("n1-highmem-96", {"t4:4", "v100:8"}),
         ("g2-standard-32", {"l4"}),
         ("n1-standard-2", set()),
@@ -142,7 +144,7 @@ def test_types_are_those_of_the_real_client() -> None:
     ],
 )
 def test_a_host_carries_the_numbers_of_gpus_that_are_documented(machine: str, expected: set[str]) -> None:
-    kinds = {name.partition(":")[0] for name in expected} or {"t4", "v100", "l4"}
+    kinds = {"p100", *(name.partition(":")[0] for name in expected)} | (set() if expected else {"t4", "v100", "l4"})
     found = {row.name for row in ROWS if machine in row.machines and row.name.partition(":")[0] in kinds}
     assert found == expected
 
@@ -153,11 +155,57 @@ def test_a_host_carries_the_numbers_of_gpus_that_are_documented(machine: str, ex
         *[(name, True) for name in ("n2-standard-16", "n4-highcpu-8", "e2-standard-32", "c2-standard-60")],
         *[(name, True) for name in ("n1-highmem-2", "m1-ultramem-40", "n1-highcpu-96")],
         *[(name, False) for name in ("n1-standard-1", "n1-standard-2", "n1-highcpu-8", "e2-standard-2", "e2-micro")],
+        *[(name, True) for name in ("n4-standard-2", "n2-highmem-2", "n2-highcpu-80", "m1-megamem-96")],
+        *[
+            (name, False)
+            for name in ("n2-standard-7", "n4-standard-3", "n2-highcpu-999", "n2-standard-2", "m1-megamem-40")
+        ],
         *[(name, False) for name in ("c3-standard-8", "n2-standard-0", "n2-standard-16\n", "", "g2-standard-4")],
     ],
 )
 def test_machine_types_are_those_that_training_may_have(machine: str, allowed: bool) -> None:
-    assert machines.allowed(machine) is allowed
+    assert (machine in machines.LISTED) is allowed
+
+
+@pytest.mark.parametrize(
+    ("machine", "disks"),
+    [
+        ("n4-standard-8", ["hyperdisk-balanced"]),
+        ("a3-ultragpu-8g", ["hyperdisk-balanced"]),
+        ("a4x-highgpu-4g", ["hyperdisk-balanced"]),
+        ("g4-standard-48", ["hyperdisk-balanced"]),
+        ("n1-standard-4", ["pd-ssd", "pd-standard"]),
+        ("e2-standard-4", ["pd-ssd", "pd-standard"]),
+        ("a2-highgpu-1g", ["pd-ssd", "pd-standard", "hyperdisk-balanced"]),
+    ],
+)
+def test_a_machine_boots_from_the_disks_that_compute_engine_lets_it(machine: str, disks: list[str]) -> None:
+    assert list(machines.boot_disks(machine)) == disks
+
+
+@pytest.mark.parametrize(
+    ("name", "has", "lacks"),
+    [
+        ("l4:4", {"us-east4", "me-central2"}, {"us-west4", "europe-west1", "asia-east1"}),
+        ("t4", {"southamerica-east1", "us-west2"}, {"me-west1", "southamerica-west1"}),
+        ("a100", {"me-west1", "us-west3"}, {"asia-northeast1"}),
+        ("a100-80gb", {"us-east5"}, {"me-west1", "us-west1"}),
+        ("h100:8", {"northamerica-northeast2"}, {"us-east1"}),
+        ("h100-mega:8", {"europe-north1", "asia-east1"}, {"asia-south1"}),
+        ("h200:8", {"asia-south2", "us-south1"}, {"us-west4"}),
+        ("b200:8", {"us-west2", "us-west3"}, {"us-west1"}),
+        ("gb200:4", {"us-central1", "us-east4"}, {"us-east1"}),
+        ("rtx-pro-6000", {"asia-south2"}, {"us-west1"}),
+        ("v5e-8", {"us-east1"}, {"us-south1", "europe-west4"}),
+        ("v2-8", {"asia-east1"}, {"us-east1"}),
+        ("v2-32", {"europe-west4"}, {"asia-east1"}),
+        ("v3-32", {"europe-west4"}, {"us-central1"}),
+        ("cpu", {"africa-south1", "me-central1"}, {"us-east7", "asia-south2"}),
+    ],
+)
+def test_an_accelerator_is_in_the_regions_of_googles_table_of_training(name: str, has: set, lacks: set) -> None:
+    found = set(lookup(name).regions)
+    assert has <= found and not lacks & found
 
 
 def test_pools_keep_their_places_and_parameter_servers_get_no_accelerator() -> None:

@@ -143,11 +143,14 @@ def test_every_allowed_region_is_listed_by_price_and_unknown_ones_at_the_end() -
     assert pricing.region_lines([pricing.Rental(pools=accelerators.pools("v5e-1"))]) == []
 
 
-def test_regions_that_no_documentation_names_are_marked() -> None:
-    units = {"standard": {item: {HERE: 0.1, "europe-west4": 0.2} for item in ("core:g2", "ram:g2", "gpu:NVIDIA_L4")}}
+def test_regions_where_training_lacks_an_accelerator_are_left_out_whatever_the_catalog_lists() -> None:
+    units = {
+        "standard": {
+            item: {HERE: 0.1, "us-west4": 0.05, "europe-west4": 0.2} for item in ("core:g2", "ram:g2", "gpu:NVIDIA_L4")
+        }
+    }
     shapes = {"g2-standard-4": Shape(vcpus=4, ram_gib=16.0, gpus=1)}
-    offered, surveyed = {"g2-standard-4": (HERE, "europe-west4")}, {"machines": regions.KNOWN}
+    offered, surveyed = {"g2-standard-4": (HERE, "us-west4", "europe-west4")}, {"machines": regions.KNOWN}
     made = PriceTable(date="2026-11-01", units=units, shapes=shapes, offered=offered, surveyed=surveyed)
     rented = pricing.Rental(pools=accelerators.pools("l4"), known=made.known([("l4", "g2-standard-4")], 0))
-    told = pricing.region_lines([rented])[0][1]
-    assert told.endswith("it is unknown whether Vertex AI has l4 in 1 of them")
+    assert pricing.region_lines([rented])[0][1] == "us-central1 ~2.42, europe-west4 ~4.83 USD an hour on demand"

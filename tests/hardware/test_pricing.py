@@ -99,7 +99,12 @@ PREFIX = "aiplatform.googleapis.com/custom_model_training_"
         ({"accelerator": "a100-80gb", "provisioning": "flex"}, {"preemptible_nvidia_a100_80gb_gpus": 1, "pd_ssd": 100}),
         ({"accelerator": "v5e-8"}, {"tpu_v5e": None, "pd_ssd": 100}),
         ({"accelerator": "v5e-8", "provisioning": "spot"}, {None: None, "pd_ssd": 100}),
-        ({"accelerator": "h200:8"}, {None: 8, "pd_ssd": 100}),
+        ({"accelerator": "h200:8"}, {"nvidia_h200_gpus": 8, "pd_ssd": 100}),
+        ({"accelerator": "h100-mega:8"}, {"nvidia_h100_mega_gpus": 8, "pd_ssd": 100}),
+        ({"accelerator": "p4"}, {"nvidia_p4_gpus": 1, "cpus": 4, "pd_ssd": 100}),
+        ({"accelerator": "b200:8"}, {None: 8, "pd_ssd": 100}),
+        ({"machine": "c2-standard-8"}, {"c2_cpus": 8, "pd_ssd": 100}),
+        ({"machine": "c2-standard-8", "provisioning": "spot"}, {None: 8, "pd_ssd": 100}),
         ({"machine": "n2-standard-16"}, {"n2_cpus": 16, "pd_ssd": 100}),
     ],
 )

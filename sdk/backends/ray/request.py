@@ -18,11 +18,11 @@ from ...spec.findings import note
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import Limits
+from ...spec.raw import leaves, patched
 from ...spec.targets import Ray
 from ...storage import emulator
 from .. import containers
 from ..containers import bucket_of, key_of
-from ..raw import leaves, patched
 from .placement import Placement
 
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the driver's spec>", "<sha256 of the entrypoint>"

@@ -21,9 +21,9 @@ from ...spec.layout import RootPaths
 from ...spec.places import Place
 from ...spec.plan import Plan
 from ...spec.policies import Resources, Vertex
+from ...spec.raw import leaves, patched
 from .. import containers
 from ..containers import key_of
-from ..raw import leaves, patched
 from . import image_recipe
 
 NO_PROJECT, NO_IMAGE = "<project>", "<image>"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ...checks import vertex_body
 from ..errors import is_label, words
 from ..messages import Problems, duration_s, read_json, read_message, snake_case
 from . import machines
@@ -19,11 +20,9 @@ _OUTPUTS = words(
 )
 _MAX_POOLS, _MAX_ENV, _MAX_PACKAGES, MAX_NAME, _MAX_LABELS = 4, 100, 100, 128, 64
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_NETWORK = re.compile(r"projects/[0-9]+/global/networks/[a-z0-9-]+")
 _ACCOUNT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _BUCKET = re.compile(r"gs://([a-z0-9][a-z0-9._-]+)(/.*)?")
 _PACKAGE = re.compile(r"gs://[a-z0-9][a-z0-9._-]+/(.*/)?[^/]+")
-_DISKS = ("pd-ssd", "pd-standard", "hyperdisk-balanced")
 _DISK_GB = (100, 64000)
 _WEEK_S = 7 * 86400
 _ACCOUNTS = ("serviceAccount", "service_account")
@@ -53,8 +52,8 @@ def problems(job: Mapping[str, Any], region: str) -> Problems:
     for number, pool in enumerate(pools):
         if pool or number == 0:
             own_machine = not spec.get("persistentResourceId")
-            found += _pool(pool, f"{where}[{number}]", first=number == 0, own_machine=own_machine, region=region)
-    return [*found, *_tpu(spec), *_scheduling(spec), *_places(spec)]
+            found += _pool(pool, f"{where}[{number}]", first=number == 0, own_machine=own_machine)
+    return [*found, *vertex_body.problems(job, region), *_tpu(spec), *_scheduling(spec), *_places(spec)]
 
 
 def bucket_of(uri: str) -> str:
@@ -94,17 +93,13 @@ def label_problems(labels: Mapping[str, str], where: str) -> Problems:
     return [*found, *_unless(len(labels) <= _MAX_LABELS, where, too_many)]
 
 
-def _pool(pool: Mapping[str, Any], where: str, *, first: bool, own_machine: bool, region: str) -> Problems:
+def _pool(pool: Mapping[str, Any], where: str, *, first: bool, own_machine: bool) -> Problems:
     count = pool.get("replicaCount", 0)
     of_first, rule = ("of the first worker pool ", "1") if first else ("", "1 or more")
     text = f"The replica count {of_first}has to be {rule}. Received: {count}."
     found = _unless(count == 1 if first else count >= 1, f"{where}.replica_count", text)
-    machine = pool.get("machineSpec", {})
-    if not machine.get("machineType"):
-        if own_machine:
-            found.append((f"{where}.machine_spec.machine_type", "Required field is not set: machine_type."))
-    elif problem := machines.problem(machine, region):
-        found.append((f"{where}.machine_spec", problem))
+    if own_machine and not pool.get("machineSpec", {}).get("machineType"):
+        found.append((f"{where}.machine_spec.machine_type", "Required field is not set: machine_type."))
     return [*found, *_task(pool, where), *_disk(pool.get("diskSpec", {}), f"{where}.disk_spec")]
 
 
@@ -138,14 +133,10 @@ def _task(pool: Mapping[str, Any], where: str) -> Problems:
 
 
 def _disk(disk: Mapping[str, Any], where: str) -> Problems:
-    kind, size = disk.get("bootDiskType"), disk.get("bootDiskSizeGb")
-    unknown = f"Boot disk type {kind!r} is not supported: {', '.join(_DISKS)}."
+    size = disk.get("bootDiskSizeGb")
     wrong = f"The boot disk size has to be from {_DISK_GB[0]} to {_DISK_GB[1]} GB. Received: {size}."
     fits = size is None or _DISK_GB[0] <= size <= _DISK_GB[1]
-    return [
-        *_unless(not kind or kind in _DISKS, f"{where}.boot_disk_type", unknown),
-        *_unless(fits, f"{where}.boot_disk_size_gb", wrong),
-    ]
+    return _unless(fits, f"{where}.boot_disk_size_gb", wrong)
 
 
 def _tpu(spec: Mapping[str, Any]) -> Problems:
@@ -188,16 +179,12 @@ def _scheduling(spec: Mapping[str, Any]) -> Problems:
 
 
 def _places(spec: Mapping[str, Any]) -> Problems:
-    base, account, network = spec.get("baseOutputDirectory", {}), spec.get("serviceAccount"), spec.get("network")
+    base, account = spec.get("baseOutputDirectory", {}), spec.get("serviceAccount")
     prefix = base.get("outputUriPrefix")
     uri = f"The output URI prefix is a Cloud Storage URI such as gs://bucket/folder. Received: {prefix!r}."
-    name = f"A network is written projects/NUMBER/global/networks/NAME. Received: {network!r}."
     is_bucket = "baseOutputDirectory" not in spec or _BUCKET.fullmatch(prefix or "")
-    is_account, is_network = not account or _ACCOUNT.fullmatch(account), not network or _NETWORK.fullmatch(network)
-    has_account = account or not spec.get("tensorboard")
+    is_account = not account or _ACCOUNT.fullmatch(account)
     return [
         *_unless(is_bucket, f"{_SPEC}.base_output_directory.output_uri_prefix", uri),
         *_unless(is_account, f"{_SPEC}.service_account", f"Not the email address of a service account: {account!r}."),
-        *_unless(is_network, f"{_SPEC}.network", name),
-        *_unless(has_account, f"{_SPEC}.service_account", "A TensorBoard requires a service account."),
     ]

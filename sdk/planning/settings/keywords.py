@@ -87,6 +87,7 @@ class Keywords(JobKeywords, total=False):
     vertex_keeper_service_account: str | None
     vertex_keeper_image: str | None
     vertex_keep_for: str | float | None
+    vertex_own_tensorflow: bool | None
     vertex_labels: dict[str, str] | None
     vertex_raw: dict[str, Any] | None
     ray_address: str | None

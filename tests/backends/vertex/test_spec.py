@@ -89,7 +89,10 @@ def planned(base: Plan, job: Mapping[str, Any], place: Mapping[str, Any]) -> Pla
 
 def of_row(base: Plan, row: accelerators.Accelerator) -> Plan:
     workers = 1 if row.family == "tpu" else 2
-    return planned(base, {"resources": {"workers": workers, "accelerator": row.name}}, {})
+    any_reservation = {"machineSpec": {"reservationAffinity": {"reservationAffinityType": "ANY_RESERVATION"}}}
+    reserved = {"jobSpec": {"workerPoolSpecs": {str(pool): any_reservation for pool in range(workers)}}}
+    raw = {"raw": reserved} if row.reservation else {}
+    return planned(base, {"resources": {"workers": workers, "accelerator": row.name}}, raw)
 
 
 @pytest.fixture(scope="module")

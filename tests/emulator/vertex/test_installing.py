@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import TERMINAL, WAIT_S
+from served import EXECUTOR, TERMINAL, WAIT_S
 
 from sdk.testing.vertex import Cloud
 
@@ -169,7 +169,7 @@ def test_a_python_package_with_a_newer_version_of_what_the_developer_has_is_the_
     wheel(wheels, "trainer", "0.1", {"trainer.py": b"import seen\nprint('trained with', seen.VERSION)\n"})
     bucket.blob("trainer-0.1-py3-none-any.whl").upload_from_filename(wheels / "trainer-0.1-py3-none-any.whl")
     uris = [f"gs://mine/{each}" for each in (name, "trainer-0.1-py3-none-any.whl")]
-    spec = {"executor_image_uri": "any", "package_uris": uris, "python_module": "trainer"}
+    spec = {"executor_image_uri": EXECUTOR, "package_uris": uris, "python_module": "trainer"}
     assert run(cloud, developer, python_package_spec=spec)[-1] == "trained with 2.0"
 
 

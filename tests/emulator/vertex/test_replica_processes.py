@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 import starlette
+from served import EXECUTOR
 from stored import Stored, serving
 from support import LIMIT_S, until
 
@@ -530,7 +531,7 @@ def require(*modules: str) -> None:
 
 
 def packaged(uri: str) -> dict:
-    spec = {"executorImageUri": "image", "packageUris": [uri], "pythonModule": "trainer.task", "args": ["--lr", "a b"]}
+    spec = {"executorImageUri": EXECUTOR, "packageUris": [uri], "pythonModule": "trainer.task", "args": ["--lr", "a b"]}
     return {"replicaCount": 1, "pythonPackageSpec": spec}
 
 

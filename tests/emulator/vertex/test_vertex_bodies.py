@@ -267,6 +267,9 @@ A100 = {"machine_type": "a2-highgpu-1g", "accelerator_type": "NVIDIA_TESLA_A100"
 V5E = {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "2x2"}
 
 
+STORE = "projects/p/locations/us-central1/metadataStores/default/contexts"
+
+
 def spec(*pools, **more) -> dict:
     return {"display_name": "x", "job_spec": {"worker_pool_specs": list(pools), **more}}
 
@@ -284,13 +287,13 @@ def test_jobs_that_google_takes() -> None:
             scheduling={"strategy": "FLEX_START", "timeout": "604800s"},
         ),
         spec(pool(1, machine_spec=V5E), scheduling={"strategy": "SPOT"}),
-        machine(machine_type="cloud-tpu", accelerator_type="TPU_V3", accelerator_count=32),
+        machine(machine_type="cloud-tpu", accelerator_type="TPU_V2", accelerator_count=32),
         machine(machine_type="tpu7x-standard-4t", tpu_topology="2x2x1"),
         machine(machine_type="n1-standard-8", accelerator_type="NVIDIA_TESLA_T4", accelerator_count=2),
         machine(machine_type="n2-standard-16"),
         {**spec(pool()), "labels": {"größe": "3", "a_b-c": ""}},
         spec(pool(1, disk_spec={"boot_disk_type": "pd-standard", "boot_disk_size_gb": 64000})),
-        spec(pool(), network="projects/12/global/networks/default", enable_web_access=True, experiment="e"),
+        spec(pool(), network="projects/12/global/networks/default", enable_web_access=True, experiment=f"{STORE}/e"),
     ):
         assert bodies.problems(read(job), "us-central1") == [], job
 
@@ -317,7 +320,7 @@ def test_jobs_that_google_takes() -> None:
             "machine_spec",
             "not supported for machine",
         ),
-        (machine(machine_type="n1-standard-4", accelerator_count=1), "machine_spec", "needs an accelerator type"),
+        (machine(machine_type="n1-standard-4", accelerator_count=1), "machine_spec", "Both `accelerator_type` and"),
         (machine(machine_type="n1-standard-4", tpu_topology="2x2"), "machine_spec", "no TPU topology"),
         (machine(machine_type="ct5lp-hightpu-4t", tpu_topology="3x3"), "machine_spec", "TPU topology '3x3'"),
         (machine(machine_type="ct5lp-hightpu-8t"), "machine_spec", "TPU topology ''"),
@@ -364,8 +367,12 @@ def test_jobs_that_google_takes() -> None:
         (spec(pool(), base_output_directory={"output_uri_prefix": "/tmp"}), "output_uri_prefix", "gs://bucket/folder"),
         (spec(pool(), base_output_directory={}), "output_uri_prefix", "gs://bucket/folder"),
         (spec(pool(), service_account="me"), "service_account", "'me'"),
-        (spec(pool(), tensorboard="projects/p/locations/l/tensorboards/1"), "service_account", "requires"),
-        (spec(pool(), network="default"), "network", "projects/NUMBER"),
+        (
+            spec(pool(), tensorboard="projects/p/locations/us-central1/tensorboards/1"),
+            "service_account",
+            "custom_job.job_spec.service_account must be specified when uploading to TensorBoard",
+        ),
+        (spec(pool(), network="default"), "network", "projects/{project number}"),
     ],
 )
 def test_jobs_that_google_refuses(job, field, words) -> None:

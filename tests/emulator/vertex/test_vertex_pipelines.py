@@ -14,7 +14,7 @@ from google.cloud.aiplatform_v1.types import PipelineState, TrainingPipeline
 from google.protobuf import json_format, struct_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import PARENT, TERMINAL, WAIT_S, body, full, pool
+from served import EXECUTOR, PARENT, TERMINAL, WAIT_S, body, full, pool
 
 from sdk.emulator.vertex.errors import VertexApiError
 from sdk.emulator.vertex.pipelines import CUSTOM_TASK, custom_job
@@ -302,7 +302,7 @@ def test_a_wrong_pipeline_is_refused_with_a_sentence(vertex, change, sentence) -
 
 @pytest.mark.parametrize("uri", ["", "trainer.tar.gz", "https://host/trainer.tar.gz", "gs://mine", "gs://mine/folder/"])
 def test_a_package_that_is_no_object_of_a_bucket_is_refused(client, uri) -> None:
-    spec = {"executor_image_uri": "any", "package_uris": [uri], "python_module": "trainer.task"}
+    spec = {"executor_image_uri": EXECUTOR, "package_uris": [uri], "python_module": "trainer.task"}
     one = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1, "python_package_spec": spec}
     with pytest.raises(exceptions.BadRequest, match="A package is a Cloud Storage URI"):
         create(client, inputs={"worker_pool_specs": [one]})
@@ -346,7 +346,7 @@ def test_a_retired_image_is_refused_for_jobs_and_pipelines(vertex, client, image
             create(client, inputs={"worker_pool_specs": [each]})
         with pytest.raises(exceptions.BadRequest, match="past its end of availability"):
             vertex.create({"display_name": "x", "job_spec": {"worker_pool_specs": [each]}})
-    current = {**spec, "executor_image_uri": "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"}
+    current = {**spec, "executor_image_uri": EXECUTOR}
     create(client, inputs={"worker_pool_specs": [{**package, "python_package_spec": current}]})
 
 

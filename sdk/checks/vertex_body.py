@@ -1,0 +1,285 @@
+"""Rules about the body of a custom job that a plan and the emulator share: machines, disks, and names of other resources. Pure.
+
+A rule returns the field, as the proto names it, and a sentence. The sentences that are known from public issues are Google's
+own; the others follow the proto's and the documentation's words. Values may be any JSON: what is of another type is no one's
+mistake here. Sources (read 2026-11-28): google.cloud.aiplatform.v1 (CustomJobSpec, EncryptionSpec, NfsMount,
+ReservationAffinity, PscInterfaceConfig); documentation of Vertex AI, training/configure-compute, general/locations,
+training/use-reservations, training/using-private-ip, training/train-nfs-share.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..hardware import Accelerator, accelerators, machines, regions
+
+Problem = tuple[str, str]
+Json = Mapping[str, Any]
+
+_JOB, _SPEC = "custom_job", "custom_job.job_spec"
+_POD_CORES = 32
+_RESERVATIONS = {1: "NO_RESERVATION", 2: "ANY_RESERVATION", 3: "SPECIFIC_RESERVATION"}
+_RESERVATION_KEY = "compute.googleapis.com/reservation-name"
+_PROJECT, _NAME = r"projects/[a-z0-9.:-]+", r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
+_LOCATION = rf"{_PROJECT}/locations/(?P<place>[a-z0-9-]+)"
+_NETWORK = re.compile(rf"projects/[0-9]+/global/networks/{_NAME}")
+_ATTACHMENT = re.compile(rf"{_PROJECT}/regions/(?P<place>[a-z0-9-]+)/networkAttachments/{_NAME}")
+_KMS_KEY = re.compile(rf"{_LOCATION}/keyRings/[\w-]{{1,63}}/cryptoKeys/[\w-]{{1,63}}", re.ASCII)
+_PERSISTENT_RESOURCE = re.compile(_NAME)
+_CONTEXT = re.compile(rf"{_LOCATION}/metadataStores/[\w-]+/contexts/[a-z0-9][a-z0-9-]{{0,127}}", re.ASCII)
+_RESERVATION = re.compile(rf"{_PROJECT}/zones/(?P<place>[a-z0-9-]+)-[a-z0-9]+/reservations/{_NAME}")
+# Packages run in Google's prebuilt images only (PythonPackageSpec).
+_EXECUTOR = re.compile(
+    r"((us|europe|asia)-docker\.pkg\.dev/vertex-ai|((us|eu|asia)\.)?gcr\.io/cloud-aiplatform)/training/[\w.-]+(:[\w.-]+)?"
+)
+_STORE = "projects/{project}/locations/{location}/metadataStores/{store}"
+# By field: its name in the proto, its form, and the pattern of that.
+_FORMS = {
+    "tensorboard": (
+        "tensorboard",
+        "projects/{project}/locations/{location}/tensorboards/{tensorboard}",
+        re.compile(rf"{_LOCATION}/tensorboards/[0-9]+"),
+    ),
+    "experiment": ("experiment", f"{_STORE}/contexts/{{experiment}}", _CONTEXT),
+    "experimentRun": ("experiment_run", f"{_STORE}/contexts/{{experiment}}-{{run}}", _CONTEXT),
+}
+
+
+def problems(job: Json, region: str) -> list[Problem]:
+    """Return every mistake of a job that one region's service finds by these rules."""
+    spec = _object(job.get("jobSpec"))
+    found = [*_location(region), *_key(job, region), *_names(spec, region), *_network(spec, region)]
+    for number, pool in _pools(spec):
+        where = f"{_SPEC}.worker_pool_specs[{number}]"
+        machine_spec = _object(pool.get("machineSpec"))
+        wrong = machine(machine_spec, region) if machine_spec.get("machineType") else None
+        found += [(f"{where}.machine_spec", wrong)] if wrong else []
+        found += _disk(machine_spec, _object(pool.get("diskSpec")), f"{where}.disk_spec")
+        found += _reservation(spec, machine_spec, region, f"{where}.machine_spec.reservation_affinity")
+        found += _mounts(pool, spec, f"{where}.nfs_mounts")
+        found += _executor(pool, f"{where}.python_package_spec.executor_image_uri")
+    return found
+
+
+def rows_of(machine_type: object) -> list[Accelerator]:
+    return [row for row in accelerators.ROWS if machine_type in row.machines]
+
+
+def machine(spec: Json, region: str) -> str | None:
+    """Return what is wrong with a machine spec, as a sentence; None if training has such machines in the region."""
+    kind, accelerator = spec.get("machineType", ""), spec.get("acceleratorType") or ""
+    count, topology = spec.get("acceleratorCount") or 0, spec.get("tpuTopology") or ""
+    if not (isinstance(kind, str) and isinstance(accelerator, str) and isinstance(topology, str)):
+        return None
+    count = int(count[:9]) if isinstance(count, str) and count.isdecimal() else count
+    rows = rows_of(kind)
+    if not rows and kind not in machines.LISTED:
+        return f'Machine type "{kind}" is not supported.'
+    if bool(accelerator) != bool(count):
+        return "Both `accelerator_type` and `accelerator_count` should be specified or none."
+    if kind == "cloud-tpu":
+        wrong = _old_tpu(accelerator, count, topology)
+    elif any(row.topology for row in rows):
+        wrong = _new_tpu(kind, accelerator, topology, rows)
+    else:
+        wrong = _gpu(kind, accelerator, count, topology, rows)
+    return wrong or _absent(kind, accelerator, count, region, rows)
+
+
+def _old_tpu(accelerator: str, count: int, topology: str) -> str | None:
+    if accelerator not in ("TPU_V2", "TPU_V3"):
+        return f'Machine type "cloud-tpu" requires accelerator type TPU_V2 or TPU_V3. Received: {accelerator!r}.'
+    if topology:
+        return 'Machine type "cloud-tpu" has no TPU topology.'
+    if count != 8 and (count < _POD_CORES or count % _POD_CORES):
+        return f"Accelerator count {count} is not supported for {accelerator}; it is 8 or a multiple of {_POD_CORES}."
+    return None
+
+
+def _new_tpu(kind: str, accelerator: str, topology: str, rows: list[Accelerator]) -> str | None:
+    if accelerator:
+        return f'Machine type "{kind}" requires a TPU topology and no accelerator type. Received: {accelerator!r}.'
+    known = [str(row.topology) for row in rows]
+    if topology in known:
+        return None
+    return f'TPU topology {topology!r} is not supported for machine type "{kind}": {", ".join(known)}.'
+
+
+def _gpu(kind: str, accelerator: str, count: int, topology: str, rows: list[Accelerator]) -> str | None:
+    if topology:
+        return f'Machine type "{kind}" has no TPU topology.'
+    if not accelerator:
+        # The accelerator is optional only for machines that exist without one.
+        return None if kind in machines.LISTED else f'Machine type "{kind}" requires accelerator type {rows[0].type}.'
+    counts = sorted(row.count or 0 for row in rows if row.type == accelerator)
+    if not counts:
+        return f'Accelerator "{accelerator}" is not supported for machine type "{kind}".'
+    if count not in counts:
+        known = ", ".join(map(str, counts))
+        return f'Accelerator count {count} of {accelerator} is not supported for machine type "{kind}": {known}.'
+    return None
+
+
+def _absent(kind: str, accelerator: str, count: int, region: str, rows: list[Accelerator]) -> str | None:
+    if kind in machines.LISTED and not accelerator:
+        return None
+    # Pods of v2 and v3 are all in the regions of the smallest.
+    fitting = [row for row in rows if row.type in (None, accelerator) and (row.hosts > 1) == (count >= _POD_CORES)]
+    if any(region in row.regions for row in fitting or rows):
+        return None
+    with_accelerator = f" with accelerator {accelerator}" if accelerator else ""
+    return f'Machine type "{kind}"{with_accelerator} is not supported in region {region}.'
+
+
+def _disk(spec: Json, disk: Json, where: str) -> Iterator[Problem]:
+    kind, machine_type = disk.get("bootDiskType"), spec.get("machineType")
+    if not kind or not isinstance(kind, str):
+        return
+    if kind not in machines.DISKS:
+        yield (
+            f"{where}.boot_disk_type",
+            f"Boot disk type {kind!r} is not supported: {', '.join(machines.DISKS)}.",
+        )
+    elif isinstance(machine_type, str) and kind not in machines.boot_disks(machine_type):
+        yield f"{where}.boot_disk_type", f"{kind} disk type cannot be used by {machine_type} machine type."
+
+
+def _reservation(spec: Json, machine_spec: Json, region: str, where: str) -> Iterator[Problem]:
+    affinity = _object(machine_spec.get("reservationAffinity"))
+    given = affinity.get("reservationAffinityType")
+    kind = _RESERVATIONS.get(given, str(given)) if isinstance(given, int) else given
+    reserved = kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION")
+    machine_type = machine_spec.get("machineType")
+    if not reserved and any(row.reservation for row in rows_of(machine_type)):
+        yield where, f'Machine type "{machine_type}" requires a reservation: ANY_RESERVATION or SPECIFIC_RESERVATION.'
+    if affinity and kind not in _RESERVATIONS.values():
+        yield where, f"The reservation affinity type is {', '.join(_RESERVATIONS.values())}. Received: {given!r}."
+    if reserved and _object(spec.get("scheduling")).get("strategy") == "FLEX_START":
+        yield where, "A reservation cannot be used with strategy FLEX_START."
+    if reserved and spec.get("persistentResourceId"):
+        yield where, "A reservation cannot be used on a persistent resource."
+    if kind == "SPECIFIC_RESERVATION":
+        yield from _specific(affinity, region, where)
+
+
+def _specific(affinity: Json, region: str, where: str) -> Iterator[Problem]:
+    key, values = affinity.get("key"), affinity.get("values")
+    if key != _RESERVATION_KEY:
+        yield f"{where}.key", f"The key of a SPECIFIC_RESERVATION is {_RESERVATION_KEY}. Received: {key!r}."
+    names = values if isinstance(values, list) else []
+    wrong = [name for name in names if not (isinstance(name, str) and _RESERVATION.fullmatch(name))]
+    if wrong or not names:
+        form = "projects/{project}/zones/{zone}/reservations/{reservation}"
+        yield f"{where}.values", f"A reservation has the form `{form}`. Received: {values!r}."
+    for name in names if not wrong else ():
+        yield from _elsewhere(f"{where}.values", "reservation", _RESERVATION, name, region)
+
+
+def _location(region: str) -> Iterator[Problem]:
+    if region not in regions.KNOWN:
+        near = regions.meant(region)
+        text = f"The provided location ID doesn't match the endpoint. Received: {region!r}, which is no region of Vertex AI"
+        yield "parent", f"{text}. The nearest valid location ID is `{near}`."
+
+
+def _key(job: Json, region: str) -> Iterator[Problem]:
+    where, name = f"{_JOB}.encryption_spec.kms_key_name", _object(job.get("encryptionSpec")).get("kmsKeyName")
+    if "encryptionSpec" not in job or not isinstance(name, str | None):
+        return
+    if not _KMS_KEY.fullmatch(name or ""):
+        form = "projects/my-project/locations/my-region/keyRings/my-kr/cryptoKeys/my-key"
+        yield where, f"The Cloud KMS key has the form `{form}`. Received: {name!r}."
+    else:
+        yield from _elsewhere(where, "Cloud KMS key", _KMS_KEY, str(name), region)
+
+
+def _names(spec: Json, region: str) -> Iterator[Problem]:
+    for field, (proto, form, pattern) in _FORMS.items():
+        name, where = spec.get(field), f"{_SPEC}.{proto}"
+        if name and isinstance(name, str) and not pattern.fullmatch(name):
+            yield where, f"The {proto} has the form `{form}`. Received: {name!r}."
+        elif name and isinstance(name, str):
+            yield from _elsewhere(where, proto, pattern, name, region)
+    if spec.get("tensorboard") and not spec.get("serviceAccount"):
+        yield f"{_SPEC}.service_account", f"{_SPEC}.service_account must be specified when uploading to TensorBoard"
+    name = spec.get("persistentResourceId")
+    if name and isinstance(name, str) and not _PERSISTENT_RESOURCE.fullmatch(name):
+        yield (
+            f"{_SPEC}.persistent_resource_id",
+            "persistent_resource_id can only contain numbers, lower case letters and hyphens. The first character must be a "
+            "letter, and the last character must be a letter or number.",
+        )
+
+
+def _network(spec: Json, region: str) -> Iterator[Problem]:
+    network, where = spec.get("network"), f"{_SPEC}.network"
+    if network and isinstance(network, str):
+        if not _NETWORK.fullmatch(network):
+            form = "projects/{project number}/global/networks/{network}"
+            yield where, f"The network has the form `{form}`. Received: {network!r}."
+        types = {_object(pool.get("machineSpec")).get("acceleratorType") for _, pool in _pools(spec)}
+        without = sorted({str(row.type) for row in accelerators.ROWS if row.type in types and not row.peering})
+        if without:
+            yield where, f"VPC peering is not supported with {', '.join(without)}; a network attachment (PSC-I) is."
+    where = f"{_SPEC}.psc_interface_config.network_attachment"
+    attachment = _object(spec.get("pscInterfaceConfig")).get("networkAttachment")
+    if attachment and isinstance(attachment, str):
+        if "/" in attachment and _ATTACHMENT.fullmatch(attachment):
+            yield from _elsewhere(where, "network attachment", _ATTACHMENT, attachment, region)
+        elif not re.fullmatch(_NAME, attachment):
+            form = "projects/{project}/regions/{region}/networkAttachments/{name}"
+            yield where, f"The network attachment is a name or has the form `{form}`. Received: {attachment!r}."
+
+
+def _mounts(pool: Json, spec: Json, where: str) -> Iterator[Problem]:
+    mounts = pool.get("nfsMounts")
+    for number, mount in enumerate(map(_object, mounts if isinstance(mounts, list) else ())):
+        server, path, point = (mount.get(name, "") for name in ("server", "path", "mountPoint"))
+        place = f"{where}[{number}]"
+        if not _is_address(server):
+            yield f"{place}.server", f"The NFS server is an IP address in your network. Received: {server!r}."
+        if not str(path).startswith("/"):
+            yield f"{place}.path", f"The NFS path has to start with '/'. Received: {path!r}."
+        if not re.fullmatch(r"[\w.-]+", str(point), re.A) or point in (".", ".."):
+            yield (
+                f"{place}.mount_point",
+                f"The mount point is the name of a directory in /mnt/nfs. Received: {point!r}.",
+            )
+    if mounts and not spec.get("network") and not spec.get("pscInterfaceConfig"):
+        yield where, "NFS mounts require a network or a psc_interface_config."
+
+
+def _is_address(server: object) -> bool:
+    try:
+        return bool(ipaddress.ip_address(str(server)))
+    except ValueError:
+        return False
+
+
+def _executor(pool: Json, where: str) -> Iterator[Problem]:
+    image = _object(pool.get("pythonPackageSpec")).get("executorImageUri")
+    if image and isinstance(image, str) and not _EXECUTOR.fullmatch(image):
+        known = (
+            "a prebuilt container for training, such as us-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17.py310:latest"
+        )
+        yield where, f"The executor image is {known}. Received: {image!r}."
+
+
+def _elsewhere(where: str, what: str, pattern: re.Pattern[str], name: str, region: str) -> Iterator[Problem]:
+    match = pattern.fullmatch(name)
+    if match and match["place"] != region:
+        yield where, f"The {what} needs to be in the same region as the job, {region}. Received: {name!r}."
+
+
+def _pools(spec: Json) -> Iterator[tuple[int, Json]]:
+    pools = spec.get("workerPoolSpecs")
+    for number, pool in enumerate(pools if isinstance(pools, list) else ()):
+        if isinstance(pool, Mapping):
+            yield number, pool
+
+
+def _object(value: object) -> Json:
+    return value if isinstance(value, Mapping) else {}
