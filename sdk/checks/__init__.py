@@ -19,6 +19,7 @@ from . import (
     vertex_online,
     vertex_places,
     vertex_prices,
+    vertex_settings,
     vertex_target,
 )
 from .strategies import roles, strategies_in
@@ -41,6 +42,7 @@ _VERTEX = (
     vertex_limits.times,
     vertex_target.replicas,
     vertex_target.mixed,
+    vertex_settings.body,
 )
 
 
@@ -76,6 +78,7 @@ def of_vertex(
     found += vertex_target.place(target, root)
     found += vertex_target.emulated_images(target, emulator)
     found += vertex_target.staging(job, target)
+    found += vertex_settings.billed(job, target)
     found += vertex_keeper.run(target, facts.online.get("keeper"))
     found += vertex_online.run(job, target, facts, root, emulator=emulator)
     return list({(finding.level, finding.message): finding for finding in found}.values())

@@ -50,14 +50,14 @@ _FORMS = {
 
 def problems(job: Json, region: str) -> list[Problem]:
     """Return every mistake of a job that one region's service finds by these rules."""
-    spec = _object(job.get("jobSpec"))
+    spec = mapping(job.get("jobSpec"))
     found = [*_location(region), *_key(job, region), *_names(spec, region), *_network(spec, region)]
     for number, pool in _pools(spec):
         where = f"{_SPEC}.worker_pool_specs[{number}]"
-        machine_spec = _object(pool.get("machineSpec"))
+        machine_spec = mapping(pool.get("machineSpec"))
         wrong = machine(machine_spec, region) if machine_spec.get("machineType") else None
         found += [(f"{where}.machine_spec", wrong)] if wrong else []
-        found += _disk(machine_spec, _object(pool.get("diskSpec")), f"{where}.disk_spec")
+        found += _disk(machine_spec, mapping(pool.get("diskSpec")), f"{where}.disk_spec")
         found += _reservation(spec, machine_spec, region, f"{where}.machine_spec.reservation_affinity")
         found += _mounts(pool, spec, f"{where}.nfs_mounts")
         found += _executor(pool, f"{where}.python_package_spec.executor_image_uri")
@@ -148,16 +148,16 @@ def _disk(spec: Json, disk: Json, where: str) -> Iterator[Problem]:
 
 
 def _reservation(spec: Json, machine_spec: Json, region: str, where: str) -> Iterator[Problem]:
-    affinity = _object(machine_spec.get("reservationAffinity"))
+    affinity = mapping(machine_spec.get("reservationAffinity"))
     given = affinity.get("reservationAffinityType")
     kind = _RESERVATIONS.get(given, str(given)) if isinstance(given, int) else given
     reserved = kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION")
     machine_type = machine_spec.get("machineType")
     if not reserved and any(row.reservation for row in rows_of(machine_type)):
         yield where, f'Machine type "{machine_type}" requires a reservation: ANY_RESERVATION or SPECIFIC_RESERVATION.'
-    if affinity and kind not in _RESERVATIONS.values():
-        yield where, f"The reservation affinity type is {', '.join(_RESERVATIONS.values())}. Received: {given!r}."
-    if reserved and _object(spec.get("scheduling")).get("strategy") == "FLEX_START":
+    if "reservationAffinity" in machine_spec and kind not in _RESERVATIONS.values():
+        yield where, f"The reservation affinity type has to be set: {', '.join(_RESERVATIONS.values())}."
+    if reserved and mapping(spec.get("scheduling")).get("strategy") == "FLEX_START":
         yield where, "A reservation cannot be used with strategy FLEX_START."
     if reserved and spec.get("persistentResourceId"):
         yield where, "A reservation cannot be used on a persistent resource."
@@ -173,7 +173,7 @@ def _specific(affinity: Json, region: str, where: str) -> Iterator[Problem]:
     wrong = [name for name in names if not (isinstance(name, str) and _RESERVATION.fullmatch(name))]
     if wrong or not names:
         form = "projects/{project}/zones/{zone}/reservations/{reservation}"
-        yield f"{where}.values", f"A reservation has the form `{form}`. Received: {values!r}."
+        yield f"{where}.values", f"A reservation has the form `{form}`. Received: {names!r}."
     for name in names if not wrong else ():
         yield from _elsewhere(f"{where}.values", "reservation", _RESERVATION, name, region)
 
@@ -186,7 +186,7 @@ def _location(region: str) -> Iterator[Problem]:
 
 
 def _key(job: Json, region: str) -> Iterator[Problem]:
-    where, name = f"{_JOB}.encryption_spec.kms_key_name", _object(job.get("encryptionSpec")).get("kmsKeyName")
+    where, name = f"{_JOB}.encryption_spec.kms_key_name", mapping(job.get("encryptionSpec")).get("kmsKeyName")
     if "encryptionSpec" not in job or not isinstance(name, str | None):
         return
     if not _KMS_KEY.fullmatch(name or ""):
@@ -220,12 +220,12 @@ def _network(spec: Json, region: str) -> Iterator[Problem]:
         if not _NETWORK.fullmatch(network):
             form = "projects/{project number}/global/networks/{network}"
             yield where, f"The network has the form `{form}`. Received: {network!r}."
-        types = {_object(pool.get("machineSpec")).get("acceleratorType") for _, pool in _pools(spec)}
+        types = {mapping(pool.get("machineSpec")).get("acceleratorType") for _, pool in _pools(spec)}
         without = sorted({str(row.type) for row in accelerators.ROWS if row.type in types and not row.peering})
         if without:
             yield where, f"VPC peering is not supported with {', '.join(without)}; a network attachment (PSC-I) is."
     where = f"{_SPEC}.psc_interface_config.network_attachment"
-    attachment = _object(spec.get("pscInterfaceConfig")).get("networkAttachment")
+    attachment = mapping(spec.get("pscInterfaceConfig")).get("networkAttachment")
     if attachment and isinstance(attachment, str):
         if "/" in attachment and _ATTACHMENT.fullmatch(attachment):
             yield from _elsewhere(where, "network attachment", _ATTACHMENT, attachment, region)
@@ -236,7 +236,7 @@ def _network(spec: Json, region: str) -> Iterator[Problem]:
 
 def _mounts(pool: Json, spec: Json, where: str) -> Iterator[Problem]:
     mounts = pool.get("nfsMounts")
-    for number, mount in enumerate(map(_object, mounts if isinstance(mounts, list) else ())):
+    for number, mount in enumerate(map(mapping, mounts if isinstance(mounts, list) else ())):
         server, path, point = (mount.get(name, "") for name in ("server", "path", "mountPoint"))
         place = f"{where}[{number}]"
         if not _is_address(server):
@@ -260,7 +260,7 @@ def _is_address(server: object) -> bool:
 
 
 def _executor(pool: Json, where: str) -> Iterator[Problem]:
-    image = _object(pool.get("pythonPackageSpec")).get("executorImageUri")
+    image = mapping(pool.get("pythonPackageSpec")).get("executorImageUri")
     if image and isinstance(image, str) and not _EXECUTOR.fullmatch(image):
         known = (
             "a prebuilt container for training, such as us-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17.py310:latest"
@@ -281,5 +281,11 @@ def _pools(spec: Json) -> Iterator[tuple[int, Json]]:
             yield number, pool
 
 
-def _object(value: object) -> Json:
+def place_of(name: str) -> str:
+    """Return the region or location in the name of a resource, "" if there is none."""
+    found = re.search(r"/(?:locations|regions)/([a-z0-9-]+)/", name)
+    return found[1] if found else ""
+
+
+def mapping(value: object) -> Json:
     return value if isinstance(value, Mapping) else {}

@@ -12,7 +12,7 @@ from ..spec.job import Job
 from ..spec.policies import Vertex
 from ..spec.values import changed
 from ..text import emulator_at, joined, money
-from . import buckets
+from . import buckets, vertex_settings
 
 # A response of a cloud, as JSON.
 Answer = Mapping[str, Any]
@@ -42,6 +42,7 @@ def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = ""
     for key, name in target.named_images.items():
         if key in known:
             yield _image(known[key], name)
+    yield from vertex_settings.online(known.get("settings", {}), job, target)
     yield from _quotas(known.get("quotas", {}), job, target, emulator)
 
 

@@ -341,6 +341,14 @@ class Vertex(Target):
             attempt that its retry budgets allow.
         own_tensorflow: The image has a TensorFlow of your own, which trains on accelerators that no released one does: B200,
             GB200 and RTX PRO 6000.
+        network: Network of the machines: projects/NUMBER/global/networks/NAME, which is peered with Vertex AI; or, for a
+            Private Service Connect interface, projects/PROJECT/regions/REGION/networkAttachments/NAME. Keepers have it too.
+        kms_key: Key of Cloud KMS that encrypts the jobs' disks and records, in their region:
+            projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY. Keepers have it too. A bucket has a key of its own.
+        tensorboard: TensorBoard of Vertex AI to which the service copies what is written to its output directory's logs:
+            projects/PROJECT/locations/REGION/tensorboards/ID. It needs a service account.
+        persistent_resource: Id of a persistent resource, of the jobs' region, on which they run. It is billed until it is
+            deleted.
         labels: Labels of the jobs, in addition to podlift's.
         raw: JSON to merge into the request last, such as `{"jobSpec": {"scheduling": {"disableRetries": true}}}`. For fields
             that podlift does not know. A list is replaced as a whole, or one of its items by its number; None removes.
@@ -366,6 +374,10 @@ class Vertex(Target):
     keeper_image: Name | None = None
     keep_for_s: Seconds | None = None
     own_tensorflow: bool = False
+    network: Name | None = None
+    kms_key: Name | None = None
+    tensorboard: Name | None = None
+    persistent_resource: Name | None = None
     labels: dict[str, str] = field(default_factory=dict)
     raw: Annotated[dict[str, object], JsonObject()] = field(default_factory=dict)
 
@@ -412,6 +424,12 @@ class Vertex(Target):
         """Return the image of each family of hardware in the places of a job; one given for all of them is that of ""."""
         families = dict.fromkeys(family_of(str(place.accelerator)) for place in self.places_for(resources))
         return {"": self.image} if self.image else {family: self.images.get(family) for family in families}
+
+    @property
+    def passed_on(self) -> dict[str, str]:
+        """The names of other resources that a request passes on, by the setting."""
+        named = {name: getattr(self, name) for name in ("network", "kms_key", "tensorboard", "persistent_resource")}
+        return {name: value for name, value in named.items() if value}
 
     @property
     def named_images(self) -> dict[str, str]:
@@ -498,6 +516,7 @@ class Vertex(Target):
         places = self.places_for(resources)
         found = [("project", self.project or "<project>")]
         wanted = self.images_for(resources)
+        found += [(name.replace("_", " "), value) for name, value in self.passed_on.items()]
         shown = [("image" if len(wanted) == 1 else f"image {name}", each or "<image>") for name, each in wanted.items()]
         if not self.places:
             found += [("region", ", then ".join(self.regions)), *shown]

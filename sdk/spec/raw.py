@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# More digits than any number of items.
+_DIGITS = 4
+
 
 def patched(value: Any, patch: Any) -> Any:
     """Merge a patch into a value. Lists are replaced, or patched by index. None removes."""
     if not isinstance(patch, Mapping):
         return patch
-    if isinstance(value, list) and patch and all(name.isdigit() for name in patch):
+    if isinstance(value, list) and patch and all(name.isdecimal() and len(name) <= _DIGITS for name in patch):
         # Items may be added after the end, as for an evaluator's pool.
         found = [*value, *({} for _ in range(len(value), 1 + max(map(int, patch))))]
         for name, item in patch.items():

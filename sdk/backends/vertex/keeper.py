@@ -21,6 +21,7 @@ from ...packaging.runtime_archive import loader
 from ...records import spending
 from ...records.spending import Spent
 from ...records.sync.index import SYNC_RETRY
+from ...spec import vertex_job
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import LONGEST_S, Keeper, Vertex
@@ -143,7 +144,9 @@ def _body(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> Mapping
             "workerPoolSpecs": [{**pool, "diskSpec": {"bootDiskSizeGb": rented.disk_gb}, "containerSpec": container}],
             "scheduling": {"timeout": f"{min(keeper.life_s + _MARGIN_S, LONGEST_S):.0f}s"},
             "serviceAccount": keeper.account,
+            **vertex_job.network(options),
         },
+        **vertex_job.encryption(options),
     }
 
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from urllib.parse import quote
 
-from ...checks import vertex_online
+from ...checks import vertex_body, vertex_online
 from ...clock import SystemClock
 from ...errors import InputError, StoreError
 from ...hardware import pricing
@@ -71,6 +71,7 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
     with ThreadPoolExecutor(_WORKERS) as pool:
         limits = {each: pool.submit(quota, project, each, target.place_regions) for each in wanted} if project else {}
         staged, kept = pool.submit(staging, target), pool.submit(_keeper, job, target, root)
+        passed = pool.submit(settings, target)
         found: dict[str, OnlineFacts] = {
             name: each.result() for name, each in {n: pool.submit(c) for n, c in queries.items()}.items()
         }
@@ -78,6 +79,7 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
         locations.store(root, about if isinstance(about, dict) else {}, os.environ, SystemClock().now())
         found |= {"staging": staged.result()} if staged.result() else {}
         found |= {"keeper": kept.result()} if kept.result() else {}
+        found |= {"settings": passed.result()} if passed.result() else {}
         return {**found, **({"quotas": {name: each.result() for name, each in limits.items()}} if limits else {})}
 
 
@@ -88,6 +90,49 @@ def _keeper(job: Job, target: Vertex, root: str) -> OnlineFacts:
         return {}
     bucket = root.removeprefix("gs://").partition("/")[0]
     return asdict(rights.of_account(kept.account, rights.resources(kept, target.project, bucket)))
+
+
+def settings(target: Vertex) -> OnlineFacts:
+    """Return what is known of the resources that settings name: "setting", or "setting@region" for one of each region."""
+    found: OnlineFacts = {}
+    for name, value in target.passed_on.items():
+        if name == "persistent_resource":
+            paths = {
+                f"{name}@{region}": (
+                    f"https://{region}-aiplatform.googleapis.com",
+                    f"/v1/projects/{target.project}/locations/{region}/persistentResources/{value}",
+                )
+                for region in target.place_regions
+            }
+        else:
+            paths = {name: _resource(name, value)}
+        found |= {key: _exists(target, host, path) for key, (host, path) in paths.items()}
+    return found
+
+
+def _resource(name: str, value: str) -> tuple[str, str]:
+    """Return the service of a named resource, and its path there."""
+    if name == "network":
+        return "https://compute.googleapis.com", f"/compute/v1/{value}"
+    if name == "kms_key":
+        return "https://cloudkms.googleapis.com", f"/v1/{value}"
+    return f"https://{vertex_body.place_of(value)}-aiplatform.googleapis.com", f"/v1/{value}"
+
+
+def _exists(target: Vertex, host: str, path: str) -> OnlineFacts:
+    if emulator.address():
+        return {**_unknown("the emulator has no such resources, and passes the name on"), "about": {}}
+    # A malformed name has a finding of its own, and must not become another address.
+    whole = re.fullmatch(r"https://[a-z0-9.-]+/[\w./:-]+", host + path, re.ASCII)
+    if not target.project or not whole or ".." in path or "//-" in host:
+        return {**_unknown("its name or the project is missing or malformed"), "about": {}}
+    answer = reads.read(host, path, project=target.project)
+    if answer.status == 200:
+        return {"exists": True, "error": "", "about": dict(answer.found)}
+    return {
+        **({"exists": False, "error": answer.error} if answer.status == 404 else _unknown(answer.error)),
+        "about": {},
+    }
 
 
 def staging(target: Vertex) -> OnlineFacts:

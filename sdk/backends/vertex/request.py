@@ -16,6 +16,7 @@ from ... import ids
 from ...checks import Facts, Finding
 from ...hardware import accelerators
 from ...packaging.runtime_archive import loader
+from ...spec import vertex_job
 from ...spec.container import RESTART_CODE, ContainerTerms
 from ...spec.layout import RootPaths
 from ...spec.places import Place
@@ -112,20 +113,24 @@ def render(
     root = RootPaths(plan.root)
     loader_arguments = [root.root.split("/")[2], key_of(root.entrypoint(entrypoint)), entrypoint]
     arguments = [*loader_arguments, key_of(spec), spec_digest]
-    container = {
+    container: dict[str, object] = {
         "imageUri": Vertex.of(plan.target).image or NO_IMAGE,
         "args": arguments,
         "env": [{"name": name, "value": value} for name, value in _variables(plan, copied or {}).items()],
     }
+    options = Vertex.of(plan.target)
+    body = vertex_job.body(options, plan.job.resources, with_raw=False)
+    machines = zip(body["jobSpec"]["workerPoolSpecs"], _commands(plan), strict=True)
     job = {
-        "workerPoolSpecs": _pools(plan, container),
+        **body["jobSpec"],
+        "workerPoolSpecs": [
+            {**pool, "containerSpec": {**container, "command": command}} if pool else {} for pool, command in machines
+        ],
         **_scheduling(plan),
         **_output(plan, bucket_region or region_of_bucket(plan.facts)),
     }
-    if Vertex.of(plan.target).service_account:
-        job["serviceAccount"] = Vertex.of(plan.target).service_account
-    body = {"displayName": plan.run_id, "labels": _labels(plan, number), "jobSpec": job}
-    found: dict[str, object] = patched(body, Vertex.of(plan.target).raw)
+    body |= {"displayName": plan.run_id, "labels": _labels(plan, number), "jobSpec": job}
+    found: dict[str, object] = patched(body, options.raw)
     return found
 
 
@@ -175,27 +180,13 @@ def _replicas(plan: Plan, place: Place | None) -> tuple[int, int] | None:
     return None if here == found[0] else (here, found[0])
 
 
-def _pools(plan: Plan, container: Mapping[str, object]) -> list[dict[str, object]]:
-    pools: list[dict[str, object]] = []
+def _commands(plan: Plan) -> list[list[str]]:
+    """Return the command of the containers of each pool, an empty one for a pool without tasks."""
+    found: list[list[str]] = []
     for pool in Vertex.of(plan.target).pools(plan.job.resources):
-        # The index of a pool is its role, so a pool without tasks keeps its place.
-        pools += [{} for _ in range(pool.index - len(pools))]
-        pools.append(
-            {
-                "machineSpec": _machine(pool),
-                "replicaCount": str(pool.replicas),
-                "diskSpec": {"bootDiskSizeGb": Vertex.of(plan.target).disk_gb},
-                "containerSpec": {**container, "command": _command(pool.accelerator)},
-            }
-        )
-    return pools
-
-
-def _machine(pool: accelerators.Pool) -> dict[str, object]:
-    row = pool.accelerator
-    found: dict[str, object] = {"machineType": pool.machine}
-    found |= {"acceleratorType": row.type, "acceleratorCount": row.count} if row.type else {}
-    return {**found, "tpuTopology": row.topology} if row.topology else found
+        found += [[] for _ in range(pool.index - len(found))]
+        found.append(_command(pool.accelerator))
+    return found
 
 
 def _command(row: accelerators.Accelerator) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from ... import ids
 from ...packaging.runtime_archive import entrypoint_file, loader, runtime_archive
+from ...spec import vertex_job
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import LONGEST_S, Keeper, Vertex
@@ -110,7 +111,9 @@ def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
             "workerPoolSpecs": [pool],
             "scheduling": {"timeout": f"{min(kept.life_s + _MARGIN_S, LONGEST_S):.0f}s"},
             "serviceAccount": kept.account,
+            **vertex_job.network(options),
         },
+        **vertex_job.encryption(options),
     }
 
 

@@ -88,6 +88,10 @@ class Keywords(JobKeywords, total=False):
     vertex_keeper_image: str | None
     vertex_keep_for: str | float | None
     vertex_own_tensorflow: bool | None
+    vertex_network: str | None
+    vertex_kms_key: str | None
+    vertex_tensorboard: str | None
+    vertex_persistent_resource: str | None
     vertex_labels: dict[str, str] | None
     vertex_raw: dict[str, Any] | None
     ray_address: str | None

@@ -63,6 +63,22 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             }
         },
     ),
+    "a peered network and a key": (
+        {},
+        {
+            "network": "projects/12345/global/networks/vpc",
+            "kms_key": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k",
+        },
+    ),
+    "a network attachment, a TensorBoard and a persistent resource": (
+        {"resources": {"accelerator": "l4"}},
+        {
+            "network": "projects/p/regions/us-central1/networkAttachments/a",
+            "tensorboard": "projects/p/locations/us-central1/tensorboards/1",
+            "persistent_resource": "warm",
+            "service_account": "train@my-project.iam.gserviceaccount.com",
+        },
+    ),
 }  # fmt: skip
 _GROUPS = {"resources": sdk.Resources, "limits": sdk.Limits, "code": sdk.Code}
 

@@ -133,6 +133,19 @@ def test_a_lost_reply_makes_no_second_keeper(podlift_vertex: Cloud, planned: Cal
     assert [image_of(keeper) for keeper in made(podlift_vertex, keeper=True)] == [IMAGE]
 
 
+def test_the_network_and_the_key_of_a_run_are_those_of_its_keeper_too(
+    podlift_vertex: Cloud, planned: Callable[..., sdk.Plan]
+) -> None:
+    network, key = "projects/12/global/networks/vpc", "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
+    run = sdk.submit(
+        planned(places=PLACES[1:], keeper=True, keeper_service_account=ACCOUNT, network=network, kms_key=key)
+    )
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    for keeper in (True, False):
+        (job,) = made(podlift_vertex, keeper=keeper)
+        assert (job.job_spec.network, job.encryption_spec.kms_key_name) == (network, key)
+
+
 def test_a_keeper_without_an_account_is_refused_with_the_reason(planned: Callable[..., sdk.Plan]) -> None:
     with pytest.raises(sdk.InputError) as caught:
         planned(keeper=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import sdk
-from sdk.backends.vertex import client, locations
+from sdk.backends.vertex import client, locations, reads
 from sdk.backends.vertex import probe as online
 from sdk.checks import Facts, of_vertex
 from sdk.cli.app import run as command
@@ -113,6 +113,53 @@ def test_a_submit_into_a_bucket_elsewhere_is_refused_before_anything_is_written(
         sdk.submit(made)
     assert not Path(made.bundle).exists()
     assert podlift_vertex.ask("GET", "/storage/v1/b/in-europe/o").get("items", []) == []
+
+
+def test_each_named_resource_is_looked_up_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    board, asked = "projects/p/locations/us-east1/tensorboards/1", {}
+    key, network = "projects/p/locations/us-east1/keyRings/r/cryptoKeys/k", "projects/12/global/networks/vpc"
+    target = sdk.Vertex(
+        project="mine",
+        regions=["us-east1"],
+        network=network,
+        kms_key=key,
+        tensorboard=board,
+        persistent_resource="warm",
+    )
+    answers = {"kms_key": 404, "network": 403}
+
+    def read(host: str, path: str, *, project: str) -> reads.ServiceReply:
+        name = next(name for name in target.passed_on if str(getattr(target, name)) in path)
+        asked[name] = host + path
+        status = answers.get(name, 200)
+        return reads.ServiceReply(
+            status=status, found={"state": "RUNNING"}, error="" if status == 200 else f"{status}: no"
+        )
+
+    monkeypatch.setattr(reads, "read", read)
+    monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
+    found = online.settings(target)
+    assert {name: answer["exists"] for name, answer in found.items()} == {
+        "network": None, "kms_key": False, "tensorboard": True, "persistent_resource@us-east1": True,
+    }  # fmt: skip
+    assert asked == {
+        "network": f"https://compute.googleapis.com/compute/v1/{network}",
+        "kms_key": f"https://cloudkms.googleapis.com/v1/{key}",
+        "tensorboard": f"https://us-east1-aiplatform.googleapis.com/v1/{board}",
+        "persistent_resource": "https://us-east1-aiplatform.googleapis.com/v1/projects/mine/locations/us-east1/"
+        "persistentResources/warm",
+    }
+    asked.clear()
+    for value in ("../../x", "http://evil/", "a b?c#d", "projects/p/locations/evil.com#/tensorboards/1"):
+        assert online.settings(sdk.Vertex(project="mine", tensorboard=value))["tensorboard"]["exists"] is None
+    assert asked == {}
+
+
+def test_an_emulator_passes_on_the_names_of_resources_that_it_has_not(plan: Callable[..., sdk.Plan]) -> None:
+    made = plan(network="projects/12/global/networks/vpc", persistent_resource="warm")
+    text = "the emulator has no such resources, and passes the name on"
+    assert f"vertex_network was not checked: {text}." in said(made, "note")
+    assert f"vertex_persistent_resource was not checked in us-central1: {text}." in said(made, "note")
 
 
 def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Callable[..., sdk.Plan]) -> None:

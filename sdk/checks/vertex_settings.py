@@ -1,0 +1,135 @@
+"""Checks of what a request passes on: network, key, TensorBoard, persistent resource, and the fields that `raw` sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..hardware import machines, regions
+from ..spec import vertex_job
+from ..spec.findings import Finding, error, note, warning
+from ..spec.job import Job
+from ..spec.policies import Vertex
+from ..text import joined
+from . import vertex_body
+
+_SPEC = "custom_job.job_spec"
+# Fields of a request that a setting fills.
+_FIELDS = {
+    f"{_SPEC}.network": "network",
+    f"{_SPEC}.psc_interface_config.network_attachment": "network",
+    f"{_SPEC}.tensorboard": "tensorboard",
+    f"{_SPEC}.service_account": "tensorboard",
+    f"{_SPEC}.persistent_resource_id": "persistent_resource",
+    "custom_job.encryption_spec.kms_key_name": "kms_key",
+}
+_NEXT = {
+    "network": "projects/NUMBER/global/networks/NAME for VPC peering, or for a Private Service Connect interface "
+    "projects/PROJECT/regions/REGION/networkAttachments/NAME",
+    "kms_key": "gcloud kms keys list --location REGION --keyring KEYRING --format='value(name)'",
+    "tensorboard": "gcloud ai tensorboards list --region REGION --format='value(name)'",
+    "persistent_resource": "gcloud ai persistent-resources list --region REGION; the id is the end of the name",
+}
+
+
+def body(job: Job, target: Vertex) -> Iterator[Finding]:
+    """Settings that Vertex AI would refuse in a region of the job, and fields that `raw` sets so that it would."""
+    for region in filter(regions.KNOWN.__contains__, target.regions):
+        own = vertex_body.problems(vertex_job.body(target, job.resources, with_raw=False), region)
+        yield from (_of_setting(_FIELDS[field], text, target) for field, text in own if field in _FIELDS)
+        if target.raw:
+            made = vertex_body.problems(vertex_job.body(target, job.resources), region)
+            # A warning, because raw is the way to what podlift's tables do not have yet.
+            yield from (
+                warning(f"Vertex AI would reject the request that raw makes: {field}: {text.rstrip('.')}")
+                for field, text in made
+                if (field, text) not in own
+            )
+
+
+def _of_setting(name: str, text: str, target: Vertex) -> Finding:
+    message = f"vertex_{name}: {text.rstrip('.')}"
+    place = vertex_body.place_of(str(getattr(target, name)))
+    if "same region" in text and place in regions.KNOWN:
+        return error(message, {"vertex.regions": [place]})
+    if "must be specified" in text:
+        return error(f"{message}. Next: vertex_service_account=NAME@PROJECT.iam.gserviceaccount.com")
+    return error(f"{message}. Next: {_NEXT[name]}")
+
+
+def billed(job: Job, target: Vertex) -> Iterator[Finding]:
+    """What a persistent resource costs, and where it is."""
+    name = target.persistent_resource
+    if name is None:
+        return
+    where = joined(target.place_regions, "and")
+    yield note(
+        f"The run uses the persistent resource {name!r} of {where}, which is billed until it is deleted, busy or not; "
+        f"the price in this plan is not added to that. Delete it: gcloud ai persistent-resources delete {name} --region=REGION"
+    )
+    if len(target.place_regions) > 1:
+        yield warning(f"Each of {where} needs a persistent resource {name!r} of its own")
+
+
+def online(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Finding]:
+    """What the cloud answered about the resources that settings name; `known` by setting and region."""
+    for key, answer in known.items():
+        name, _, region = key.partition("@")
+        value, where = getattr(target, name, None), f" in {region}" if region else ""
+        if answer["exists"] is None:
+            yield note(f"vertex_{name} was not checked{where}: {str(answer['error']).rstrip('.')}")
+        elif not answer["exists"]:
+            yield error(f"vertex_{name}: there is no {value!r}{where} ({answer['error']}). Next: {_NEXT[name]}")
+        elif name == "persistent_resource":
+            yield from _fits(answer["about"], region, job, target)
+        elif name == "kms_key" and _unusable(answer["about"]):
+            yield error(f"vertex_kms_key: {value!r} cannot encrypt: {_unusable(answer['about'])}")
+        else:
+            yield note(f"vertex_{name} exists{where}")
+
+
+def _unusable(about: Mapping[str, Any]) -> str:
+    """Return why a key of Cloud KMS cannot encrypt, "" if it can."""
+    purpose, state = about.get("purpose"), vertex_body.mapping(about.get("primary")).get("state")
+    if purpose != "ENCRYPT_DECRYPT":
+        return f"its purpose is {purpose}"
+    return "" if state == "ENABLED" else f"its primary version is {state}"
+
+
+def _fits(about: Mapping[str, Any], region: str, job: Job, target: Vertex) -> Iterator[Finding]:
+    """Compare the pools of a job with those of its persistent resource: machine and disk must be the same, and enough."""
+    name, state = target.persistent_resource, about.get("state")
+    if state != "RUNNING":
+        yield warning(f"The persistent resource {name!r} in {region} is {state}, not RUNNING")
+    listed = [each for each in about.get("resourcePools") or () if isinstance(each, Mapping)]
+    missing = []
+    for pool in filter(None, vertex_job.body(target, job.resources)["jobSpec"]["workerPoolSpecs"]):
+        fitting = [each for each in listed if _shape(each) == _shape(pool)]
+        if not any(_replicas(each) >= int(pool["replicaCount"]) for each in fitting):
+            missing.append(f"{_text(pool)} x {pool['replicaCount']}")
+    if missing:
+        has = joined([f"{_text(each)} x {_replicas(each)}" for each in listed], "and") or "no pool"
+        yield error(
+            f"The persistent resource {name!r} in {region} has no pool for {joined(missing, 'and')}. It has {has}. Machine "
+            "and disk must be the same. Next: vertex_machine, vertex_disk_gb, or diskSpec.bootDiskType in vertex_raw"
+        )
+    else:
+        yield note(f"The persistent resource {name!r} in {region} has the machines and disks of the job")
+
+
+def _shape(pool: Mapping[str, Any]) -> tuple[object, ...]:
+    spec, disk = vertex_body.mapping(pool.get("machineSpec")), vertex_body.mapping(pool.get("diskSpec"))
+    machine = str(spec.get("machineType"))
+    default = machines.boot_disks(machine)[0]
+    accelerator = (spec.get("acceleratorType"), int(spec.get("acceleratorCount") or 0))
+    return machine, *accelerator, disk.get("bootDiskType") or default, int(disk.get("bootDiskSizeGb") or 100)
+
+
+def _text(pool: Mapping[str, Any]) -> str:
+    machine, kind, count, disk, size = _shape(pool)
+    return f"{machine}{f' with {count} {kind}' if kind else ''}, {disk} of {size} GB"
+
+
+def _replicas(pool: Mapping[str, Any]) -> int:
+    scaled = vertex_body.mapping(pool.get("autoscalingSpec")).get("maxReplicaCount")
+    return int(scaled or pool.get("replicaCount") or 0)

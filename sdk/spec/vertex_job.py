@@ -1,0 +1,60 @@
+"""The parts of a custom job that follow from the settings and the hardware alone, without its containers. Pure.
+
+Sources: the messages CustomJob, CustomJobSpec and WorkerPoolSpec of google.cloud.aiplatform.v1; documentation of Vertex AI,
+training/distributed-training (the index of a pool is its role).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..hardware.accelerators import Pool
+from .policies import Resources, Vertex
+from .raw import patched
+
+ATTACHMENTS = "/networkAttachments/"
+
+
+def body(target: Vertex, resources: Resources, *, with_raw: bool = True) -> dict[str, Any]:
+    """Return the job of the target's place as far as it is known before there is a run, by default with `raw` merged in."""
+    account = {"serviceAccount": target.service_account} if target.service_account else {}
+    resource = {"persistentResourceId": target.persistent_resource} if target.persistent_resource else {}
+    board = {"tensorboard": target.tensorboard} if target.tensorboard else {}
+    spec = {"workerPoolSpecs": pools(target, resources), **network(target), **resource, **board, **account}
+    found: dict[str, Any] = {"jobSpec": spec, **encryption(target)}
+    return patched(found, target.raw) if with_raw else found
+
+
+def pools(target: Vertex, resources: Resources) -> list[dict[str, Any]]:
+    """Return the pools without their containers. The index of a pool is its role, so a pool without tasks keeps its place."""
+    found: list[dict[str, Any]] = []
+    for pool in target.pools(resources):
+        found += [{} for _ in range(pool.index - len(found))]
+        found.append(
+            {
+                "machineSpec": _machine(pool),
+                "replicaCount": str(pool.replicas),
+                "diskSpec": {"bootDiskSizeGb": target.disk_gb},
+            }
+        )
+    return found
+
+
+def network(target: Vertex) -> dict[str, object]:
+    """Return the field of a job's network: one that is peered, or an attachment in one."""
+    if not target.network:
+        return {}
+    attached = ATTACHMENTS in target.network
+    return {"pscInterfaceConfig": {"networkAttachment": target.network}} if attached else {"network": target.network}
+
+
+def encryption(target: Vertex) -> dict[str, object]:
+    """Return the field of a job's key."""
+    return {"encryptionSpec": {"kmsKeyName": target.kms_key}} if target.kms_key else {}
+
+
+def _machine(pool: Pool) -> dict[str, object]:
+    row = pool.accelerator
+    found: dict[str, object] = {"machineType": pool.machine}
+    found |= {"acceleratorType": row.type, "acceleratorCount": row.count} if row.type else {}
+    return {**found, "tpuTopology": row.topology} if row.topology else found

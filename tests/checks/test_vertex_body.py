@@ -1,0 +1,401 @@
+"""Each rule about a job's body, in one table: what the emulator answers, and that a plan says the same of the same request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support import GOLDEN_FILES
+
+import sdk
+from sdk import checks
+from sdk.checks import Facts, Finding
+from sdk.emulator.vertex import bodies
+from sdk.emulator.vertex.errors import invalid
+from sdk.spec.raw import patched
+
+FACTS = Facts(
+    python="3.11.9", executable="python3", tensorflow="2.19.0", keras="3.10.0", tf_keras=None, cpus=2, isolation=None
+)
+PLAIN = json.loads((GOLDEN_FILES / "vertex" / "bodies.json").read_text())["one task"]
+HERE, P = "us-central1", "projects/acme/locations"
+STORE = f"{P}/{HERE}/metadataStores/default/contexts"
+KEY = "keyRings/ring/cryptoKeys/key"
+GB200 = {"machineType": "a4x-highgpu-4g", "acceleratorType": "NVIDIA_GB200", "acceleratorCount": 4}
+H200 = {"machineType": "a3-ultragpu-8g", "acceleratorType": "NVIDIA_H200_141GB", "acceleratorCount": 8}
+NETWORK = "projects/12/global/networks/mine"
+
+
+def pool(**fields: Any) -> dict[str, Any]:
+    return {"jobSpec": {"workerPoolSpecs": {"0": fields}}}
+
+
+def machine(kind: str, **fields: Any) -> dict[str, Any]:
+    return pool(machineSpec={"machineType": kind, **fields})
+
+
+def gpu(kind: str, accelerator: str, count: int | None) -> dict[str, Any]:
+    return machine(kind, acceleratorType=accelerator, acceleratorCount=count)
+
+
+def disk(kind: str, boots_from: str) -> dict[str, Any]:
+    return pool(machineSpec={"machineType": kind}, diskSpec={"bootDiskType": boots_from})
+
+
+def spec(**fields: Any) -> dict[str, Any]:
+    return {"jobSpec": fields}
+
+
+def mount(network: str | None = NETWORK, **fields: Any) -> dict[str, Any]:
+    one = {"server": "10.0.0.2", "path": "/share", "mountPoint": "data", **fields}
+    return {"jobSpec": {"network": network, "workerPoolSpecs": {"0": {"nfsMounts": [one]}}}}
+
+
+def reserved(kind: object, *, base: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    affinity = {"reservationAffinityType": kind, **fields}
+    return pool(machineSpec={**(base or {"machineType": "n1-standard-4"}), "reservationAffinity": affinity})
+
+
+def named(*values: str, key: str = "compute.googleapis.com/reservation-name") -> dict[str, Any]:
+    return reserved("SPECIFIC_RESERVATION", key=key, values=list(values))
+
+
+MACHINE, DISK = ".machine_spec", ".disk_spec.boot_disk_type"
+RESERVATION = ".machine_spec.reservation_affinity"
+# The rule, the request as a change of a plain one, the field, and what is said.
+RULES: list[tuple[str, dict[str, Any], str, str]] = [
+    ("n2-standard-7", machine("n2-standard-7"), MACHINE, 'Machine type "n2-standard-7" is not supported.'),
+    ("n4-standard-3", machine("n4-standard-3"), MACHINE, 'Machine type "n4-standard-3" is not supported.'),
+    ("n2-highcpu-999", machine("n2-highcpu-999"), MACHINE, 'Machine type "n2-highcpu-999" is not supported.'),
+    ("n1-standard-2", machine("n1-standard-2"), MACHINE, 'Machine type "n1-standard-2" is not supported.'),
+    ("m1-megamem-40", machine("m1-megamem-40"), MACHINE, 'Machine type "m1-megamem-40" is not supported.'),
+    ("gb300", machine("a4x-maxgpu-4g-metal"), MACHINE, 'Machine type "a4x-maxgpu-4g-metal" is not supported.'),
+    ("a fraction of a GPU", machine("g4-standard-24"), MACHINE, 'Machine type "g4-standard-24" is not supported.'),
+    (
+        "P100",
+        gpu("n1-standard-4", "NVIDIA_TESLA_P100", 1),
+        MACHINE,
+        'Accelerator "NVIDIA_TESLA_P100" is not supported for machine type "n1-standard-4".',
+    ),
+    (
+        "K80",
+        gpu("n1-standard-4", "NVIDIA_TESLA_K80", 1),
+        MACHINE,
+        'Accelerator "NVIDIA_TESLA_K80" is not supported for machine type "n1-standard-4".',
+    ),
+    ("three T4", gpu("n1-standard-4", "NVIDIA_TESLA_T4", 3), MACHINE, "Accelerator count 3 of NVIDIA_TESLA_T4 is not"),
+    (
+        "a type without a count",
+        gpu("n1-standard-4", "NVIDIA_TESLA_T4", None),
+        MACHINE,
+        "Both `accelerator_type` and `accelerator_count` should be specified or none.",
+    ),
+    ("no GPU", machine("a2-highgpu-1g"), MACHINE, 'Machine type "a2-highgpu-1g" requires accelerator type NVIDIA_TESLA'),
+    ("7x", machine("tpu7x-standard-4t", tpuTopology="3x5x7"), MACHINE, "TPU topology '3x5x7' is not supported for"),
+    ("7x 2", machine("tpu7x-standard-4t", tpuTopology="9x9x9"), MACHINE, "2x2x1, 2x2x2, 2x2x4, 2x4x4, 4x4x4, 4x4x8"),
+    ("v5e", machine("ct5lp-hightpu-4t", tpuTopology="3x3"), MACHINE, "TPU topology '3x3' is not supported for"),
+    ("v5e on 8", machine("ct5lp-hightpu-8t", tpuTopology="2x2"), MACHINE, "TPU topology '2x2' is not supported for"),
+    ("no topology", machine("ct6e-standard-1t"), MACHINE, "TPU topology '' is not supported for machine type"),
+    ("a CPU's topology", machine("n1-standard-4", tpuTopology="2x2"), MACHINE, "has no TPU topology."),
+    ("cores", gpu("cloud-tpu", "TPU_V2", 16), MACHINE, "Accelerator count 16 is not supported for TPU_V2; it is 8 or a"),
+    ("a v3 pod here", gpu("cloud-tpu", "TPU_V3", 32), MACHINE, "TPU_V3 is not supported in region us-central1."),
+    ("a floppy", disk("n1-standard-4", "floppy"), DISK, "Boot disk type 'floppy' is not supported: pd-ssd, pd-standard"),
+    ("N4", disk("n4-standard-4", "pd-ssd"), DISK, "pd-ssd disk type cannot be used by n4-standard-4 machine type."),
+    ("N1", disk("n1-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by n1-stand"),
+    ("E2", disk("e2-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by e2-stand"),
+    ("N2", disk("n2-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by n2-stand"),
+    (
+        "A3 Ultra",
+        pool(machineSpec=H200, diskSpec={"bootDiskType": "pd-ssd"}),
+        DISK,
+        "pd-ssd disk type cannot be used by a3-ultragpu-8g machine type.",
+    ),
+    ("GB200", pool(machineSpec=GB200), RESERVATION, 'Machine type "a4x-highgpu-4g" requires a reservation'),
+    ("GB200 with none", reserved("NO_RESERVATION", base=GB200), RESERVATION, "requires a reservation: ANY_RESERVATION"),
+    ("no kind of it", reserved("TYPE_UNSPECIFIED"), RESERVATION, "The reservation affinity type has to be set: NO_RE"),
+    ("no key", named("projects/p/zones/us-central1-a/reservations/r", key="name"), ".key", "The key of a SPECIFIC_RESERV"),
+    ("no name", named(), ".values", "A reservation has the form `projects/{project}/zones/{zone}/reservations/{reserv"),
+    ("a short name", named("mine"), ".values", "A reservation has the form `projects/{project}/zones/{zone}/reservatio"),
+    (
+        "a reservation elsewhere",
+        named("projects/p/zones/europe-west4-a/reservations/r"),
+        ".values",
+        "The reservation needs to be in the same region as the job, us-central1.",
+    ),
+    (
+        "a reservation and flex-start",
+        {
+            "jobSpec": {
+                "scheduling": {"strategy": "FLEX_START"},
+                "workerPoolSpecs": {
+                    "0": {
+                        "machineSpec": {
+                            "machineType": "g2-standard-4",
+                            "acceleratorType": "NVIDIA_L4",
+                            "acceleratorCount": 1,
+                            "reservationAffinity": {"reservationAffinityType": "ANY_RESERVATION"},
+                        }
+                    }
+                },
+            }
+        },
+        RESERVATION,
+        "A reservation cannot be used with strategy FLEX_START.",
+    ),
+    (
+        "a reservation on a persistent resource",
+        patched(reserved("ANY_RESERVATION"), spec(persistentResourceId="warm")),
+        RESERVATION,
+        "A reservation cannot be used on a persistent resource.",
+    ),
+    ("a key's name", {"encryptionSpec": {"kmsKeyName": "key"}}, ".kms_key_name", "The Cloud KMS key has the form `proje"),
+    (
+        "a version of a key",
+        {"encryptionSpec": {"kmsKeyName": f"{P}/{HERE}/{KEY}/cryptoKeyVersions/1"}},
+        ".kms_key_name",
+        "The Cloud KMS key has the form",
+    ),
+    ("no key at all", {"encryptionSpec": {}}, ".kms_key_name", "The Cloud KMS key has the form"),
+    (
+        "a key elsewhere",
+        {"encryptionSpec": {"kmsKeyName": f"{P}/us-east1/{KEY}"}},
+        ".kms_key_name",
+        "The Cloud KMS key needs to be in the same region as the job, us-central1.",
+    ),
+    (
+        "a key everywhere",
+        {"encryptionSpec": {"kmsKeyName": f"{P}/global/{KEY}"}},
+        ".kms_key_name",
+        "The Cloud KMS key needs to be in the same region as the job",
+    ),
+    (
+        "a TensorBoard and no account",
+        spec(tensorboard=f"{P}/{HERE}/tensorboards/1", serviceAccount=None),
+        ".service_account",
+        "custom_job.job_spec.service_account must be specified when uploading to TensorBoard",
+    ),
+    (
+        "a TensorBoard's number",
+        spec(tensorboard="123", serviceAccount="a@acme.iam.gserviceaccount.com"),
+        ".tensorboard",
+        "The tensorboard has the form `projects/{project}/locations/{location}/tensorboards/{tensorboard}`.",
+    ),
+    (
+        "a TensorBoard elsewhere",
+        spec(tensorboard=f"{P}/europe-west4/tensorboards/1", serviceAccount="a@acme.iam.gserviceaccount.com"),
+        ".tensorboard",
+        "The tensorboard needs to be in the same region as the job",
+    ),
+    ("an experiment's name", spec(experiment="mine"), ".experiment", "The experiment has the form `projects/{project}/"),
+    ("a run's name", spec(experimentRun="mine-1"), ".experiment_run", "The experiment_run has the form `projects/{proje"),
+    (
+        "an experiment elsewhere",
+        spec(experiment=f"{P}/us-east1/metadataStores/default/contexts/mine"),
+        ".experiment",
+        "The experiment needs to be in the same region as the job",
+    ),
+    (
+        "a resource with a capital",
+        spec(persistentResourceId="Warm"),
+        ".persistent_resource_id",
+        "persistent_resource_id can only contain numbers, lower case letters and hyphens.",
+    ),
+    ("a resource's path", spec(persistentResourceId=f"{P}/x"), ".persistent_resource_id", "can only contain numbers, low"),
+    ("a network's name", spec(network="default"), ".network", "The network has the form `projects/{project number}/glob"),
+    ("a project's id", spec(network="projects/acme/global/networks/x"), ".network", "`projects/{project number}/global"),
+    (
+        "peering with H200",
+        patched(pool(machineSpec=H200), spec(network=NETWORK)),
+        ".network",
+        "VPC peering is not supported with NVIDIA_H200_141GB; a network attachment (PSC-I) is.",
+    ),
+    (
+        "an attachment's path",
+        spec(pscInterfaceConfig={"networkAttachment": "regions/us-central1/networkAttachments/a"}),
+        ".network_attachment",
+        "The network attachment is a name or has the form `projects/{project}/regions/{region}/networkAttachments/{name}",
+    ),
+    (
+        "an attachment elsewhere",
+        spec(pscInterfaceConfig={"networkAttachment": "projects/acme/regions/us-east1/networkAttachments/a"}),
+        ".network_attachment",
+        "The network attachment needs to be in the same region as the job",
+    ),
+    ("an NFS server's name", mount(server="nas.corp"), ".server", "The NFS server is an IP address in your network. Rec"),
+    ("a relative path", mount(path="share"), ".path", "The NFS path has to start with '/'. Received: 'share'."),
+    ("a mount point's path", mount(mountPoint="/mnt/x"), ".mount_point", "The mount point is the name of a directory in"),
+    ("a mount point above", mount(mountPoint=".."), ".mount_point", "The mount point is the name of a directory in"),
+    ("NFS and no network", mount(network=None), ".nfs_mounts", "NFS mounts require a network or a psc_interface_config."),
+    (
+        "an executor of one's own",
+        pool(containerSpec=None, pythonPackageSpec={
+            "executorImageUri": "us-docker.pkg.dev/acme/train/tf:1", "packageUris": ["gs://b/t.tar.gz"], "pythonModule": "t",
+        }),
+        ".executor_image_uri",
+        "The executor image is a prebuilt container for training",
+    ),
+]  # fmt: skip
+
+
+def answer(raw: dict[str, Any], region: str = HERE) -> list[tuple[str, str]]:
+    """The fields and sentences with which the emulator refuses the plain job with a change."""
+    body = patched({**PLAIN, "jobSpec": {**PLAIN["jobSpec"], "scheduling": {}}}, raw)
+    found = bodies.problems(bodies.parse(json.dumps(body).encode()), region)
+    if found:
+        refused = invalid(found)
+        assert (refused.code, refused.status) == (400, "INVALID_ARGUMENT")
+        assert refused.details[0]["fieldViolations"] == [{"field": field, "description": text} for field, text in found]
+    return found
+
+
+def planned(region: str = HERE, **fields: Any) -> list[Finding]:
+    place = {"project": "my-project", "bucket": "my-bucket", "image": "a/b:1", "regions": [region]}
+    target = sdk.Vertex(**{**place, **fields})
+    return checks.of_vertex(sdk.Job("train.py", limits={"timeout_s": 3600.0}), FACTS, target=target)
+
+
+@pytest.mark.parametrize(("raw", "field", "said"), [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
+def test_a_plan_says_of_a_request_what_the_service_refuses_it_with(raw, field: str, said: str) -> None:
+    found = [(place, text) for place, text in answer(raw) if place.endswith(field) and said in text]
+    assert len(found) == 1, answer(raw)
+    place, text = found[0]
+    messages = [each.message for each in planned(raw=raw) if each.level == "warning"]
+    assert f"Vertex AI would reject the request that raw makes: {place}: {text.rstrip('.')}." in messages
+
+
+def test_each_rule_is_another() -> None:
+    assert len({rule[0] for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        machine("n4-standard-2"),
+        machine("m1-ultramem-160"),
+        gpu("n1-highcpu-64", "NVIDIA_TESLA_T4", 4),
+        machine("tpu7x-standard-4t", tpuTopology="4x8x8"),
+        gpu("cloud-tpu", "TPU_V2", 32),
+        disk("n4-standard-4", "hyperdisk-balanced"),
+        disk("n1-standard-4", "pd-standard"),
+        disk("c2-standard-4", "hyperdisk-balanced"),
+        reserved("ANY_RESERVATION", base=GB200),
+        named("projects/other-project/zones/us-central1-ai1a/reservations/mine"),
+        {"encryptionSpec": {"kmsKeyName": f"projects/acme.com:keys/locations/{HERE}/{KEY}"}},
+        spec(tensorboard=f"projects/12/locations/{HERE}/tensorboards/34", serviceAccount="a@b.iam.gserviceaccount.com"),
+        spec(experiment=f"{STORE}/mine", experimentRun=f"{STORE}/mine-1", persistentResourceId="warm-1"),
+        spec(network=NETWORK),
+        spec(pscInterfaceConfig={"networkAttachment": "mine"}),
+        spec(pscInterfaceConfig={"networkAttachment": f"projects/acme/regions/{HERE}/networkAttachments/mine"}),
+        mount(),
+    ],
+    ids=repr,
+)
+def test_its_near_miss_passes_both(raw: dict[str, Any]) -> None:
+    assert answer(raw) == []
+    assert [each.message for each in planned(raw=raw) if "would reject" in each.message] == []
+
+
+def test_a_region_that_does_not_exist_is_refused_by_both() -> None:
+    ((field, text),) = answer({}, "mars-west1")
+    assert field == "parent"
+    assert text.startswith("The provided location ID doesn't match the endpoint. Received: 'mars-west1'")
+    assert any("Vertex AI has no region 'mars-west1'" in each.message for each in planned("mars-west1"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said", "nearest"),
+    [
+        (
+            {"kms_key": f"{P}/europe-west4/{KEY}"},
+            "vertex_kms_key: The Cloud KMS key needs to be in the same region as the job, us-central1.",
+            "vertex_regions=['europe-west4']",
+        ),
+        ({"kms_key": "key"}, "vertex_kms_key: The Cloud KMS key has the form", "gcloud kms keys list"),
+        ({"network": "default"}, "vertex_network: The network has the form", "networkAttachments/NAME"),
+        (
+            {"network": "projects/acme/regions/us-east1/networkAttachments/a"},
+            "vertex_network: The network attachment needs to be in the same region",
+            "vertex_regions=['us-east1']",
+        ),
+        (
+            {"tensorboard": f"{P}/{HERE}/tensorboards/1"},
+            "vertex_tensorboard: custom_job.job_spec.service_account must be specified when uploading to TensorBoard",
+            "vertex_service_account=NAME@PROJECT.iam.gserviceaccount.com",
+        ),
+        ({"tensorboard": "1"}, "vertex_tensorboard: The tensorboard has the form", "gcloud ai tensorboards list"),
+        (
+            {"persistent_resource": "Warm"},
+            "vertex_persistent_resource: persistent_resource_id can only",
+            "gcloud ai pers",
+        ),
+    ],
+)
+def test_a_setting_that_names_another_resource_is_checked_in_a_plan(fields, said: str, nearest: str) -> None:
+    refused = [each.message for each in planned(**fields) if each.level == "error" and said in each.message]
+    assert len(refused) == 1 and nearest in refused[0], planned(**fields)
+
+
+def test_a_persistent_resource_is_said_to_be_billed_until_it_is_deleted() -> None:
+    (said,) = [each.message for each in planned(persistent_resource="warm") if "warm" in each.message]
+    assert "billed until it is deleted, busy or not" in said
+    assert "gcloud ai persistent-resources delete warm --region=REGION" in said
+    two = [each.message for each in planned(persistent_resource="warm", regions=["us-central1", "us-east1"])]
+    assert "Each of us-central1 and us-east1 needs a persistent resource 'warm' of its own." in two
+
+
+def resource(state: str = "RUNNING", **pool: Any) -> dict[str, Any]:
+    fields = {"machineSpec": {"machineType": "n1-standard-4"}, "replicaCount": "1", **pool}
+    disk = {"diskSpec": {"bootDiskType": "pd-ssd", "bootDiskSizeGb": 100}}
+    return {"exists": True, "error": "", "about": {"state": state, "resourcePools": [{**disk, **fields}]}}
+
+
+FITS = "has the machines and disks of the job."
+LACKS = "has no pool for n1-standard-4, pd-ssd of 100 GB x 1."
+
+
+@pytest.mark.parametrize(
+    ("known", "level", "said"),
+    [
+        ({"persistent_resource@us-central1": resource()}, "note", FITS),
+        ({"persistent_resource@us-central1": resource(autoscalingSpec={"maxReplicaCount": "4"})}, "note", FITS),
+        ({"persistent_resource@us-central1": resource("PROVISIONING")}, "warning", "is PROVISIONING, not RUNNING"),
+        (
+            {"persistent_resource@us-central1": resource(machineSpec={"machineType": "n1-standard-8"})},
+            "error",
+            f"{LACKS} It has n1-standard-8, pd-ssd of 100 GB x 1.",
+        ),
+        (
+            {"persistent_resource@us-central1": resource(diskSpec={"bootDiskType": "pd-standard", "bootDiskSizeGb": 100})},
+            "error",
+            f"{LACKS} It has n1-standard-4, pd-standard of 100 GB x 1.",
+        ),
+        ({"persistent_resource@us-central1": resource(replicaCount="0")}, "error", LACKS),
+        (
+            {"persistent_resource@us-central1": {"exists": False, "error": "404: not found", "about": {}}},
+            "error",
+            "vertex_persistent_resource: there is no 'warm' in us-central1 (404: not found). Next: gcloud ai persistent",
+        ),
+        (
+            {"kms_key": {"exists": True, "error": "", "about": {"purpose": "ASYMMETRIC_SIGN"}}},
+            "error",
+            "cannot encrypt: its purpose is ASYMMETRIC_SIGN",
+        ),
+        (
+            {"kms_key": {"exists": True, "error": "", "about": {
+                "purpose": "ENCRYPT_DECRYPT", "primary": {"state": "DISABLED"}}}},
+            "error",
+            "its primary version is DISABLED",
+        ),
+        ({"tensorboard": {"exists": True, "error": "", "about": {}}}, "note", "vertex_tensorboard exists."),
+        ({"network": {"exists": None, "error": "403: no", "about": {}}}, "note", "vertex_network was not checked: 403"),
+    ],
+)  # fmt: skip
+def test_what_the_cloud_answers_about_a_named_resource_is_compared_with_the_job(known, level: str, said: str) -> None:
+    facts = Facts(**{**FACTS.__dict__, "online": {"settings": known}})
+    named = {"persistent_resource": "warm", "kms_key": f"{P}/{HERE}/{KEY}", "network": NETWORK}
+    target = sdk.Vertex(
+        **named, tensorboard=f"{P}/{HERE}/tensorboards/1", service_account="a-b@c.iam.gserviceaccount.com"
+    )
+    found = checks.of_vertex(sdk.Job("train.py"), facts, target=target)
+    assert [each.level for each in found if said in each.message] == [level], [each.message for each in found]
