@@ -47,7 +47,7 @@ def patches(payload: Payload, environ: Mapping[str, str]) -> list[Patch]:
     if not payload.tpu:
         return []
     row = accelerators.row(payload.tpu)
-    tpu = _stand_in(row, environ) if has_stand_in(payload, environ) else _real(row)
+    tpu = _stand_in(row, environ) if has_stand_in(payload, environ) else _real(row, _names(environ))
     return [tpu, *plumbing("tpu-advice", _ADVICE, {_TRAINER: _advise_once}), keras_multi_worker.REPLICAS]
 
 
@@ -93,8 +93,9 @@ def stand_in(row: Accelerator, replicas: int, install: Callable[[], None]) -> Pa
     )
 
 
-def _real(row: Accelerator) -> Patch:
+def _real(row: Accelerator, names: tuple[str, ...]) -> Patch:
     def apply(tf: ModuleType) -> None:
+        _resolve_to_this_machine(names)
         util: Any = importlib.import_module("tensorflow.python.tpu.tpu_strategy_util")
 
         @around(util, "initialize_tpu_system_impl")
@@ -111,6 +112,19 @@ def _real(row: Accelerator) -> Patch:
             return found
 
     return Patch(name="tpu-host", why="a missing TPU is reported clearly", module="tensorflow", apply=apply, quiet=True)
+
+
+def _resolve_to_this_machine(names: tuple[str, ...]) -> None:
+    """Let a resolver without a name, or with the name of this machine's TPU, mean "local", as on the stand-in.
+
+    TPU_CONFIG, which Vertex AI sets, makes TensorFlow look for it with a client of the Cloud TPU API that images lack:
+    "Missing runtime dependency on the Google API client" (tensorflow/python/tpu/client/client.py).
+    """
+    resolvers = "tensorflow.python.distribute.cluster_resolver.tpu.tpu_cluster_resolver"
+
+    @around(importlib.import_module(resolvers).TPUClusterResolver, "__init__")
+    def init(original: Function, self: Any, tpu: Any = None, *args: Any, **options: Any) -> None:
+        original(self, "local" if tpu in (None, "", *names) else tpu, *args, **options)
 
 
 def _advise_once(trainer: ModuleType) -> None:

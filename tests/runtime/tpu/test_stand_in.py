@@ -1,6 +1,8 @@
 """The program for a TPU runs unmodified in local mode, and gives the numbers of one device with the same global batch."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -160,6 +162,41 @@ def test_variables_that_the_job_has_set_stay(tmp_path):
     host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path))
     assert environ["TF_XLA_FLAGS"] == "--tf_xla_persistent_cache_directory=/mine"
     assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "false"
+
+
+# What Vertex AI tells a task on a TPU, and what TensorFlow makes of the names of resolvers: with the patch for a payload.
+RESOLVERS = """
+import json, os, sys
+sys.modules["googleapiclient"] = None  # images do not have it
+os.environ["TPU_CONFIG"] = json.dumps({"project": "tenant-tp", "zone": "us-central1-b", "tpu_node_name": "node-7"})
+if sys.argv[1:]:
+    from sdk.runtime.patches import install, tpu
+    from sdk.spec.payload import Payload
+    install(tpu.patches(Payload.from_json(sys.argv[1]), os.environ))
+import tensorflow as tf
+found = {}
+for name, given in {"nothing": [], "None": [None], "empty": [""], "its name": ["node-7"], "another": ["node-8"]}.items():
+    try:
+        made = tf.distribute.cluster_resolver.TPUClusterResolver(*given)
+        found[name] = [made._tpu, made.cluster_spec().as_dict()]
+    except Exception as error:
+        found[name] = str(error).partition(".")[0]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.full
+def test_a_resolver_without_a_name_means_the_tpu_of_the_machine_as_it_does_on_the_stand_in():
+    def resolved(*words):
+        done = subprocess.run([sys.executable, "-c", RESOLVERS, *words], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    asks_an_api = "Missing runtime dependency on the Google API client"
+    alone = resolved()
+    assert {alone[name] for name in ("nothing", "None", "empty")} == {asks_an_api}
+    found = resolved(payload(tpu="v3-8").to_json())
+    assert found.pop("another") == alone["another"], "that of another machine is TensorFlow's matter"
+    assert found == {name: ["local", {}] for name in ("nothing", "None", "empty", "its name")}
 
 
 class Waiting(SystemClock):
