@@ -1821,8 +1821,8 @@ MUTATIONS = (
     Mutation(
         "the variables that are saved apart are all of them",
         "sdk/checkpoint/tf/snapshot.py",
-        "for path, variable in self.items() if not isinstance(value_of(variable), distributed))",
-        "for path, variable in self.items())",
+        "path for path, variable in self.items() if not isinstance(value_of(variable), distributed)",
+        "path for path, variable in self.items()",
         ("tests/checkpoint/tf/test_snapshot.py",),
     ),
 )

@@ -145,7 +145,8 @@ class StrategyWatch:
         replicas, here = int(strategy.num_replicas_in_sync), _replicas_here(strategy)
         text = states.finding(variable, value, replaces=replaces, replicas=replicas, here=here) if replicas > 1 else ""
         if text:
-            self._once(text, text)
+            # With a model outside the scope, all of its variables are.
+            self._once("variable" if here > 1 and text.startswith("The variable") else text, text)
 
     def _watch_fit(self, kind: Any) -> None:
         @around(kind, "fit")
