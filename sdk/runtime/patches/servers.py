@@ -17,7 +17,7 @@ from ...spec import cluster
 from . import Function, Patch, around, plumbing
 
 _log = logger("runtime")
-_WHY = "workers and parameter servers that make ParameterServerStrategy would wait for servers that nobody runs"
+_WHY = "workers and parameter servers that make ParameterServerStrategy would wait forever for servers that do not run"
 
 
 def serves(task: str, tasks: Sequence[str]) -> bool:
