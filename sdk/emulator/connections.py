@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
-from ..process.request_heads import RequestHeads
+from ..ui.request_heads import RequestHeads
 from .errors import DroppedError
 
 _RESET = struct.pack("ii", 1, 0)

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..clock import SystemClock
 from ..errors import InputError, nearest
 from ..process.redirect import tokens
-from ..process.request_heads import backlog
 from ..storage import posix
+from ..ui.request_heads import backlog
 from .access import AccessMiddleware
 from .admin import Admin
 from .billing.app import BillingApp

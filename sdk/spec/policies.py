@@ -341,12 +341,12 @@ class Vertex(Target):
             attempt that its retry budgets allow.
         own_tensorflow: The image has a TensorFlow of your own, which trains on accelerators that no released one does: B200,
             GB200 and RTX PRO 6000.
-        network: Network of the machines: projects/NUMBER/global/networks/NAME, which is peered with Vertex AI; or, for a
-            Private Service Connect interface, projects/PROJECT/regions/REGION/networkAttachments/NAME. Keepers have it too.
-        kms_key: Key of Cloud KMS that encrypts the jobs' disks and records, in their region:
-            projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY. Keepers have it too. A bucket has a key of its own.
-        tensorboard: TensorBoard of Vertex AI to which the service copies what is written to its output directory's logs:
-            projects/PROJECT/locations/REGION/tensorboards/ID. It needs a service account.
+        network: Network of the machines, by its full name: one that is peered with Vertex AI, or a network attachment for a
+            Private Service Connect interface. Keepers have it too.
+        kms_key: Key of Cloud KMS that encrypts the jobs' disks and records, by its full name. It is in their region.
+            Keepers have it too. A bucket has a key of its own.
+        tensorboard: TensorBoard of Vertex AI to which the service copies what is written to its output directory's logs,
+            by its full name. It needs a service account.
         persistent_resource: Id of a persistent resource, of the jobs' region, on which they run. It is billed until it is
             deleted.
         labels: Labels of the jobs, in addition to podlift's.

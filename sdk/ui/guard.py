@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..process.request_heads import RequestHeads
+from .request_heads import RequestHeads
 
 # Whether a request may change runs, in its scope.
 MAY_ACT = "podlift.may_act"

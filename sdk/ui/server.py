@@ -20,7 +20,6 @@ from starlette.routing import Route
 from ..checkpoint import catalog
 from ..clock import Clock
 from ..errors import InputError, PodliftError, RunNotFoundError, nearest
-from ..process.request_heads import RequestHeads, backlog
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage.registry import open_store
@@ -28,6 +27,7 @@ from ..text import clipped
 from . import gather, listing, model, pages
 from .guard import MAY_ACT, PageGuard
 from .model import RunView, Tail
+from .request_heads import RequestHeads, backlog
 from .rows import RunInfo
 
 _T = TypeVar("_T")

@@ -1,7 +1,7 @@
 """`predict`, `predict_on_batch` and `evaluate` under a synchronous strategy: one device's rows, without superfluous work.
 
-On several workers Keras takes each batch of `predict` outside of a function, makes an iterator after the last batch that is never
-read, and another one in each `evaluate` to learn types that it knows. docs/explanation/decisions/keras-multi-worker.md.
+On several workers Keras takes each batch of `predict` outside of a function, makes an iterator after the last batch that is
+never read, and another one in each `evaluate` to learn types that it knows. docs/explanation/decisions/keras-multi-worker.md.
 """
 
 from __future__ import annotations

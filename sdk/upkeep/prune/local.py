@@ -207,8 +207,12 @@ def remove_run(item: Candidate, plan: PrunePlan) -> None:
     if plan.now - folders.extent(folder)[1] < plan.older_than_s:
         raise ChangedError("it has changed")
     paths = RunPaths(str(folder))
-    if not has_ended(paths):
-        end_leftovers(paths)
+    try:
+        if not has_ended(paths):
+            end_leftovers(paths)
+    except PodliftError:
+        folder.lstat()  # raises if another prune has removed it meanwhile
+        raise
     _remove_folder(folder, before)
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from support import LIMIT_S, REPO, full_only, needs, said, until
 
 import sdk
@@ -222,18 +221,11 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_th
 
 
 def test_a_workflow_a_cron_job_and_cloud_scheduler_deliver_one_slot_and_start_one_run(
-    podlift_vertex: Cloud, weekly: Callable[..., Weekly], capsys: pytest.CaptureFixture[str]
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly]
 ) -> None:
     this = weekly()
-
-    def rendered(form: str) -> Any:
-        capsys.readouterr()
-        assert app.run(["schedule", "show", "weekly", "--root", this.schedule.root, "--render", form]) == 0
-        return yaml.safe_load(capsys.readouterr().out)
-
-    command = rendered("github")["jobs"]["fire"]["steps"][-1]["run"]
-    pod = rendered("kubernetes")["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
-    words = [word.replace("$(PODLIFT_DELIVERY)", "podlift-weekly-29") for word in pod["command"]]
+    words = ["podlift", "schedule", "fire", "weekly", "--root", this.schedule.root, "--id", "podlift-weekly-29"]
+    command = f'podlift schedule fire weekly --root {this.schedule.root} --id "github-$GITHUB_RUN_ID" --detach'
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "GITHUB_RUN_ID": "77"}
     started = [
