@@ -219,7 +219,15 @@ class PosixStore:
 
     def _sync(self, key: str) -> None:
         """Make the name of a key durable, and once those of its folders, which another task may be creating."""
-        folder = os.path.dirname(self._path(key))
+        path = self._path(key)
+        try:
+            self._sync_folders(os.path.dirname(path))
+        except FileNotFoundError:
+            # Another task deleted the new object and its empty folder: the chief does so with a save that it skips.
+            if os.path.lexists(path):
+                raise
+
+    def _sync_folders(self, folder: str) -> None:
         posix.sync_folder(folder)
         while folder not in self._durable and folder != self._root:
             self._durable.add(folder)

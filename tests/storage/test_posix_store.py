@@ -303,6 +303,18 @@ def test_a_folder_that_another_process_removed_before_the_link_is_made_again(
     assert bytes(store.get("folder/x")) == b"data" and len(removed) == 1
 
 
+def test_an_object_that_another_task_deletes_with_its_folder_at_once_was_still_written(
+    store: PosixStore, tmp_path: Path
+) -> None:
+    def delete(moment: str) -> None:
+        if moment == "linked":
+            store.delete("data/skipped/x")
+
+    written = PosixStore(tmp_path / "store", at=delete).put_new("data/skipped/x", [b"data"])
+    assert written.size == 4 and list(store.list("")) == []
+    assert not Path(store.url, "data").exists()
+
+
 def test_what_the_kernel_does_not_take_at_once_is_written_too(
     store: PosixStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
