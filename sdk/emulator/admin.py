@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -117,7 +118,19 @@ class Admin:
                 attempts = await asyncio.to_thread(self._dispatcher.advance, float(seconds), jobs=jobs)
             if attempts is None:
                 raise invalid([("advance_s", "The clock moves ahead by a number of seconds, by 100 years in all.")])
-        return JSONResponse({"now": clock.now(), "frozen": clock.frozen, "attempts": attempts or []})
+        at = _instant(request.query_params.get("at"), clock.now())
+        found = {"now": clock.now(), "frozen": clock.frozen, "ahead_s": clock.ahead_at(at), "attempts": attempts or []}
+        return JSONResponse(found)
+
+
+def _instant(text: str | None, now: float) -> float:
+    try:
+        found = now if text is None else float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise invalid([("at", f"It is a Unix time in seconds. Received: {str(text)[:100]!r}.")])
+    return found
 
 
 async def _read(request: Request) -> bytes:

@@ -33,13 +33,27 @@ class EmulatorTime(SystemClock):
         return self._now + (0.0 if self._frozen else passed_s)
 
     def _ask(self) -> None:
-        try:
-            found = json.loads(self._session.get(f"{self._address}/_clock", timeout=_LIMIT_S).content)
-            self._now, self._frozen = float(found["now"]), bool(found["frozen"])
-        except (requests.RequestException, ValueError, LookupError, TypeError) as error:
-            where = emulator_at(emulator.asked())
-            raise UnavailableError(f"The {where} does not tell its time: {type(error).__name__}.") from error
+        self._now, self._frozen, _ = _answer(self._session, self._address, {})
         self._asked = time.monotonic()
+
+
+def ahead_s(time: float) -> float:
+    """Return how far the clock of the emulator, if one is configured, was ahead of this machine at an instant of its own.
+
+    Jobs that it ran have the times of its clock, and what their processes recorded has those of this machine.
+    """
+    address = emulator.checked_address()
+    return _answer(emulator_proof.session(address), address, {"at": time})[2] if address else 0.0
+
+
+def _answer(session: requests.Session, address: str, query: dict[str, float]) -> tuple[float, bool, float]:
+    """Return the time, whether it stands, and how far it is ahead."""
+    try:
+        found = json.loads(session.get(f"{address}/_clock", params=query, timeout=_LIMIT_S).content)
+        return float(found["now"]), bool(found["frozen"]), float(found["ahead_s"])
+    except (requests.RequestException, ValueError, LookupError, TypeError) as error:
+        where = emulator_at(emulator.asked())
+        raise UnavailableError(f"The {where} does not tell its time: {type(error).__name__}.") from error
 
 
 def service_clock() -> Clock:

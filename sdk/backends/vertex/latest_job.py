@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from ...clock import Clock
 from ...errors import MissingError
@@ -14,6 +15,7 @@ from ...records.recorder import has_ended, read_events
 from ...records.sync.index import SYNC_RETRY
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
+from ...storage import emulator_clock
 from ...storage.gcs.files import BucketFiles
 from ...storage.retry import Outage
 from ...storage.store import Store
@@ -28,7 +30,10 @@ _STRAYS_S = 30.0
 
 
 class LatestJob:
-    """`vendor` is None while there is no job; `lost` tells why there will be none any more, or is ""."""
+    """`vendor` is None while there is no job; `lost` tells why there will be none any more, or is "".
+
+    The times of an emulator's job are translated to those of this machine, which its tasks record.
+    """
 
     def __init__(self, plan: Plan, store: Store, clock: Clock) -> None:
         self.vendor: VendorJob | None = None
@@ -40,6 +45,7 @@ class LatestJob:
         self._files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
         self._clock = clock
         self._created: dict[int, CreatedJob] = {}
+        self._ahead_s: dict[str, float] = {}
         self._searched_strays = -_STRAYS_S
         self._outage = Outage(
             clock, "The state of the job cannot be read", "Until then, its last known state is shown."
@@ -127,13 +133,32 @@ class LatestJob:
     def _get(self, created: CreatedJob, within_s: float | None = None) -> VendorJob:
         """Return the job; MissingError only if the list does not have it either, because another job follows a lost one."""
         try:
-            return self.client.get(created.name, within_s=within_s)
+            return self._translated(self.client.get(created.name, within_s=within_s))
         except MissingError:
             listed = create_job.find_labelled(self.client, [created.region], self._plan.run_id, self.number)
             found = next((job for job in listed if job.name == created.name), None)
             if found is None:
                 raise
-            return found
+            return self._translated(found)
+
+    def ahead_s(self, created: CreatedJob) -> float:
+        """Return how far the times of a job are ahead of this machine: 0 unless an emulator with a moved clock ran it."""
+        if created.name not in self._ahead_s:
+            try:
+                self._get(created)
+            except MissingError:
+                self._ahead_s[created.name] = 0.0
+        return self._ahead_s[created.name]
+
+    def _translated(self, job: VendorJob) -> VendorJob:
+        if job.name not in self._ahead_s:
+            # Its clock does not move with that of the emulator.
+            self._ahead_s[job.name] = 0.0 if job.created is None else emulator_clock.ahead_s(job.created)
+        ahead_s = self._ahead_s[job.name]
+        created, started, ended = (
+            time if time is None else time - ahead_s for time in (job.created, job.started, job.ended)
+        )
+        return replace(job, created=created, started=started, ended=ended)
 
     def restore(self) -> None:
         finals = [event for event in self._events("final") if event.data.get("job")]
@@ -156,7 +181,7 @@ class LatestJob:
         """Prevent the creation of the job. Return False if another process created it first."""
         created = create_job.write_tombstone(self._store, self.number)
         if created.name:
-            self.vendor = self.client.get(created.name)
+            self.vendor = self._translated(self.client.get(created.name))
             return False
         create_job.cancel_strays(self.client, self._regions, self._plan.run_id, self.number, created)
         return True

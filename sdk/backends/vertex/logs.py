@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
@@ -101,12 +101,17 @@ def entries(
 
 
 class LogReader:
-    def __init__(self, query: Query, project: str, job_id: str, *, polling: Polling, clock: Clock) -> None:
+    """Reads a job's log. Its times are `ahead_s` ahead of this machine, and those of the entries that it yields are not."""
+
+    def __init__(
+        self, query: Query, project: str, job_id: str, *, polling: Polling, clock: Clock, ahead_s: float = 0.0
+    ) -> None:
         self._query = query
         self._project = project
         self._job_id = job_id
         self._polling = polling
         self._clock = clock
+        self._ahead_s = ahead_s
         self._seen: dict[str, float] = {}
         self._last: float | None = None
 
@@ -116,7 +121,9 @@ class LogReader:
         back_s = self._polling.hold_s + self._polling.settle_s + _ROUNDING_S
         since = None if self._last is None else self._last - back_s
         until = self._clock.now() - hold_s if hold_s else None
-        for entry in entries(self._query, self._project, entry_filter(self._job_id, replica, since, until)):
+        expression = entry_filter(self._job_id, replica, self._translated(since), self._translated(until))
+        for found in entries(self._query, self._project, expression):
+            entry = replace(found, time=found.time - self._ahead_s)
             if entry.id in self._seen:
                 continue
             self._seen[entry.id] = entry.time
@@ -124,6 +131,9 @@ class LogReader:
             yield entry
         if since is not None:
             self._seen = {id: time for id, time in self._seen.items() if time >= since}
+
+    def _translated(self, time: float | None) -> float | None:
+        return None if time is None else time + self._ahead_s
 
     def follow(self, replica: str | None, has_ended: Callable[[], tuple[bool, float]]) -> Iterator[LogEntry]:
         """Yield entries until no more arrive. `has_ended` returns whether the job has ended, and when."""
@@ -186,12 +196,12 @@ def last_output(query: Query, project: str, job_id: str, replica: str) -> str:
     return text[:_LAST_CHARACTERS] if errors else text[-_LAST_CHARACTERS:]
 
 
-def of_service(project: str, job_id: str, clock: Clock) -> list[LogEntry]:
+def of_service(project: str, job_id: str, clock: Clock, ahead_s: float) -> list[LogEntry]:
     """Return the first page of what Vertex AI logs about a job. A service that does not answer is not waited for."""
     found = entries(
         lambda body: query(body, clock, within_s=0.0, timeout_s=_SHORT_S), project, entry_filter(job_id, SERVICE)
     )
-    return list(islice(found, _PAGE))
+    return [replace(entry, time=entry.time - ahead_s) for entry in islice(found, _PAGE)]
 
 
 def replica_of(task: str | None, tasks: Sequence[str], names: Mapping[str, str]) -> str | None:

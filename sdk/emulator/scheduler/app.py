@@ -86,7 +86,7 @@ class SchedulerApp:
         data_folder.make_subfolder(folder)
         self._faults, self._journal = faults, journal
         self._table = SchedulerTable(folder / "jobs.sqlite")
-        clock.advance(self._table.ahead_s())
+        clock.restore(self._table.moves())
         self.dispatcher = Dispatcher(self._table, clock, faults, move, own_url)
         self._jobs = ScheduledJobs(self.dispatcher, clock)
         self._schedules = PipelineSchedules(self.dispatcher, clock, new_operation)

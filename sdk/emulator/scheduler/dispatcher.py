@@ -182,7 +182,7 @@ class Dispatcher:
             return _SLEEP_S
         if now < min(self._goal, coming):
             self._move(min(self._goal, coming) - now, self._goal_jobs)
-            self._table.store_ahead(self._clock.ahead_s)
+            self._table.store_move(*self._clock.moves[-1])
         if coming > self._goal + _NEAR_S:
             self._goal = None
             self._changed.notify_all()

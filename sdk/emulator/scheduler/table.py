@@ -1,4 +1,4 @@
-"""The stored jobs of Cloud Scheduler, and how far the clock was moved ahead."""
+"""The stored jobs of Cloud Scheduler, and how the clock was moved ahead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CREATE TABLE jobs (
     project TEXT NOT NULL, region TEXT NOT NULL, id TEXT NOT NULL, job TEXT NOT NULL, execution TEXT NOT NULL,
     PRIMARY KEY (project, region, id)
 );
-CREATE TABLE clock (ahead_s REAL NOT NULL);
+CREATE TABLE moves (time REAL NOT NULL, ahead_s REAL NOT NULL);
 """
 
 
@@ -62,12 +62,11 @@ class SchedulerTable:
             for project, region, name, job, execution in self._db.execute("SELECT * FROM jobs")
         ]
 
-    def ahead_s(self) -> float:
-        found = self._db.execute("SELECT ahead_s FROM clock").fetchone()
-        return 0.0 if found is None else float(found[0])
+    def moves(self) -> list[tuple[float, float]]:
+        return self._db.execute("SELECT time, ahead_s FROM moves ORDER BY rowid").fetchall()
 
-    def store_ahead(self, seconds: float) -> None:
-        self._db.execute("INSERT OR REPLACE INTO clock (rowid, ahead_s) VALUES (1, ?)", (seconds,))
+    def store_move(self, time: float, ahead_s: float) -> None:
+        self._db.execute("INSERT INTO moves VALUES (?, ?)", (time, ahead_s))
 
     def clear(self) -> None:
-        self._db.executescript("BEGIN; DELETE FROM jobs; DELETE FROM clock; COMMIT;")
+        self._db.executescript("BEGIN; DELETE FROM jobs; DELETE FROM moves; COMMIT;")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 import threading
+from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 
 from ...clock import Clock
@@ -21,21 +23,33 @@ class EmulatorClock:
     def __init__(self, clock: Clock, *, frozen: bool = False) -> None:
         self._clock = clock
         self._ahead_s = 0.0
+        # The instants from which it was ahead, by this clock, and how far.
+        self._moves: list[tuple[float, float]] = []
         self._lock = threading.Lock()
         self._frozen_at = clock.now() if frozen else None
-
-    @property
-    def ahead_s(self) -> float:
-        """How far it was moved ahead."""
-        return self._ahead_s
 
     @property
     def frozen(self) -> bool:
         return self._frozen_at is not None
 
+    @property
+    def moves(self) -> list[tuple[float, float]]:
+        """The instants from which it was ahead, by this clock, and how far."""
+        with self._lock:
+            return [*self._moves]
+
     def now(self) -> float:
         with self._lock:
-            return self._ahead_s + (self._clock.now() if self._frozen_at is None else self._frozen_at)
+            return self._now()
+
+    def _now(self) -> float:
+        return self._ahead_s + (self._clock.now() if self._frozen_at is None else self._frozen_at)
+
+    def ahead_at(self, time: float) -> float:
+        """Return how far it was ahead at an instant of its own."""
+        with self._lock:
+            index = bisect.bisect_right(self._moves, (time, _MAX_AHEAD_S))
+            return self._moves[index - 1][1] if index else 0.0
 
     def reaches(self, seconds: float) -> bool:
         """Return whether it can be moved ahead by this: neither back nor beyond the dates that can be written."""
@@ -47,12 +61,19 @@ class EmulatorClock:
             if not self.reaches(seconds):
                 return False
             self._ahead_s += seconds
+            self._moves.append((self._now(), self._ahead_s))
             return True
+
+    def restore(self, moves: Iterable[tuple[float, float]]) -> None:
+        """Continue a clock that had these moves."""
+        with self._lock:
+            self._moves = [*moves]
+            self._ahead_s = self._moves[-1][1] if self._moves else 0.0
 
     def reset(self) -> None:
         """Undo `advance`. No record may have a time of this clock any more."""
         with self._lock:
-            self._ahead_s = 0.0
+            self._ahead_s, self._moves = 0.0, []
 
 
 def format_time(time_s: float) -> str:

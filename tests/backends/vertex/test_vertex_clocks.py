@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -15,7 +16,7 @@ from sdk.records.recorder import read_events
 from sdk.run import Run
 from sdk.testing.vertex import Cloud
 
-HOUR = 3600.0
+HOUR, DAY = 3600.0, 86400.0
 HOLD = {"api": "vertex", "kind": "hold"}
 
 
@@ -54,6 +55,22 @@ def test_the_grace_of_a_cancellation_is_the_same_for_everyone_who_looks(
     monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", -602.0)
     Run(run.plan, WrongClock(by_s)).status()
     until(lambda: job_of(podlift_vertex)[1] == "JOB_STATE_CANCELLED", run.why)
+
+
+def test_times_of_a_run_on_an_emulator_whose_clock_was_moved_are_those_of_this_machine(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    podlift_vertex.advance(3 * DAY)
+    began, run = time.time(), start("print('its only line')")
+    podlift_vertex.advance(30 * DAY)
+    status = run.wait(LIMIT_S)
+    lasted_s = time.time() - began
+    assert status.state is State.SUCCEEDED
+    assert 0.0 <= status.timings["started"] <= status.timings["finished"] <= lasted_s
+    (line,) = [line for line in run.logs() if line.text == "its only line"]
+    assert began <= line.time <= began + lasted_s and line.attempt == 1
+    moments = [moment.time for moment in run.timeline()]
+    assert began - 1.0 <= min(moments) and max(moments) <= time.time() + 1.0, run.why()
 
 
 @pytest.mark.parametrize("by_s", [-HOUR, HOUR], ids=["behind", "ahead"])

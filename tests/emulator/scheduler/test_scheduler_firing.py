@@ -344,7 +344,7 @@ def test_a_slot_that_passed_while_the_server_was_down_is_delivered_late(serve) -
     made = timetable.add(schedule="0 3 * * *")
     timetable.stop()
     # As if the server had been down for a week.
-    timetable.write("scheduler/jobs", "INSERT OR REPLACE INTO clock (rowid, ahead_s) VALUES (1, 604800.0)")
+    timetable.write("scheduler/jobs", "INSERT INTO moves VALUES (0.0, 604800.0)")
     timetable = serve(frozen=True)
     timetable.advance(0)
     late, *more = timetable.ask("GET", "/_attempts").json()["attempts"]
@@ -352,6 +352,20 @@ def test_a_slot_that_passed_while_the_server_was_down_is_delivered_late(serve) -
     # And the latest of the others, so that the schedule goes on from now.
     assert len(more) == 1
     assert timetable.now() - datetime.fromisoformat(more[0]["schedule_time"]) < timedelta(days=1)
+
+
+def test_the_jobs_of_many_slots_at_once_run_as_many_at_a_time_as_the_capacity(serve) -> None:
+    timetable = serve(frozen=False, capacity=2)
+    timetable.launcher.script = lambda group: None
+    timetable.add(schedule="0 * * * *")
+    assert len(timetable.advance(6 * 3600)) == 6
+    for job in timetable.custom_jobs():
+        timetable.until(job, "JOB_STATE_RUNNING")
+        running = [each for each in timetable.custom_jobs() if each.state != JobState.JOB_STATE_QUEUED]
+        assert sum(each.state != JobState.JOB_STATE_SUCCEEDED for each in running) <= 2
+        timetable.launcher.of(job)[0].codes["workerpool0-0"] = 0
+        timetable.until(job, "JOB_STATE_SUCCEEDED")
+    assert timetable.ask("GET", "/_clock").json()["ahead_s"] == pytest.approx(6 * 3600, abs=1)
 
 
 def test_jobs_that_run_do_not_grow_older_by_a_moved_clock_unless_they_are_told_to(timetable: Timetable) -> None:
