@@ -136,15 +136,13 @@ def hint(kind: str, message: str) -> str:
     return "the process reached its limit of open files (ulimit -n)" if "[Errno 24]" in message else ""
 
 
-def lost_peers_message(error: str, *, exited: Sequence[str], stopped: Sequence[str], paused_s: float) -> str:
-    """Explain why tasks lost contact with each other.
+def lost_peers_message(error: str, *, stopped: Sequence[str], paused_s: float) -> str:
+    """Explain why tasks lost contact with each other although none had ended.
 
-    `error` is the error of one of them. `exited` are peers that had exited before with code 0, `stopped` are tasks that are
-    suspended now, and `paused_s` is the longest time for which the whole run was suspended.
+    `error` is the error of one of them, `stopped` are tasks that are suspended now, and `paused_s` is the longest time for
+    which the whole run was suspended.
     """
-    if exited:
-        why = f"{', '.join(exited)} had ended before with exit code 0, but tasks that train together need equally many steps."
-    elif stopped:
+    if stopped:
         why = f"{', '.join(stopped)} was suspended (SIGSTOP or a debugger) and sent no heartbeats."
     elif paused_s >= _PAUSE_S:
         why = f"The run was suspended for {paused_s:.0f} s, as on a sleeping laptop, and no task sent heartbeats."

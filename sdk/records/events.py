@@ -58,7 +58,11 @@ _ABOUT_A_PEER = re.compile(
     r"|RPC: /tensorflow\.|CoordinationService",
     re.IGNORECASE,
 )
+# Tasks that train together met in one collective operation with different ones.
+_OTHER_CALLS = re.compile(r"Shape mismatch in the collective instance|Collective instance \d+ expected")
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+# Methods of a model in which all tasks wait for each other, and which a program may call in the chief alone by mistake.
+_TOGETHER = ("evaluate", "predict")
 _IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
 
 
@@ -285,13 +289,35 @@ def _is_settled(event: Event, restarted: Mapping[tuple[int, str], float]) -> boo
 
 
 def is_collateral(event: Event) -> bool:
-    kind, message = event.data.get("type"), event.data.get("message")
-    return kind in _COLLATERAL or (kind in _GENERAL and bool(_ABOUT_A_PEER.search(str(message))))
+    kind, message = event.data.get("type"), str(event.data.get("message"))
+    about_a_peer = bool(_ABOUT_A_PEER.search(message)) and not _OTHER_CALLS.search(message)
+    return kind in _COLLATERAL or (kind in _GENERAL and about_a_peer)
 
 
 def error_of(event: Event) -> str:
     message = one_line(str(event.data.get("message", "")))
     return f"{event.data.get('type')}: {message}" if message else str(event.data.get("type"))
+
+
+def message_of(event: Event, exited: Sequence[str] = ()) -> str:
+    """Return the sentences about the failure of a task. `exited` are peers that had ended before with exit code 0."""
+    failed, call = f"{event.source} failed: {error_of(event)}", event.data.get("call")
+    if _OTHER_CALLS.search(str(event.data.get("message"))):
+        where = f" ({event.source} was in {call})" if call else ""
+        return (
+            f"Tasks that train together did different things at the same time{where}. Next: call fit, evaluate and predict in "
+            "every task, in the same order, with equally many batches; only printing and saving is for the chief alone. "
+            f"{failed}"
+        )
+    if not exited or not is_lost_peer(event):
+        return failed
+    lost = f"The tasks lost contact with each other. {', '.join(exited)} had ended before with exit code 0, but"
+    if call in _TOGETHER:
+        return (
+            f"{lost} {event.source} was in {call}, which every task has to call. Next: call {call} in every task, and let the "
+            f"chief alone print or save what it returns. {failed}"
+        )
+    return f"{lost} tasks that train together need equally many steps. {failed}"
 
 
 def is_lost_peer(event: Event) -> bool:
@@ -302,7 +328,7 @@ def is_lost_peer(event: Event) -> bool:
 def names_a_lost_peer(failed: Mapping[str, object]) -> bool:
     """The same for what such a record holds."""
     kind, text = failed.get("type"), f"{failed.get('message')}\n{failed.get('traceback')}"
-    return kind in _COLLATERAL | _GENERAL and bool(_ABOUT_A_PEER.search(text))
+    return kind in _COLLATERAL | _GENERAL and bool(_ABOUT_A_PEER.search(text)) and not _OTHER_CALLS.search(text)
 
 
 def is_disk_full(event: Event) -> bool:

@@ -53,6 +53,7 @@ from .patches import (
     keras_multi_worker,
     optimizer_conditions,
     own_threads,
+    predictions,
     restore_together,
     servers,
     shuffle_seeds,
@@ -348,7 +349,7 @@ def _describe(error: BaseException, secrets: Sequence[str]) -> dict[str, object]
     # Shortened here; the task's log has the whole traceback.
     text = tracebacks.clip(tracebacks.fold(_stored("".join(_lines(error)), secrets)), _MAX_TRACEBACK)
     message = tracebacks.clip(tracebacks.fold(_stored(message, secrets)), _MAX_MESSAGE)
-    return {"type": type(error).__name__, "message": message, "traceback": text}
+    return {"type": type(error).__name__, "message": message, "traceback": text, "call": predictions.call_of(error)}
 
 
 def _message(error: BaseException) -> str:

@@ -238,3 +238,50 @@ def test_one_device_computes_what_it_does_without_it():
             np.testing.assert_array_equal(before[2], after[2])
     """
     program(text)
+
+
+@pytest.mark.parametrize(
+    ("moment", "method", "expected"),
+    [
+        (
+            "end",
+            "evaluate",
+            "worker-0 had ended before with exit code 0, but chief-0 was in evaluate, which every task",
+        ),
+        ("callback", "predict", "Tasks that train together did different things at the same time"),
+    ],
+)
+def test_a_method_that_the_chief_alone_calls_is_named_and_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, method: str, expected: str
+) -> None:
+    monkeypatch.delenv("PODLIFT_RETRY_INFRASTRUCTURE", raising=False)
+    program = tmp_path / "train.py"
+    program.write_text(
+        textwrap.dedent(f"""
+        import keras
+        import numpy as np
+        import sdk
+        import tensorflow as tf
+
+        with tf.distribute.MultiWorkerMirroredStrategy().scope():
+            model = keras.Sequential([keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        x, y = np.ones((64, 4)), np.ones((64, 1))
+
+        def alone(epoch=1, logs=None):
+            if sdk.context().is_chief and epoch == 1:
+                model.{method}(x)
+
+        callback = keras.callbacks.LambdaCallback(on_epoch_end=alone)
+        model.fit(x, y, epochs=4, verbose=0, callbacks=[callback] if "{moment}" == "callback" else [])
+        alone()
+    """)
+    )
+    run = sdk.submit(program, workers=2, root=tmp_path / "pods")
+    status = run.wait(120)
+    assert (status.state, status.attempts) == (sdk.State.FAILED, 1), run.why()
+    assert expected in status.failure.message
+    assert (
+        f"call {method} in every task" in status.failure.message
+        or "in every task, in the same order" in status.failure.message
+    )

@@ -29,11 +29,11 @@ from ...records.events import (
     TASK_RESTARTING,
     TRAINS,
     Event,
-    error_of,
     first_failure,
     is_collateral,
     is_disk_full,
     is_lost_peer,
+    message_of,
     reason_of,
     untrained,
 )
@@ -453,15 +453,13 @@ class LocalGang:
         killed = bool(silent) and self._codes[silent[0]] == -signal.SIGKILL
         if record is not None and not killed and not (silent and is_collateral(record)):
             log = self._plan.paths.log(self._attempt, record.source)
-            message = f"{record.source} failed: {error_of(record)}"
             exited = [task for task in cluster.in_step(self._plan.tasks) if self._codes.get(task) == 0]
+            message = message_of(record, exited)
             if hint := self._hint(record):
                 message = f"{message}: {hint}."
-            if is_lost_peer(record):
+            if is_lost_peer(record) and not exited:
                 stopped = [name for name, process in self._tasks.items() if spawn.is_stopped(process.pid)]
-                message = exit_reasons.lost_peers_message(
-                    message, exited=exited, stopped=stopped, paused_s=self._pauses.longest_s
-                )
+                message = exit_reasons.lost_peers_message(message, stopped=stopped, paused_s=self._pauses.longest_s)
             failure = Failure(task=record.source, message=message, traceback=record.data["traceback"], log=log)
             return failed(reason_of(record, exited), failure)
         name = silent[0]

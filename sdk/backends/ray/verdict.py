@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from ...process import exit_reasons
 from ...records import verdicts
-from ...records.events import Event, error_of, reason_of, source_of
+from ...records.events import Event, message_of, reason_of, source_of
 from ...spec.layout import RunPaths
 from ...status import EXIT_CANCELLED, EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage.store import Store, create
@@ -98,7 +98,7 @@ def _failed(ended: RayJobEnd, record: Event | None) -> tuple[State, Reason, Fail
         exited = [str(each.data.get("task")) for each in last if each.kind == "exited" and each.data.get("code") == 0]
         failure = Failure(
             task=record.source,
-            message=f"{record.source} failed: {error_of(record)}",
+            message=message_of(record, exited),
             traceback=str(record.data.get("traceback", "")),
         )
         return State.FAILED, reason_of(record, exited), failure

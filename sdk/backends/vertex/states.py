@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ...process import exit_reasons
 from ...records import verdicts
-from ...records.events import Event, error_of, first_failure, is_collateral, reason_of
+from ...records.events import Event, error_of, first_failure, is_collateral, message_of, reason_of
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State, Status
 from ...text import compact_duration
 from . import diagnose, service
@@ -185,9 +185,9 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
         return State.FAILED, Reason(over.data["reason"]), Failure(**over.data["failure"])
     collateral = record is not None and is_collateral(record)
     if record is not None and not (collateral and (diagnosis.certain or silent)):
-        message = f"{record.source} failed: {error_of(record)}"
         succeeded = [event for event in events if event.kind == "exited" and event.data.get("code") == 0]
         exited = [str(event.data.get("task")) for event in succeeded if event.time <= record.time]
+        message = message_of(record, exited)
         hint = diagnose.diagnose_program(error_of(record))
         message = f"{message} {hint.message}" if hint else message
         failure = Failure(task=record.source, message=message, traceback=str(record.data.get("traceback", "")))

@@ -24,9 +24,9 @@ from ...records.events import (
     TASK_RESTARTING,
     TRAINS,
     Event,
-    error_of,
     first_failure,
     is_collateral,
+    message_of,
     reason_of,
     untrained,
 )
@@ -392,8 +392,12 @@ class ContainerAttempt:
 
     def _own_failure(self, task: str, failure: Event | None, code: int) -> dict[str, str] | None:
         if failure is not None:
-            message = f"{task} failed: {error_of(failure)}"
-            return {"task": task, "message": message, "traceback": str(failure.data["traceback"]), "log": ""}
+            return {
+                "task": task,
+                "message": message_of(failure),
+                "traceback": str(failure.data["traceback"]),
+                "log": "",
+            }
         if code in (0, EXIT_CHECKPOINTED):
             return None
         _, text = exit_reasons.describe(code, OutOfMemory.UNKNOWN)

@@ -7,6 +7,7 @@ never read, and another one in each `evaluate` to learn types that it knows. doc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,12 @@ from .empty_batches import never_empty
 # The innermost of these methods that is running.
 _METHODS = ("fit", "evaluate", "predict", "predict_on_batch")
 _method: ContextVar[str] = ContextVar("_method", default="")
+_CALL = "_podlift_call"  # attribute of an error
+
+
+def call_of(error: BaseException) -> str:
+    """Return the innermost of these methods that an error has left; "" for none."""
+    return str(getattr(error, _CALL, ""))
 
 
 def is_for_one_batch() -> bool:
@@ -38,6 +45,10 @@ def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker:
             token = _method.set(_name)
             try:
                 return original(self, *args, **options)
+            except Exception as error:
+                with suppress(AttributeError):
+                    setattr(error, _CALL, getattr(error, _CALL, _name))
+                raise
             finally:
                 _method.reset(token)
 
