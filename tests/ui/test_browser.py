@@ -241,7 +241,7 @@ def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(
 ) -> None:
     _, (url,) = command()
     run = sdk.submit(
-        REPO / "jobs" / "digits" / "train.py", workers=2, name="digits", args=["--epochs", "12"], retry_preemptions=2,
+        REPO / "jobs" / "digits" / "train.py", workers=2, name="digits", args=["--epochs", "60"], retry_preemptions=2,
         checkpoint_every="50steps",
     )  # fmt: skip
     page = opened(at(url, f"/run/0/{run.id}"))
@@ -258,7 +258,7 @@ def test_a_run_trains_digits_while_its_page_is_open_and_a_preemption_appears(
     # Its log grows while it is open, and shows its end.
     log = opened(at(url, f"/run/0/{run.id}/logs?task=chief-0"))
     log.evaluate("window.kept = 'the same page'")
-    log.get_by_text("Epoch 12/12").wait_for(state="attached")
+    log.get_by_text("Epoch 60/60").wait_for(state="attached")
     log.get_by_text("The run has ended").wait_for()
     assert log.evaluate("window.kept") == "the same page"
     assert log.locator("pre.log").evaluate("log => log.scrollHeight - log.scrollTop - log.clientHeight") < 30
