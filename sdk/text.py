@@ -62,6 +62,17 @@ def compact_duration(seconds: float) -> str:
     return "".join(parts) + (f"{left:g}s" if left or not parts else "")
 
 
+def rate(steps_s: float) -> str:
+    """Return a rate for people: "12.3 steps/s", "4.2 s a step"."""
+    return (
+        f"{1 / steps_s:.3g} s a step"
+        if steps_s < 0.5
+        else f"{steps_s:.3g} steps/s"
+        if steps_s < 100
+        else f"{steps_s:.0f} steps/s"
+    )
+
+
 def size(count: int) -> str:
     """Return a number of bytes: "512 bytes", "20.5 kB", "1.2 GB"."""
     for factor, unit in _SIZES:

@@ -16,9 +16,8 @@ from ..records.timeline import NOW, Moment
 from ..spec import plan_text
 from ..spec.plan import Plan
 from ..status import Failure, Goodput, Progress, State, Status, done_share, steps_left
-from ..text import clipped, duration, money, size
+from ..text import clipped, duration, money, rate, size
 from .curves import Point
-from .rows import rate
 
 # Files of a bundle that a page lists.
 _FILES = 300

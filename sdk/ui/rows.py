@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ..checkpoint.catalog import CheckpointInfo
 from ..status import Status
-from ..text import duration, money
+from ..text import duration, money, rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,17 +150,6 @@ def at_risk_s(info: RunInfo, now: float) -> float | None:
     if status is None or status.saved_at is None or status.state.terminal:
         return None
     return max(now - status.saved_at, 0.0)
-
-
-def rate(steps_s: float) -> str:
-    """Return a rate for people: "12.3 steps/s", "4.2 s a step"."""
-    return (
-        f"{1 / steps_s:.3g} s a step"
-        if steps_s < 0.5
-        else f"{steps_s:.3g} steps/s"
-        if steps_s < 100
-        else f"{steps_s:.0f} steps/s"
-    )
 
 
 def _pace(info: RunInfo) -> list[str]:

@@ -76,16 +76,16 @@ def _named(path: Path, text: str) -> str | None:
 
 
 @cache
-def imports_of(path: Path, *, at_run_time: bool = False) -> frozenset[str]:
-    """Modules of podlift that a file imports: by statement, at any depth, or by a string that names one.
+def imports_of(path: Path, *, by: str = "name") -> frozenset[str]:
+    """Modules of podlift that a file imports, at any depth.
 
     Args:
         path: the file.
-        at_run_time: without the imports that only a type checker reads.
+        by: "name": by a statement, or by a string that names one; "statement": without those that only a type checker reads.
     """
     found: set[str] = set()
     tree = ast.parse(path.read_text())
-    if at_run_time:
+    if by == "statement":
         tree.body = [
             node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
         ]
@@ -99,7 +99,7 @@ def imports_of(path: Path, *, at_run_time: bool = False) -> frozenset[str]:
                 # What the package itself offers comes from the top of it.
                 from_above = base == "sdk" and each not in MODULES and alias.name not in ("__version__", "__all__")
                 found.add("sdk.api" if from_above else each if each in MODULES else base)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif by == "name" and isinstance(node, ast.Constant) and isinstance(node.value, str):
             found |= {named} if (named := _named(path, node.value)) else set()
     return frozenset(re.sub(r"^podlift\b", "sdk", name) for name in found if name.split(".")[0] in ("sdk", "podlift"))
 
@@ -117,16 +117,33 @@ def test_no_module_imports_from_a_layer_above_its_own_or_from_beside_it(module: 
     assert wrong == set()
 
 
-def test_no_two_modules_import_each_other() -> None:
+def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
+    """The largest sets of modules in which each one reaches each other one."""
+    reach = {module: set(found) for module, found in arrows.items()}
+    for between in reach:
+        for found in reach.values():
+            if between in found:
+                found |= reach[between]
+    each = {frozenset({module, *(one for one in found if module in reach[one])}) for module, found in reach.items()}
+    return [set(circle) for circle in each if len(circle) > 1]
+
+
+def test_no_modules_import_each_other_in_a_circle_of_any_length() -> None:
+    # A package's own __init__ may offer what its modules hold, and they may use each other. A string that names a module
+    # starts a process of its own.
     arrows = {
-        (module, name)
+        module: {
+            name
+            for name in imports_of(path, by="statement")
+            if name in MODULES and name not in ("sdk", module) and not name.startswith(f"{module}.")
+        }
         for module, path in MODULES.items()
-        for name in imports_of(path, at_run_time=True)
-        if name != module
     }
-    circles = {tuple(sorted(pair)) for pair in arrows if pair[::-1] in arrows and "sdk" not in pair}
-    # A package's own __init__ may offer what its modules hold, and they may use each other.
-    assert {pair for pair in circles if not pair[1].startswith(f"{pair[0]}.")} == set()
+    assert circles(arrows) == []
+
+
+def test_a_circle_of_three_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}]
 
 
 def test_strings_that_name_a_module_are_read_as_imports() -> None:
