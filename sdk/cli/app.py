@@ -24,7 +24,7 @@ from .verbs import MODULES, unknown, unknown_in_group
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
 _USAGE: Any = typer.BadParameter.__mro__[1]
 # They refuse settings that mean nothing, or list them.
-_TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "config", "doctor", "image"}
+_TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "config", "doctor", "image"}
 
 
 def load(words: Sequence[str]) -> list[Callable[..., None] | typer.Typer]:
@@ -155,7 +155,7 @@ def _explain_usage(error: Any) -> tuple[int, tuple[str, ...]]:
     error.show()
     hint = ""
     verb = error.ctx.info_name if error.ctx else None
-    if verb in ("submit", "plan", "drill") and type(error).__name__ == "NoSuchOption":
+    if verb in ("submit", "plan", "drill", "goodput") and type(error).__name__ == "NoSuchOption":
         hint = f"Arguments for the program go after --: podlift {verb} train.py -- {error.option_name} ..."
         say(hint)
     return error.exit_code, (f"{error.format_message()} {hint}".rstrip(),)

@@ -1,4 +1,4 @@
-"""The verb that tests recovery from kills: drill."""
+"""The verbs that test recovery from kills: drill, goodput."""
 
 from __future__ import annotations
 
@@ -16,30 +16,18 @@ from ..errors import Problems
 from ..status import EXIT_CANCELLED
 from .options import CommandLine, with_settings
 from .output import answer, as_json, refusal, say, seconds
-from .parameters import AtLeast, DrillBackend, For, ForGoodput, Json, Kill, KillEvery, Name, Root, Seed, Words
+from .parameters import AtLeast, DrillBackend, For, Json, Kill, KillEvery, Name, Root, Seed, Words
 
 _Report = TypeVar("_Report", DrillReport, GoodputReport)
 
 
 @with_settings(backend=DrillBackend, root=Root, name=Name, words=Words)
-def drill(
-    command: CommandLine,
-    kill: Kill = None,
-    seed: Seed = 1,
-    goodput: ForGoodput = False,
-    for_: For = "1h",
-    kill_every: KillEvery = "10m",
-    at_least: AtLeast = AT_LEAST * 100,
-    json_output: Json = False,
-) -> None:
+def drill(command: CommandLine, kill: Kill = None, seed: Seed = 1, json_output: Json = False) -> None:
     """Train with and without kills, and compare the weights.
 
     Two trainings are undisturbed; in the third one, tasks are killed, and on an emulated cloud also their machines. The weights
-    are compared bit by bit. With --goodput there is one training, whose time is accounted.
+    are compared bit by bit.
     """
-    if goodput:
-        given = {"--for": for_, "--kill-every": kill_every}
-        _goodput(command, kill, seed, given, at_least / 100, json_output=json_output)
     kills, problems = tuple(kill or KILLS), Problems()
     entry, settings = command.settings(problems)
     with problems.closing():
@@ -47,19 +35,22 @@ def drill(
     _report(lambda: execute(plan, kills, SystemClock()), json_output=json_output)
 
 
-def _goodput(
-    command: CommandLine, kill: Kill, seed: int, given: dict[str, str], at_least: float, *, json_output: bool
+@with_settings(backend=DrillBackend, root=Root, name=Name, words=Words)
+def goodput(
+    command: CommandLine,
+    seed: Seed = 1,
+    for_: For = "1h",
+    kill_every: KillEvery = "10m",
+    at_least: AtLeast = AT_LEAST * 100,
+    json_output: Json = False,
 ) -> None:
+    """Train once, kill a task every few minutes, and report what the time was spent on."""
     problems, times = Problems(), {"--for": 1.0, "--kill-every": 1.0}
-    if kill:
-        problems.found.append(
-            "--goodput kills a task every --kill-every, and --kill at a point of the training: use one of them."
-        )
-    for name, text in given.items():
+    for name, text in (("--for", for_), ("--kill-every", kill_every)):
         with problems.collect():
             times[name] = seconds(name, text)
     entry, settings = command.settings(problems)
-    wanted = Disturbance(for_s=times["--for"], kill_every_s=times["--kill-every"], at_least=at_least, seed=seed)
+    wanted = Disturbance(for_s=times["--for"], kill_every_s=times["--kill-every"], at_least=at_least / 100, seed=seed)
     with problems.closing():
         plan = prepare_goodput(entry, settings, command.target, os.environ, wanted)
     _report(lambda: execute_goodput(plan, wanted, SystemClock()), json_output=json_output)

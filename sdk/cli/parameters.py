@@ -317,15 +317,11 @@ DrillBackend = Annotated[
     option("--backend", "NAME", "Where to train: local (default), or vertex on the emulator; never a real cloud."),
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed of the training and of random kills.")]
-ForGoodput = Annotated[
-    bool,
-    typer.Option("--goodput", help="Train once, kill a task every few minutes, and report what the time was spent on."),
-]
-For = Annotated[str, option("--for", "DURATION", "With --goodput: how long to train.")]
-KillEvery = Annotated[str, option("--kill-every", "DURATION", "With --goodput: how often to kill a task.")]
+For = Annotated[str, option("--for", "DURATION", "How long to train.")]
+KillEvery = Annotated[str, option("--kill-every", "DURATION", "How often to kill a task.")]
 AtLeast = Annotated[
     float,
-    typer.Option("--at-least", metavar="PERCENT", help="With --goodput: how much of the time the program must have."),
+    typer.Option("--at-least", metavar="PERCENT", help="How much of the time the program must have."),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse dynamic shapes, which the compiler pads.")]
 TimeLimit = Annotated[str, typer.Option("--time-limit", metavar="DURATION", help="Time limit of the preflight itself.")]

@@ -13,7 +13,7 @@ GROUPS = {
         "ui": "ui", "tensorboard": "tensorboard",
     },
     "Results": {"get": "results", "checkpoints": "results", "report": "report", "export": "export"},
-    "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
+    "Checks before a run": {"preflight": "preflight", "drill": "drill", "goodput": "drill", "accelerators": "accelerators"},
     "This machine": {"init": "init", "config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
     "A cloud": {"image": "image"},
     "Schedules and models": {"schedule": "schedule", "models": "models"},

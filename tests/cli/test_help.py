@@ -13,7 +13,7 @@ from sdk.cli.help import COMMON
 from sdk.cli.verbs import GROUPS, IN_GROUP, MODULES
 from sdk.planning.settings import table
 
-WITH_SETTINGS = ("submit", "plan", "preflight", "drill")
+WITH_SETTINGS = ("submit", "plan", "preflight", "drill", "goodput")
 PANEL = re.compile(r"^╭─ (.+?) ─+╮$", re.MULTILINE)
 
 

@@ -22,7 +22,7 @@ from sdk.runtime.reporting import ProgressWriter
 from sdk.spec.layout import RunPaths
 
 GOLDEN = GOLDEN_FILES
-WITH_SETTINGS = ("submit", "plan", "preflight", "drill", "schedule create")
+WITH_SETTINGS = ("submit", "plan", "preflight", "drill", "goodput", "schedule create")
 RUN = next(GOLDEN.glob("v0.1.0/runs/*"))
 PAGE = (REPO / "docs" / "reference" / "json.md").read_text()
 

@@ -80,7 +80,7 @@ def report_of(step_s: float, **given: object) -> GoodputReport:
 def test_the_verdict_is_about_what_the_kills_left_to_the_program(report: GoodputReport, code: int, said: str) -> None:
     assert (report.exit_code, report.passed) == (code, code == 0)
     assert str(report).startswith(said)
-    section = PAGE.partition("\n## drill --goodput\n")[2].partition("\n## ")[0]
+    section = PAGE.partition("\n## goodput\n")[2].partition("\n## ")[0]
     names = {field.name for field in fields(GoodputReport)} | {"passed", "exit_code"}
     assert set(report.to_data()) == names
     assert all(f"`{name}`" in section for name in names)
@@ -89,11 +89,10 @@ def test_the_verdict_is_about_what_the_kills_left_to_the_program(report: Goodput
 
 def test_mistakes_are_reported_together_before_anything_starts(write, root: Path, capsys) -> None:
     write("train.py", "print(1)")
-    words = ["--goodput", "--kill", "chief-0@step:5", "--for", "5m", "--at-least", "0", "--retry-infrastructure", "2"]
-    assert app.run(["drill", "train.py", *words, "--backend", "vertex", "--root", str(root)]) == 2
+    words = ["--for", "5m", "--at-least", "0", "--retry-infrastructure", "2"]
+    assert app.run(["goodput", "train.py", *words, "--backend", "vertex", "--root", str(root)]) == 2
     said = " ".join(capsys.readouterr().err.split())
     for sentence in (
-        "--goodput kills a task every --kill-every",
         "Received: one every 10 min, for 5 min. Next: --for longer than --kill-every",
         "Received: --at-least 0%",
         "retry_infrastructure: a drill sets this itself",
