@@ -31,7 +31,8 @@ _PREAMBLE = re.compile(
 # The first and the last of many: frames, lines between frames, characters of a line, lines of all.
 _FRAMES, _LINES, _CHARACTERS, _ALL = (5, 10), (24, 12), (600, 200), (100, 60)
 _ONE_LINE = 200
-_ERROR = re.compile(r"\b(?:\w+\.)*\w*(?:Error|Exception)\b|\bERROR\b|^\W*(?:error|failed|fatal)\b", re.ASCII)
+# The last line of a traceback, and lines of loggers; not "Mean Squared Error: 0.02".
+_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception)(?=:|$)|\bERROR\b|^\W*(?:error|failed|fatal)\b", re.ASCII)
 # TensorFlow's native code reports missing drivers this way on every machine without a GPU.
 _NATIVE = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 _WHOLE = "the task's log has them"

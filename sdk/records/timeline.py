@@ -270,4 +270,5 @@ def _when(moment: Moment, zone: tzinfo | None, style: str) -> str:
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:
     words = clipped(" ".join(text.split()), _LONGEST)
-    return textwrap.wrap(words, WIDTH, initial_indent=first, subsequent_indent=rest) or [first.rstrip()]
+    found = textwrap.wrap(words, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return found or [first.rstrip()]

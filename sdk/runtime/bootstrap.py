@@ -226,7 +226,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         path = RunPaths(payload.run_url).unseeded(payload.attempt, task)
         found += seeds.UnseededCalls(path, work).patches()
     if len(payload.tasks) > 1:
-        found += [keras_multi_worker.PATCH, *restore_together.patches(), *sigterm.patches()]
+        found += [keras_multi_worker.PATCH, keras_multi_worker.LEGACY, *restore_together.patches(), *sigterm.patches()]
         found += servers.patches(task, payload.tasks)
         if task != payload.tasks[0]:
             found += first_server.patches()

@@ -282,7 +282,10 @@ class Schedule:
             return replace(record, reason=str(error))
         if not status.state.terminal:
             return record
-        about = {"state": status.state.value, "reason": status.reason.value, "ended": status.since or None}
+        # The clock of an emulator that fires may have been moved; a run has the times of this machine.
+        ahead_s = self._clock.now() - SystemClock().now()
+        ended = status.since + ahead_s if status.since else None
+        about = {"state": status.state.value, "reason": status.reason.value, "ended": ended}
         return replace(record, registered=status.registered, **about)  # type: ignore[arg-type]
 
     def _now(self) -> datetime:

@@ -207,9 +207,9 @@ class KeeperServer(Server):
         except RunNotFoundError:
             self._end(schedule, memory, held, SKIPPED, _UNSTARTED)
 
-    def _served_now(self) -> float:
-        """Return the time by the service's clock, by which runs end: nothing begins before it was delivered."""
-        return self._clock.now() + self._ahead_s
+    def _served(self, time: float) -> float:
+        """Return a time of this machine by the service's clock: nothing begins before it was delivered."""
+        return time + self._ahead_s
 
     def _keeper_usd(self, plan: Plan) -> float:
         return self._service.hourly_usd(plan)

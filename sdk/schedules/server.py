@@ -136,8 +136,12 @@ class Server:
         self.record_skipped(schedule, memory, self._unrecorded(schedule, memory, now), reason)
 
     def _served_now(self) -> float:
-        """Return the time that records of slots hold, beside the times at which runs end."""
-        return self._clock.now()
+        """Return the time that records of slots hold."""
+        return self._served(self._clock.now())
+
+    def _served(self, time: float) -> float:
+        """Return a time of this machine as records of slots hold it."""
+        return time
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.now(), timezone.utc)
@@ -453,7 +457,7 @@ class Server:
         status: Status | None = None,
     ) -> SlotRecord:
         # A service whose clock is ahead must not make a run longer than it was.
-        ended = min(status.since if status and status.since else float("inf"), self._served_now())
+        ended = min(self._served(status.since) if status and status.since else float("inf"), self._served_now())
         run = record.run if status or record.started else ""
         # What is not known stays the most that it may be.
         cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None

@@ -20,12 +20,13 @@ data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=Tr
 
 
 class Extremes(keras.metrics.Metric):
-    """The largest and the smallest prediction."""
+    """The largest and the smallest prediction, from two numbers on."""
 
-    def __init__(self, name="extremes"):
+    def __init__(self, name="extremes", starts=(-1e9, 1e9)):
         super().__init__(name=name)
-        self.largest = self.add_variable((), keras.initializers.Constant(-1e9), name="largest")
-        self.smallest = self.add_variable((), keras.initializers.Constant(1e9), name="smallest")
+        self.starts = starts
+        self.largest = self.add_variable((), keras.initializers.Constant(starts[0]), name="largest")
+        self.smallest = self.add_variable((), keras.initializers.Constant(starts[1]), name="smallest")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         self.largest.assign(ops.maximum(self.largest, ops.max(y_pred)))
@@ -35,8 +36,8 @@ class Extremes(keras.metrics.Metric):
         return {"largest": ops.convert_to_tensor(self.largest), "smallest": ops.convert_to_tensor(self.smallest)}
 
     def reset_state(self):
-        self.largest.assign(-1e9)
-        self.smallest.assign(1e9)
+        self.largest.assign(self.starts[0])
+        self.smallest.assign(self.starts[1])
 
 
 class Overwritten(keras.metrics.Metric):
@@ -131,11 +132,11 @@ def net():
     )
 
 
-def fitted(model, **options):
+def fitted(model, callbacks=(), **options):
     """Train for two epochs, and return what was reported of the second one and the size of the weights."""
     with strategy.scope():
         model.compile(keras.optimizers.SGD(0.05), **options)
-    history = model.fit(data, epochs=2, verbose=0).history
+    history = model.fit(data, epochs=2, verbose=0, callbacks=callbacks).history
     numbers = {name: values[-1] for name, values in history.items() if not name.startswith("loss")}
     return {**numbers, "weights": sum(float(np.abs(w).sum()) for w in model.get_weights())}
 
@@ -148,11 +149,16 @@ def own(loss_of, *of_gradients):
     return fitted(model)
 
 
-def with_metrics(make):
+def with_metrics(make, **options):
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model, metrics = net(), make()
-    return fitted(model, loss="binary_crossentropy", metrics=metrics)
+    return fitted(model, loss="binary_crossentropy", metrics=metrics, **options)
+
+
+def read_by_the_chief(metric):
+    is_chief = "chief" in os.environ.get("PODLIFT_TASK", "chief")
+    return keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: metric.result() if is_chief else None)
 
 
 def loop(make_total, update, result):
@@ -240,6 +246,7 @@ def update(metric, targets, outputs):
 
 
 outside = [keras.metrics.TruePositives(name="outside"), keras.metrics.AUC(name="outside_auc"), Rate("outside_rate")]
+outside_read = keras.metrics.TruePositives(name="outside_read")
 WRONG = {
     "outside_loop": lambda: loop(
         lambda: keras.metrics.TruePositives(name="outside_loop"), update, lambda m: m.result()
@@ -261,7 +268,9 @@ WRONG = {
 }
 RIGHT = {
     "outside_fit": lambda: with_metrics(lambda: outside),
+    "outside_read": lambda: with_metrics(lambda: [outside_read], callbacks=[read_by_the_chief(outside_read)]),
     "extremes": lambda: with_metrics(lambda: [Extremes()]),
+    "extremes_from": lambda: with_metrics(lambda: [Extremes("extremes_from", (0.999, 0.001))]),
     "keras_metrics": lambda: with_metrics(
         lambda: [
             "accuracy",
@@ -290,6 +299,12 @@ RIGHT = {
     ),
     "average_loss_by_itself": lambda: own(lambda y, p, model: tf.nn.compute_average_loss(squares(y, p))),
     "divided": lambda: own(lambda y, p, model: tf.reduce_mean(squares(y, p)) / replicas()),
+    "multiplied": lambda: own(lambda y, p, model: tf.reduce_mean(squares(y, p)) * (1.0 / replicas())),
+    "samples": lambda: own(
+        lambda y, p, model: tf.nn.compute_average_loss(
+            tf.reduce_mean(tf.stack([squares(y, p), squares(y, 2 * p), squares(y, 3 * p)]), axis=0)
+        )
+    ),
     "divided_gradients": lambda: own(
         lambda y, p, model: tf.reduce_mean(squares(y, p)), lambda gradients: [each / replicas() for each in gradients]
     ),

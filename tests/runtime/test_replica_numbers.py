@@ -52,6 +52,11 @@ def test_a_program_that_is_right_has_no_findings(right):
     assert right[1].status().findings == ()
 
 
+def test_nor_has_one_whose_number_of_replicas_has_no_exact_inverse(tmp_path):
+    (about_the_batch,) = trained("right", 3, tmp_path).status().findings
+    assert about_the_batch.startswith("A batch of 32 examples is not a multiple of 3 replicas")
+
+
 def test_the_log_names_the_metrics_that_are_cured(right):
     log = [line.text for line in right[2].logs(task="chief-0")]
     assert "podlift: the metric 'outside' was made outside strategy.scope(): counts the examples of all 2 tasks" in log

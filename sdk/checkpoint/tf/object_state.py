@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 _ARRAY_BYTES = 8_000_000
+# Of an array of the logs, which come again in each epoch, and in each checkpoint from then on.
+LOGGED_BYTES = 8_000
 _ITEMS = 10_000
 _LENGTH_BYTES = 8
 
@@ -53,7 +55,7 @@ def write(value: object, attributes: dict[str, object]) -> None:
 
 
 def encode(value: Any, *, lossy: bool = False) -> Any:
-    """Return plain data as JSON; NotPlainError for anything else, of which `lossy` keeps the text, or a tensor's array."""
+    """Return plain data as JSON; NotPlainError for anything else. `lossy` keeps its text, and arrays that are small."""
     if type(value) in (bool, int, float, str, type(None)):
         return value
     if lossy and callable(getattr(value, "numpy", None)):
@@ -62,7 +64,7 @@ def encode(value: Any, *, lossy: bool = False) -> Any:
         value = value.astype(np.float32)
     if isinstance(value, np.generic) and (_fits(value) or not lossy):
         return {"is": "scalar", "value": _array(np.asarray(value))}
-    if isinstance(value, np.ndarray) and (_fits(value) or not lossy):
+    if isinstance(value, np.ndarray) and (not lossy or (_fits(value) and value.nbytes <= LOGGED_BYTES)):
         return _array(value)
     if type(value) in (list, tuple, set, frozenset) and (lossy or len(value) <= _ITEMS):
         items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value

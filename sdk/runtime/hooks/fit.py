@@ -338,6 +338,7 @@ class _SavedFit:
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save what was held for the end of the epoch."""
+        self._check_sizes(logs or {})
         self._metrics, _ = metric_values.numbers(logs or {})
         self._epoch, self._batch = epoch + 1, 0
         epochs = (getattr(self.callbacks, "params", None) or {}).get("epochs")
@@ -347,6 +348,18 @@ class _SavedFit:
             if self._kept is None or self._kept.steps != self._phase.steps:
                 self._keep()
         self.calling = ""
+
+    def _check_sizes(self, logs: Mapping[str, Any]) -> None:
+        from ...checkpoint.tf.object_state import LOGGED_BYTES
+
+        large = [
+            name for name, value in logs.items() if getattr(metric_values.plain(value), "nbytes", 0) > LOGGED_BYTES
+        ]
+        for name in large:
+            self._phase.downgrade(
+                f"the metric {name} has arrays of more than {LOGGED_BYTES // 1000} kB: after a restart, the history has only a "
+                "short text of those of the epochs before it"
+            )
 
     def on_train_end(self, logs: Any = None) -> None:
         """Save the end, so that this `fit` is not repeated."""

@@ -5,6 +5,7 @@ They err towards silence: an operation that they do not know ends the search.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
@@ -90,7 +91,10 @@ def _scales(tensor: Any, replicas: int) -> bool:
 
 
 def _is_number(tensor: Any, replicas: int) -> bool:
-    return tensor.shape.num_elements() == 1 and _constant(tensor) in (replicas, 1 / replicas)
+    value = _constant(tensor)
+    # As exact as the type is: in float32, 1/3 is another number.
+    precise = 1e-2 if tensor.dtype.size <= 2 else 1e-6
+    return value is not None and any(math.isclose(value, each, rel_tol=precise) for each in (replicas, 1 / replicas))
 
 
 def _constant(tensor: Any) -> float | None:
@@ -149,6 +153,8 @@ def _averages_examples(mean: Any) -> bool:
     known = tf.get_static_value(axes)
     rank = values.shape.rank
     firsts = {0, -rank} if rank else {0}
+    if mean.shape.rank and values.shape[0] is not None:
+        return False  # the first axis may be one of samples or of steps, and the examples are left
     return values.op.type != "Pack" and known is not None and bool(firsts & set(known.reshape(-1).tolist()))
 
 

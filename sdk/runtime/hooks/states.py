@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextvars import ContextVar
 from typing import Any
 
 from ...logs import logger
@@ -20,6 +21,9 @@ INSIDE = (
     "training loop may stay outside."
 )
 _EXTREME = "_podlift_extreme"  # of a variable: "max" or "min"
+_ASSIGNED = "_podlift_assigned"  # of a variable: what all replicas together were last assigned
+_OUTSIDE = "_podlift_outside"  # of a variable that was made outside the scope
+_together: ContextVar[bool] = ContextVar("_together", default=False)
 _EXTREMES = {"max": "largest", "min": "smallest"}
 _FRAMES = 40
 
@@ -83,10 +87,16 @@ def _of_one_task(variable: Any, value: Any, metric: str, replicas: int, here: in
 
 def _of_sum(container: Any, variable: Any, value: Any, replicas: int, what: str, whose: str) -> str:
     """Judge a variable whose values are added up over the replicas when it is read."""
+    import tensorflow as tf
+
     update = graphs.update_of(value, variable.handle)
     if update in _EXTREMES:
         if _EXTREME not in vars(container):
             setattr(container, _EXTREME, update)
+            if _ASSIGNED in vars(container):
+                # Before this first step, when each replica got a part of it.
+                with tf.init_scope():
+                    _assign_each(container, vars(container)[_ASSIGNED])
             _log.info(
                 f"{what} keeps the {_EXTREMES[update]} value: of {replicas} replicas too, instead of the sum of theirs"
             )
@@ -108,8 +118,8 @@ def _is_added(variable: Any, value: Any) -> bool:
 def _share(metric: Any, replicas: int) -> None:
     """Make a metric one of the strategy's, as if it had been made inside the scope.
 
-    In a step of Keras only: there all tasks read their metrics together. In a loop of the program's own, one task that reads
-    its metric alone would wait for the others.
+    In a step of Keras only: there all tasks read their metrics together. A task that reads its metric elsewhere, in a callback
+    or in a loop of the program's own, does not wait for the others, and reads its own value as before.
     """
     values: Any = importlib.import_module("tensorflow.python.distribute.values")
     library: Any = importlib.import_module("tensorflow.python.distribute.distribute_lib")
@@ -117,6 +127,7 @@ def _share(metric: Any, replicas: int) -> None:
         alone = variable._value
         if not isinstance(alone, values.DistributedValues):
             variable._value = values.SyncOnReadVariable(library.get_strategy(), (alone,), alone.aggregation)
+            setattr(variable._value, _OUTSIDE, True)
     _log.info(
         f"the metric {metric.name!r} was made outside strategy.scope(): counts the examples of all {replicas} tasks"
     )
@@ -140,14 +151,40 @@ def _is_constant(value: Any) -> bool:
     return tf.get_static_value(value) is not None
 
 
+def together(original: Function, *args: Any, **options: Any) -> Any:
+    """Call what all tasks call at the same time, and read the metrics of all tasks in it."""
+    token = _together.set(True)
+    try:
+        return original(*args, **options)
+    finally:
+        _together.reset(token)
+
+
+def _assign_each(variable: Any, value: Any, read_value: bool = False) -> Any:
+    """Assign all of a value to each replica; TensorFlow assigns its part of a sum."""
+    util: Any = importlib.import_module("tensorflow.python.distribute.values_util")
+    return util.assign_on_each_device(variable, util.assign_on_device, value, read_value)
+
+
 def read_extremes() -> None:
     """Read the largest of all replicas' values where a variable keeps the largest one, and so on."""
     import tensorflow as tf
 
     values: Any = importlib.import_module("tensorflow.python.distribute.values")
+    util: Any = importlib.import_module("tensorflow.python.distribute.values_util")
+
+    @around(util, "on_read_assign_cross_replica")
+    def assign(original: Function, variable: Any, value: Any, read_value: bool = True) -> Any:
+        if _EXTREME in vars(variable):
+            return _assign_each(variable, tf.cast(value, variable.dtype), read_value)
+        if tf.executing_eagerly() and variable.aggregation == tf.VariableAggregation.SUM:
+            setattr(variable, _ASSIGNED, tf.cast(value, variable.dtype))
+        return original(variable, value, read_value=read_value)
 
     @around(values.SyncOnReadVariable, "_get_cross_replica")
     def read(original: Function, variable: Any) -> Any:
+        if _OUTSIDE in vars(variable) and not _together.get():
+            return variable._values[0].read_value()
         extreme = vars(variable).get(_EXTREME)  # getattr would read it
         if not extreme:
             return original(variable)

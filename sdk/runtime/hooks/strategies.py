@@ -149,6 +149,8 @@ class StrategyWatch:
             self._once("variable" if here > 1 and text.startswith("The variable") else text, text)
 
     def _watch_fit(self, kind: Any) -> None:
+        around(kind, "get_metrics_result")(states.together)
+
         @around(kind, "fit")
         def fit(original: Function, model: Any, *args: Any, **options: Any) -> Any:
             if size := _size_of_arrays(original, model, args, options):

@@ -21,12 +21,14 @@ class _Part:
     rank: int
 
 
-def can_join(trainer: ModuleType, strategy: Any, values: Any) -> bool:
-    """Return whether the tensors have known numbers of dimensions. All tasks agree on the answer."""
-    return all(leaf.shape.rank is not None for leaf in _tensors(trainer, strategy, values).values())
+def can_join(trainer: Any, strategy: Any, values: Any) -> bool:
+    """Return whether all outputs are tensors with known numbers of dimensions. All tasks agree on the answer."""
+    found = _tensors(trainer, strategy, values)
+    of_tensors = 0 < len(found) == len(trainer.tree.flatten(values))
+    return of_tensors and all(leaf.shape.rank is not None for leaf in found.values())
 
 
-def joined(trainer: ModuleType, strategy: Any, values: Any) -> Any:
+def joined(trainer: Any, strategy: Any, values: Any) -> Any:
     """Return a structure whose tensors are those of all replicas, one after the other. A collective."""
     tf, tree = trainer.tf, trainer.tree
     leaves, first = tree.flatten(values), _tensors(trainer, strategy, values)
@@ -44,7 +46,7 @@ def joined(trainer: ModuleType, strategy: Any, values: Any) -> Any:
     return tree.pack_sequence_as(values, leaves)
 
 
-def _tensors(trainer: ModuleType, strategy: Any, values: Any) -> dict[int, Any]:
+def _tensors(trainer: Any, strategy: Any, values: Any) -> dict[int, Any]:
     """Return the tensors of this task's first replica, by their place in the structure."""
     tf = trainer.tf
     first = (strategy.experimental_local_results(leaf)[0] for leaf in trainer.tree.flatten(values))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from . import (
@@ -227,4 +227,23 @@ REPLICAS = Patch(
     applies=_applies,
     apply=_apply,
     quiet=True,
+)
+
+
+def _cure_legacy(trainer: Any) -> None:
+    names = SimpleNamespace(tf=trainer.tf, tree=trainer.tf.nest, concat=trainer.concat)
+
+    @around(trainer, "reduce_per_replica")
+    def reduce(original: Function, values: Any, strategy: Any, reduction: str) -> Any:
+        several = reduction == "concat" and trainer._collective_all_reduce_multi_worker(strategy)
+        if several and gathered.can_join(names, strategy, values):
+            return gathered.joined(names, strategy, values)
+        return original(values, strategy, reduction)
+
+
+LEGACY = Patch(
+    name="tf-keras-outputs",
+    why="tf_keras `predict` gathers five types only on several workers (tensorflow: CollectiveGatherV2)",
+    module="tf_keras.src.engine.training",
+    apply=_cure_legacy,
 )

@@ -18,6 +18,8 @@ from .empty_batches import never_empty
 # The innermost of these methods that is running.
 _METHODS = ("fit", "evaluate", "predict", "predict_on_batch")
 _method: ContextVar[str] = ContextVar("_method", default="")
+# False in a model that makes its function for `predict` itself.
+_is_known: ContextVar[bool] = ContextVar("_is_known", default=True)
 _CALL = "_podlift_call"  # attribute of an error
 
 
@@ -42,7 +44,8 @@ def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker:
 
         @around(trainer.TensorFlowTrainer, name)
         def call(original: Function, self: Any, *args: Any, _name: str = name, **options: Any) -> Any:
-            token = _method.set(_name)
+            token, kind = _method.set(_name), type(self)
+            known = _is_known.set(kind.make_predict_function is trainer.TensorFlowTrainer.make_predict_function)
             try:
                 return original(self, *args, **options)
             except Exception as error:
@@ -50,6 +53,7 @@ def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker:
                     setattr(error, _CALL, getattr(error, _CALL, _name))
                 raise
             finally:
+                _is_known.reset(known)
                 _method.reset(token)
 
     @around(trainer.TensorFlowTrainer, "make_predict_function")
@@ -66,7 +70,8 @@ def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker:
             return original(epochs)
         if epochs.steps_per_epoch is None and epochs._num_batches and epochs._steps_seen >= epochs._num_batches:
             return ()
-        in_graph = _method.get() == "predict" and is_multi_worker(strategy) and epochs.steps_per_execution == 1
+        in_graph = _method.get() == "predict" and _is_known.get() and is_multi_worker(strategy)
+        in_graph = in_graph and epochs.steps_per_execution == 1
         return _TakenLater(original(epochs)) if in_graph else original(epochs)
 
 
