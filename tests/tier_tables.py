@@ -276,8 +276,6 @@ SURPLUS: dict[str, tuple[str, ...]] = {
         "backends/vertex/test_vertex_schedules.py::test_four_weeks_of_a_weekly_schedule",
         "backends/vertex/test_vertex_schedules.py::test_a_schedule_that_fails_is_paused_by_its_keeper",
         "backends/vertex/test_vertex_schedules.py::test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same",
-        "backends/vertex/test_via_vertex.py::test_a_slot_by_a_schedule_of_vertex_ai_runs_the_keeper_as_a_pipeline_job",
-        "backends/vertex/test_via_vertex.py::test_two_triggers_of_one_slot_start_one_run_and_create_again_leaves_one_trigger",
     ),
     "a keeper of a schedule needs the same, and one without a right says so": (
         "backends/vertex/test_vertex_keeper.py::test_the_keeper_needs_the_standard_library_and_the_runtime_archive_only",

@@ -18,14 +18,8 @@ if TYPE_CHECKING:  # a supervisor imports this package, too
     from .triggers import TriggerService
 
 _TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBackend", "ray": ".ray:RayBackend"}
-# The services that start schedules of a backend, by the word for `via`, the default first; schedules of others are started by
-# `podlift schedule serve`.
-_TRIGGERS = {
-    "vertex": {
-        "scheduler": ".vertex.cloud_scheduler:CloudScheduler",
-        "vertex": ".vertex.vertex_schedules:VertexSchedules",
-    }
-}
+# The service that starts schedules of a backend; schedules of others are started by `podlift schedule serve`.
+_TRIGGERS = {"vertex": ".vertex.cloud_scheduler:CloudScheduler"}
 # The same services, as the container of a keeper asks it.
 _DELIVERIES = {"vertex": ".vertex.deliveries:VertexDeliveries"}
 # What the service of a backend does, and which tests show that local runs and the emulator do the same.
@@ -72,19 +66,13 @@ def load(name: str) -> Backend:
     return backend
 
 
-def trigger_choices(name: str) -> list[str]:
-    """Return the words for `via` of a backend with several services that start schedules, the default first."""
-    return list(_TRIGGERS.get(check_name(name), ()))
-
-
-def trigger_service(name: str, via: str = "auto") -> TriggerService | None:
-    """Return the service that starts the schedules of a backend, by its word for `via`; None if it has none."""
+def trigger_service(name: str) -> TriggerService | None:
+    """Return the service that starts the schedules of a backend; None if it has none."""
     if name in _registered_triggers:
         return _registered_triggers[name]()
-    choices = trigger_choices(name)
-    if not choices:
+    if check_name(name) not in _TRIGGERS:
         return None
-    service: TriggerService = _imported(_TRIGGERS[name][choices[0] if via == "auto" else via])()
+    service: TriggerService = _imported(_TRIGGERS[name])()
     return service
 
 

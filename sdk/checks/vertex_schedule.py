@@ -26,7 +26,6 @@ def run(
     *,
     root: str,
     notify: Sequence[str],
-    scheduler: bool = False,
     location: str = "",
 ) -> Iterator[Finding]:
     """Return what speaks against a schedule of a job.
@@ -37,16 +36,15 @@ def run(
         facts: what is known of the image.
         root: where its records live.
         notify: its notifications.
-        scheduler: True for a trigger of Cloud Scheduler, False for one of Vertex AI itself.
         location: where Cloud Scheduler is to keep it, "" for the region of the first place.
     """
-    yield from _account(target, scheduler=scheduler)
+    yield from _account(target)
     if location and not regions.is_region(location):
         yield error(
             f"location: Cloud Scheduler is in regions such as us-central1. Received: {location!r}. Nearest: "
             f"{regions.meant(location)!r}"
         )
-    elif scheduler and (where := location or target.place_regions[0]) in regions.WITHOUT_SCHEDULER:
+    elif (where := location or target.place_regions[0]) in regions.WITHOUT_SCHEDULER:
         near = regions.nearby(where, tuple(each for each in regions.KNOWN if each not in regions.WITHOUT_SCHEDULER))
         yield error(
             f"There is no Cloud Scheduler in {where}. It can keep a job in another region, which fires into this one. Nearest: "
@@ -73,7 +71,7 @@ def run(
         yield from _image(field, "The keeper's image" if field == "keeper_image" else "The image", named, facts)
 
 
-def _account(target: Vertex, *, scheduler: bool) -> Iterator[Finding]:
+def _account(target: Vertex) -> Iterator[Finding]:
     """The default account of Vertex AI may not create jobs. Cloud Scheduler accepts accounts of its own project only."""
     account = target.keeper_service_account or target.service_account
     project = target.project or "PROJECT"
@@ -81,8 +79,7 @@ def _account(target: Vertex, *, scheduler: bool) -> Iterator[Finding]:
     create = f"gcloud iam service-accounts create NAME --project={project}"
     if account is None:
         yield error(
-            f"{'Cloud Scheduler' if scheduler else 'A schedule of Vertex AI'} needs a service account, as which it creates the "
-            "job of each firing. Received: neither "
+            "Cloud Scheduler needs a service account, as which it creates the job of each firing. Received: neither "
             f"vertex_keeper_service_account nor vertex_service_account. Next: {mine}; the plan then lists its rights. To make "
             f"one: {create}"
         )
@@ -91,7 +88,7 @@ def _account(target: Vertex, *, scheduler: bool) -> Iterator[Finding]:
     if match is None:
         if not _OF_COMPUTE_ENGINE.fullmatch(account):
             yield error(f"This is not a service account of a project. Received: {account!r}. Next: {mine}")
-    elif scheduler and target.project and not target.project.isdigit() and match["project"] != target.project:
+    elif target.project and not target.project.isdigit() and match["project"] != target.project:
         yield error(
             f"Cloud Scheduler accepts service accounts of its own project only, which is {target.project!r}. Received: "
             f"{account!r}, of the project {match['project']!r}. Next: {mine}, which may differ from the account of the "

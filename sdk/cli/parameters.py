@@ -177,15 +177,6 @@ TriggerChoice = Annotated[
         "auto.",
     ),
 ]
-Via = Annotated[
-    str | None,
-    option(
-        "--via",
-        "scheduler|vertex",
-        "Which service of Google fires it: Cloud Scheduler, or Vertex AI's own schedules, for projects inside a perimeter of "
-        "VPC Service Controls. Default: scheduler.",
-    ),
-]
 Location = Annotated[
     str | None,
     option("--location", "REGION", "Where that service keeps it. Default: the region of the first place."),

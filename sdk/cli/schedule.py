@@ -34,7 +34,7 @@ from .screen import table
 
 _OWN = (
     "cron", "time_zone", "overlap", "missed", "when", "notify", "notify_skips", "pause_after_failures",
-    "max_cost_usd_per_month", "trigger", "via", "location",
+    "max_cost_usd_per_month", "trigger", "location",
 )  # fmt: skip
 
 schedule = typer.Typer(
@@ -60,7 +60,6 @@ def create(
     pause_after_failures: p.PauseAfter = 3,
     max_cost_usd_per_month: p.MaxMonth = None,
     trigger: p.TriggerChoice = None,
-    via: p.Via = None,
     location: p.Location = None,
     dry_run: p.DryRun = False,
     json_output: p.Json = False,
@@ -90,7 +89,6 @@ def create(
             pause_after_failures=pause_after_failures,
             max_cost_usd_per_month=max_cost_usd_per_month,
             trigger=trigger or "auto",
-            via=via or "auto",
             location=location or "",
         )
     entry, given = command.settings(problems)

@@ -188,7 +188,7 @@ def _taken(record: SlotRecord) -> str:
 
 def _handed_over(book: Book, schedule: ScheduleRecord, delivery: Delivery, clock: Clock) -> Delivered:
     """Create the keeper of the slot, unless the slot has its own already."""
-    service = backends.trigger_service(schedule.backend, schedule.spec.via)
+    service = backends.trigger_service(schedule.backend)
     if service is None:
         raise InputError(
             f"--detach: nothing would follow a run of {schedule.backend} and tell how it ended. Next: omit --detach."

@@ -92,7 +92,7 @@ def prepare(
     """Return what `create` will write, or raise InputError with every mistake."""
     refuse_inside_task("schedule")
     backend = target.backend or configured_backend(os.environ)
-    service, spec = _service(backend if isinstance(backend, str) else type(backend).__name__.lower(), spec)
+    service = _service(backend if isinstance(backend, str) else type(backend).__name__.lower(), spec)
     clock = clock or _clock(service)
     now = datetime.fromtimestamp(clock.now(), timezone.utc)
     # An input that depends on the slot is looked up when the slot fires.
@@ -154,26 +154,15 @@ def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str
     ]
 
 
-def _service(backend: str, spec: ScheduleSpec) -> tuple[TriggerService | None, ScheduleSpec]:
-    """Return the service that starts a schedule of a backend, None for podlift schedule serve, and the schedule."""
-    problems, choices = Problems(), backends.trigger_choices(backend)
+def _service(backend: str, spec: ScheduleSpec) -> TriggerService | None:
+    """Return the service that starts a schedule of a backend, None for podlift schedule serve."""
     found = backends.trigger_service(backend)
-    served = found is None or spec.trigger == "serve"
     if found is None and spec.location:
-        problems.found.append(
+        raise InputError(
             f"location: schedules of {backend} are started by podlift schedule serve, which has none. Received: "
             f"{spec.location!r}. Next: omit it."
         )
-    if spec.via != "auto" and (served or not choices):
-        who = "podlift schedule serve starts this schedule" if served else f"{backend} has one service for schedules"
-        problems.found.append(f"via: {who}. Received: {spec.via!r}. Next: omit it.")
-    elif spec.via != "auto":
-        with problems.collect():
-            policy.check_choice("via", spec.via, tuple(choices))
-    problems.raise_if_any()
-    # So that naming the default is no change.
-    spec = replace(spec, via="auto") if spec.via in choices[:1] else spec
-    return (None if served else backends.trigger_service(backend, spec.via)), spec
+    return None if spec.trigger == "serve" else found
 
 
 def _check_portable(spec: ScheduleSpec, inputs: Mapping[str, str], service: TriggerService) -> None:
@@ -320,7 +309,7 @@ class _Creation:
         if self._service is not None and self._request is not None:
             self._service.upload(self._plan)
             self._book.put_files(self._request.files)
-            self._book.add_place(self._plan.backend, self._spec.via, triggered.place_of(self._request.name))
+            self._book.add_place(self._plan.backend, triggered.place_of(self._request.name))
 
     def _written(self, before: ScheduleRecord | None) -> ScheduleRecord:
         spec = self._spec
@@ -345,7 +334,7 @@ class _Creation:
         former = before.former
         if before.trigger and before.trigger != trigger:
             # It is removed once the new one is there. Meanwhile both fire, and a slot starts one run all the same.
-            former += (FormerTrigger(backend=before.backend, via=before.spec.via, name=before.trigger),)
+            former += (FormerTrigger(backend=before.backend, name=before.trigger),)
         former = tuple(each for each in former if each.name != trigger)
         if before.spec.slots != spec.slots:
             # The slots so far were those of the expression before.

@@ -337,14 +337,13 @@ def schedule(
     max_cost_usd_per_month: float | None = None,
     pause_after_failures: int = 3,
     trigger: str = "auto",
-    via: str = "auto",
     location: str = "",
     root: str | Path | None = None,
 ) -> Schedule:
     """Run a job at the slots of a cron expression: `sdk.schedule("train.py", name="weekly", cron="0 3 * * 1")`.
 
     The code is packaged now; each firing is a run of its own. Firings on this machine are started by `podlift schedule serve`,
-    those on Vertex AI by Cloud Scheduler, or by Vertex AI itself, with no process of yours. A schedule of that name is changed;
+    those on Vertex AI by Cloud Scheduler, with no process of yours. A schedule of that name is changed;
     if nothing differs, nothing is written. In `args` and `inputs`, `{slot}`, `{slot:%Y-%m-%d}` and `{previous_success}` stand
     for the firing's own slot and for that of the last success.
 
@@ -367,8 +366,6 @@ def schedule(
         pause_after_failures: pause after this many failures in a row; 0 for never.
         trigger: "auto" for the service of the backend, if it has one; "serve" for `podlift schedule serve`, which then has to
             run on some machine.
-        via: which service of Google fires a schedule on Vertex AI: "scheduler", Cloud Scheduler (the default), or "vertex",
-            Vertex AI's own schedules, for projects inside a perimeter of VPC Service Controls. Slots and runs are the same.
         location: where the service keeps the trigger; by default the region of the first place.
         root: as for `plan`.
 
@@ -392,7 +389,6 @@ def schedule(
         pause_after_failures=pause_after_failures,
         max_cost_usd_per_month=max_cost_usd_per_month,
         trigger=trigger,
-        via=via,
         location=location,
     )
     given: dict[str, object] = {} if max_cost_usd is None or isinstance(job, Job) else {"max_cost_usd": max_cost_usd}

@@ -67,7 +67,6 @@ class ScheduleSpec:
     # Firings that could break it are skipped. The limit of each firing is part of the job.
     max_cost_usd_per_month: float | None = None
     trigger: str = "auto"  # the service of its backend, or "serve": podlift schedule serve
-    via: str = "auto"  # which of the services of its backend, "auto" for the default one
     location: str = ""  # where its trigger is kept, "" for the choice of the service
     # As they were given: they may hold templates, and paths are relative to the folder.
     inputs: dict[str, str] = field(default_factory=dict)
@@ -83,7 +82,6 @@ class FormerTrigger:
     """A trigger that a schedule had before, and that is removed once it has another one."""
 
     backend: str
-    via: str
     name: str
 
 
@@ -264,16 +262,14 @@ class Book:
                 found.append(key)
         return found
 
-    def add_place(self, backend: str, via: str, parent: str) -> None:
+    def add_place(self, backend: str, parent: str) -> None:
         """Remember where a backend's service keeps triggers of this root, also those whose schedule gets lost."""
-        service = backend if via == "auto" else f"{backend}.{via}"
-        create(self._store, f"triggers/{service}/{parent}", b"")
+        create(self._store, f"triggers/{backend}/{parent}", b"")
 
-    def places(self) -> list[tuple[str, str, str]]:
-        """Return where triggers of this root may be, each as the backend, the word for its service, and the place."""
+    def places(self) -> list[tuple[str, str]]:
+        """Return where triggers of this root may be, each as the backend and the place."""
         keys = [stat.key.split("/", 2) for stat in self._store.list("triggers/")]
-        services = [(*service.partition(".")[::2], parent) for _, service, parent in keys]
-        return [(backend, via or "auto", parent) for backend, via, parent in services]
+        return [(backend, parent) for _, backend, parent in keys]
 
     def plan(self, record: ScheduleRecord) -> Plan:
         data = bytes(self._store.get(record.plan))

@@ -65,12 +65,12 @@ def fires(record: ScheduleRecord, found: Seen | None) -> bool:
 
 def service_of(record: ScheduleRecord) -> TriggerService | None:
     """Return the service that starts a schedule; None if `podlift schedule serve` does."""
-    return backends.trigger_service(record.backend, record.spec.via) if record.trigger else None
+    return backends.trigger_service(record.backend) if record.trigger else None
 
 
 def former_services(record: ScheduleRecord) -> list[tuple[str, TriggerService]]:
     """Return the triggers that a schedule had before and that were not removed yet, each with its service."""
-    found = [(each.name, backends.trigger_service(each.backend, each.via)) for each in record.former]
+    found = [(each.name, backends.trigger_service(each.backend)) for each in record.former]
     return [(name, service) for name, service in found if service is not None]
 
 
@@ -176,14 +176,14 @@ class Survey:
 
 def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey:
     """Return the triggers of a root, with one list for each place."""
-    found, problems, failed = dict[str, Trigger](), list[str](), dict[tuple[str, str, str], str]()
+    found, problems, failed = dict[str, Trigger](), list[str](), dict[tuple[str, str], str]()
     services = dict[str, TriggerService]()
     for place in Book(root).places():
-        service = backends.trigger_service(*place[:2])
+        service = backends.trigger_service(place[0])
         if service is None:
             continue
         try:
-            kept = {each.name: each for each in service.kept(place[2], clock)}
+            kept = {each.name: each for each in service.kept(place[1], clock)}
             found |= kept
             services |= dict.fromkeys(kept, service)
         except (UnavailableError, TriggerRejectedError) as error:
@@ -191,7 +191,7 @@ def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey
             problems.append(f"Triggers without a schedule are not listed: {error}")
     seen = {}
     for record in records:
-        service, place = service_of(record), (record.backend, record.spec.via, place_of(record.trigger))
+        service, place = service_of(record), (record.backend, place_of(record.trigger))
         if service is None:
             continue
         if place in failed:

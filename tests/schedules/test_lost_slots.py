@@ -36,7 +36,7 @@ def schedule(world: World) -> ScheduleRecord:
 
 def test_the_slot_that_a_service_names_counts_however_late_its_keeper_was_created(world: World) -> None:
     schedule, hour = Book(world.root).read("each"), START.timestamp() + HOUR
-    late = Delivery(job="projects/1/pipelineJobs/9", created=hour + 2.5 * HOUR, slot=hour)
+    late = Delivery(job="projects/1/customJobs/9", created=hour + 2.5 * HOUR, slot=hour)
     assert slot_of(schedule, late)[1].timestamp() == hour
     assert slot_of(schedule, replace(late, slot=None))[1].timestamp() == hour + 2 * HOUR
     by_hand = slot_of(schedule, replace(late, slot=None, by_hand=True))

@@ -20,9 +20,9 @@ from ...spec.values import changed
 from ...storage.retry import Retries
 from ..containers import upload_archives
 from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
-from . import failed_keepers, scheduled_keeper, scheduler_calls, slot_labels, trigger_text
+from . import failed_keepers, scheduled_keeper, scheduler_calls, trigger_text
 from . import request as job_request
-from .keeper_labels import BY_HAND
+from .keeper_labels import BY_HAND, label_of
 from .scheduler_calls import Service
 
 PREFIX = "podlift-"
@@ -51,7 +51,9 @@ class CloudScheduler:
     grace_s = _GRACE_S
 
     def adapted(self, plan: Plan) -> Plan:
-        return adapted(plan)
+        """Return the plan without a keeper of its own: that of the firing waits for the run."""
+        findings = tuple(each for each in plan.findings if "no effect without a keeper" not in each.message)
+        return plan.for_firings(changed(Vertex.of(plan.target), keeper=False), findings)
 
     def review(self, draft: TriggerDraft) -> list[Finding]:
         plan = draft.plan
@@ -62,7 +64,6 @@ class CloudScheduler:
                 plan.facts,
                 root=plan.root,
                 notify=draft.notify,
-                scheduler=True,
                 location=draft.location,
             )
         )
@@ -131,7 +132,8 @@ class CloudScheduler:
         )
 
     def upload(self, plan: Plan) -> None:
-        upload(plan)
+        """Store the archives that a keeper starts from."""
+        upload_archives(plan)
 
     def create(self, request: TriggerRequest, clock: Clock) -> Trigger:
         """Create a job of Cloud Scheduler. Its name is its identity, so that a lost reply is looked up."""
@@ -181,25 +183,13 @@ class CloudScheduler:
         Service(clock).delete(name)
 
     def fire_now(self, trigger: Trigger, clock: Clock, slot: float | None = None) -> str:
-        return scheduler_calls.fire(trigger, clock, BY_HAND if slot is None else slot_labels.label_of(slot))
+        return scheduler_calls.fire(trigger, clock, BY_HAND if slot is None else label_of(slot))
 
     def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
         return failed_keepers.found(plan, schedule, since, clock)
 
     def alert(self, name: str) -> str:
         return scheduler_calls.alert(name)
-
-
-def adapted(plan: Plan) -> Plan:
-    """Return the plan without a keeper of its own: that of the firing waits for the run."""
-    findings = tuple(each for each in plan.findings if "no effect without a keeper" not in each.message)
-    return plan.for_firings(changed(Vertex.of(plan.target), keeper=False), findings)
-
-
-def upload(plan: Plan) -> None:
-    """Store the archives that a keeper starts from."""
-
-    upload_archives(plan)
 
 
 def _same(found: Trigger, request: TriggerRequest) -> Trigger:

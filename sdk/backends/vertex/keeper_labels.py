@@ -1,10 +1,25 @@
-"""The labels and variables by which the keepers of schedules are known, at Vertex AI and in their own containers."""
+"""The labels by which keepers of schedules are known, and the slot that one names. Pure; a keeper's container reads it, too."""
 
-# Labels of a keeper's job. The last two are those of a pipeline job, which is all that a schedule of Vertex AI has.
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+# Labels of a keeper's job.
 SCHEDULE, SLOT, REQUEST = "podlift-schedule", "podlift-slot", "podlift-request"
-SCHEDULE_ID, DIGEST = "podlift-schedule-id", "podlift-digest"
-# Values of SLOT: by the schedule, or a firing that a user asked for.
+# Values of SLOT beside a slot: by the schedule, or a firing that a user asked for.
 BY_CRON, BY_HAND = "cron", "manual"
-# Variables that a pipeline gives to its container, by arguments NAME=VALUE: one of the values above, the instant of the slot,
-# when the pipeline job was created, and its name.
-CAUSE, SLOT_TIME, CREATED, JOB = (f"PODLIFT_DELIVERY_{name}" for name in ("CAUSE", "SLOT", "CREATED", "JOB"))
+# A slot in a label, which has no capital letters and no colons.
+_STAMP = "%Y%m%dt%H%M%Sz"
+
+
+def label_of(slot: float) -> str:
+    """Return the label of a keeper's job that names its slot, a Unix time."""
+    return datetime.fromtimestamp(slot, timezone.utc).strftime(_STAMP)
+
+
+def slot_of(label: str) -> float | None:
+    """Return the slot that the label of a keeper's job names; None if it names none."""
+    try:
+        return datetime.strptime(label, _STAMP).replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None

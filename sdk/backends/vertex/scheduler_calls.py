@@ -54,8 +54,8 @@ _MEANINGS = (
     (
         _PERIMETER,
         "The project is inside a perimeter of VPC Service Controls, across which Cloud Scheduler cannot post to Vertex AI. "
-        "Next: create the schedule with --via vertex, which is Vertex AI's own schedule; or with --trigger serve, and run "
-        "podlift schedule serve on a machine inside the perimeter.",
+        "Next: create the schedule with --trigger serve, and run podlift schedule serve on a machine inside the perimeter, or "
+        "podlift schedule fire NAME by a cron there.",
     ),
     (
         r"Location must equal (?P<location>[\w-]+)",
@@ -338,13 +338,8 @@ def alert(name: str) -> str:
     """Return the gcloud command of an alert on the log of failed deliveries."""
     project, job = name.split("/")[1], name.rpartition("/")[2]
     words = f'resource.type="cloud_scheduler_job" AND resource.labels.job_id="{job}" AND severity>=ERROR'
-    return alert_command(project, f"{job}: not delivered", words)
-
-
-def alert_command(project: str, title: str, words: str) -> str:
-    """Return the gcloud command of an alert on the lines of a log that a filter finds."""
     policy = {
-        "displayName": title,
+        "displayName": f"{job}: not delivered",
         "combiner": "OR",
         "conditions": [{"displayName": "failed delivery", "conditionMatchedLog": {"filter": words}}],
         "alertStrategy": {"notificationRateLimit": {"period": "3600s"}},

@@ -16,10 +16,6 @@ _WAITS = {
 }
 
 
-# The list price of a run of Vertex AI Pipelines, beside its machines.
-_PIPELINE_USD = 0.03
-
-
 def of_cloud_scheduler(draft: TriggerDraft, name: str, location: str, retries: int) -> Iterator[tuple[str, str]]:
     """Yield (label, text) pairs."""
     kept, project = scheduled_keeper.keeper(draft.plan, draft.overlap), _project(draft)
@@ -33,37 +29,9 @@ def of_cloud_scheduler(draft: TriggerDraft, name: str, location: str, retries: i
     yield "posts", f"a keeper job to Vertex AI in {kept.rental.regions[0]}; {again}"
     yield "keeper", _keeper(draft, kept)
     yield "identity", f"{kept.account}: Cloud Scheduler's token, and the keeper's own account"
-    yours = (
-        f"cloudscheduler.jobs.create, get, list, update, pause, enable and delete in {project} "
-        "(roles/cloudscheduler.admin)"
-    )
-    yield from (("rights", text) for text in _rights(draft, kept, yours, f"cloudscheduler.jobs.pause in {project}"))
+    yield from (("rights", text) for text in _rights(draft, kept))
     if not draft.plan.emulator:
         yield "a month", _month(draft, kept)
-
-
-def of_vertex(draft: TriggerDraft, name: str, region: str) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) pairs."""
-    kept, project = scheduled_keeper.keeper(draft.plan, draft.overlap), _project(draft)
-    yield "trigger", f"the schedule {name} of Vertex AI, {region} (the region of the first place), project {project}"
-    yield (
-        "starts",
-        (
-            f"a pipeline job of one task, the keeper, with caching off; pipeline root {draft.plan.root}/schedules/pipelines/"
-            f"{draft.schedule}; never started again if that fails"
-        ),
-    )
-    machine = "; Vertex AI Pipelines chooses its machine, which counts as that one here"
-    yield "keeper", f"{_keeper(draft, kept)}{machine}"
-    yield "identity", f"{kept.account}: the account of the pipeline job, and so of the keeper"
-    yours = (
-        f"aiplatform.schedules.create, get, list, update and delete and aiplatform.pipelineJobs.create, get and list in "
-        f"{project} (roles/aiplatform.user)"
-    )
-    pause = f"aiplatform.schedules.list and update in {project}, which roles/aiplatform.user has"
-    yield from (("rights", text) for text in _rights(draft, kept, yours, pause))
-    if not draft.plan.emulator:
-        yield "a month", _month(draft, kept, _PIPELINE_USD)
 
 
 def _project(draft: TriggerDraft) -> str:
@@ -82,25 +50,28 @@ def _keeper(draft: TriggerDraft, kept: Keeper) -> str:
     return f"{text}: {money(price.own)} an hour, {money(price.cap)} at most"
 
 
-def _rights(draft: TriggerDraft, kept: Keeper, yours: str, pause: str) -> Iterator[str]:
-    """Yield who needs what, and on whom: `yours` to create the trigger, `pause` to pause it."""
+def _rights(draft: TriggerDraft, kept: Keeper) -> Iterator[str]:
+    """Yield who needs what, and on whom."""
     bucket, project = draft.plan.root.removeprefix("gs://").partition("/")[0], _project(draft)
     program = kept.program_account
     others = [kept.account, *([program] if program and program != kept.account else [])]
-    yield f"you: {yours}; iam.serviceAccounts.actAs on {kept.account} (roles/iam.serviceAccountUser)"
+    yield (
+        f"you: cloudscheduler.jobs.create, get, list, update, pause, enable and delete in {project} "
+        f"(roles/cloudscheduler.admin); iam.serviceAccounts.actAs on {kept.account} (roles/iam.serviceAccountUser)"
+    )
     yield (
         f"{kept.account}: aiplatform.customJobs.create, get, list and cancel in {project} (roles/aiplatform.user); "
         f"iam.serviceAccounts.actAs on {joined(others, 'and')} (roles/iam.serviceAccountUser); "
-        f"roles/storage.objectAdmin on gs://{bucket}; {pause}, to pause after failures: without "
-        "it a record makes the later firings end early"
+        f"roles/storage.objectAdmin on gs://{bucket}; cloudscheduler.jobs.pause in {project}, to pause after failures: "
+        "without it a record makes the later firings end early"
     )
     secrets = [text.removeprefix("webhook:") for text in draft.notify if text.startswith("webhook:")]
     if secrets:
         yield f"{kept.account}: roles/secretmanager.secretAccessor on {joined(secrets, 'and')}"
 
 
-def _month(draft: TriggerDraft, kept: Keeper, start_usd: float = 0.0) -> str:
-    """Return the most that the firings of 30 days may cost; `start_usd` is what starting one costs."""
+def _month(draft: TriggerDraft, kept: Keeper) -> str:
+    """Return the most that the firings of 30 days may cost."""
     keeper = pricing.price(kept.rental).cap
     caps = [pricing.price(rented).cap for rented in draft.plan.rentals]
     known = [cap for cap in caps if cap is not None]
@@ -111,10 +82,9 @@ def _month(draft: TriggerDraft, kept: Keeper, start_usd: float = 0.0) -> str:
     count = counted(draft.firings, "firing")
     of_keeper = f"keeper {money(keeper)} at most" if keeper is not None else "keeper, whose price is not known"
     of_run = f"run {money(run)} at most" if run is not None else "run, whose price is not known"
-    of_start = f"{money(start_usd)} for its pipeline + " if start_usd else ""
-    text = f"{count} in the next 30 days x ({of_start}{of_keeper} + {of_run})"
+    text = f"{count} in the next 30 days x ({of_keeper} + {of_run})"
     if keeper is not None:
         least = "" if run is not None else "at least "
-        text += f" = {least}{money(draft.firings * (start_usd + keeper + (run or 0.0)))}{' at most' if run is not None else ''}"
+        text += f" = {least}{money(draft.firings * (keeper + (run or 0.0)))}{' at most' if run is not None else ''}"
     limit = draft.max_cost_usd_per_month
     return f"{text}; {money(limit)} a calendar month at most" if limit is not None else text

@@ -50,12 +50,8 @@ class EntrypointError(Exception):
         self.code = code
 
 
-def main(fetch: Fetch, key: str, digest: str, *variables: str) -> int:
-    """Run the launch spec with that key and sha256; return the exit code of the container.
-
-    `variables` are NAME=VALUE, for a service that fills in arguments, but not variables.
-    """
-    os.environ.update(dict(each.split("=", 1) for each in variables))
+def main(fetch: Fetch, key: str, digest: str) -> int:
+    """Run the launch spec with that key and sha256; return the exit code of the container."""
     code = int(os.environ.get(_RESTART) or _INFRASTRUCTURE)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(code))
     if _PARENT in os.environ:

@@ -130,14 +130,14 @@ def _denied(bucket: str, key: str, error: urllib.error.HTTPError) -> str:
     )
 
 
-def main(bucket: str, key: str, digest: str, *arguments: str) -> int:
+def main(bucket: str, key: str, digest: str, launch_key: str, launch_digest: str) -> int:
     """Run `main` of a file in the bucket. It gets `fetch` for other objects of the bucket, and returns the exit code."""
     try:
         text = io.BytesIO()
         fetch(bucket, key, digest, text)
         program: Any = {"__name__": "podlift_entrypoint"}
         exec(compile(text.getvalue(), "podlift_entrypoint.py", "exec"), program)  # noqa: S102
-        return int(program["main"](partial(fetch, bucket), *arguments))
+        return int(program["main"](partial(fetch, bucket), launch_key, launch_digest))
     except DownloadError as error:
         print(f"podlift: {error}", file=sys.stderr)  # noqa: T201
         return error.code

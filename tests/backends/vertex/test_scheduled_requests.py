@@ -18,7 +18,6 @@ from sdk import InputError
 from sdk.backends.vertex import scheduled_keeper
 from sdk.backends.vertex.cloud_scheduler import CloudScheduler
 from sdk.backends.vertex.scheduler_calls import _failure
-from sdk.backends.vertex.vertex_schedules import VertexSchedules
 from sdk.packaging.runtime_archive import RuntimeFile, entrypoint_file, loader, runtime_archive
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation
@@ -65,8 +64,7 @@ def rendered(made: Prepared) -> dict[str, Any]:
     assert made.service is not None and made.trigger is not None
     request = made.service.render(replace(made.trigger, id="1a2b3c4d", digest="d" * 64))
     found: dict[str, Any] = json.loads(json.dumps(request.body))
-    if "httpTarget" in found:
-        found["httpTarget"]["body"] = json.loads(base64.b64decode(found["httpTarget"]["body"]))
+    found["httpTarget"]["body"] = json.loads(base64.b64decode(found["httpTarget"]["body"]))
     (key,) = request.files
     spec = json.loads(request.files[key])
     (zone,) = spec["zone"]
@@ -100,14 +98,10 @@ SHAPES: dict[str, dict[str, Any]] = {
         "location": "europe-west1",
     },
 }
-OF_VERTEX: dict[str, dict[str, Any]] = {
-    "weekly, by Vertex AI": {"via": "vertex"},
-    "every ten minutes, by Vertex AI": {"via": "vertex", "cron": "*/10 * * * *", "labels": {"team": "vision"}},
-}
 
 
 def test_the_whole_requests_are_those_of_the_golden_file(prepare: Prepare) -> None:
-    found = {name: rendered(prepare(**more)) for name, more in {**SHAPES, **OF_VERTEX}.items()}
+    found = {name: rendered(prepare(**more)) for name, more in SHAPES.items()}
     if os.environ.get("GOLDEN") == "write":
         GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     assert found == json.loads(GOLDEN.read_text())
@@ -127,31 +121,6 @@ def test_googles_own_messages_read_the_request_and_what_it_posts(prepare: Prepar
     posted = CustomJob.from_json(job.http_target.body.decode())
     assert posted.labels["podlift-schedule"] == "weekly" and posted.labels["podlift-slot"] == "cron"
     assert len(json.dumps(request.body)) < 1_000_000
-
-
-@pytest.mark.parametrize("shape", OF_VERTEX)
-def test_googles_own_messages_read_the_schedule_whose_container_is_that_of_cloud_scheduler(
-    prepare: Prepare, shape: str
-) -> None:
-    from google.cloud.aiplatform_v1 import Schedule
-
-    more = OF_VERTEX[shape]
-    found = rendered(prepare(**more))["create"]
-    schedule = Schedule.from_json(json.dumps(found))
-    job = schedule.create_pipeline_job_request.pipeline_job
-    assert job.service_account == PLACE["service_account"] and not schedule.catch_up and schedule.allow_queueing
-    assert job.runtime_config.gcs_output_directory == "gs://my-bucket/podlift/schedules/pipelines/weekly"
-    spec = found["createPipelineJobRequest"]["pipelineJob"]["pipelineSpec"]
-    (task,) = spec["root"]["dag"]["tasks"].values()
-    assert task["cachingOptions"] == {"enableCache": False}
-    told = task["inputs"]["parameters"]["PODLIFT_DELIVERY_SLOT"]
-    assert told == {"runtimeValue": {"constant": "{{$.pipeline_job_schedule_time_utc}}"}}
-    (executor,) = spec["deploymentSpec"]["executors"].values()
-    posted = rendered(prepare(**{**more, "via": "scheduler"}))["create"]["httpTarget"]["body"]
-    container = posted["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
-    ours = executor["container"]
-    assert (ours["image"], ours["command"]) == (container["imageUri"], container["command"])
-    assert ours["args"][: len(container["args"])] == container["args"]
 
 
 @pytest.mark.parametrize(
@@ -201,37 +170,6 @@ def test_the_plan_names_the_keeper_the_rights_of_each_account_and_the_price_of_a
     assert "iam.serviceAccounts.actAs on keeper@" in mine and "cloudscheduler.jobs.create" in mine
     assert "actAs on keeper@my-project.iam.gserviceaccount.com and train@my-project.iam" in of_keeper
     assert "roles/storage.objectAdmin on gs://my-bucket" in of_keeper and "cloudscheduler.jobs.pause" in of_keeper
-
-
-def test_a_schedule_of_vertex_ai_names_its_own_rights_and_the_price_of_each_pipeline(prepare: Prepare) -> None:
-    made = prepare("0 3 * * *", job={"timeout": "1h", "retry_preemptions": 0, "retry_infrastructure": 0}, via="vertex")
-    assert isinstance(made.service, VertexSchedules) and made.trigger is not None
-    lines = made.service.lines(made.trigger)
-    text = dict(lines)
-    assert text["trigger"] == (
-        "the schedule podlift-digits-weekly of Vertex AI, us-central1 (the region of the first place), project my-project"
-    )
-    assert "pipeline root gs://my-bucket/podlift/schedules/pipelines/weekly" in text["starts"]
-    assert text["a month"] == (
-        "30 firings in the next 30 days x (0.03 USD for its pipeline + keeper 0.22 USD at most + run 0.22 USD at most) = "
-        "14.01 USD at most"
-    )
-    mine, of_keeper = [value for label, value in lines if label == "rights"]
-    assert "aiplatform.schedules.create" in mine and "aiplatform.pipelineJobs.create" in mine
-    assert "iam.serviceAccounts.actAs on train@" in mine and "aiplatform.schedules.list and update" in of_keeper
-    # Vertex AI accepts an account of another project; Cloud Scheduler does not.
-    assert prepare(via="vertex", service_account="train@their-project.iam.gserviceaccount.com").trigger is not None
-    with pytest.raises(InputError, match="A schedule of Vertex AI needs a service account"):
-        prepare(via="vertex", service_account=None)
-
-
-@pytest.mark.parametrize(("cron", "count"), [("0 3 * * 1", 2), ("*/10 * * * *", 73), ("* * * * *", 100)])
-def test_no_slot_of_a_schedule_of_vertex_ai_waits_for_the_keeper_of_another_one(
-    prepare: Prepare, cron: str, count: int
-) -> None:
-    job: dict[str, object] = {"timeout": "12h", "retry_preemptions": 0, "retry_infrastructure": 0}
-    found = rendered(prepare(cron, job=job, via="vertex"))["create"]
-    assert found["maxConcurrentRunCount"] == str(count)
 
 
 def test_a_queue_makes_the_keeper_wait_longer_and_the_month_dearer(prepare: Prepare) -> None:
@@ -369,7 +307,7 @@ def test_a_schedule_that_podlift_serves_has_no_trigger(prepare: Prepare) -> None
 @pytest.mark.parametrize(
     ("status", "text", "step"),
     [
-        (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", "--via vertex"),
+        (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: x", "by a cron there"),
         (400, "Location must equal europe-west1 because the App Engine app is located there", "Next: --location europe-west1."),
         (400, "Location 'europe-west4' is not a valid location. Use ListLocations", "Next: --location REGION"),
         (403, "lacks permission cloudscheduler.jobs.create for X (or the resource may not exist).", "is not in this region"),

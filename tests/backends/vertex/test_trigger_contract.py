@@ -1,4 +1,4 @@
-"""What every service that starts schedules has to do: Cloud Scheduler, and Vertex AI's own schedules, on one emulator."""
+"""What a service that starts schedules has to do: Cloud Scheduler, on the emulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support import FakeClock, needs, until
 
 from sdk import InputError, backends
 from sdk.backends.triggers import Trigger, TriggerRejectedError
-from sdk.backends.vertex import client, cloud_scheduler, schedule_calls, scheduler_calls, vertex_schedules
+from sdk.backends.vertex import client, cloud_scheduler, scheduler_calls
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation
 from sdk.testing.vertex import Cloud
@@ -22,29 +22,21 @@ WEEK_S = 7 * 86400.0
 CLOCK = FakeClock()
 
 
-class TriggerContract:
-    """`via`: the word for the service; `api` and `operations`: what faults call its requests; `raw`: what the service lists."""
-
-    via: str
-    api: str
-    operations: str
-    fires: str  # the operation that creates a keeper
-
-    def raw(self, cloud: Cloud) -> list[Any]:
-        raise NotImplementedError
+class TestCloudScheduler:
+    def raw(self) -> list[Any]:
+        """Return what the service lists."""
+        return list(self.cloud.scheduler().list_jobs(parent=self.cloud.parent, timeout=30))
 
     @pytest.fixture(autouse=True)
     def _draft(self, podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         Path("train.py").write_text("print('here')")
-        for module, timeout in ((client, "_WRITE_S"), (client, "_READ_S"), (schedule_calls, "_WRITE_S")):
-            monkeypatch.setattr(module, timeout, 2.0)
+        for timeout in ("_WRITE_S", "_READ_S"):
+            monkeypatch.setattr(client, timeout, 2.0)
         monkeypatch.setitem(scheduler_calls._ONCE, "timeout", 2.0)
         for module in (cloud_scheduler, scheduler_calls):
             monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.01)
-        for module in (vertex_schedules, schedule_calls):
-            monkeypatch.setattr(module, "FIRST_WAIT_S", 0.01)
-        spec = creation.draft(name="weekly", cron="0 3 * * 1", time_zone="Europe/Berlin", via=self.via)
+        spec = creation.draft(name="weekly", cron="0 3 * * 1", time_zone="Europe/Berlin")
         target = Destination(backend=podlift_vertex.backend(service_account=ACCOUNT))
         made = creation.prepare(spec, "train.py", {}, target)
         assert made.service is not None and made.trigger is not None
@@ -61,7 +53,7 @@ class TriggerContract:
         return found
 
     def lose(self, operation: str, kind: str = "drop_after") -> None:
-        self.cloud.faults({"api": self.api, "kind": kind, "times": 1, "operation": f"{self.operations}.{operation}"})
+        self.cloud.faults({"api": "scheduler", "kind": kind, "times": 1, "operation": f"jobs.{operation}"})
 
     def test_a_trigger_is_what_was_asked_for_and_says_whose_it_is(self) -> None:
         assert self.service.get(self.request.name, CLOCK) is None
@@ -78,17 +70,17 @@ class TriggerContract:
 
     def test_creating_it_again_makes_no_second_one_and_anothers_is_left_alone(self) -> None:
         first = self.create()
-        assert self.create() == first and len(self.raw(self.cloud)) == 1
+        assert self.create() == first and len(self.raw()) == 1
         other = self.service.render(replace(self.draft, id="another0"))
         with pytest.raises(InputError, match=r"weekly.+id 1a2b3c4d.+Nothing was changed there"):
             self.service.create(other, CLOCK)
-        assert self.there() == first and len(self.raw(self.cloud)) == 1
+        assert self.there() == first and len(self.raw()) == 1
 
     @pytest.mark.parametrize("kind", ["drop_before", "drop_after"])
     def test_a_lost_reply_changes_nothing_twice(self, kind: str) -> None:
         self.lose("create", kind)
         first = self.create()
-        assert len(self.raw(self.cloud)) == 1
+        assert len(self.raw()) == 1
         later = self.service.render(replace(self.draft, cron="0 4 * * 1"))
         self.lose("patch", kind)
         assert self.service.update(later, first, CLOCK).cron == "0 4 * * 1"
@@ -98,7 +90,7 @@ class TriggerContract:
             assert self.there().paused is paused
         self.lose("delete", kind)
         self.service.delete(self.request.name, CLOCK)
-        assert self.raw(self.cloud) == []
+        assert self.raw() == []
 
     def test_a_paused_trigger_stays_paused_when_it_is_changed(self) -> None:
         first = self.create()
@@ -133,13 +125,13 @@ class TriggerContract:
         before = self.there()
         assert "its state is" in before.broken and not before.paused
         assert self.service.update(self.request, before, CLOCK).broken == ""
-        assert len(self.raw(self.cloud)) == 1
+        assert len(self.raw()) == 1
 
     def test_a_slot_starts_one_keeper_and_the_trigger_shows_how_that_went(self) -> None:
         self.create()
         assert [each.code for each in self.cloud.advance(WEEK_S)] == [0]
         assert self.there().last_attempt is not None and self.there().status == ""
-        self.cloud.faults({"api": "vertex", "kind": "deny", "operation": self.fires})
+        self.cloud.faults({"api": "vertex", "kind": "deny", "operation": "customJobs.create"})
         assert {each.http_status for each in self.cloud.advance(WEEK_S)} == {403}
         assert self.there().status.startswith("PERMISSION_DENIED")
         assert self.there().broken == ""
@@ -147,7 +139,7 @@ class TriggerContract:
     @pytest.mark.parametrize("kind", ["drop_before", "drop_after"])
     def test_a_firing_by_hand_starts_one_keeper_also_if_the_reply_is_lost(self, kind: str) -> None:
         made = self.create()
-        self.cloud.faults({"api": "vertex", "kind": kind, "times": 1, "operation": self.fires})
+        self.cloud.faults({"api": "vertex", "kind": kind, "times": 1, "operation": "customJobs.create"})
         started = self.service.fire_now(made, CLOCK)
         jobs = list(self.cloud.jobs().list_custom_jobs(parent=self.cloud.parent, timeout=30))
         assert len(jobs) == 1 and started
@@ -180,47 +172,3 @@ class TriggerContract:
         assert self.service.alert(self.request.name).startswith(
             "gcloud alpha monitoring policies create --project=podlift "
         )
-
-
-class TestCloudScheduler(TriggerContract):
-    via, api, operations, fires = "scheduler", "scheduler", "jobs", "customJobs.create"
-
-    def raw(self, cloud: Cloud) -> list[Any]:
-        return list(cloud.scheduler().list_jobs(parent=cloud.parent, timeout=30))
-
-
-class TestVertexSchedules(TriggerContract):
-    via, api, operations, fires = "vertex", "vertex", "schedules", "pipelineJobs.create"
-
-    def raw(self, cloud: Cloud) -> list[Any]:
-        return list(cloud.schedules().list_schedules(parent=cloud.parent, timeout=30))
-
-    def test_of_two_that_appeared_at_the_same_time_the_older_one_stays(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Vertex AI accepts any number of schedules of one display name."""
-        first = schedule_calls.Calls(CLOCK).create(self.parent, self.request.body)
-        with monkeypatch.context() as patched:
-            # The other one was not listed yet.
-            patched.setattr(vertex_schedules.VertexSchedules, "get", lambda *_: None)
-            made = self.create()
-        assert made.digest == self.request.digest
-        assert [each.name for each in self.raw(self.cloud)] == [first["name"]]
-
-    def test_a_request_whose_reply_was_lost_is_looked_for_before_it_is_sent_again(self) -> None:
-        self.lose("create")
-        self.cloud.forget_requests()
-        self.create()
-        recent = self.cloud.ask("GET", "/_requests")["recent"]
-        assert [each["method"] for each in recent if "/schedules" in each["path"]].count("POST") == 1
-
-    def test_a_schedule_that_is_not_podlifts_is_never_touched(self) -> None:
-        theirs = {**self.request.body, "displayName": "theirs"}
-        job = dict(self.request.body["createPipelineJobRequest"]["pipelineJob"])  # type: ignore[index, call-overload]
-        request = {"parent": self.parent, "pipelineJob": {**job, "labels": {}}}
-        calls = schedule_calls.Calls(CLOCK)
-        calls.create(self.parent, {**theirs, "createPipelineJobRequest": request})
-        named_like_ours = {**self.request.body, "createPipelineJobRequest": request}
-        calls.create(self.parent, named_like_ours)
-        assert self.service.kept(self.parent, CLOCK) == [] and self.there().root == ""
-        with pytest.raises(InputError, match="of nothing of podlift"):
-            self.create()
-        assert len(self.raw(self.cloud)) == 2

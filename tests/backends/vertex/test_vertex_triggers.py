@@ -12,7 +12,7 @@ import pytest
 from support import FakeClock, made, needs
 
 import sdk
-from sdk import InputError
+from sdk import InputError, PodliftError
 from sdk.backends.vertex import scheduler_calls
 from sdk.cli import app, schedule_text
 from sdk.planning.settings.merge import Destination
@@ -320,11 +320,24 @@ def test_a_file_makes_several_with_backend_vertex(
     assert [each.name for each in handle.listed().schedules] == ["daily", "weekly"]
 
 
-def test_a_schedule_that_moves_to_another_location_leaves_no_job_behind(podlift_vertex: Cloud, create: Create) -> None:
-    create()
+def test_a_schedule_that_moves_to_another_location_stays_paused_and_leaves_no_job_behind(
+    podlift_vertex: Cloud, create: Create
+) -> None:
+    first = create()
+    each = Schedule("weekly", root=first.plan.root)
+    each.pause()
+    # The new trigger comes first: an interruption leaves two, never none.
+    podlift_vertex.faults({"api": "scheduler", "kind": "deny", "operation": "jobs.delete"})
+    with pytest.raises(PodliftError):
+        create(location="europe-west1")
+    assert len(jobs(podlift_vertex)) == 1
+    assert f"its former trigger {first.record.trigger} was not removed yet" in " ".join(each.problems())
+    podlift_vertex.faults()
     made = create(location="europe-west1")
     assert made.outcome == "changed" and "/locations/europe-west1/" in made.record.trigger
+    assert made.changes == [f"- trigger: {first.record.trigger}, which is replaced"]
     assert jobs(podlift_vertex) == []
+    assert podlift_vertex.scheduler().get_job(name=made.record.trigger, timeout=30).state.name == "PAUSED"
     assert create(trigger="serve").record.trigger == ""
     moved = podlift_vertex.scheduler().list_jobs(parent=made.record.trigger.rpartition("/jobs/")[0], timeout=30)
     assert list(moved) == []
