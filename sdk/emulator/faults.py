@@ -72,8 +72,6 @@ _VERTEX_OPERATIONS = words(
     " trainingPipelines.get trainingPipelines.list trainingPipelines.cancel trainingPipelines.delete operations.get"
     " operations.wait models.upload models.get models.list models.listVersions models.mergeVersionAliases models.deleteVersion"
     " models.delete"
-    " pipelineJobs.create pipelineJobs.get pipelineJobs.list pipelineJobs.cancel pipelineJobs.delete schedules.create"
-    " schedules.get schedules.list schedules.patch schedules.pause schedules.resume schedules.delete"
     " entries.list metadata.get quotas.get projects.testIamPermissions serviceAccounts.testIamPermissions"
     " projects.get projects.list projects.getIamPolicy projects.setIamPolicy userinfo.get apis.get apis.enable"
     " serviceAccounts.get serviceAccounts.list serviceAccounts.create serviceAccounts.getIamPolicy"
@@ -121,7 +119,6 @@ _PERMISSIONS = {
     "dockerImages.get": "artifactregistry.dockerimages.get",
     "jobs.patch": "cloudscheduler.jobs.update",
     "jobs.resume": "cloudscheduler.jobs.enable",
-    **dict.fromkeys(("schedules.patch", "schedules.pause", "schedules.resume"), "aiplatform.schedules.update"),
     "buckets.insert": "storage.buckets.create",
     "buckets.patch": "storage.buckets.update",
     "objects.download": "storage.objects.get",

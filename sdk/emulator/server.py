@@ -86,8 +86,8 @@ class EmulatorApp:
         self._vertex = VertexApp(
             folder, outside, clock, timings, capacity, faults, journal, allow_retired_images=retired
         )
-        move, operation = self._vertex.scheduler.advance, self._vertex.jobs.new_operation
-        self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url, operation)
+        move = self._vertex.scheduler.advance
+        self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url)
         self._secrets = SecretsApp(home / "secrets")
         self._billing = BillingApp(faults, journal)
         self._admin = Admin(self._storage, self._vertex, self._scheduler, project, self._builds, faults, journal)

@@ -16,7 +16,7 @@ from ..emulator.scheduler.attempts import Attempt
 from .gcs import GcsServer
 
 if TYPE_CHECKING:
-    from google.cloud.aiplatform_v1 import JobServiceClient, PipelineServiceClient, ScheduleServiceClient
+    from google.cloud.aiplatform_v1 import JobServiceClient, PipelineServiceClient
     from google.cloud.scheduler_v1 import CloudSchedulerClient
 
     from ..run import Run
@@ -59,22 +59,13 @@ class Cloud(GcsServer):
         return JobServiceClient(transport="rest", credentials=credentials, client_options=options)
 
     def pipelines(self) -> PipelineServiceClient:
-        """Return Google's client of the pipeline service: training pipelines and pipeline jobs."""
+        """Return Google's client of the pipeline service, for training pipelines."""
         from google.auth.credentials import AnonymousCredentials
         from google.cloud.aiplatform_v1 import PipelineServiceClient
 
         credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
         options = {"api_endpoint": self.url}
         return PipelineServiceClient(transport="rest", credentials=credentials, client_options=options)
-
-    def schedules(self) -> ScheduleServiceClient:
-        """Return Google's client of Vertex AI's schedules, whose pipeline jobs fire by the clock of `scheduler`."""
-        from google.auth.credentials import AnonymousCredentials
-        from google.cloud.aiplatform_v1 import ScheduleServiceClient
-
-        credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
-        options = {"api_endpoint": self.url}
-        return ScheduleServiceClient(transport="rest", credentials=credentials, client_options=options)
 
     def scheduler(self) -> CloudSchedulerClient:
         """Return Google's client of Cloud Scheduler; `parent` is the parent of new jobs."""

@@ -1,9 +1,8 @@
-"""Cloud Scheduler's REST API, and that of Vertex AI's schedules, as an ASGI application."""
+"""Cloud Scheduler's REST API as an ASGI application."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
@@ -22,12 +21,10 @@ from ..vertex.timing import EmulatorClock
 from .dispatcher import Dispatcher, MoveClock
 from .service import LOCATIONS, ScheduledJobs, location
 from .table import SchedulerTable
-from .vertex_schedules import PipelineSchedules
 
 _LOCATIONS = r"/v1/projects/(?P<project>[^/:]+(?::[^/:]+)?)/locations"
 _PLACE = rf"{_LOCATIONS}/(?P<region>[^/:]+)"
 _JOB = rf"{_PLACE}/jobs/(?P<id>[^/:]+)"
-_SCHEDULE = rf"{_PLACE}/schedules/(?P<id>[^/:]+)"
 # Method, decoded path, operation.
 _ROUTES = (
     ("GET", rf"{_LOCATIONS}/?", "locations.list"),
@@ -40,25 +37,15 @@ _ROUTES = (
     ("POST", rf"{_JOB}:pause", "jobs.pause"),
     ("POST", rf"{_JOB}:resume", "jobs.resume"),
     ("POST", rf"{_JOB}:run", "jobs.run"),
-    ("GET", rf"{_PLACE}/schedules/?", "schedules.list"),
-    ("POST", rf"{_PLACE}/schedules/?", "schedules.create"),
-    ("GET", _SCHEDULE, "schedules.get"),
-    ("PATCH", _SCHEDULE, "schedules.patch"),
-    ("DELETE", _SCHEDULE, "schedules.delete"),
-    ("POST", rf"{_SCHEDULE}:pause", "schedules.pause"),
-    ("POST", rf"{_SCHEDULE}:resume", "schedules.resume"),
 )
-_SERVED = re.compile(rf"{_LOCATIONS}(/[^/:]+(/(jobs|schedules)(/.*)?)?)?/?", re.DOTALL)
+_SERVED = re.compile(rf"{_LOCATIONS}(/[^/:]+(/jobs(/.*)?)?)?/?", re.DOTALL)
 _PAGED = HARMLESS | words("pageSize pageToken legacyAppEngineCron filter")
 _PARAMETERS = {
     "jobs.list": _PAGED,
     "locations.list": _PAGED,
     "jobs.delete": HARMLESS | words("legacyAppEngineCron"),
     "jobs.patch": HARMLESS | words("updateMask"),
-    "schedules.patch": HARMLESS | words("updateMask"),
-    "schedules.list": HARMLESS | words("pageSize pageToken filter"),
 }
-_REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 # A job of 1 MB in base64, with what surrounds it.
 _MAX_BODY_BYTES = 4 << 20
 
@@ -81,7 +68,6 @@ class SchedulerApp:
         journal: Journal,
         move: MoveClock,
         own_url: str,
-        new_operation: Callable[[str, str], dict[str, Any]],
     ) -> None:
         data_folder.make_subfolder(folder)
         self._faults, self._journal = faults, journal
@@ -89,7 +75,6 @@ class SchedulerApp:
         clock.restore(self._table.moves())
         self.dispatcher = Dispatcher(self._table, clock, faults, move, own_url)
         self._jobs = ScheduledJobs(self.dispatcher, clock)
-        self._schedules = PipelineSchedules(self.dispatcher, clock, new_operation)
 
     def close(self) -> None:
         self.dispatcher.close()
@@ -108,21 +93,11 @@ class SchedulerApp:
         check_parameters(query, _PARAMETERS.get(route.operation, HARMLESS))
         entry["operation"] = route.operation
         body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
-        of_vertex = route.operation.startswith("schedules.")
-        if route.operation == "schedules.create":
-            entry["object"] = str(messages.read_object(body).get("displayName", ""))
-        elif of_vertex:
-            entry["object"] = self._schedules.display_name(route.project, route.region, route.id)
-        elif route.operation == "jobs.create":
-            entry["object"] = _id_in(body)
-        else:
-            entry["object"] = route.id
-        find = self._faults.for_request if of_vertex else self._faults.for_trigger_request
-        fired = find(route.operation, About(entry["object"], route.region))
+        entry["object"] = _id_in(body) if route.operation == "jobs.create" else route.id
+        fired = self._faults.for_trigger_request(route.operation, About(entry["object"], route.region))
 
         async def perform() -> Response:
-            answer = self._on_schedules(route, query, body) if of_vertex else self._perform(route, query, body, fired)
-            return JSONResponse(answer)
+            return JSONResponse(self._perform(route, query, body, fired))
 
         return await answer_with_faults(request, entry, fired, self._faults, self._journal, perform)
 
@@ -154,32 +129,6 @@ class SchedulerApp:
             job = act(*place, route.id)
         return dict(messages.to_response("Job", job, enum_numbers=enum_numbers))
 
-    def _on_schedules(self, route: SchedulerRoute, query: dict[str, str], body: bytes) -> dict[str, Any]:
-        place, schedules = (route.project, route.region), self._schedules
-        enum_numbers, verb = "enum-encoding=int" in query.get("$alt", ""), route.operation.partition(".")[2]
-        if verb == "list":
-            answer = schedules.list(*place, query)
-            shown = messages.to_response("Schedule[]", answer.pop("schedules", []), enum_numbers=enum_numbers)
-            return {"schedules": shown, **answer} if shown else answer
-        if verb == "delete":
-            return schedules.delete(*place, route.id)
-        if verb in ("pause", "resume"):
-            for name in messages.read_object(body):
-                if name != "name" and (verb, name) != ("resume", "catchUp"):
-                    raise unknown_name(name)
-            if verb == "pause":
-                schedules.pause(*place, route.id)
-            else:
-                schedules.resume(*place, route.id, body)
-            return {}
-        if verb == "create":
-            found = schedules.create(*place, body)
-        elif verb == "patch":
-            found = schedules.patch(*place, route.id, body, query.get("updateMask", ""))
-        else:
-            found = schedules.get(*place, route.id)
-        return dict(messages.to_response("Schedule", found, enum_numbers=enum_numbers))
-
 
 def _find_route(method: str, path: str) -> SchedulerRoute:
     matches = ((re.fullmatch(pattern, path, re.DOTALL), name) for verb, pattern, name in _ROUTES if verb == method)
@@ -187,10 +136,8 @@ def _find_route(method: str, path: str) -> SchedulerRoute:
     if route is None:
         text = f"podlift's emulator of Cloud Scheduler does not serve {method} {path[:200]}."
         raise VertexApiError(405, text, status="UNIMPLEMENTED")
-    of_vertex = route.operation.startswith("schedules.")
-    if route.region and not (_REGION.fullmatch(route.region) and (of_vertex or route.region in LOCATIONS)):
-        next_step = "It is a region such as us-central1." if of_vertex else "Use ListLocations to list valid locations."
-        text = f"Location {route.region[:100]!r} is not a valid location. {next_step}"
+    if route.region and route.region not in LOCATIONS:
+        text = f"Location {route.region[:100]!r} is not a valid location. Use ListLocations to list valid locations."
         raise VertexApiError(404 if route.operation == "locations.get" else 400, text)
     return route
 

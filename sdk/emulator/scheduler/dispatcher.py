@@ -15,7 +15,6 @@ from ..faults import About, Fault, FaultRules
 from ..messages import duration_s
 from ..vertex.errors import invalid
 from ..vertex.timing import EmulatorClock, format_time
-from . import vertex_rows
 from .attempts import Attempt
 from .executions import Execution, following_slot, next_slot, retried, slot_text
 from .post import DEADLINE_EXCEEDED, UNAVAILABLE, Outcome, send
@@ -229,8 +228,6 @@ class Dispatcher:
         if row is None or self._closed:
             return
         row = replace(row, job={**row.job, "status": {"code": outcome.code} if outcome.code else {}})
-        if vertex_rows.SCHEDULE in row.job:
-            row = replace(row, job=vertex_rows.answered(row.job, execution.slot, outcome))
         if row.execution == execution:
             retry = retried(row.job, execution, began, ended) if outcome.code else None
             if retry is not None:
@@ -268,8 +265,6 @@ class Dispatcher:
 
 def _headers(row: ScheduledJob, slot: float) -> dict[str, str]:
     """Return what the service adds to a request for a slot."""
-    if vertex_rows.SCHEDULE in row.job:
-        return vertex_rows.headers(row.job, slot)
     return {
         "X-CloudScheduler": "true",
         "X-CloudScheduler-JobName": row.key.id,
@@ -278,8 +273,7 @@ def _headers(row: ScheduledJob, slot: float) -> dict[str, str]:
 
 
 def _about(row: ScheduledJob) -> About:
-    """Return the id of a job, or the display name of a schedule of Vertex AI, and the region."""
-    return About(str(row.job.get(vertex_rows.SCHEDULE, {}).get("displayName", row.key.id)), row.key.region)
+    return About(row.key.id, row.key.region)
 
 
 def _seconds(fault: Fault | None, default: float) -> float:

@@ -14,7 +14,7 @@ from ..errors import words
 from ..vertex.environment import project_number
 from ..vertex.errors import VertexApiError, invalid
 from ..vertex.timing import EmulatorClock, format_time
-from . import bodies, vertex_rows
+from . import bodies
 from .dispatcher import ENABLED, PAUSED, UPDATE_FAILED, Dispatcher
 from .table import JobKey, ScheduledJob
 
@@ -56,7 +56,6 @@ class ScheduledJobs:
         size, after = _page_size(query.get("pageSize", "")), _read_page_token(query.get("pageToken", ""))
         number = project_number(project)
         rows = [row for row in self._dispatcher.all_jobs() if row.key[:2] == (number, region) and row.key.id > after]
-        rows = [row for row in rows if vertex_rows.SCHEDULE not in row.job]
         rows.sort(key=lambda row: row.key.id)
         answer: dict[str, Any] = {"jobs": [_resource(row) for row in rows[:size]]} if rows else {}
         return {**answer, "nextPageToken": _page_token(rows[size - 1].key.id)} if len(rows) > size else answer

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
@@ -29,7 +28,6 @@ from .errors import VertexApiError, not_emulated, unknown_name
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
 from .models import ModelRegistry
-from .pipeline_jobs import SCHEDULED, PipelineJobs, Scheduled
 from .pipelines import TrainingPipelines
 from .referenced import References
 from .scheduler import JobRow, JobScheduler, JobTable, join_all
@@ -58,11 +56,6 @@ _ROUTES = (
     ("GET", f"{_PLACE}/trainingPipelines/(?P<id>[^/]+)", "trainingPipelines.get"),
     ("DELETE", f"{_PLACE}/trainingPipelines/(?P<id>[^/]+)", "trainingPipelines.delete"),
     ("POST", f"{_PLACE}/trainingPipelines/(?P<id>[^/]*):cancel", "trainingPipelines.cancel"),
-    ("GET", f"{_PLACE}/pipelineJobs/?", "pipelineJobs.list"),
-    ("POST", f"{_PLACE}/pipelineJobs/?", "pipelineJobs.create"),
-    ("GET", f"{_PLACE}/pipelineJobs/(?P<id>[^/]+)", "pipelineJobs.get"),
-    ("DELETE", f"{_PLACE}/pipelineJobs/(?P<id>[^/]+)", "pipelineJobs.delete"),
-    ("POST", f"{_PLACE}/pipelineJobs/(?P<id>[^/]*):cancel", "pipelineJobs.cancel"),
     ("POST", f"{_PLACE}/models:upload", "models.upload"),
     ("GET", f"{_PLACE}/models/?", "models.list"),
     ("GET", f"{_PLACE}/models/(?P<id>[^/:]+)", "models.get"),
@@ -75,10 +68,9 @@ _ROUTES = (
 )
 _LISTED = HARMLESS | words("filter pageSize pageToken readMask")
 _ORDERED = _LISTED | words("orderBy")
-_KINDS = {"customJobs": "CustomJob", "trainingPipelines": "TrainingPipeline", "pipelineJobs": "PipelineJob"}
+_KINDS = {"customJobs": "CustomJob", "trainingPipelines": "TrainingPipeline"}
 _PARAMETERS = {
     **{f"{collection}.list": _LISTED for collection in _KINDS},
-    "pipelineJobs.create": HARMLESS | words("pipelineJobId"),
     "models.list": _ORDERED,
     "models.listVersions": _ORDERED,
 }
@@ -187,8 +179,6 @@ class VertexApp:
         self.scheduler = JobScheduler(self._table, clock, self._entries, self._faults, timings, capacity)
         self.jobs = CustomJobs(self._table, self.scheduler, clock, self._faults, timings)
         self.pipelines = TrainingPipelines(folder / "pipelines.sqlite", self.jobs, self._create_job)
-        path, delete = folder / "pipeline_jobs.sqlite", self.pipelines.delete_job
-        self.pipeline_jobs = PipelineJobs(path, self.jobs, self._create_job, delete, clock)
         self.models = ModelRegistry(folder / "models.sqlite", clock, self.jobs.new_id, references)
         self._allow_retired_images = allow_retired_images
 
@@ -198,7 +188,6 @@ class VertexApp:
         runners = self.jobs.clear()
         self.pipelines.clear()
         self.models.clear()
-        self.pipeline_jobs.clear()
         self.clock.reset()
         await asyncio.to_thread(join_all, runners)
         await asyncio.to_thread(self._entries.clear)
@@ -207,7 +196,6 @@ class VertexApp:
         self.scheduler.close()
         self.pipelines.close()
         self.models.close()
-        self.pipeline_jobs.close()
         self._entries.close()
         self._table.close()
 
@@ -237,21 +225,20 @@ class VertexApp:
             service = self.models if collection == "models" else self._service(collection)
             named = created.get("model", created)
             entry["object"] = str(named.get("displayName", "")) or service.display_name(route.id)
-            scheduled = Scheduled(*(request.headers.get(name, "") for name in SCHEDULED))
             about = About(entry["object"], route.region)
 
             async def perform() -> Response:
                 self._references.check_account(bodies.account_of(created), self._caller(request))
-                return await self._perform(route, query, body, created, scheduled)
+                return await self._perform(route, query, body, created)
 
         fired = self._faults.for_request(entry["operation"], about)
         return await answer_with_faults(request, entry, fired, self._faults, self._journal, perform)
 
     async def _perform(
-        self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any], scheduled: Scheduled
+        self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any]
     ) -> Response:
         if route.operation.partition(".")[0] in _KINDS:
-            answer = self._perform_on_resources(route, query, body, created, scheduled)
+            answer = self._perform_on_resources(route, query, body, created)
         elif route.operation.startswith("models."):
             answer = self._perform_on_models(route, query, body, created)
         elif route.operation in ("operations.get", "operations.wait"):
@@ -265,23 +252,18 @@ class VertexApp:
             answer = await asyncio.to_thread(self._entries.listed, messages.read_object(body))
         return JSONResponse(answer)
 
-    def _service(self, collection: str) -> CustomJobs | TrainingPipelines | PipelineJobs:
-        if collection == "pipelineJobs":
-            return self.pipeline_jobs
+    def _service(self, collection: str) -> CustomJobs | TrainingPipelines:
         return self.pipelines if collection == "trainingPipelines" else self.jobs
 
     def _perform_on_resources(
-        self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any], scheduled: Scheduled
+        self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any]
     ) -> dict[str, Any]:
         collection, _, verb = route.operation.partition(".")
         location, kind, service = (route.project, route.region), _KINDS[collection], self._service(collection)
         create: Callable[[str, str, dict[str, Any]], dict[str, Any]] = self._create_job
-        delete: Callable[[str, str, str], dict[str, Any]] = self.pipeline_jobs.delete_job
+        delete: Callable[[str, str, str], dict[str, Any]] = self.pipelines.delete_job
         if isinstance(service, TrainingPipelines):
             create, delete = service.create, service.delete
-        elif isinstance(service, PipelineJobs):
-            create = partial(service.create, wanted=query.get("pipelineJobId", ""), scheduled=scheduled)
-            delete = service.delete
         if verb == "delete":
             return delete(*location, route.id)
         if verb == "cancel":

@@ -16,7 +16,6 @@ from .errors import invalid
 # The service sets these; values that a client sends are validated and ignored.
 _OUTPUTS = words(
     "name state createTime startTime endTime updateTime error webAccessUris satisfiesPzs satisfiesPzi trainingTaskMetadata"
-    " jobDetail templateMetadata scheduleName"
 )
 _MAX_POOLS, _MAX_ENV, _MAX_PACKAGES, MAX_NAME, _MAX_LABELS = 4, 100, 100, 128, 64
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -45,7 +44,7 @@ def problems(job: Mapping[str, Any], region: str) -> Problems:
     found = [
         *_unless(name, f"{_JOB}.display_name", "Required field is not set: custom_job.display_name."),
         *_unless(len(name) <= MAX_NAME, f"{_JOB}.display_name", too_long),
-        *label_problems(job.get("labels", {}), f"{_JOB}.labels"),
+        *_label_problems(job.get("labels", {}), f"{_JOB}.labels"),
         *_unless(pools, where, f"Required field is not set: {where}."),
         *_unless(len(pools) <= _MAX_POOLS, where, too_many),
     ]
@@ -63,7 +62,7 @@ def bucket_of(uri: str) -> str:
 
 
 def account_of(created: Mapping[str, Any]) -> str:
-    """Return the service account of a new job, training pipeline or pipeline job, "" for none."""
+    """Return the service account of a new job or training pipeline, "" for none."""
     given = [each for each in (created, created.get("jobSpec"), created.get("trainingTaskInputs")) if each]
     named = [each.get(name) for each in given if isinstance(each, Mapping) for name in _ACCOUNTS]
     return next((each for each in named if isinstance(each, str)), "")
@@ -81,7 +80,7 @@ def _unless(holds: object, field: str, text: str) -> Problems:
     return [] if holds else [(field, text)]
 
 
-def label_problems(labels: Mapping[str, str], where: str) -> Problems:
+def _label_problems(labels: Mapping[str, str], where: str) -> Problems:
     allowed = "up to 64 lowercase letters, digits, _ and -."
     found = [
         (where, f"The {what} {json.dumps(text)} of a label is not allowed: {allowed}")

@@ -1,4 +1,4 @@
-"""Rules of Cloud Scheduler, Cloud Build, the project, training pipelines, models, pipeline jobs and their schedules.
+"""Rules of Cloud Scheduler, Cloud Build, the project, training pipelines and models.
 
 Sources: job.proto and target.proto of Cloud Scheduler v1, cloudbuild v1, serviceusage v1beta1, and the protos of aiplatform v1
 (read 2026-11).
@@ -312,124 +312,33 @@ def models() -> Iterator[Rule]:
     yield Rule(says="models: none", method="GET", path=f"/v1/{PLACE}/models/1", code=404, name="NOT_FOUND")
 
 
-def pipeline(**spec: Any) -> dict[str, Any]:
-    task = {"taskInfo": {"name": "t"}, "componentRef": {"name": "c"}, "cachingOptions": {"enableCache": False}}
-    return {
-        "displayName": "p",
-        "runtimeConfig": {"gcsOutputDirectory": "gs://mine/root"},
-        "pipelineSpec": {
-            "schemaVersion": "2.1.0",
-            "sdkVersion": "kfp-2.14.0",
-            "pipelineInfo": {"name": "p"},
-            "deploymentSpec": {"executors": {"e": {"container": {"image": "x", "command": ["true"]}}}},
-            "components": {"c": {"executorLabel": "e"}},
-            "root": {"dag": {"tasks": {"t": task}}},
-            **spec,
-        },
-    }
-
-
-def pipeline_jobs() -> Iterator[Rule]:
-    path = f"/v1/{PLACE}/pipelineJobs"
-
-    def create(says: str, body: Any, code: int = 200, part: str = "", query: str = "", before: Any = ()) -> Rule:
-        name = "UNIMPLEMENTED" if code == 405 else ""
-        return Rule(
-            says=f"pipeline jobs: {says}", path=path + query, body=body, code=code, part=part, name=name, before=before
-        )
-
-    yield create("one task with a container", pipeline(), part="pipelineJobs/")
-    yield create("an id of one's own", pipeline(), part="pipelineJobs/mine", query="?pipelineJobId=mine")
-    exists = [("POST", f"{path}?pipelineJobId=mine", pipeline())]
-    yield create("an id exists once", pipeline(), 409, "already exists", "?pipelineJobId=mine", exists)
-    yield create("an id has lowercase letters", pipeline(), 400, "pipeline_job_id", "?pipelineJobId=Mine")
-    yield create("a root directory", {**pipeline(), "runtimeConfig": {}}, 400, "gcs_output_directory")
-    yield create("a display name of 128 characters", {**pipeline(), "displayName": "x" * 129}, 400, "128")
-    task = pipeline()["pipelineSpec"]["root"]["dag"]["tasks"]["t"]
-    unserved: tuple[tuple[str, dict[str, Any], str], ...] = (
-        ("several tasks", {"root": {"dag": {"tasks": {"a": task, "b": task}}}}, "pipelines of 2 tasks"),
-        (
-            "a condition",
-            {"root": {"dag": {"tasks": {"t": {**task, "triggerPolicy": {}}}}}},
-            'the field \\"triggerPolicy\\"',
-        ),
-        (
-            "a loop",
-            {"root": {"dag": {"tasks": {"t": {**task, "parameterIterator": {}}}}}},
-            'the field \\"parameterIterator\\"',
-        ),
-        ("retries", {"root": {"dag": {"tasks": {"t": {**task, "retryPolicy": {}}}}}}, 'the field \\"retryPolicy\\"'),
-        (
-            "artifacts",
-            {"components": {"c": {"executorLabel": "e", "outputDefinitions": {}}}},
-            'the field \\"outputDefinitions\\"',
-        ),
-        ("an importer", {"deploymentSpec": {"executors": {"e": {"importer": {}}}}}, 'the field \\"importer\\"'),
-        (
-            "resources",
-            {"deploymentSpec": {"executors": {"e": {"container": {"image": "x", "resources": {}}}}}},
-            'the field \\"resources\\"',
-        ),
-        ("another schema", {"schemaVersion": "2.0.0"}, "schema version"),
-        (
-            "caches",
-            {"root": {"dag": {"tasks": {"t": {**task, "cachingOptions": {"enableCache": True}}}}}},
-            "caches of tasks",
-        ),
-    )
-    for says, spec, part in unserved:
-        yield create(f"{says}: not served, in a sentence", pipeline(**spec), 405, part)
-    for field, value in (("templateUri", "gs://x/y.yaml"), ("network", "n"), ("reservedIpRanges", ["r"])):
-        yield create(f"{field}: not served, in a sentence", {**pipeline(), field: value}, 405, field)
-    yield create("a pipeline's name", pipeline(pipelineInfo={"name": "No Name"}), 400, "Invalid pipeline name")
-    yield create("a task runs a container", pipeline(components={}), 400, "No task runs a container")
-
-
-def schedules() -> Iterator[Rule]:
-    def create(says: str, code: int = 200, part: str = "", **changes: Any) -> Rule:
-        request = {"parent": PLACE, "pipelineJob": pipeline()}
-        right = {
-            "displayName": "s",
-            "cron": "0 3 * * *",
-            "maxConcurrentRunCount": "1",
-            "createPipelineJobRequest": request,
-        }
-        body = {name: value for name, value in {**right, **changes}.items() if value is not None}
-        return Rule(says=f"schedules: {says}", path=f"/v1/{PLACE}/schedules", body=body, code=code, part=part)
-
-    yield create("a schedule", part="ACTIVE")
-    yield create("a zone in the expression", part="ACTIVE", cron="TZ=Europe/Berlin 0 3 * * *")
-    yield create("a display name", 400, "display name", displayName=None)
-    yield create("a number of runs at once", 400, "max_concurrent_run_count", maxConcurrentRunCount=None)
-    yield create("an expression", 400, "Invalid cron expression", cron="0 3 * *")
-    yield create("a zone that exists", 400, "Invalid cron expression", cron="TZ=Mars/Base 0 3 * * *")
-    yield create("a request", 400, "schedule.request", createPipelineJobRequest=None)
-    other = {"parent": f"projects/{PROJECT}/locations/us-east1", "pipelineJob": pipeline()}
-    yield create("a request of its own place", 400, "The parent has to be", createPipelineJobRequest=other)
-    named = {"parent": PLACE, "pipelineJob": pipeline(), "pipelineJobId": "x"}
-    yield create("no id of its jobs", 400, "cannot name the ids", createPipelineJobRequest=named)
-    yield create("a start: not served, in a sentence", 405, "does not serve", startTime="2026-11-28T08:00:00Z")
-    yield Rule(says="schedules: none", method="GET", path=f"/v1/{PLACE}/schedules/1", code=404, name="NOT_FOUND")
+def not_emulated() -> Iterator[Rule]:
+    instead = "It serves customJobs, trainingPipelines and models (v1, REST), and Cloud Scheduler's jobs in place of schedules."
+    for collection in ("pipelineJobs", "schedules"):
+        for method, path in (("POST", ""), ("GET", ""), ("GET", "/1"), ("POST", "/1:pause"), ("DELETE", "/1")):
+            yield Rule(
+                says=f"{collection}: {method} {path or '/'} is not emulated, and the answer says what is",
+                method=method,
+                path=f"/v1/{PLACE}/{collection}{path}",
+                body={} if method == "POST" else None,
+                code=405,
+                part=instead,
+                name="UNIMPLEMENTED",
+            )
 
 
 def ended() -> Iterator[Rule]:
     """What must have ended before it is deleted."""
-    for collection, body in (("customJobs", job()), ("pipelineJobs", pipeline())):
-        path = f"/v1/{PLACE}/{collection}"
-
-        def newest(served: Any, path: str = path, collection: str = collection) -> str:
-            return f"/v1/{served.ask('GET', path).json()[collection][0]['name']}"
-
-        yield Rule(
-            says=f"{collection}: one that runs is not deleted",
-            method="DELETE",
-            path="",
-            code=400,
-            part="Cancel it first",
-            name="FAILED_PRECONDITION",
-            before=[("POST", path, body)],
-            found=newest,
-        )
+    yield Rule(
+        says="customJobs: one that runs is not deleted",
+        method="DELETE",
+        path="",
+        code=400,
+        part="Cancel it first",
+        name="FAILED_PRECONDITION",
+        before=[("POST", JOBS, job())],
+        found=lambda served: f"/v1/{served.ask('GET', JOBS).json()['customJobs'][0]['name']}",
+    )
     yield Rule(says="operations: none", method="GET", path=f"/v1/{PLACE}/operations/1", code=404, name="NOT_FOUND")
     quota = f"/v1beta1/projects/{PROJECT}/services/aiplatform.googleapis.com/consumerQuotaMetrics/x"
     yield Rule(says="quotas: one metric", method="GET", path=quota, part="effectiveLimit")
@@ -445,5 +354,5 @@ def ended() -> Iterator[Rule]:
 
 
 RULES = [
-    *cloud_scheduler(), *builds(), *project(), *pipelines(), *models(), *pipeline_jobs(), *schedules(), *ended(),
+    *cloud_scheduler(), *builds(), *project(), *pipelines(), *models(), *not_emulated(), *ended(),
 ]  # fmt: skip
