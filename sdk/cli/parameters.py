@@ -184,19 +184,28 @@ Location = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show the plan, the request and the next five slots, and write nothing.")
 ]
-FiredSlot = Annotated[
-    str | None, option("--slot", "DATE", "Another slot, such as 2027-01-04T03:00. Default: the one that is due now.")
+Due = Annotated[
+    bool, typer.Option("--due", help="Start the run of the slot that is due, at most once, and follow it to its end.")
+]
+DueSlot = Annotated[
+    str | None,
+    option("--slot", "DATE", "With --due: another slot, such as 2027-01-04T03:00. Default: the one that is due now."),
 ]
 Within = Annotated[
     str | None,
-    option("--within", "DURATION", "Do nothing if the slot is older. Default: any age."),
+    option("--within", "DURATION", "With --due: do nothing if the slot is older. Default: any age."),
 ]
 DeliveryId = Annotated[
     str | None,
-    option("--id", "NAME", "Name of this delivery, under which an interrupted one continues with its slot."),
+    option(
+        "--id", "NAME", "With --due: name of this delivery, under which an interrupted one continues with its slot."
+    ),
 ]
-FireDetach = Annotated[
-    bool, typer.Option("--detach", help="Let a keeper of the backend's service take the slot and follow the run.")
+DueDetach = Annotated[
+    bool,
+    typer.Option(
+        "--detach", help="With --due: let a keeper of the backend's service take the slot and follow the run."
+    ),
 ]
 Once = Annotated[bool, typer.Option("--once", help="Start what is due now, and exit: for cron, or a test.")]
 Cron = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
@@ -237,12 +238,30 @@ def resume(name: p.ScheduleName, root: p.Root = None) -> None:
 
 
 @schedule.command(cls=VerbHelp)
-def run(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False) -> None:
-    """Fire a schedule now.
+def run(
+    name: p.ScheduleName,
+    due: p.Due = False,
+    slot: p.DueSlot = None,
+    within: p.Within = None,
+    id: p.DeliveryId = None,
+    detach: p.DueDetach = False,
+    root: p.Root = None,
+    json_output: p.Json = False,
+) -> None:
+    """Start one run more now; with --due, the run of the slot that is due.
 
-    Overlap and preconditions hold as for a slot.
+    Overlap and preconditions hold as for a slot. --due is for crons that run a command: it follows the run, and exits with 0 if
+    that succeeds, and if there is nothing to do: another delivery has the slot, it is skipped, or no slot is due.
     """
-    record = Schedule(name, root=root).run()
+    each = Schedule(name, root=root)
+    if due:
+        _run_due(each, slot, within, id or "", detach=detach, json_output=json_output)
+    options = {"--slot": slot, "--within": within, "--id": id, "--detach": detach}
+    if given := [option for option, value in options.items() if value]:
+        raise InputError(
+            f"Only a slot that is due has {joined(given, 'and')}. Next: podlift schedule run {name} --due."
+        )
+    record = each.run()
     if json_output:
         as_json(schedule_text.line(record))
     elif record.state == SKIPPED or record.state == State.FAILED.value:
@@ -258,35 +277,23 @@ def run(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False) 
     raise typer.Exit(EXIT_USER if record.state == State.FAILED.value else EXIT_DONE)
 
 
-@schedule.command(cls=VerbHelp)
-def fire(
-    name: p.ScheduleName,
-    slot: p.FiredSlot = None,
-    within: p.Within = None,
-    id: p.DeliveryId = None,
-    detach: p.FireDetach = False,
-    root: p.Root = None,
-    json_output: p.Json = False,
-) -> None:
-    """Deliver the slot that is due now, and follow its run: for triggers that run a command.
-
-    Exits with 0 if the run succeeds, and if there is nothing to do: another delivery has the slot, it is skipped, or no slot
-    is due.
-    """
-    each, problems = Schedule(name, root=root), Problems()
-    wanted_slot, within_s = None, None
+def _run_due(
+    each: Schedule, slot: str | None, within: str | None, id: str, *, detach: bool, json_output: bool
+) -> NoReturn:
+    """Deliver the slot that is due, follow its run, and exit as it does."""
+    problems, wanted_slot, within_s = Problems(), None, None
     with problems.collect():
         wanted_slot = simulation.instant("--slot", slot, each.record.spec.slots.zone) if slot else None
     with problems.collect():
         within_s = seconds("--within", within) if within else None
     problems.raise_if_any()
     with logs.heard(lambda text: say(f"podlift: {text}"), "schedules"):
-        found = each.fire(slot=wanted_slot, within_s=within_s, id=id or "", detach=detach)
+        found = each.run_due(slot=wanted_slot, within_s=within_s, id=id, detach=detach)
     if json_output:
         about = schedule_text.line(found.record) if found.record else {}
         as_json({**about, "text": found.text, "exit_code": found.exit_code})
     else:
-        say(f"{name}: {found.text}")
+        say(f"{each.name}: {found.text}")
     raise typer.Exit(found.exit_code)
 
 

@@ -1,4 +1,4 @@
-"""A delivery by a command: what `podlift schedule fire` does, and so every trigger that can run a command.
+"""A delivery by a command: what `podlift schedule run --due` does, and so every trigger that can run a command.
 
 It is a keeper in the process of the command: the same slot, lock and rules as for a job that a cloud's service creates, so that
 triggers of any kind may deliver one slot.
@@ -59,7 +59,7 @@ class Delivered:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What a delivery is asked to do: see `Schedule.fire`."""
+    """What a delivery is asked to do: see `Schedule.run_due`."""
 
     slot: datetime | None = None
     within_s: float | None = None
@@ -114,7 +114,7 @@ def _delivery(book: Book, schedule: ScheduleRecord, order: Order, now: float) ->
         raise InputError(
             f"--id: letters, digits, '.', '_' and '-', at most 100, not '.', '_' or '-' first. Received: {order.id!r}."
         )
-    job = f"fire/{order.id or f'{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}'}"
+    job = f"command/{order.id or f'{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}'}"
     if order.slot is not None:
         slot = _checked(schedule.spec.slots, schedule, order.slot, now)
         return Delivery(job=job, created=now, slot=slot.timestamp())
@@ -133,7 +133,9 @@ def _checked(cron: Cron, schedule: ScheduleRecord, slot: datetime, now: float) -
             f"--slot: not a slot of {schedule.spec.name!r}. Received: {slot.isoformat()!r}. Nearest: {around}."
         )
     if wanted.timestamp() > now + EARLY_S:
-        raise InputError(f"--slot: it has not come yet. Received: {slot.isoformat()!r}. Next: podlift schedule run.")
+        raise InputError(
+            f"--slot: it has not come yet. Received: {slot.isoformat()!r}. Next: podlift schedule run without --due."
+        )
     if wanted.timestamp() < schedule.since:
         since = datetime.fromtimestamp(schedule.since, cron.zone).isoformat(timespec="seconds")
         raise InputError(f"--slot: the slots of this schedule began at {since}. Received: {slot.isoformat()!r}.")

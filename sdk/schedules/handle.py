@@ -178,7 +178,7 @@ class Schedule:
             taken=now.timestamp(),
         )
 
-    def fire(
+    def run_due(
         self, *, slot: datetime | None = None, within_s: float | None = None, id: str = "", detach: bool = False
     ) -> Delivered:
         """Deliver the slot that is due now, as its trigger does, and follow its run to the end.

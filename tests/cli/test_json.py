@@ -158,6 +158,7 @@ def test_the_verbs_of_a_schedule_print_what_the_page_says(here, write, root: Pat
     fired = here("schedule", "run", "daily", *where)
     assert fired.code == 1
     agrees("schedule run", json.loads(fired.stdout))
+    agrees("schedule run --due", json.loads(here("schedule", "run", "daily", "--due", "--within", "0s", *where).stdout))
     for verb in ("list", "show", "history"):
         found = json.loads(here("schedule", verb, *(() if verb == "list" else ("daily",)), *where).stdout)
         agrees(f"schedule {verb}", found[0] if isinstance(found, list) else found)

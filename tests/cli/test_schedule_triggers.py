@@ -1,4 +1,4 @@
-"""`podlift schedule fire`: any trigger delivers a slot, and each slot starts one run."""
+"""`podlift schedule run --due`: any trigger delivers a slot, and each slot starts one run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_two_triggers_and_a_server_that_fire_at_once_start_one_run(podlift, here
     write("train.py", "import sys; print(sys.argv[1])")
     made = here("schedule", "create", "hourly", "train.py", *minutes_ago(), "--", "{slot:%H%%}")
     assert made.code == 0, made.stderr
-    command = [sys.executable, "-m", "sdk", "schedule", "fire", "hourly"]
+    command = [sys.executable, "-m", "sdk", "schedule", "run", "hourly", "--due"]
     firing = [
         subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True, cwd=Path.cwd())
         for _ in range(2)
@@ -55,30 +55,34 @@ def test_two_triggers_and_a_server_that_fire_at_once_start_one_run(podlift, here
 def test_a_run_that_fails_is_the_exit_code_of_the_command(podlift, here, write) -> None:
     write("train.py", "raise SystemExit(1)")
     assert here("schedule", "create", "hourly", "train.py", *minutes_ago()).code == 0
-    done = podlift("schedule", "fire", "hourly", "--json")
+    done = podlift("schedule", "run", "hourly", "--due", "--json")
     assert done.code == 1, done.stderr
     shown = json.loads(done.stdout)
     assert (shown["state"], shown["exit_code"], shown["cause"]) == ("FAILED", 1, "schedule")
     assert shown["text"].startswith(f"the slot {shown['slot']}: FAILED")
     # A duplicate is none of its business.
-    assert podlift("schedule", "fire", "hourly").code == 0
+    assert podlift("schedule", "run", "hourly", "--due").code == 0
 
 
 def test_mistakes_of_a_firing_are_named_at_once(here, write) -> None:
     write("train.py", "print(1)")
     here("schedule", "create", "weekly", "train.py", "--cron", "0 3 * * 1")
-    done = here("schedule", "fire", "weekly", "--slot", "monday", "--within", "soon")
+    done = here("schedule", "run", "weekly", "--due", "--slot", "monday", "--within", "soon")
     assert done.code == 2
     assert "--slot: not a date. Received: 'monday'" in done.stderr and "--within: " in done.stderr
-    done = here("schedule", "fire", "weekly", "--slot", "2027-01-05T03:00")
+    done = here("schedule", "run", "weekly", "--due", "--slot", "2027-01-05T03:00")
     assert "Nearest: 2027-01-04T03:00:00+00:00 and 2027-01-11T03:00:00+00:00." in done.stderr
+    done = here("schedule", "run", "weekly", "--within", "10m", "--detach")
+    assert done.code == 2
+    assert "Only a slot that is due has --within and --detach. Next: podlift schedule run weekly --due." in done.stderr
+    assert sdk.Schedule("weekly").history() == []
 
 
 def test_a_slot_at_which_nothing_is_due_ends_the_command_at_once(here, write) -> None:
     write("train.py", "print(1)")
     minute = (datetime.now(timezone.utc).minute + 30) % 60
     here("schedule", "create", "hourly", "train.py", "--cron", f"{minute} * * * *")
-    done = here("schedule", "fire", "hourly", "--within", "10m")
+    done = here("schedule", "run", "hourly", "--due", "--within", "10m")
     assert done.code == 0 and "nothing is due: the last slot was " in done.stderr
     assert sdk.Schedule("hourly").history() == []
 
@@ -89,13 +93,13 @@ def test_a_run_goes_on_when_its_command_is_killed_and_the_next_delivery_of_that_
     go = tmp_path / "go"
     write("train.py", f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)\n")
     assert here("schedule", "create", "hourly", "train.py", *minutes_ago()).code == 0
-    command = [sys.executable, "-m", "sdk", "schedule", "fire", "hourly", "--id", "job-1"]
+    command = [sys.executable, "-m", "sdk", "schedule", "run", "hourly", "--due", "--id", "job-1"]
     first = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL)
     schedule = sdk.Schedule("hourly")
     until(lambda: [each.state for each in schedule.history()] == ["RUNNING"], lambda: str(schedule.history()))
     first.kill()
     first.wait()
     go.write_text("")
-    done = podlift("schedule", "fire", "hourly", "--id", "job-1")
+    done = podlift("schedule", "run", "hourly", "--due", "--id", "job-1")
     assert done.code == 0 and ": SUCCEEDED" in done.stderr
     assert len(sdk.runs()) == 1

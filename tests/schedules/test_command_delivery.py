@@ -1,4 +1,4 @@
-"""`podlift schedule fire`: a delivery by a command has the slot, the lock and the rules of any other delivery."""
+"""`podlift schedule run --due`: a delivery by a command has the slot, the lock and the rules of any other delivery."""
 
 from __future__ import annotations
 

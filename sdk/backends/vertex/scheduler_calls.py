@@ -55,7 +55,7 @@ _MEANINGS = (
         _PERIMETER,
         "The project is inside a perimeter of VPC Service Controls, across which Cloud Scheduler cannot post to Vertex AI. "
         "Next: create the schedule with --trigger serve, and run podlift schedule serve on a machine inside the perimeter, or "
-        "podlift schedule fire NAME by a cron there.",
+        "podlift schedule run NAME --due by a cron there.",
     ),
     (
         r"Location must equal (?P<location>[\w-]+)",

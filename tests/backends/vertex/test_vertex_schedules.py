@@ -224,8 +224,8 @@ def test_a_workflow_a_cron_job_and_cloud_scheduler_deliver_one_slot_and_start_on
     podlift_vertex: Cloud, weekly: Callable[..., Weekly]
 ) -> None:
     this = weekly()
-    words = ["podlift", "schedule", "fire", "weekly", "--root", this.schedule.root, "--id", "podlift-weekly-29"]
-    command = f'podlift schedule fire weekly --root {this.schedule.root} --id "github-$GITHUB_RUN_ID" --detach'
+    words = ["podlift", "schedule", "run", "weekly", "--due", "--root", this.schedule.root, "--id", "podlift-weekly-29"]
+    command = f'podlift schedule run weekly --due --root {this.schedule.root} --id "github-$GITHUB_RUN_ID" --detach'
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {**os.environ, "PATH": path, "GITHUB_RUN_ID": "77"}
     started = [
@@ -252,7 +252,7 @@ def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(
 ) -> None:
     this = weekly(trigger="serve")
     assert this.schedule.record.trigger == ""
-    done = this.schedule.fire(detach=True)
+    done = this.schedule.run_due(detach=True)
     assert done.exit_code == 0 and "takes the slot once it has a machine" in done.text
     this.settle()
     (record,) = this.history()
@@ -260,7 +260,7 @@ def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(
     (keeper,) = this.keepers()
     assert record.keeper.rpartition("/")[2] == keeper["name"].rpartition("/")[2]
     # The slot has a record: no second keeper is paid for.
-    assert "was delivered before" in this.schedule.fire(detach=True).text
+    assert "was delivered before" in this.schedule.run_due(detach=True).text
     assert len(this.keepers()) == 1
 
 
