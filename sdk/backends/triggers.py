@@ -207,7 +207,7 @@ class TriggerService(Protocol):
     def pause(self, name: str, clock: Clock) -> None:
         """Stop firing. Pausing again has no effect."""
 
-    def resume(self, name: str, clock: Clock) -> None:
+    def unpause(self, name: str, clock: Clock) -> None:
         """Fire again, from the next slot on."""
 
     def delete(self, name: str, clock: Clock) -> None:

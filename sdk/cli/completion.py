@@ -27,7 +27,7 @@ _OF_RUNS = {"status", "why", "logs", "wait", "cancel", "resume", "get", "checkpo
 # Those whose first argument is a schedule.
 _OF_SCHEDULES = {
     f"schedule {verb}"
-    for verb in ("create", "show", "history", "check", "pause", "resume", "run", "delete", "simulate")
+    for verb in ("create", "show", "history", "check", "pause", "unpause", "run", "delete", "simulate")
 }
 # Those whose first argument is a registered model, and how many of its versions follow.
 _OF_MODELS = {

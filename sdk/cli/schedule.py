@@ -226,14 +226,14 @@ def check(name: p.ScheduleName, root: p.Root = None) -> None:
 def pause(name: p.ScheduleName, root: p.Root = None) -> None:
     """Stop firing; a run that goes on continues."""
     Schedule(name, root=root).pause()
-    say(f"{name}: paused. Next: podlift schedule resume {name}")
+    say(f"{name}: paused. Next: podlift schedule unpause {name}")
 
 
 @schedule.command(cls=VerbHelp)
-def resume(name: p.ScheduleName, root: p.Root = None) -> None:
+def unpause(name: p.ScheduleName, root: p.Root = None) -> None:
     """Fire again, from the next slot on."""
     each = Schedule(name, root=root)
-    each.resume()
+    each.unpause()
     say(f"{name}: fires next at {each.next(1)[0].isoformat()}")
 
 

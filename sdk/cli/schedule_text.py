@@ -140,7 +140,7 @@ def _say_one(each: Created, now: datetime) -> None:
         say(f"podlift: {sentence}")
     found = _found_by(each.plan.root)
     if each.record.paused:
-        say(f"It is paused ({each.record.paused}). Next: podlift schedule resume {name}{found}")
+        say(f"It is paused ({each.record.paused}). Next: podlift schedule unpause {name}{found}")
     for slot in each.record.spec.slots.next(5, now):
         answer(f"{name}\t{slot.isoformat()}")
     if each.alert and each.outcome == "created":

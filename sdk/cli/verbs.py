@@ -22,7 +22,7 @@ MODULES = {verb: module for verbs in GROUPS.values() for verb, module in verbs.i
 # The verbs of a group, which follow its name.
 IN_GROUP = {
     "schedule": (
-        "create", "apply", "list", "show", "history", "check", "pause", "resume", "run", "delete", "serve", "simulate",
+        "create", "apply", "list", "show", "history", "check", "pause", "unpause", "run", "delete", "serve", "simulate",
     ),
     "models": ("list", "show", "add", "get", "promote", "approve", "rollback", "remove", "diff", "mirror"),
 }  # fmt: skip

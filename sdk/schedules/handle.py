@@ -137,7 +137,7 @@ class Schedule:
         self._book.change(self.name, paused=why)
         self._seen = (float("-inf"), None)
 
-    def resume(self) -> None:
+    def unpause(self) -> None:
         """Fire again, from the next slot on."""
         record = self.record
         service = triggered.service_of(record)
@@ -152,8 +152,8 @@ class Schedule:
             # The slots of the pause must not count as missed.
             Server(self.root, self._clock).record_passed(record)
         if service is not None:
-            service.resume(record.trigger, self._clock)
-        self._book.change(self.name, paused="", resumed=self._clock.now())
+            service.unpause(record.trigger, self._clock)
+        self._book.change(self.name, paused="", pause_ended=self._clock.now())
         self._seen = (float("-inf"), None)
 
     def run(self) -> SlotRecord:

@@ -96,7 +96,7 @@ class ScheduleRecord:
     created: float
     since: float  # slots after this unix time belong to it
     paused: str = ""  # why it is paused, "" if it is not
-    resumed: float = 0.0  # failures before this unix time do not count
+    pause_ended: float = 0.0  # failures before this unix time do not count
     backend: str = "local"  # whose service starts it
     trigger: str = ""  # full name of its trigger at that service, "" if `podlift schedule serve` starts it
     digest: str = ""  # of what was sent to the service

@@ -160,12 +160,12 @@ class Server:
         return coming.timestamp() if coming else float("inf")
 
     def _began(self, schedule: ScheduleRecord, now: float) -> ScheduleRecord:
-        """Return a schedule that has begun: a clock that was ahead may have created it, or resumed it."""
-        ahead = {name: now for name in ("since", "resumed") if getattr(schedule, name) > now + TOLERANCE_S}
+        """Return a schedule that has begun: a clock that was ahead may have created it, or ended its pause."""
+        ahead = {name: now for name in ("since", "pause_ended") if getattr(schedule, name) > now + TOLERANCE_S}
         if not ahead:
             return schedule
         _log.warning(
-            "The schedule %s was created or resumed by a clock that was ahead: it begins now", schedule.spec.name
+            "The schedule %s was created or unpaused by a clock that was ahead: it begins now", schedule.spec.name
         )
         return self._book.change(schedule.spec.name, **ahead)
 
@@ -495,7 +495,7 @@ class Server:
             why = f"{counted(failures, 'failure')} in a row"
             self._pause(schedule, why)
             self._notify(
-                schedule, record, "paused", f"paused after {why}. Next: podlift schedule resume {schedule.spec.name}"
+                schedule, record, "paused", f"paused after {why}. Next: podlift schedule unpause {schedule.spec.name}"
             )
 
     def _pause(self, schedule: ScheduleRecord, why: str) -> None:
@@ -505,7 +505,7 @@ class Server:
         """Yield the newest ended records that failed, back to one that succeeded."""
         for record in memory.newest_first:
             if record.state == State.SUCCEEDED.value or (
-                (record.ended or 0.0) < schedule.resumed and not record.is_open
+                (record.ended or 0.0) < schedule.pause_ended and not record.is_open
             ):
                 return
             if record.state in _FAILED:

@@ -228,7 +228,7 @@ def missing(record: ScheduleRecord, service: TriggerService) -> InputError:
 
 def broken(record: ScheduleRecord, service: TriggerService, found: Trigger) -> InputError:
     return InputError(
-        f"{service.title} does not fire the schedule {record.spec.name!r}, and resuming it would not help: {found.broken}. "
+        f"{service.title} does not fire the schedule {record.spec.name!r}, and unpausing it would not help: {found.broken}. "
         "Next: podlift schedule create again, which makes the trigger anew."
     )
 

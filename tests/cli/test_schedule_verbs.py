@@ -83,7 +83,7 @@ def test_a_schedule_pauses_and_a_named_one_is_simulated(here, write) -> None:
     shown = the_json(here("schedule", "show", "weekly", "--json"))
     assert (shown["state"], shown["paused"], shown["next"]) == ("paused", "by hand", [])
     assert here("schedule", "check", "weekly").code == 0
-    assert "fires next at" in here("schedule", "resume", "weekly").stderr
+    assert "fires next at" in here("schedule", "unpause", "weekly").stderr
     span = ("--from", "2027-01-01", "--to", "2028-01-01", "--json")
     slots = the_json(here("schedule", "simulate", "weekly", *span))
     assert len(slots) == 52 and slots[0]["slot"] == "2027-01-04T03:00:00+01:00"

@@ -133,7 +133,7 @@ def test_a_slot_that_nobody_serves_after_the_jump_is_overdue(moved: World, clock
     assert any("is overdue" in problem for problem in handle(moved).problems())
 
 
-def test_a_pause_that_a_clock_ahead_has_booked_does_not_hold_after_the_resume(moved: World, clock: SetClock) -> None:
+def test_a_pause_that_a_clock_ahead_has_booked_does_not_hold_after_its_end(moved: World, clock: SetClock) -> None:
     moved.add()
     server = moved.server()
     serve(moved, server, HOUR)
@@ -141,7 +141,7 @@ def test_a_pause_that_a_clock_ahead_has_booked_does_not_hold_after_the_resume(mo
     clock.ahead = DAY
     serve(moved, server, 30)
     clock.ahead = 0.0
-    handle(moved).resume()
+    handle(moved).unpause()
     serve(moved, server, 3 * HOUR)
     past = [record for record in moved.history() if record.moment.timestamp() <= clock.now()]
     assert [record.state for record in past].count("SKIPPED") == 0 and len(past) >= 4

@@ -312,14 +312,14 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_also_while_the_schedule_is_paused
     assert record.slot == "2027-01-04T00:30:00+00:00"
 
 
-def test_deliveries_of_a_paused_schedule_are_recorded_and_resuming_never_fires_at_once(world: World) -> None:
+def test_deliveries_of_a_paused_schedule_are_recorded_and_unpausing_never_fires_at_once(world: World) -> None:
     world.add(missed="catch_up_last")
     schedule = Schedule("each", root=world.root, clock=world.clock)
     schedule.pause()
     at(world, 1)
     assert not world.keeper("1").step()
     at(world, 3, 600)
-    schedule.resume()
+    schedule.unpause()
     # The service delivers the slot of the pause after all.
     world.keeper("2").serve()
     assert world.runs.submits == []

@@ -70,7 +70,7 @@ def test_slots_without_a_server_are_missed_or_the_last_one_is_caught_up(world: W
     assert all(record.reason.startswith("missed") for record in late[1:4])
 
 
-def test_resuming_never_fires_at_once_and_the_slots_of_the_pause_are_recorded(world: World) -> None:
+def test_unpausing_never_fires_at_once_and_the_slots_of_the_pause_are_recorded(world: World) -> None:
     world.add(missed="catch_up_last")
     schedule, server = Schedule("each", root=world.root, clock=world.clock), world.server()
     world.advance(server, 1)
@@ -78,7 +78,7 @@ def test_resuming_never_fires_at_once_and_the_slots_of_the_pause_are_recorded(wo
     world.advance(server, 2)
     # Also those that no server saw.
     world.clock.time += 2 * HOUR
-    schedule.resume()
+    schedule.unpause()
     world.advance(world.server(), 1)
     states = [record.state for record in world.history()]
     assert states == ["SUCCEEDED", *["SKIPPED"] * 4, "SUCCEEDED"]
@@ -135,10 +135,10 @@ def test_failures_pause_a_schedule_and_are_notified(world: World) -> None:
     world.advance(server, 4)
     assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED", "SKIPPED"]
     assert [post["event"] for post in world.posts] == ["failed", "failed", "paused"]
-    assert "podlift schedule resume each" in world.posts[-1]["text"]
+    assert "podlift schedule unpause each" in world.posts[-1]["text"]
     assert Schedule("each", root=world.root, clock=world.clock).problems()[0] == "it is paused: 2 failures in a row"
-    # The failures before a resume do not count again.
-    Schedule("each", root=world.root, clock=world.clock).resume()
+    # The failures before the end of a pause do not count again.
+    Schedule("each", root=world.root, clock=world.clock).unpause()
     world.advance(server, 1)
     assert Book(world.root).read("each").paused == ""
 

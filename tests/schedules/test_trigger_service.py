@@ -70,7 +70,7 @@ class Bells:
     def pause(self, name: str, clock: Clock) -> None:
         self.kept_here[name] = replace(self.kept_here[name], paused=True)
 
-    def resume(self, name: str, clock: Clock) -> None:
+    def unpause(self, name: str, clock: Clock) -> None:
         self.kept_here[name] = replace(self.kept_here[name], paused=False)
 
     def delete(self, name: str, clock: Clock) -> None:
@@ -132,7 +132,7 @@ def test_a_schedule_of_ones_own_backend_is_started_by_its_service(bells: Bells, 
     each.pause()
     assert create(place, "0 4 * * 1").outcome == "changed"
     assert bells.kept_here[made.record.trigger].paused and bells.kept_here[made.record.trigger].cron == "0 4 * * 1"
-    each.resume()
+    each.unpause()
     assert each.run().keeper == "rings/1" and bells.rung == ["weekly"]
     listing = handle.listed(place)
     assert [one.name for one in listing.schedules] == ["weekly"] and not listing.orphans and not listing.problems

@@ -176,8 +176,8 @@ class CloudScheduler:
     def pause(self, name: str, clock: Clock) -> None:
         Service(clock).pause(name)
 
-    def resume(self, name: str, clock: Clock) -> None:
-        Service(clock).resume(name)
+    def unpause(self, name: str, clock: Clock) -> None:
+        Service(clock).unpause(name)
 
     def delete(self, name: str, clock: Clock) -> None:
         Service(clock).delete(name)

@@ -155,7 +155,7 @@ class Service:
     def pause(self, name: str) -> None:
         self._set_paused(name, lambda: self._client.pause_job(name=name, **_ONCE), paused=True)
 
-    def resume(self, name: str) -> None:
+    def unpause(self, name: str) -> None:
         self._set_paused(name, lambda: self._client.resume_job(name=name, **_ONCE), paused=False)
 
     def _set_paused(self, name: str, call: Callable[[], SchedulerJob], *, paused: bool) -> None:

@@ -84,7 +84,7 @@ class TestCloudScheduler:
         later = self.service.render(replace(self.draft, cron="0 4 * * 1"))
         self.lose("patch", kind)
         assert self.service.update(later, first, CLOCK).cron == "0 4 * * 1"
-        for act, paused in ((self.service.pause, True), (self.service.resume, False)):
+        for act, paused in ((self.service.pause, True), (self.service.unpause, False)):
             self.lose("pause" if paused else "resume", kind)
             act(self.request.name, CLOCK)
             assert self.there().paused is paused
@@ -101,7 +101,7 @@ class TestCloudScheduler:
         assert (changed.cron, changed.paused, changed.digest) == ("0 4 * * 1", True, later.digest)
         assert self.cloud.advance(WEEK_S) == [] and self.there().last_attempt is None
         for _ in range(2):
-            self.service.resume(self.request.name, CLOCK)
+            self.service.unpause(self.request.name, CLOCK)
         assert len(self.cloud.advance(WEEK_S)) == 1
 
     def test_a_keeper_pauses_it_without_any_of_googles_libraries(self) -> None:
@@ -113,7 +113,7 @@ class TestCloudScheduler:
 
     def test_removing_what_is_not_there_is_no_error_and_pausing_it_is_one(self) -> None:
         self.service.delete(self.request.name, CLOCK)
-        for act in (self.service.pause, self.service.resume):
+        for act in (self.service.pause, self.service.unpause):
             with pytest.raises(TriggerRejectedError):
                 act(self.request.name, CLOCK)
 

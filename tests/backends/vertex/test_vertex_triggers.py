@@ -196,7 +196,7 @@ def test_a_lost_reply_leaves_one_job(
     podlift_vertex.faults({**lost, "operation": "jobs.pause"}, {**lost, "operation": "jobs.resume"})
     each.pause()
     assert jobs(podlift_vertex)[0].state.name == "PAUSED" and each.next() == []
-    each.resume()
+    each.unpause()
     assert jobs(podlift_vertex)[0].state.name == "ENABLED" and len(each.next()) == 5
     podlift_vertex.faults({**lost, "operation": "jobs.delete"})
     each.delete()
@@ -248,14 +248,14 @@ def test_a_create_after_an_interrupted_delete_begins_anew(podlift_vertex: Cloud,
     assert len(jobs(podlift_vertex)) == 1 and not again.record.paused
 
 
-def test_a_pause_in_the_console_is_shown_and_ended_by_resume(
+def test_a_pause_in_the_console_is_shown_and_ended_by_unpause(
     podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = create()
     podlift_vertex.scheduler().pause_job(name=made.record.trigger, timeout=30)
     (listed,) = the_json(capsys, "list")
     assert (listed["state"], listed["paused"], listed["trigger"]["sync"]) == ("paused", "at the service", "in sync")
-    code, _, errors = shown(capsys, "resume", "weekly")
+    code, _, errors = shown(capsys, "unpause", "weekly")
     assert code == 0 and "fires next at" in errors
     assert jobs(podlift_vertex)[0].state.name == "ENABLED"
 
@@ -349,7 +349,7 @@ def test_without_a_trigger_a_schedule_says_so_and_creating_it_again_mends_it(
     made = create()
     each = Schedule("weekly", root=made.plan.root)
     podlift_vertex.scheduler().delete_job(name=made.record.trigger, timeout=30)
-    for act in (each.run, each.resume):
+    for act in (each.run, each.unpause):
         with pytest.raises(InputError, match=r"Cloud Scheduler has no trigger for the schedule 'weekly'.+create again"):
             act()
     each.pause()
@@ -367,7 +367,7 @@ def test_a_job_that_cloud_scheduler_has_disabled_is_made_anew(podlift_vertex: Cl
     each = Schedule("weekly", root=made.plan.root)
     assert any("its state is DISABLED" in problem for problem in each.problems()) and each.next() == []
     with pytest.raises(InputError, match=r"does not fire the schedule 'weekly'.+its state is DISABLED.+create again"):
-        each.resume()
+        each.unpause()
     assert create().outcome == "changed"
     assert jobs(podlift_vertex)[0].state.name == "ENABLED"
 
