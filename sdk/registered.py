@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import backends, ids
+from . import ids
 from .api import attach
 from .clock import Clock
 from .errors import InputError, Problems, nearest
 from .planning.roots import configured_roots, in_cloud_storage, resolve_root
 from .planning.settings import table
 from .planning.settings.merge import UNNAMED, Destination, gather
-from .registry import lineage, mirroring
-from .registry.mirroring import MirrorRecord
+from .registry import lineage
 from .registry.models import Model, ModelVersion
 from .registry.records import VERSION_KEY
 from .run import Run
 from .spec.layout import RootPaths
-from .spec.policies import Target
+from .spec.policies import Vertex
 from .storage.registry import open_store
 
 
@@ -70,54 +70,39 @@ class Registry:
         with candidate(found, path) as made:
             return Model(found.plan.root, name, self._clock).add(made, ask=ask)
 
-    def mirror(
-        self,
-        name: str,
-        to: str | Target | None = None,
-        *,
-        model_id: str | None = None,
-        image: str = "",
-        take_alias: bool = False,
-    ) -> MirrorRecord:
-        """Mirror the champion of a model to the registry of models of a backend: now, and from now on after every move of it.
 
-        The version is uploaded with its files, and an alias named "champion" is moved to it. What is there already stays, so
-        that a call repairs what failed.
+def upload_commands(version: ModelVersion) -> str:
+    """Return the commands that register a version in Vertex AI's Model Registry; "" without a project or files in a bucket.
 
-        Args:
-            name: name of the model.
-            to: a backend that has one, such as "vertex" or a `Vertex`; its project and first region say where. Recorded with
-                the model, for all who promote. None if it is recorded already.
-            model_id: id of the model there, perhaps one that exists; by default its name.
-            image: container image that serves its versions there; "" for none, and then they are without artifacts there.
-            take_alias: move the alias also if another client has moved it; else InputError.
-        """
-        model = self[name]
-        if to is not None:
-            _begin_mirror(model, to, model_id, image)
-        elif model_id is not None or image:
-            raise InputError("model_id and image say where a model is mirrored, which needs to=, such as 'vertex'.")
-        return mirroring.sync(model, take_alias=take_alias)
-
-
-def _begin_mirror(model: Model, to: str | Target, model_id: str | None, image: str) -> None:
-    problems = Problems()
-    given = gather(UNNAMED, {}, Destination(backend=to), os.environ, problems)
-    backend = str(given.values.get("backend"))
-    with problems.collect():
-        backends.check_name(backend)
-    with problems.closing():
-        target = table.target(backend, given.values)
-    service, path = backends.mirror_service(backend)
+    The flags are those of https://cloud.google.com/sdk/gcloud/reference/ai/models/upload.
+    """
+    model, number, problems = version.model, version.number, Problems()
     if not in_cloud_storage(model.root):
-        problems.found.append(
-            f"The files of {model.name!r} are below {model.root!r}, which {service.title} cannot read. Next: register the "
-            "model in a root in a bucket, gs://BUCKET/PREFIX."
-        )
-    with problems.closing(), problems.collect():
-        place = service.place(target, model_id or model.name, image)
-    known = service.versions(place, model.clock)
-    mirroring.begin(model, path, place, known, adopt=model_id is not None)
+        return ""
+    values = gather(UNNAMED, {}, Destination(backend="vertex"), os.environ, problems).values
+    with problems.closing():
+        target = Vertex.of(table.target("vertex", values))
+    if not target.project:
+        return ""
+    region, local = target.place_regions[0], f"{model.name}-{number}"
+    folder = f"{RootPaths(model.root).models}/exports/{model.name}/{number:06d}"
+    names = f"projects/{target.project}/locations/{region}/models/{model.name}"
+    first = all(move.champion == number for move in model.history())
+    upload = {
+        "project": target.project,
+        "region": region,
+        "display-name": model.name,
+        **({"model-id": model.name} if first else {"parent-model": names}),
+        "version-aliases": "champion",
+        "artifact-uri": folder,
+        "container-image-uri": "IMAGE",
+    }
+    commands = (
+        ("podlift", "models", "get", model.name, str(number), local, f"--root={model.root}"),
+        ("gcloud", "storage", "rsync", "--recursive", local, folder),
+        ("gcloud", "ai", "models", "upload", *(f"--{flag}={text}" for flag, text in upload.items())),
+    )
+    return " && ".join(map(shlex.join, commands))
 
 
 def _names(root: str) -> list[str]:

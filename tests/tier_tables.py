@@ -281,9 +281,9 @@ SURPLUS: dict[str, tuple[str, ...]] = {
         "backends/vertex/test_vertex_keeper.py::test_the_keeper_needs_the_standard_library_and_the_runtime_archive_only",
         "backends/vertex/test_vertex_rights.py::test_a_keeper_whose_request_is_refused_says_so_too",
     ),
-    "containers promote and mirror a model in their last phase; the last phase is repeated alone in local mode": (
+    "containers promote a model in their last phase; the last phase is repeated alone in local mode": (
         "backends/vertex/test_vertex_last_phase.py::test_in_containers_a_model_is_promoted_and_a_lost_container_repeats_the_last_phase_alone",
-        "registry/test_mirror.py::test_a_run_in_a_bucket_is_registered_and_what_its_last_phase_promotes_is_mirrored[local]",
+        "registry/test_run_in_bucket.py::test_a_run_in_a_bucket_is_registered_and_promoted_by_its_last_phase[local]",
     ),
     "a drill of this machine; replaced machines and lost regions one by one": (
         "backends/vertex/test_vertex_drill.py::test_each_kill_takes_away_what_it_names_and_the_run_goes_on",

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError, nearest
 
 if TYPE_CHECKING:  # a supervisor imports this package, too
-    from ..registry.mirrors import MirrorService
     from .base import Backend
     from .deliveries import Deliveries
     from .images import ImageService
@@ -23,8 +22,6 @@ _TRIGGERS = {"vertex": ".vertex.cloud_scheduler:CloudScheduler"}
 # The same services, as the container of a keeper asks it.
 _DELIVERIES = {"vertex": ".vertex.deliveries:VertexDeliveries"}
 # What the service of a backend does, and which tests show that local runs and the emulator do the same.
-# The registry of models that a backend's service has, to which registered models can be mirrored.
-_MIRRORS = {"vertex": ".vertex.model_registry:VertexModels"}
 # What reads the list prices of the machines that a backend rents.
 _PRICES = {"vertex": ".vertex.price_refresh:VertexPrices"}
 # What looks at the account of a backend's service before a first run, and the settings that it proposes.
@@ -82,16 +79,6 @@ def delivery_service(name: str) -> Deliveries | None:
         return None
     found: Deliveries = _imported(_DELIVERIES[name])()
     return found
-
-
-def mirror_service(name: str) -> tuple[MirrorService, str]:
-    """Return the registry of models of a backend, and its class, which records name; InputError if it has none."""
-    if check_name(name) not in _MIRRORS:
-        raise InputError(
-            f"The backend {name} has no registry of models. Received: {name!r}. Known: {', '.join(_MIRRORS)}."
-        )
-    found: MirrorService = _imported(_MIRRORS[name])()
-    return found, f"backends{_MIRRORS[name]}"
 
 
 def price_services() -> dict[str, PriceService]:

@@ -33,7 +33,6 @@ _OF_SCHEDULES = {
 _OF_MODELS = {
     **dict.fromkeys((f"models {verb}" for verb in ("show", "get", "promote", "approve", "rollback", "remove")), 1),
     "models diff": 2,
-    "models mirror": 0,
 }
 _MOST_RUNS = 200
 _PLAIN = re.compile(r"[\w./:@=+,%-]+")

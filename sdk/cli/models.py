@@ -8,6 +8,7 @@ from dataclasses import asdict
 import typer
 
 from .. import registered
+from ..errors import InputError
 from ..records.sync.index import in_parallel
 from ..registry.models import Model, ModelVersion, VersionDiff
 from ..registry.records import Move, shown_time
@@ -16,7 +17,6 @@ from ..text import clipped, counted, size
 from . import model_evidence
 from . import parameters as p
 from .help import GroupHelp, VerbHelp
-from .mirror import mirror, say_mirror
 from .output import answer, as_json, numbers, say
 from .screen import table
 
@@ -143,7 +143,8 @@ def _show_model(model: Model, versions: list[ModelVersion]) -> None:
     table(("version", "state", "gate", "run", "registered", "size", "metrics"), rows, whole=("run",), under=True)
     for move in record.moves:
         say(_line(move))
-    say_mirror(model)
+    if record.champion:
+        _say_upload(model.champion())
 
 
 def _line(move: Move) -> str:
@@ -196,6 +197,16 @@ def _say_version(version: ModelVersion, what: str, following: str, json_output: 
     say(f"{record.model}: version {record.number} of the run {record.run} is {what}. Next: {following}")
 
 
+def _say_upload(version: ModelVersion) -> None:
+    """Name the commands that register a version with the service that can serve it, where one is configured."""
+    try:
+        commands = registered.upload_commands(version)
+    except InputError as error:  # of the settings: what was asked for has been done
+        commands = str(error)
+    if commands:
+        say(f"{version.record.model}: for Vertex AI's Model Registry: {commands}")
+
+
 @models.command(cls=VerbHelp)
 def get(name: p.ModelName, version: p.ChampionOr = "champion", dest: p.VersionDest = None, root: p.Root = None) -> None:
     """Copy the files of a version into a folder.
@@ -223,7 +234,7 @@ def promote(
     """
     found = _find(name, root).promote(version, expect=expect, note=note)
     _say_version(found, "the champion", f"podlift models get {name}", json_output)
-    say_mirror(found.model)
+    _say_upload(found)
 
 
 @models.command(cls=VerbHelp)
@@ -236,7 +247,7 @@ def approve(
     """
     found = _find(name, root).approve(version, note=note)
     _say_version(found, "approved, and the champion", f"podlift models get {name}", json_output)
-    say_mirror(found.model)
+    _say_upload(found)
 
 
 @models.command(cls=VerbHelp)
@@ -253,7 +264,7 @@ def rollback(
     """
     found = _find(name, root).rollback(version, note=note)
     _say_version(found, "the champion again", f"podlift models get {name}", json_output)
-    say_mirror(found.model)
+    _say_upload(found)
 
 
 @models.command(cls=VerbHelp)
@@ -308,9 +319,6 @@ def _differences(found: VersionDiff) -> list[str]:
     marks = {"+": found.added, "-": found.removed, "~": found.changed}
     lines += [f"{mark} {path}" for mark, paths in marks.items() for path in paths]
     return lines if any(marks.values()) else [*lines, f"{'files':<20} same"]
-
-
-models.command("mirror", cls=VerbHelp)(mirror)
 
 
 def _began(number: int) -> str:

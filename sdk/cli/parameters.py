@@ -278,28 +278,7 @@ Note = Annotated[str, option("--note", "TEXT", "Why, for the history.")]
 VersionDest = Annotated[
     str | None, argument("[DIR]", "Folder, created if it does not exist. Default: MODEL-VERSION in the current folder.")
 ]
-ForceRemoval = Annotated[
-    bool, typer.Option("--force", help="Remove also a version that a rollback could return to, or that is mirrored.")
-]
-MirrorTo = Annotated[
-    str | None,
-    option(
-        "--to",
-        "BACKEND",
-        "Begin to mirror the model, in the configured project and first region of this backend, such as vertex.",
-    ),
-]
-MirrorId = Annotated[
-    str | None, option("--as", "ID", "Id of the model there, perhaps of one that exists. Default: its name.")
-]
-MirrorImage = Annotated[
-    str, option("--image", "IMAGE", "Container image that serves its versions there. Default: none, and no artifacts.")
-]
-TakeAlias = Annotated[bool, typer.Option("--take-alias", help="Move the alias even if another client has moved it.")]
-MirrorCheck = Annotated[
-    bool, typer.Option("--check", help="Only report differences, and exit with 3 if there are any.")
-]
-MirrorStop = Annotated[bool, typer.Option("--stop", help="Stop mirroring the model. Nothing is removed.")]
+ForceRemoval = Annotated[bool, typer.Option("--force", help="Remove also a version that a rollback could return to.")]
 VerifyFiles = Annotated[bool, typer.Option("--verify", help="Read all files, and exit with 3 if one is damaged.")]
 
 # Checks before a run.

@@ -70,8 +70,7 @@ _SCHEDULER_FIELDS = words("job region")
 _VERTEX_OPERATIONS = words(
     "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete trainingPipelines.create"
     " trainingPipelines.get trainingPipelines.list trainingPipelines.cancel trainingPipelines.delete operations.get"
-    " operations.wait models.upload models.get models.list models.listVersions models.mergeVersionAliases models.deleteVersion"
-    " models.delete"
+    " operations.wait"
     " entries.list metadata.get quotas.get projects.testIamPermissions serviceAccounts.testIamPermissions"
     " projects.get projects.list projects.getIamPolicy projects.setIamPolicy userinfo.get apis.get apis.enable"
     " serviceAccounts.get serviceAccounts.list serviceAccounts.create serviceAccounts.getIamPolicy"
@@ -93,9 +92,6 @@ _BUILD_ENDS = (
 # The permissions that are not called like their operation.
 _PERMISSIONS = {
     "entries.list": "logging.logEntries.list",
-    "models.listVersions": "aiplatform.models.list",
-    "models.mergeVersionAliases": "aiplatform.models.update",
-    "models.deleteVersion": "aiplatform.models.delete",
     "quotas.get": "serviceusage.quotas.get",
     **{f"serviceAccounts.{each}": f"iam.serviceAccounts.{each}" for each in ("actAs", "get", "list", "create")},
     "projects.get": "resourcemanager.projects.get",

@@ -16,7 +16,7 @@ from ..spec.layout import RootPaths
 from ..status import State
 from ..storage.registry import open_store
 from ..storage.store import Store, create, current
-from . import evidence, files, lineage, mirroring, removal
+from . import evidence, files, lineage, removal
 from .evidence import Evidence
 from .records import (
     VERSION_KEY,
@@ -245,7 +245,6 @@ class Model:
             self._check(version)
             if self._swap(record, generation, version, "rollback", note):
                 break
-        mirroring.follow(self)
         return version
 
     def remove(self, which: int | str, *, force: bool = False) -> removal.Removal:
@@ -255,7 +254,7 @@ class Model:
 
         Args:
             which: its number or "latest".
-            force: also a version that a rollback could return to, or that is mirrored.
+            force: also a version that a rollback could return to.
         """
         return removal.remove(self, self.version(which), force=force)
 
@@ -377,7 +376,6 @@ class Model:
             self._check(version)
             if self._swap(record, generation, version, cause, note):
                 break
-        mirroring.follow(self)
         return version
 
     def _check(self, version: ModelVersion) -> None:

@@ -1,4 +1,4 @@
-"""The removal of a version: its number goes into `champion.json`, by compare-and-swap; then its exports, evidence and record.
+"""The removal of a version: its number goes into `champion.json`, by compare-and-swap; then its evidence and record.
 
 Because the moves of the champion are in the same object, a promotion and a removal cannot both win. The number is not used
 again. The files go with a later prune, unless another version has them.
@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConflictError, CorruptObjectError, InputError, MissingError
 from ..records.sync.index import in_parallel
-from ..spec.layout import RootPaths
-from ..storage.registry import open_files
 from ..storage.store import Store
-from . import evidence, files, mirroring
+from . import evidence, files
 from .records import VERSION_KEY, ChampionRecord, VersionRecord, champion_key, decoded, encoded, version_key
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ class Removal:
 
 
 def remove(model: Model, version: ModelVersion, *, force: bool) -> Removal:
-    """Remove a version; without `force`, not one that a rollback could return to, or that is mirrored."""
+    """Remove a version; without `force`, not one that a rollback could return to."""
     freed = Removal(number=version.number, run=version.record.run, size_bytes=_freed(model.store, version))
     while True:
         record, generation = model.record()
@@ -42,7 +40,6 @@ def remove(model: Model, version: ModelVersion, *, force: bool) -> Removal:
         made = replace(record, removed=(*record.removed, version.number))
         with suppress(ConflictError):
             model.store.swap(champion_key(model.name), [encoded(made)], expected=generation)
-    _delete_exports(model, version.number)
     found = [stat.key for stat in model.store.list(evidence.key_of(model.name, version.number))]
     # Its record last: without it, a removal that was interrupted could not be repeated.
     for key in (*found, version_key(model.name, version.number)):
@@ -62,24 +59,6 @@ def _check(model: Model, record: ChampionRecord, number: int, *, force: bool) ->
             f"Version {number} was the champion of {model.name!r}, and a rollback could return to it. Nothing was changed. "
             f"Next: podlift models remove {model.name} {number} --force, after which none can."
         )
-    if not force and _exported(model, number):
-        mirrored, _ = mirroring.read(model)
-        place = f"{mirrored.place.model} reads" if mirrored is not None else "a mirror may read"
-        raise InputError(
-            f"Version {number} of {model.name!r} has files that {place}. Nothing was changed. Next: podlift models remove "
-            f"{model.name} {number} --force, which deletes them; the version there stays, without them."
-        )
-
-
-def _exported(model: Model, number: int) -> bool:
-    return any(True for _ in model.store.list(f"{mirroring.folder(model.name, number)}/"))
-
-
-def _delete_exports(model: Model, number: int) -> None:
-    if _exported(model, number):
-        bucket = open_files(RootPaths(model.root).models)
-        for each in bucket.list(f"{mirroring.folder(model.name, number)}/"):
-            bucket.delete(each)
 
 
 def _freed(store: Store, version: ModelVersion) -> int | None:

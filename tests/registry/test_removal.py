@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from programs.store_faults import FaultyStore, StoreFault
 
-from sdk.cli import app
 from sdk.errors import ConflictError, InputError, StoreError
-from sdk.registry import evidence, files, mirroring
+from sdk.registry import evidence, files
 from sdk.registry.models import Model, ModelVersion
 from sdk.upkeep import prune
 from sdk.upkeep.prune import archives, models
@@ -184,19 +183,3 @@ def test_a_removal_that_was_interrupted_can_be_repeated_and_its_version_is_not_p
         failing.remove(2)
     model.remove(2)
     assert (model.numbers(), [*model.store.list(seen)]) == ([1], [])
-
-
-def test_a_damaged_mirror_record_is_named_with_its_removal_and_stops_no_promotion(
-    model: Model, add, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    add()
-    model.store.put_new(mirroring.key(model.name), [b"{"])
-    monkeypatch.setenv("PODLIFT_ROOT", model.root)
-    assert app.run(["models", "promote", model.name, "1"]) == 0
-    said = capsys.readouterr()
-    assert (said.out.strip(), model.record()[0].champion) == ("1", 1)
-    assert "mirror.json cannot be read" in said.err and f"podlift models mirror {model.name} --stop" in said.err
-    assert app.run(["models", "mirror", model.name, "--stop"]) == 0
-    capsys.readouterr()
-    assert app.run(["models", "show", model.name]) == 0
-    assert "mirror" not in capsys.readouterr().err

@@ -111,7 +111,7 @@ def test_credentials_go_to_no_host_that_a_record_in_a_bucket_names(monkeypatch: 
         raise AssertionError(f"asked {address}")
 
     monkeypatch.setattr(client, "session", refuse)
-    with pytest.raises(sdk.InputError, match="Not a job, schedule, model or region"):
+    with pytest.raises(sdk.InputError, match="Not a job, schedule or region"):
         client.send("GET", name, "", dict)
 
 

@@ -13,12 +13,7 @@ import pytest
 from registered_models import register
 from support import full_only, needs
 
-from sdk.backends.vertex.model_registry import VertexModels
 from sdk.cli import app
-from sdk.errors import CorruptObjectError
-from sdk.registry import mirroring
-from sdk.registry.mirroring import MirrorRecord
-from sdk.registry.mirrors import MirrorPlace
 from sdk.storage.posix_store import PosixStore
 
 needs("cronsim")
@@ -167,22 +162,3 @@ def test_records_of_schedules_of_any_shape_are_read_or_refused(
     store.put_new(f"bookings/{place}/2026-11", [b'{"2026-11-16T02/0000Z": 1.5}'])
     key = next(each.key for each in store.list(start))
     assert broken(store, key, every, SCHEDULES, capsys) == []
-
-
-def test_the_record_of_a_mirror_calls_nothing_but_a_service() -> None:
-    place = MirrorPlace(backend="vertex", model="m")
-    for name in (
-        "os:system",
-        "backends..os:system",
-        "backends.vertex:VertexBackend",
-        "backends.local.uploader:main",
-        "backends.judging:shutil",
-        "backends.vertex.model_registry:os",
-        "backends.vertex.model_registry:MirrorPlace",
-        "",
-        "x" * 5000,
-    ):
-        with pytest.raises(CorruptObjectError, match="names no service"):
-            mirroring.service_of(MirrorRecord(service=name, place=place))
-    known = mirroring.service_of(MirrorRecord(service="backends.vertex.model_registry:VertexModels", place=place))
-    assert isinstance(known, VertexModels)

@@ -50,7 +50,7 @@ _INTERCEPTED = "A proxy or login page may have intercepted the request. Next: ch
 # buckets.
 _RESOURCE = re.compile(
     r"projects/[A-Za-z0-9][\w:.-]*/locations/([a-z0-9-]+)"
-    r"((?:/(?:customJobs|models|operations)/[A-Za-z0-9_-][\w:.@-]*)+)?",
+    r"((?:/customJobs/[A-Za-z0-9_-][\w:.@-]*)+)?",
     re.ASCII,
 )
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
@@ -227,7 +227,7 @@ def send(
     """Send a request about a region or what it has, once, and return its response in JSON, converted."""
     match = _RESOURCE.fullmatch(resource)
     if match is None:
-        raise InputError(f"Not a job, model or region of Vertex AI. Received: {resource[:_SHOWN]!r}.")
+        raise InputError(f"Not a job or region of Vertex AI. Received: {resource[:_SHOWN]!r}.")
     address = emulator.checked_address() or f"https://{match[1]}-aiplatform.googleapis.com"
     # Those of Google's client.
     headers = {

@@ -27,7 +27,6 @@ from .environment import project_number
 from .errors import VertexApiError, not_emulated, unknown_name
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
-from .models import ModelRegistry
 from .pipelines import TrainingPipelines
 from .referenced import References
 from .scheduler import JobRow, JobScheduler, JobTable, join_all
@@ -39,8 +38,7 @@ _SCOPES = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_S = 3599
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 _PLACE = r"/v1/projects/(?P<project>[^/:]+(?::[^/:]+)?)/locations/(?P<region>[^/:]+)"
-# Google's client asks for operations on models at /ui/, as its table of URLs says.
-_OPERATIONS = f"{_PLACE.replace('/v1/', '/(?:v1|ui)/')}(?:/models/[^/]+)?/operations/(?P<id>[^/:]+)"
+_OPERATIONS = f"{_PLACE}/operations/(?P<id>[^/:]+)"
 _SERVICE = r"/v1beta1/projects/(?P<project>[^/:]+)/services/aiplatform\.googleapis\.com"
 # Method, decoded path, operation.
 _ROUTES = (
@@ -56,28 +54,15 @@ _ROUTES = (
     ("GET", f"{_PLACE}/trainingPipelines/(?P<id>[^/]+)", "trainingPipelines.get"),
     ("DELETE", f"{_PLACE}/trainingPipelines/(?P<id>[^/]+)", "trainingPipelines.delete"),
     ("POST", f"{_PLACE}/trainingPipelines/(?P<id>[^/]*):cancel", "trainingPipelines.cancel"),
-    ("POST", f"{_PLACE}/models:upload", "models.upload"),
-    ("GET", f"{_PLACE}/models/?", "models.list"),
-    ("GET", f"{_PLACE}/models/(?P<id>[^/:]+)", "models.get"),
-    ("DELETE", f"{_PLACE}/models/(?P<id>[^/:]+)", "models.delete"),
-    ("GET", f"{_PLACE}/models/(?P<id>[^/:]+):listVersions", "models.listVersions"),
-    ("POST", f"{_PLACE}/models/(?P<id>[^/:]+):mergeVersionAliases", "models.mergeVersionAliases"),
-    ("DELETE", f"{_PLACE}/models/(?P<id>[^/:]+):deleteVersion", "models.deleteVersion"),
     ("GET", _OPERATIONS, "operations.get"),
     ("POST", f"{_OPERATIONS}:wait", "operations.wait"),
 )
 _LISTED = HARMLESS | words("filter pageSize pageToken readMask")
-_ORDERED = _LISTED | words("orderBy")
 _KINDS = {"customJobs": "CustomJob", "trainingPipelines": "TrainingPipeline"}
 _PARAMETERS = {
     **{f"{collection}.list": _LISTED for collection in _KINDS},
-    "models.list": _ORDERED,
-    "models.listVersions": _ORDERED,
 }
-_CREATED = {
-    **{f"{collection}.create": kind for collection, kind in _KINDS.items()},
-    "models.upload": "UploadModelRequest",
-}
+_CREATED = {f"{collection}.create": kind for collection, kind in _KINDS.items()}
 _MAX_BODY_BYTES = 10 << 20
 # What Cloud Scheduler sends unless its job names another type.
 _BINARY = "application/octet-stream"
@@ -179,7 +164,6 @@ class VertexApp:
         self.scheduler = JobScheduler(self._table, clock, self._entries, self._faults, timings, capacity)
         self.jobs = CustomJobs(self._table, self.scheduler, clock, self._faults, timings)
         self.pipelines = TrainingPipelines(folder / "pipelines.sqlite", self.jobs, self._create_job)
-        self.models = ModelRegistry(folder / "models.sqlite", clock, self.jobs.new_id, references)
         self._allow_retired_images = allow_retired_images
 
     async def clear(self) -> None:
@@ -187,7 +171,6 @@ class VertexApp:
         # No request is answered before the await: none makes a pipeline whose job is removed.
         runners = self.jobs.clear()
         self.pipelines.clear()
-        self.models.clear()
         self.clock.reset()
         await asyncio.to_thread(join_all, runners)
         await asyncio.to_thread(self._entries.clear)
@@ -195,13 +178,12 @@ class VertexApp:
     def close(self) -> None:
         self.scheduler.close()
         self.pipelines.close()
-        self.models.close()
         self._entries.close()
         self._table.close()
 
     @staticmethod
     def serves(path: str, headers: Mapping[str, str]) -> bool:
-        return path.startswith(("/v1/", "/v1beta1/", "/v2/", "/ui/")) or _is_metadata_request(path, headers)
+        return path.startswith(("/v1/", "/v1beta1/", "/v2/")) or _is_metadata_request(path, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await serve(scope, receive, send, self._journal, self._answer)
@@ -221,10 +203,8 @@ class VertexApp:
             if kind and request.headers.get("content-type") == _BINARY:
                 raise VertexApiError(400, f"The body of this request is JSON. Received: Content-Type: {_BINARY}.")
             created = {} if kind is None else bodies.parse(body, kind)
-            collection = route.operation.partition(".")[0]
-            service = self.models if collection == "models" else self._service(collection)
-            named = created.get("model", created)
-            entry["object"] = str(named.get("displayName", "")) or service.display_name(route.id)
+            service = self._service(route.operation.partition(".")[0])
+            entry["object"] = str(created.get("displayName", "")) or service.display_name(route.id)
             about = About(entry["object"], route.region)
 
             async def perform() -> Response:
@@ -239,11 +219,8 @@ class VertexApp:
     ) -> Response:
         if route.operation.partition(".")[0] in _KINDS:
             answer = self._perform_on_resources(route, query, body, created)
-        elif route.operation.startswith("models."):
-            answer = self._perform_on_models(route, query, body, created)
         elif route.operation in ("operations.get", "operations.wait"):
-            place = (route.project, route.region, route.id)
-            answer = self.models.operation(*place) or self.jobs.operation(*place)
+            answer = self.jobs.operation(route.project, route.region, route.id)
         elif route.operation == "quotas.get":
             exceeded = self._faults.contain("quota")
             answer = machines.quota_response(route.project, route.id, exceeded=exceeded)
@@ -280,29 +257,6 @@ class VertexApp:
         resource = create(*location, created) if verb == "create" else service.get(*location, route.id)
         answer = messages.to_response(kind, resource, enum_numbers=enum_numbers)
         return dict(answer)
-
-    def _perform_on_models(
-        self, route: VertexRoute, query: dict[str, str], body: bytes, created: dict[str, Any]
-    ) -> dict[str, Any]:
-        location, verb = (route.project, route.region), route.operation.partition(".")[2]
-        if verb == "upload":
-            return self.models.upload(*location, created)
-        if verb in ("delete", "deleteVersion"):
-            delete = self.models.delete if verb == "delete" else self.models.delete_version
-            return delete(*location, route.id)
-        enum_numbers = "enum-encoding=int" in query.get("$alt", "")
-        if verb in ("list", "listVersions"):
-            if verb == "list":
-                answer = self.models.list_models(*location, query)
-            else:
-                answer = self.models.list_versions(*location, route.id, query)
-            shown = messages.to_response("Model[]", answer.pop("models", []), enum_numbers=enum_numbers)
-            return {"models": shown, **answer} if shown else answer
-        if verb == "mergeVersionAliases":
-            found = self.models.merge_aliases(*location, route.id, body)
-        else:
-            found = self.models.get(*location, route.id)
-        return dict(messages.to_response("Model", found, enum_numbers=enum_numbers))
 
     def _create_job(
         self, project: str, region: str, job: dict[str, Any], spec: str = "custom_job.job_spec"

@@ -1,4 +1,4 @@
-"""Filter, page and mask of a list of custom jobs, training pipelines or models. Pure."""
+"""Filter, page and mask of a list of custom jobs or training pipelines. Pure."""
 
 from __future__ import annotations
 
@@ -169,15 +169,12 @@ class _FilterParser:
 
 
 _OPERATORS = {
-    "model": ("=", "!="),
     "display_name": ("=", "!=", ":"),
     "training_task_definition": ("=", "!=", ":"),
     "state": ("=", "!="),
     "create_time": ("=", "!=", "<", "<=", ">", ">="),
     "labels": ("=", "!=", ":"),
 }
-# Of models, their id is compared, too, which is the end of the name.
-_MODEL_FIELDS = ["model", "display_name", "labels"]
 _PAGE, _MAX_PAGE = 100, 1000
 
 
@@ -186,10 +183,8 @@ def read_filter(text: str, kind: str) -> Filter:
     found = parse(text)
     for each in comparisons(found):
         field = snake_case(each.path[0])
-        known = _MODEL_FIELDS if kind == "Model" else [name for name in _OPERATORS if name in field_names(kind)]
-        # labels:KEY asks whether a model has the label.
-        has_label = (kind, field, each.op, len(each.path)) == ("Model", "labels", ":", 1)
-        if field not in known or ((len(each.path) > 1) != (field == "labels") and not has_label):
+        known = [name for name in _OPERATORS if name in field_names(kind)]
+        if field not in known or (len(each.path) > 1) != (field == "labels"):
             name = ".".join(each.path)
             raise invalid_filter(f"unknown field {name!r}. {nearest(name, known)}")
         if each.op not in _OPERATORS[field]:
@@ -207,14 +202,10 @@ def read_filter(text: str, kind: str) -> Filter:
 def matches(comparison: Comparison, job: Mapping[str, Any], kind: str) -> bool:
     field, op, value = snake_case(comparison.path[0]), comparison.op, comparison.value
     if field == "labels":
-        if len(comparison.path) == 1:
-            return value in job.get("labels", {})
         found = job.get("labels", {}).get(".".join(comparison.path[1:]))
         if op == ":" and value == "*":
             return found is not None
         return bool(found == value) == (op != "!=")
-    if field == "model":
-        return bool(job["name"].rpartition("/")[2].partition("@")[0] == value) == (op == "=")
     if field == "create_time":
         return compare(op, parse_time_ns(job["createTime"]), parse_time_ns(value))
     if field == "state":

@@ -1,4 +1,4 @@
-"""The commands that `podlift doctor --backend vertex` prints, run by the real gcloud against the emulator."""
+"""The commands that `podlift doctor --backend vertex` and `podlift models promote` print, run by the real gcloud."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from registered_models import register
 from support import REPO
 from test_vertex_doctor import MENDED, PLACE, PROJECT, TRAINER, wrong
 
@@ -107,3 +108,22 @@ def test_what_init_did_not_find_is_made_by_its_commands(
     assert command(["init", "vertex"]) == 0
     assert "podlift.toml: bucket and service_account written." in capsys.readouterr().err
     assert wrong(doctor(capsys)) == {}
+
+
+def test_the_commands_of_a_promotion_reach_the_service(
+    gcloud: Gcloud, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = "gs://podlift-runs/podlift"
+    register(root, "digits", {"model.keras": b"weights"}, promote=False)
+    assert command(["models", "promote", "digits", "1"]) == 0
+    said = capsys.readouterr().err.partition("for Vertex AI's Model Registry: ")[2]
+    get, copy, upload = (shlex.split(each)[1:] for each in said.strip().split(" && "))
+    assert command(get) == 0
+    gcloud.value(*copy)
+    copied = gcloud.value("storage", "ls", "--recursive", f"{root}/models/exports/digits/000001/")
+    assert f"{root}/models/exports/digits/000001/model.keras" in copied.splitlines()
+    # The emulator has no Model Registry: gcloud has accepted the flags, and sent the request to the right place.
+    code, _, err = gcloud.run(*upload)
+    assert code == 1 and f"does not serve POST /v1/projects/{PROJECT}/locations/{PLACE}/models:upload" in err
+    code, _, err = gcloud.run(*upload, "--model=digits")
+    assert code == 2 and "unrecognized arguments" in err

@@ -1,4 +1,4 @@
-"""Rules of Cloud Scheduler, Cloud Build, the project, training pipelines and models.
+"""Rules of Cloud Scheduler, Cloud Build, the project and training pipelines.
 
 Sources: job.proto and target.proto of Cloud Scheduler v1, cloudbuild v1, serviceusage v1beta1, and the protos of aiplatform v1
 (read 2026-11).
@@ -276,45 +276,9 @@ def pipelines() -> Iterator[Rule]:
     yield create("an unknown field", 400, "Unknown name", colour="red")
 
 
-def models() -> Iterator[Rule]:
-    right = {"displayName": "m", "artifactUri": "gs://mine/m", "containerSpec": {"imageUri": "x"}}
-
-    def upload(says: str, code: int = 200, part: str = "", name: str = "", request: Any = None, **changes: Any) -> Rule:
-        body = {"model": {**right, **changes}, **(request or {})}
-        made = [bucket("mine"), bucket("other", "EU")]
-        return Rule(
-            says=f"models: {says}",
-            path=f"/v1/{PLACE}/models:upload",
-            body=body,
-            code=code,
-            part=part,
-            name=name,
-            before=made,
-        )
-
-    yield upload("a version", part="UploadModelOperationMetadata")
-    yield upload("a display name", 400, "display_name", displayName="")
-    yield upload("a display name of 128 characters", 400, "128", displayName="x" * 129)
-    yield upload("an image serves artifacts", 400, "container_spec", containerSpec=None)
-    yield upload("an image has a name", 400, "image_uri", containerSpec={})
-    yield upload("artifacts are in a bucket", 400, "artifact_uri", artifactUri="/tmp/m")
-    yield upload("artifacts are in a bucket that exists", 400, "does not exist", artifactUri="gs://none/m")
-    elsewhere = "`gs://other/m` is in location `eu`. It must be in the same regional location"
-    yield upload(
-        "artifacts are in the registry's region", 400, elsewhere, "FAILED_PRECONDITION", artifactUri="gs://other/m"
-    )
-    yield upload("an alias begins with a letter", 400, "alias", versionAliases=["1st"])
-    yield upload("an id has lowercase letters", 400, "model_id", request={"modelId": "M"})
-    parent = {"parentModel": f"projects/{PROJECT}/locations/us-east1/models/1"}
-    yield upload("a parent is of this location", 400, "parent_model", request=parent)
-    parent = {"parentModel": f"{PLACE}/models/1"}
-    yield upload("a parent exists", 404, "does not exist", request=parent)
-    yield Rule(says="models: none", method="GET", path=f"/v1/{PLACE}/models/1", code=404, name="NOT_FOUND")
-
-
 def not_emulated() -> Iterator[Rule]:
-    instead = "It serves customJobs, trainingPipelines and models (v1, REST), and Cloud Scheduler's jobs in place of schedules."
-    for collection in ("pipelineJobs", "schedules"):
+    instead = "It serves customJobs and trainingPipelines (v1, REST), and Cloud Scheduler's jobs in place of schedules."
+    for collection in ("pipelineJobs", "schedules", "models"):
         for method, path in (("POST", ""), ("GET", ""), ("GET", "/1"), ("POST", "/1:pause"), ("DELETE", "/1")):
             yield Rule(
                 says=f"{collection}: {method} {path or '/'} is not emulated, and the answer says what is",
@@ -354,5 +318,5 @@ def ended() -> Iterator[Rule]:
 
 
 RULES = [
-    *cloud_scheduler(), *builds(), *project(), *pipelines(), *models(), *not_emulated(), *ended(),
+    *cloud_scheduler(), *builds(), *project(), *pipelines(), *not_emulated(), *ended(),
 ]  # fmt: skip

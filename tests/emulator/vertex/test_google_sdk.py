@@ -11,7 +11,6 @@ from served import WAIT_S
 from support import Later
 from test_installing import module, wheel
 
-from sdk.errors import InputError
 from sdk.testing.vertex import Cloud
 
 # Their import takes seconds, which collection would spend in every run of any test.
@@ -199,61 +198,11 @@ def test_an_isolated_build_and_an_install_for_the_user_need_no_network_and_no_ol
     assert made.name.startswith("setuptools-") and made.suffix == ".whl"
 
 
-def test_versions_of_a_model_are_uploaded_listed_renamed_and_deleted(google) -> None:
-    given = {"artifact_uri": "gs://mine/digits/1", "serving_container_image_uri": "us-docker.pkg.dev/acme/serve:1"}
-    first = aiplatform.Model.upload(display_name="digits", model_id="digits", labels={"team": "vision"}, **given)
-    assert (first.version_id, first.version_aliases, first.uri) == ("1", ["default"], "gs://mine/digits/1")
-    assert first.container_spec.image_uri == given["serving_container_image_uri"]
-    more = {"parent_model": first.resource_name, "is_default_version": False, "version_aliases": ["champion"]}
-    second = aiplatform.Model.upload(display_name="digits", labels={"team": "sound"}, **more)
-    assert (second.version_id, second.uri) == ("2", None), "without an image, a version has no artifacts"
-    registry = aiplatform.models.ModelRegistry(first)
-    registry.add_version_aliases(["champion", "golden-1"], "1")
-    assert {each.version_id: sorted(each.version_aliases) for each in registry.list_versions()} == {
-        "1": ["champion", "default", "golden-1"],
-        "2": [],
-    }
-    assert [each.version_id for each in registry.list_versions(filter='labels.team="sound"')] == ["2"]
-    assert registry.get_model("champion").version_id == "1"
-    with pytest.raises(exceptions.BadRequest, match="default version cannot be deleted"):
-        registry.delete_version("1")
-    registry.add_version_aliases(["default"], "2")
-    registry.remove_version_aliases(["champion"], "1")
-    registry.delete_version("1")
-    assert [each.version_id for each in registry.list_versions()] == ["2"]
-    third = aiplatform.Model.upload(display_name="digits", parent_model="digits", is_default_version=False)
-    assert third.version_id == "3", "a number is not used again"
-    (listed,) = aiplatform.Model.list(filter='display_name="digits" AND labels:team', order_by="create_time desc")
-    assert listed.resource_name == first.resource_name
-    assert aiplatform.Model.list(filter="model=other") == []
-    third.delete()
-    assert aiplatform.Model.list() == []
-    with pytest.raises(exceptions.NotFound):
-        aiplatform.Model("digits")
-
-
-def test_a_wrong_model_is_refused_with_a_sentence(google) -> None:
-    def refused(message: str, **body: object) -> None:
-        with pytest.raises(InputError, match=message):
-            google.ask("POST", f"/v1/{google.parent}/models:upload", body)
-
-    right = {"displayName": "x"}
-    refused("model.display_name", model={})
-    refused('Unknown name "image"', model={**right, "image": "x"})
-    refused("Required field is not set: model.container_spec", model={**right, "artifactUri": "gs://mine/x"})
-    refused("does not exist", model={**right, "artifactUri": "gs://none/x", "containerSpec": {"imageUri": "i"}})
-    refused("Not an id of a model", modelId="Digits", model=right)
-    refused("Not an alias: '1'", model={**right, "versionAliases": ["1"]})
-    refused("does not exist", parentModel=f"{google.parent}/models/none", model=right)
-    aiplatform.Model.upload(display_name="x", model_id="x")
-    with pytest.raises(exceptions.Conflict, match="already exists"):
-        aiplatform.Model.upload(display_name="x", model_id="x")
-
-
 def test_what_is_not_served_is_refused_at_once(google) -> None:
     started = time.monotonic()
     for call in (
         aiplatform.Endpoint.list,
+        aiplatform.Model.list,
         aiplatform.TabularDataset.list,
         lambda: aiplatform.Tensorboard.create(display_name="x"),
         lambda: aiplatform.init(experiment="digits"),

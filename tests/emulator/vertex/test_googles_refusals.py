@@ -8,10 +8,9 @@ import pytest
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
-from google.cloud.aiplatform_v1 import ModelServiceClient
 from google.cloud.scheduler_v1 import CloudSchedulerClient
 from rule import PLACE
-from served import PARENT, WAIT_S, Served, body
+from served import WAIT_S, Served, body
 
 from sdk.emulator.project.state import account_name
 
@@ -34,11 +33,6 @@ def test_an_output_directory_in_several_regions_is_a_failed_precondition(vertex:
         "service location `us-central1`."
     )
     assert vertex.launcher.made == []
-    options = {"api_endpoint": vertex.url}
-    models = ModelServiceClient(transport="rest", credentials=AnonymousCredentials(), client_options=options)
-    model = {"display_name": "m", "artifact_uri": "gs://many/m", "container_spec": {"image_uri": "x"}}
-    with pytest.raises(exceptions.BadRequest, match="is in location `us`"):
-        models.upload_model(parent=PARENT, model=model, timeout=WAIT_S)
 
 
 def test_an_account_that_does_not_exist_starts_nothing(vertex: Served) -> None:

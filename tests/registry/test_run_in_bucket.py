@@ -1,0 +1,51 @@
+"""A run whose root is a bucket: its last phase registers and promotes its model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S
+
+import sdk
+from sdk.registry.models import Model
+from sdk.testing.vertex import Cloud
+
+PROGRAM = """
+import pathlib, sdk
+context = sdk.context()
+folder = pathlib.Path(context.dirs.model.replace("gs://", "/gcs/"))
+folder.mkdir(exist_ok=True)
+(folder / "model.keras").write_text("trained")
+context.report({"accuracy": 0.5}, step=1)
+"""
+
+
+@pytest.mark.parametrize("backend", ["local", "vertex"])
+def test_a_run_in_a_bucket_is_registered_and_promoted_by_its_last_phase(
+    podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "quality.py").write_text("def measure(folder, data):\n    return {'accuracy': 0.5}\n")
+    podlift_vertex.client().bucket(podlift_vertex.bucket).blob("rows.csv").upload_from_string(b"1\n")
+    root = f"gs://{podlift_vertex.bucket}/runs"
+    run = sdk.submit(
+        "train.py",
+        backend="local" if backend == "local" else podlift_vertex.backend(bucket=root),
+        root=root,
+        name="trained",
+        inputs={"rows": f"gs://{podlift_vertex.bucket}/rows.csv"},
+        model="digits",
+        gate_evaluate="quality:measure",
+        gate_data="rows",
+        gate_metric="accuracy",
+    )
+    run.result(LIMIT_S)
+    champion = Model(root, "digits").champion()
+    assert champion.record.run == run.id
+    version = sdk.models(root).add(run.url, model="digits")
+    assert (version.number, version.model.root, version.record.run_url) == (1, root, run.url), "it is the same"
+    assert (dict(version.metrics), version.record.state) == ({"accuracy": 0.5}, "SUCCEEDED")
+    assert len(version.record.data["rows"].digest) == 64
+    assert Path(version.download(tmp_path / "home"), "model.keras").read_text() == "trained"
