@@ -200,7 +200,7 @@ class Registered:
     Args:
         model: the name of the model.
         version: the number of its version, 0 if there is none.
-        outcome: "registered" without a gate, or until the keeper has evaluated it; "promoted"; "kept", if the champion stays;
+        outcome: "registered" without a gate; "promoted"; "kept", if the champion stays;
             "asks", if it needs an approval; "none", if the run has no model.
         reason: why, in one sentence.
     """

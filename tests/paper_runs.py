@@ -59,9 +59,6 @@ class PaperRuns:
         reason = Reason.DONE if state is State.SUCCEEDED else Reason.USER_ERROR
         return Status(state=state, reason=reason, since=end, spent_usd=self.costs_usd, registered=self.registered)
 
-    def judged(self, url: str, status: Status) -> Registered | None:
-        return status.registered or Registered(model="", outcome="none")
-
     def cancel(self, url: str) -> None:
         self.ends[url.rpartition("/")[2]] = self.clock.now() + 10, State.CANCELLED
 

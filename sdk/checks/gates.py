@@ -7,12 +7,9 @@ from collections.abc import Collection
 from ..errors import nearest
 from ..spec.capabilities import Capabilities
 from ..spec.job import Job
-from ..spec.policies import Target
 
 
-def mistakes(
-    job: Job, target: Target, inputs: Collection[str], capabilities: Capabilities, *, scheduled: bool
-) -> list[str]:
+def mistakes(job: Job, inputs: Collection[str], capabilities: Capabilities) -> list[str]:
     """Return what is wrong with a job's gate; `inputs` are the names of all inputs, those of a schedule's slots included."""
     gate, found = job.gate, list[str]()
     if not capabilities.last_phase and (job.model is not None or gate.evaluate is not None):
@@ -30,9 +27,4 @@ def mistakes(
     elif gate.data not in names:
         hint = nearest(gate.data, names) if names else known
         found.append(f"gate_data: no such input. Received: {gate.data!r}. {hint}")
-    if gate.where == "keeper" and not scheduled and target.kept_by(job.limits, job.retry) is None:
-        found.append(
-            "gate_where: this run has no keeper. Received: 'keeper'. Next: a schedule (podlift schedule create), a keeper "
-            "(--vertex-keeper), or gate_where='job'."
-        )
     return found

@@ -29,8 +29,7 @@ def lines(version: ModelVersion, *, asks: bool) -> Iterator[tuple[str, str]]:
     if asks:
         yield "next", f"podlift models approve {last.model} {last.number}"
     against = f"version {last.champion}, the champion" if last.champion else "no champion"
-    where = "after the run" if last.where == "keeper" else "at the end of the run"
-    yield "compared", f"with {against}, by {last.gate.evaluate} {where}, {shown_time(last.time)}"
+    yield "compared", f"with {against}, by {last.gate.evaluate} at the end of the run, {shown_time(last.time)}"
     yield "on", f"{last.gate.data}: {last.data.location} {last.data.digest or last.data.problem}"
     for guard in last.guards:
         yield "guard", f"{_HOLDS[guard.holds]}: {guard}"

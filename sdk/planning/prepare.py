@@ -41,10 +41,8 @@ def make_plan(
     problems = Problems()
     settings = gather(what, given, target, environ, problems)
     wanted = validate(settings, environ, problems, resumed)
-    job, scheduled = wanted.job, verb in ("schedule", "resume")
     if verb != "drill":
-        inputs = {*job.inputs, *later_inputs}
-        problems.found += gates.mistakes(job, wanted.target, inputs, wanted.capabilities, scheduled=scheduled)
+        problems.found += gates.mistakes(wanted.job, {*wanted.job.inputs, *later_inputs}, wanted.capabilities)
     online = not problems.found and bool(settings.target.online)
     facts = backends.load(wanted.backend).probe(wanted.job, wanted.target, root=wanted.root, online=online)
     wanted = secrets.pinned(wanted, problems)

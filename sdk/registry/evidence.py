@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal
 
 from ..errors import CorruptObjectError, MissingError
 from ..ids import digest_of
@@ -42,7 +41,6 @@ class Evidence:
     champion_metrics: Mapping[str, float | None] = field(default_factory=dict)
     guards: tuple[GuardResult, ...] = ()
     data: VersionData
-    where: Literal["job", "keeper"]
     time: float
     by: str
     version: int = FORMAT
@@ -86,7 +84,6 @@ def made(
         champion_metrics={name: _finite(value) for name, value in champions.metrics.items()} if champions else {},
         guards=decision.guards,
         data=data,
-        where=gate.where,
         time=time,
         by=account(),
     )

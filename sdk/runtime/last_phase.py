@@ -30,15 +30,11 @@ from ..status import EXIT_INFRASTRUCTURE, Registered, State
 from . import bootstrap, evaluation
 
 _log = logs.logger("runtime")
-JOB, KEEPER = "job", "keeper"
 _MODEL = "model"
 
 
-def main(payload_path: str, task: str, home: str, where: str = JOB, root: str = "") -> int:
-    """Run the phase, and return its exit code, 0 if it needs no repetition.
-
-    A keeper does it elsewhere, and names the `root`: the run's own records are not there.
-    """
+def main(payload_path: str, task: str, home: str) -> int:
+    """Run the phase, and return its exit code, 0 if it needs no repetition."""
     bootstrap.die_with_parent()
     logs.start()
     payload = Payload.from_json(Path(payload_path).read_bytes())
@@ -47,9 +43,9 @@ def main(payload_path: str, task: str, home: str, where: str = JOB, root: str = 
     recorder = Recorder(RunPaths(payload.run_url), PHASE, payload.attempt, SystemClock(), continued=True)
     with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
         try:
-            version = _version(payload, folder, root)
+            version = _version(payload, folder)
             found = Registered(model=payload.model, version=version.number)
-            if payload.gate.evaluate is not None and payload.gate.where == where:
+            if payload.gate.evaluate is not None:
                 found = promotion.judge(version, _trial(payload, payload_path, task, folder))
         except InputError as error:
             # The training has succeeded, and another try would find the same.
@@ -82,10 +78,10 @@ def _trial(payload: Payload, payload_path: str, task: str, folder: str) -> promo
     return promotion.Trial(gate=gate, data=data, evaluate=evaluate, now=SystemClock().now)
 
 
-def _version(payload: Payload, folder: str, root: str) -> ModelVersion:
+def _version(payload: Payload, folder: str) -> ModelVersion:
     """Return the version of the run, which is created if it does not exist."""
     paths = RunPaths(payload.run_url)
-    root = root or (RunPaths(payload.bucket_url).root if payload.bucket_url else read_plan(paths).root)
+    root = RunPaths(payload.bucket_url).root if payload.bucket_url else read_plan(paths).root
     model = Model(root, payload.model)
     if (known := model.of_run(payload.run_id, _MODEL)) is not None:
         return known

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Protocol
 
 from .. import launch
-from ..backends import judging
 from ..clock import Clock
 from ..errors import InputError, RunNotFoundError
 from ..planning import initial, references, remote
@@ -24,7 +23,7 @@ from ..run import Run
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
 from ..spec.values import changed
-from ..status import Registered, Status
+from ..status import Status
 from ..storage import data
 from .records import ScheduleRecord, SlotRecord, run_id_of
 from .templates import rendered
@@ -45,16 +44,12 @@ class Runs(Protocol):
     def resume(self, url: str) -> None:
         """Restart a run from its last checkpoint."""
 
-    def judged(self, url: str, status: Status) -> Registered | None:
-        """Return what has become of the model of a run that has succeeded; None while it is being evaluated here."""
-
 
 class LocalRuns:
     """Runs that go on without this process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._judge = judging.Judge()
 
     def submit(self, plan: Plan) -> None:
         if (stored := self._stored(plan)) is not None:
@@ -85,15 +80,6 @@ class LocalRuns:
     def resume(self, url: str) -> None:
         self._run(url).resume()
 
-    def judged(self, url: str, status: Status) -> Registered | None:
-        known = status.registered or Registered(model="", outcome="none")
-        plan = self._run(url).plan
-        return self._judge.judged(plan, status.attempts, known) if judging.is_due(plan, status) else known
-
-    def close(self) -> None:
-        """End what this process does for runs; the runs go on."""
-        self._judge.close()
-
     def _run(self, url: str) -> Run:
         return Run(references.attached(url, url, os.environ), self._clock)
 
@@ -115,7 +101,6 @@ class KeptRuns(LocalRuns):
 
     def close(self) -> None:
         """Stop waiting; the runs go on."""
-        super().close()
         while self._following:
             self._following.popitem()[1].close()
 

@@ -41,7 +41,7 @@ from .records import (
 )
 
 _log = logger("schedules")
-POLL_S, _JUDGED_S = 5.0, 0.5
+POLL_S = 5.0
 LEASE_S = 600.0
 # Missed slots beyond this number share one record.
 _MOST_MISSED = 500
@@ -67,7 +67,6 @@ class Server:
         self._watch = ClockWatch(clock)
         self._busy = (0.0, 0.0)
         self._warned: dict[str, str] = {}
-        self._judging: set[str] = set()  # runs whose models this server evaluates
 
     def serve(self) -> None:
         """Start what is due, until the process ends."""
@@ -76,11 +75,8 @@ class Server:
             self._clock.sleep(max(0.0, min(due - self._clock.now(), POLL_S)))
 
     def serve_once(self) -> None:
-        """Start what is due now, and wait for evaluations of models and for the notifications."""
+        """Start what is due now, and wait for the notifications."""
         self.tick()
-        while self._judging:
-            self._clock.sleep(_JUDGED_S)
-            self.tick()
         self.settle()
 
     def settle(self) -> None:
@@ -421,13 +417,6 @@ class Server:
                 record = self._changed(schedule, memory, record, resumes=record.resumes + 1)
                 self._runs.resume(url_of(self._root, record))
                 return
-        if status.state is State.SUCCEEDED:
-            registered = self._runs.judged(url_of(self._root, record), status)
-            if registered is None:
-                self._judging.add(record.run)
-                return
-            self._judging.discard(record.run)
-            status = replace(status, registered=registered if registered.model else None)
         reason = status.reason.value if status.failure is None else f"{status.reason.value}: {status.failure.message}"
         self._end(schedule, memory, record, status.state.value, reason, status)
 

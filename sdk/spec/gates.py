@@ -167,8 +167,6 @@ class Gate(Value):
             "loss <= champion * 1.05".
         ask_below: A gain from `min_gain` up to this one needs an approval by a person. Written like `min_gain`; None for no
             approval.
-        where: Evaluate on the machine of the chief, at the end of the run, or after it on a machine without an accelerator.
-            "keeper": in the keeper of the run or of its schedule, or in `podlift schedule serve`.
     """
 
     evaluate: Annotated[str, Validator(_function)] | None = None
@@ -178,7 +176,6 @@ class Gate(Value):
     min_gain: Accepts[GainText, str | float] = default("0")
     guards: Accepts[Annotated[Texts, Validator(_guards)], Sequence[str]] = default(())
     ask_below: Accepts[GainText | None, str | float | None] = default(None)
-    where: Literal["job", "keeper"] = "job"
 
     @classmethod
     def conflicts(cls, given: Mapping[str, object]) -> list[str]:

@@ -304,10 +304,19 @@ def _model(plan: Plan) -> list[tuple[str, str]]:
         words += f", and {joined(gate.guards, 'and')}"
     if gate.ask_below is not None:
         words += f"; a gain below {gate.ask_below} needs an approval"
-    where = f"on {plan.tasks[0]} at the end of the run"
-    if gate.where == "keeper":
-        where = "after the run by its keeper or the server of its schedule"
-    return [("model", registered), ("gate", f"{words}; evaluated {where}")]
+    return [
+        ("model", registered),
+        ("gate", f"{words}; evaluated on {plan.tasks[0]} at the end of the run{_wait(plan)}"),
+    ]
+
+
+def _wait(plan: Plan) -> str:
+    """Return what the job's machines cost while the gate evaluates, "" where they are not billed."""
+    if not plan.rentals or plan.emulator:
+        return ""
+    hourly = pricing.price(plan.rentals[0]).own
+    how_much = "their price is not known to podlift" if hourly is None else f"{money(hourly / 60)} a minute"
+    return f", while all machines of the job are billed: {how_much}"
 
 
 def _warm_start(plan: Plan) -> list[tuple[str, str]]:

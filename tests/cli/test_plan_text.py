@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -225,3 +226,15 @@ def test_a_plan_says_what_becomes_of_its_model_however_the_gate_was_written(
         "loss < 1 and loss < champion; a gain below 2% needs an approval; evaluated on chief-0 at the end of the run"
     )
     assert gate in shown.stdout.splitlines(), shown.stdout + shown.stderr
+
+
+def test_a_plan_says_what_rented_machines_cost_while_the_gate_evaluates(write) -> None:
+    write("train.py", "print(1)")
+    target = sdk.Vertex(project="my-project", bucket="mine", image="tf")
+    made = sdk.plan("train.py", backend=target, accelerator="v5e-8", model="digits")
+    gate = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy")
+    made = replace(made, job=replace(made.job, gate=gate))
+    assert dict(plan_text.lines(made))["gate"].endswith(
+        "evaluated on chief-0 at the end of the run, while all machines of the job are billed: 0.18 USD a minute"
+    )
+    assert dict(plan_text.lines(made.asked_at("127.0.0.1:8123")))["gate"].endswith("on chief-0 at the end of the run")

@@ -251,14 +251,14 @@ def test_a_submit_that_was_interrupted_before_its_supervisor_is_finished_once(wr
 def test_the_model_of_a_schedule_has_its_name_and_its_gate_may_read_what_depends_on_the_slot(write, here) -> None:
     write("train.py", "print(1)")
     write("quality.py", "def measure(model, data): return {}")
-    gate = ("--gate-evaluate", "quality:measure", "--gate-metric", "accuracy", "--gate-where", "keeper")
+    gate = ("--gate-evaluate", "quality:measure", "--gate-metric", "accuracy")
     words = ("schedule", "create", "weekly", "train.py", "--cron", "0 3 * * 1", *gate)
     wrong = here(*words, "--input", "test=/data/{slot:%d}.csv", "--gate-data", "tset")
     assert (wrong.code, "gate_data: no such input. Received: 'tset'. Did you mean 'test'?" in wrong.stderr) == (2, True)
     made = here(*words, "--input", "test=/data/{slot:%d}.csv", "--gate-data", "test")
     assert made.code == 0, made.stderr
     plan = sdk.Schedule("weekly").plan
-    assert (plan.model, plan.job.gate.data, plan.job.gate.where) == ("weekly", "test", "keeper")
+    assert (plan.model, plan.job.gate.data) == ("weekly", "test")
     again = here(*words, "--input", "test=/data/{slot:%d}.csv", "--gate-data", "test")
     assert "unchanged" in again.stdout + again.stderr
     changes = here(*words, "--model", "digits", "--input", "test=/data/{slot:%d}.csv", "--gate-data", "test")

@@ -282,21 +282,3 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
         done: dict[str, Any] = {}
         exec(page, done)
         assert done["model"].count_params() == 64 * 32 + 32 + 32 * 10 + 10
-
-
-@pytest.mark.full
-def test_a_keeper_evaluates_after_the_run_whose_job_has_registered_the_model(
-    podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    monkeypatch.chdir(project)
-    test = points(*((each / 10, int(each >= 10)) for each in range(20)))
-    this = CloudRetraining(podlift_vertex, project, MEANS, [points((0.9, 0), (1.6, 1))], test, where="keeper")
-    record = this.pass_week()
-    assert (record.state, record.registered and record.registered.outcome) == ("SUCCEEDED", "promoted"), record
-    run = sdk.attach(f"{this.schedule.root}/runs/{record.run}")
-    assert str(run.status().registered) == "version 1 of 'digits' was registered"
-    (evidence,) = sdk.models(this.schedule.root)["digits"].champion().evidence()
-    assert (evidence.where, dict(evidence.metrics)) == ("keeper", {"accuracy": 0.85})
-    assert [each["event"] for each in this.notices()] == ["promoted"]

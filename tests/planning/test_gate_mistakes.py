@@ -9,9 +9,8 @@ import pytest
 
 import sdk
 from sdk.checks import gates
-from sdk.planning.prepare import make_plan
 from sdk.planning.settings.merge import Destination
-from sdk.spec.capabilities import LOCAL, VERTEX, Capabilities
+from sdk.spec.capabilities import LOCAL, Capabilities
 
 GOOD = "def measure(model, data):\n    return {'accuracy': 1.0}\n"
 ASKED: dict[str, Any] = {"gate_evaluate": "quality:measure", "gate_metric": "accuracy", "gate_data": "test"}
@@ -124,13 +123,10 @@ def test_everything_that_is_wrong_with_a_gate_is_in_one_error(project: Path, mon
             "train.py",
             gate_evaluate="quality:mesure",
             gate_metric="accuracy",
-            gate_where="keeper",
             inputs={"test": "test.csv"},
         )
     assert caught.value.problems == (
         "gate_data: no such input. Received: 'tset'. Did you mean 'test'? gate_data comes from PODLIFT_GATE_DATA.",
-        "gate_where: this run has no keeper. Received: 'keeper'. Next: a schedule (podlift schedule create), a keeper "
-        "(--vertex-keeper), or gate_where='job'.",
         "gate_evaluate: 'quality:mesure': quality.py has no function 'mesure'. Did you mean 'measure'?",
     )
 
@@ -142,25 +138,14 @@ def test_a_gate_without_data_is_refused_with_the_inputs_that_there_are(project: 
     assert "The job has no inputs. Next: --input NAME=URL." in refused(inputs={})[0]
 
 
-def test_a_keeper_or_a_schedule_may_evaluate(project: Path) -> None:
-    job = sdk.Job("train.py", gate=sdk.Gate(evaluate="m:f", data="test", metric="accuracy", where="keeper"))
-    kept = sdk.Vertex(service_account="a@mine.iam.gserviceaccount.com", keeper=True)
-    for target, scheduled, mistakes in ((sdk.Vertex(), False, 1), (kept, False, 0), (sdk.Vertex(), True, 0)):
-        assert len(gates.mistakes(job, target, ["test"], VERTEX, scheduled=scheduled)) == mistakes
-    given = {**ASKED, "gate_where": "keeper"}
-    # The place of its data depends on the slot, and is known when the slot fires.
-    made = make_plan("train.py", given, Destination(), {}, verb="schedule", later_inputs=["test"])
-    assert made.job.gate.where == "keeper"
-
-
 def test_a_backend_that_registers_no_models_says_so_before_the_run() -> None:
     job = sdk.Job("train.py", model="digits", gate=sdk.Gate(evaluate="m:f", data="test", metric="accuracy"))
-    assert gates.mistakes(job, sdk.Local(), ["test"], LOCAL, scheduled=False) == []
-    assert gates.mistakes(job, sdk.Local(), ["test"], Capabilities(), scheduled=False) == [
+    assert gates.mistakes(job, ["test"], LOCAL) == []
+    assert gates.mistakes(job, ["test"], Capabilities()) == [
         "model: this backend does not register the models of its runs. Next: leave it out, and podlift models add RUN once the "
         "run has ended."
     ]
-    assert gates.mistakes(sdk.Job("train.py"), sdk.Local(), [], Capabilities(), scheduled=False) == []
+    assert gates.mistakes(sdk.Job("train.py"), [], Capabilities()) == []
 
 
 def test_a_drill_neither_registers_nor_evaluates(project: Path, write) -> None:

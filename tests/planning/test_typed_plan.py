@@ -67,7 +67,6 @@ JOBS = st.builds(
         min_gain=st.sampled_from(["0", "1%", 0.01]),
         guards=st.lists(st.sampled_from(["accuracy >= 0.9", "loss <= champion * 1.05"]), max_size=2),
         ask_below=st.none() | st.just("2"),
-        where=st.sampled_from(["job", "keeper"]),
     ),
 )
 TARGETS = st.builds(sdk.Local, cluster=st.sampled_from(["chief", "workers"])) | st.builds(

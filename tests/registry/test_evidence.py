@@ -103,7 +103,7 @@ def evaluated(model: Model) -> Callable[..., Evidence]:
 
 def test_evidence_comes_back_whole_and_a_repeated_evaluation_finds_the_first(model: Model, evaluated) -> None:
     first = evaluated(2, {"accuracy": 0.93, "loss": math.nan}, {"accuracy": 0.9, "loss": 1.0})
-    assert (first.outcome, first.champion, first.where, first.metrics["loss"]) == ("keep", 1, "job", None)
+    assert (first.outcome, first.champion, first.metrics["loss"]) == ("keep", 1, None)
     again = evaluated(2, {"accuracy": 0.99, "loss": 0.5}, {"accuracy": 0.9, "loss": 1.0}, time=3000.0)
     assert again == first, "an evaluation that was interrupted and is repeated changes nothing"
     assert model.version(2).evidence() == [first]

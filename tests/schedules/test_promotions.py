@@ -43,20 +43,6 @@ def test_a_promotion_and_a_question_are_notified_with_the_next_command(
     assert world.runs.registered.line in schedule_text.row_of_slot(record)[-1]
 
 
-def test_a_slot_stays_open_while_the_server_evaluates_its_model(world: World) -> None:
-    waits = [True]
-    asks = Registered(model="digits", version=1, outcome="asks")
-    world.runs.judged = lambda url, status: None if waits else asks  # type: ignore[method-assign]
-    world.add(notify=("webhook:HOOK",))
-    server = world.server()
-    world.advance(server, 0.5)
-    assert [record.state for record in world.history()] == ["RUNNING"]
-    waits.clear()
-    server.tick()
-    assert [record.state for record in world.history()] == ["SUCCEEDED"]
-    assert [post["event"] for post in world.posts] == ["asks"]
-
-
 def test_a_keeper_notifies_as_a_server_does(world: World) -> None:
     world.runs.registered = Registered(model="digits", version=1, outcome="promoted", reason="The first model")
     world.add(notify=("webhook:HOOK",))
@@ -65,15 +51,3 @@ def test_a_keeper_notifies_as_a_server_does(world: World) -> None:
     assert [post["event"] for post in world.posts] == ["promoted"]
     (record,) = world.history()
     assert record.registered is not None and record.registered.outcome == "promoted"
-
-
-def test_serving_once_waits_for_the_evaluation(world: World) -> None:
-    world.add()
-    server = world.server()
-    world.advance(server, 0.018)
-    answers = iter([None, None, Registered(model="digits", version=1, outcome="promoted")])
-    world.runs.judged = lambda url, status: next(answers)  # type: ignore[method-assign]
-    world.clock.time += 120
-    server.serve_once()
-    (record,) = world.history()
-    assert (record.state, record.registered is not None) == ("SUCCEEDED", True)

@@ -135,7 +135,7 @@ def test_all_mistakes_of_a_gate_are_in_one_error() -> None:
             min_gain="2%",
             ask_below="1%",
             guards=["accuracy => 1", "loss", "loss <= champion"],
-            wehre="keeper",
+            guard="loss < 1",
         )
     said = str(caught.value)
     for part in (
@@ -143,7 +143,7 @@ def test_all_mistakes_of_a_gate_are_in_one_error() -> None:
         "mode: Must be 'max' or 'min'. Received: 'best'.",
         "unknown comparison '=>'",
         "not a guard. Received: 'loss'",
-        "Gate has no field 'wehre'. Did you mean 'where'?",
+        "Gate has no field 'guard'. Did you mean 'guards'?",
         "metric: missing.",
         "ask_below: must be more than min_gain, which is '2%'. Received: '1%'.",
     ):
@@ -162,7 +162,7 @@ def test_fields_without_a_function_have_no_effect_and_are_refused_unless_the_gat
 
 
 def test_a_gate_comes_back_from_its_json() -> None:
-    gate = sdk.Gate(**ASKED, mode="min", min_gain=0.5, guards=("a >= 1",), ask_below="3", where="keeper")
+    gate = sdk.Gate(**ASKED, mode="min", min_gain=0.5, guards=("a >= 1",), ask_below="3")
     assert sdk.Gate(**json.loads(json.dumps(asdict(gate)))) == gate
 
 

@@ -11,9 +11,9 @@ from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import PodliftError, StoreError, UnavailableError, may_pass
 from ...logs import logger
-from ...records.events import Event, fold, source_of
+from ...records.events import Event, source_of
 from ...records.plans import read_plan
-from ...records.recorder import has_ended, read_events
+from ...records.recorder import has_ended
 from ...records.sync.index import SYNC_RETRY, SyncedRun
 from ...spec.layout import RootPaths, RunPaths
 from ...spec.plan import Plan
@@ -21,14 +21,13 @@ from ...spec.policies import Vertex
 from ...status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create
-from .. import judging
 from ..containers import Archives
 from . import rights
 from .create_job import KEYS
 from .run import VertexRun
 
 _log = logger("backends.keeper")
-_POLL_S, _JUDGED_S = 5.0, 0.5
+_POLL_S = 5.0
 _REPORT_S = 600.0
 
 
@@ -43,7 +42,6 @@ def main(spec: Mapping[str, Any], *, home: str) -> int:
         with suppress(StoreError):
             remarks.on_rights()
         keep(VertexRun(plan, clock, archives), plan, float(spec["keep_for_s"]), clock, remarks)
-        judge(plan, clock)
     except PodliftError as error:
         _log.error(str(error))
         return EXIT_INFRASTRUCTURE
@@ -96,18 +94,6 @@ class Remarks:
         )
         # A second keeper finds the same.
         create(self._store, KEYS.event(0, self._source, number, "finding"), event.to_json())
-
-
-def judge(plan: Plan, clock: Clock) -> None:
-    """Evaluate the model of the run, if that is the keeper's task."""
-    status = fold(read_events(plan.paths), supervisor_alive=False)
-    known = status.registered
-    if known is None or not judging.is_due(plan, status):
-        return
-    evaluations = judging.Judge()
-    while (found := evaluations.judged(plan, status.attempts, known)) is None:
-        clock.sleep(_JUDGED_S)
-    _log.info(str(found))
 
 
 def keep(run: VertexRun, plan: Plan, keep_for_s: float, clock: Clock, remarks: Remarks) -> None:

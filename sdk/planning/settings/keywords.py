@@ -60,7 +60,6 @@ class JobKeywords(TypedDict, total=False):
     gate_min_gain: str | float | None
     gate_guards: Texts | None
     gate_ask_below: str | float | None
-    gate_where: Literal["job", "keeper"] | None
     local_network: Literal["host", "isolated"] | None
     local_start: Literal["auto", "fork", "spawn"] | None
     local_standby: Literal["auto", "on", "off"] | None

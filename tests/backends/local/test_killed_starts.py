@@ -17,7 +17,6 @@ from support import LIMIT_S, full_only, said, until
 import sdk
 from sdk.clock import SystemClock
 from sdk.records.recorder import read_events
-from sdk.schedules.firing import LocalRuns
 from sdk.schedules.server import Server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the hook finds the supervisor in /proc")
@@ -167,10 +166,8 @@ def test_a_schedule_goes_on_with_a_run_whose_supervisor_was_killed_while_it_star
     starts.kill_after("payload.json")
     lost(sdk.attach(schedule.run().run))
     starts.kill_after("nothing")
-    runs = LocalRuns(SystemClock())
-    server = Server(schedule.root, SystemClock(), runs)
+    server = Server(schedule.root, SystemClock())
     until(lambda: server.tick() and schedule.history()[0].state == "SUCCEEDED", schedule.history)
-    runs.close()
 
 
 @pytest.mark.full

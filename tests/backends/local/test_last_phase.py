@@ -19,8 +19,6 @@ from sdk.records.events import PHASE, PHASE_FAILED
 from sdk.records.recorder import Recorder, read_events
 from sdk.runtime.evaluation import checked
 from sdk.runtime.last_phase import failure_of
-from sdk.schedules.firing import LocalRuns
-from sdk.schedules.server import Server
 from sdk.spec.layout import RunPaths
 from sdk.status import EXIT_INFRASTRUCTURE
 
@@ -108,11 +106,10 @@ def test_the_first_model_of_a_cluster_becomes_the_champion_and_a_worse_one_is_re
     assert worse.registered is not None and worse.registered.outcome == "kept"
     assert worse.registered.reason == "accuracy is 0.4, that of the champion 0.5: worse by 0.1"
     (evidence,) = sdk.models()["digits"].version(2).evidence()
-    assert (evidence.champion, dict(evidence.metrics), dict(evidence.champion_metrics), evidence.where) == (
+    assert (evidence.champion, dict(evidence.metrics), dict(evidence.champion_metrics)) == (
         1,
         {"accuracy": 0.4},
         {"accuracy": 0.5},
-        "job",
     )
 
 
@@ -157,9 +154,14 @@ def test_a_run_without_a_model_and_a_function_that_returns_no_numbers_are_named(
     assert "It returned a float instead of numbers by name." in kept.reason
 
 
-def test_a_model_without_a_gate_is_registered(project: Path) -> None:
-    found = registered("0.5", gate=sdk.Gate()).registered
-    assert found is not None and str(found) == "version 1 of 'digits' was registered"
+def test_a_model_without_a_gate_is_registered_and_status_tells_that_a_person_promoted_it(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = submit("0.5", gate=sdk.Gate())
+    assert str(run.wait(LIMIT_S).registered) == "version 1 of 'digits' was registered", run.why()
+    sdk.models()["digits"].promote(1)
+    assert app.run(["status", run.id]) == 0
+    assert "version 1 of 'digits' was registered. Since then it has become the champion\n" in capsys.readouterr().out
 
 
 def test_a_last_phase_that_is_killed_is_repeated_without_the_training(project: Path) -> None:
@@ -223,32 +225,3 @@ def test_a_phase_that_crashed_or_was_killed_does_not_end_with_the_message_of_an_
 def test_what_a_function_returns_is_numbers_by_name_or_named(returned: object, found: object) -> None:
     evaluated = checked(returned)
     assert (evaluated.problem or dict(evaluated.metrics)) == found
-
-
-def test_a_keepers_gate_is_evaluated_by_the_server_of_a_schedule_on_its_cpu(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    devices = 'return {"accuracy": 0.5, "first device": float(os.environ["CUDA_VISIBLE_DEVICES"])}'
-    (project / "quality.py").write_text(f"import os\ndef measure(model, data):\n    {devices}\n")
-    gate = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy", where="keeper")
-    job = sdk.Job("train.py", args=["0.5"], inputs={"test": "test.csv"}, gate=gate)
-    schedule = sdk.schedule(job, name="weekly", cron="0 3 * * 1")
-    run = sdk.attach(schedule.run().run)
-    status = run.wait(LIMIT_S)
-    assert str(status.registered) == "version 1 of 'weekly' was registered", run.why()
-    runs = LocalRuns(SystemClock())
-    server = Server(schedule.root, SystemClock(), runs)
-
-    def outcome() -> str:
-        (record,) = schedule.history()
-        return record.registered.outcome if record.registered else ""
-
-    assert outcome() == "registered", "it is shown before the server has seen the end"
-    until(lambda: server.tick() and outcome() == "promoted", lambda: str(schedule.history()))
-    (evidence,) = sdk.models()["weekly"].champion().evidence()
-    assert (evidence.where, dict(evidence.metrics)) == ("keeper", {"accuracy": 0.5, "first device": -1.0})
-    capsys.readouterr()
-    assert app.run(["status", run.id]) == 0
-    assert "version 1 of 'weekly' was registered. Since then it has become the champion\n" in capsys.readouterr().out
-    runs.close()

@@ -43,8 +43,7 @@ def measure(model, data):
 def submit(cloud: Cloud, write, weights: str, **more: Any) -> sdk.Run:
     write("train.py", PROGRAM)
     write("quality.py", QUALITY)
-    where, backend = more.pop("where", "job"), more.pop("backend", None)
-    gate = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy", where=where)
+    gate = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy")
     job = sdk.Job(
         "train.py",
         args=[weights],
@@ -54,7 +53,7 @@ def submit(cloud: Cloud, write, weights: str, **more: Any) -> sdk.Run:
         retry=sdk.Retry(infrastructure=2, preemptions=None),
         **more,
     )
-    return sdk.submit(job, backend=backend or cloud.backend())
+    return sdk.submit(job, backend=cloud.backend())
 
 
 def data_of(cloud: Cloud) -> str:
@@ -101,18 +100,6 @@ def test_in_containers_a_model_is_promoted_and_a_lost_container_repeats_the_last
     assert len(read_events(better.plan.paths, ("entry",))) == 1
     assert [each.record.run for each in model.versions()] == [run.id, better.id]
     assert [(move.before, move.champion) for move in model.history()] == [(0, 1), (1, 2)]
-
-
-@pytest.mark.full
-def test_the_keeper_of_a_run_evaluates_its_model(podlift_vertex: Cloud, write) -> None:
-    open_store(data_of(podlift_vertex).rstrip("/")).put_new("rows", [b"1,2"])
-    account = "keeper@podlift.iam.gserviceaccount.com"
-    target = podlift_vertex.backend(keeper=True, keeper_service_account=account, provisioning="spot")
-    run = submit(podlift_vertex, write, "0.5", where="keeper", backend=target)
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
-    model = Model(run.plan.root, "digits")
-    until(lambda: model.history(), lambda: run.why())
-    assert [each.where for each in model.champion().evidence()] == ["keeper"]
 
 
 @pytest.mark.full
