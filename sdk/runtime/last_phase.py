@@ -1,8 +1,8 @@
 """The last phase of a run: the model of the trained program becomes a version, and its gate decides about it.
 
 It is a process of its own in the first task's place, on the same machine: once the program's process is gone, and with it
-all memory of an accelerator. It may be killed at any moment and repeated: there is one version for each run, and what was
-decided is not decided again.
+all memory of an accelerator. The supervisor or the agent of a container starts it by `run`. It may be killed at any moment and
+repeated: there is one version for each run, and what was decided is not decided again.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Protocol
 
 from .. import logs
-from ..clock import SystemClock
+from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError
 from ..records.events import PHASE, PHASE_FAILED, REGISTERED
 from ..records.plans import read_plan
@@ -27,55 +29,97 @@ from ..registry.models import Model, ModelVersion
 from ..spec.layout import RunPaths
 from ..spec.payload import Payload
 from ..status import EXIT_INFRASTRUCTURE, Registered, State
+from ..storage import posix
 from . import bootstrap, evaluation
 
 _log = logs.logger("runtime")
 _MODEL = "model"
+_POLL_S = 0.05
+
+
+class PhaseProcess(Protocol):
+    """The process of the phase, as those see it who start it."""
+
+    def start(self, arguments: list[str]) -> None:
+        """Start `task_main.py` with these arguments, as a task is started."""
+
+    def poll(self) -> int | None:
+        """Return its exit code, or the negative number of the signal that ended it; None while it runs."""
+
+    def end(self) -> None:
+        """Kill it if it still runs, with all that it has started."""
+
+
+def run(
+    process: PhaseProcess, payload: Payload, paths: RunPaths, is_stopped: Callable[[], bool], clock: Clock
+) -> str | None:
+    """Run the phase. Return why it has to be repeated, "" if it has not, and None if it was stopped."""
+    path = paths.last_phase(payload.attempt)
+    # That of an earlier supervisor may be of other code.
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    posix.put_passing(path, payload.to_json().encode())
+    process.start([path, payload.tasks[0], "last_phase"])
+    try:
+        while (code := process.poll()) is None:
+            if is_stopped():
+                return None
+            clock.sleep(_POLL_S)
+    finally:
+        process.end()
+    why = "" if code == 0 else failure_of(paths, code)
+    return why and f"The training has succeeded, and its model could not be registered or evaluated: {why}"
 
 
 def main(payload_path: str, task: str, home: str) -> int:
-    """Run the phase, and return its exit code, 0 if it needs no repetition."""
+    """Do what the phase does, and return its exit code, 0 if it needs no repetition."""
     bootstrap.die_with_parent()
     logs.start()
     payload = Payload.from_json(Path(payload_path).read_bytes())
     if payload.vendor:
         sys.path.append(payload.vendor)
     recorder = Recorder(RunPaths(payload.run_url), PHASE, payload.attempt, SystemClock(), continued=True)
-    with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
             version = _version(payload, folder)
-            found = Registered(model=payload.model, version=version.number)
-            if payload.gate.evaluate is not None:
-                found = promotion.judge(version, _trial(payload, payload_path, task, folder))
-        except InputError as error:
-            # The training has succeeded, and another try would find the same.
-            found = Registered(model=payload.model, outcome="none", reason=str(error))
-        except PodliftError as error:
-            _log.error(str(error))
-            recorder.record(PHASE_FAILED, message=str(error))
-            return EXIT_INFRASTRUCTURE
+        found = Registered(model=payload.model, version=version.number)
+        if payload.gate.evaluate is not None:
+            found = judge(version.model.root, payload.model, version.number, payload_path)
+    except InputError as error:
+        # The training has succeeded, and another try would find the same.
+        found = Registered(model=payload.model, outcome="none", reason=str(error))
+    except PodliftError as error:
+        _log.error(str(error))
+        recorder.record(PHASE_FAILED, message=str(error))
+        return EXIT_INFRASTRUCTURE
     recorder.record(REGISTERED, **asdict(found))
     _log.info(str(found))
     return 0
+
+
+def judge(root: str, model: str, version: int, payload_path: str) -> Registered:
+    """Evaluate a version and the champion, decide, and promote the version if the gate says so.
+
+    The payload is that of a task: it has the gate, the place of its data, and the code with its function.
+    """
+    payload = Payload.from_json(Path(payload_path).read_bytes())
+    gate = payload.gate
+    with tempfile.TemporaryDirectory(prefix="podlift-") as folder:
+
+        def evaluate(models: Sequence[str], data: str) -> Sequence[Evaluation]:
+            home = f"{folder}/evaluation"
+            request = evaluation.Request(function=str(gate.evaluate), models=tuple(models), data=data, home=home)
+            return evaluation.evaluate(payload_path, payload.tasks[0], request)
+
+        data = payload.inputs[gate.data] if gate.data else ""
+        trial = promotion.Trial(gate=gate, data=data, evaluate=evaluate, now=SystemClock().now)
+        return promotion.judge(Model(root, model).version(version), trial)
 
 
 def failure_of(paths: RunPaths, code: int) -> str:
     """Return why the phase failed whose process ended with this code: what it has recorded, unless it crashed or was killed."""
     found = read_events(paths, (PHASE_FAILED,)) if code == EXIT_INFRASTRUCTURE else []
     return str(found[-1].data.get("message")) if found else f"its process ended with {code}"
-
-
-def _trial(payload: Payload, payload_path: str, task: str, folder: str) -> promotion.Trial:
-    gate = payload.gate
-
-    def evaluate(models: Sequence[str], data: str) -> Sequence[Evaluation]:
-        request = evaluation.Request(
-            function=str(gate.evaluate), models=tuple(models), data=data, home=f"{folder}/evaluation"
-        )
-        return evaluation.evaluate(payload_path, task, request)
-
-    data = payload.inputs[gate.data] if gate.data else ""
-    return promotion.Trial(gate=gate, data=data, evaluate=evaluate, now=SystemClock().now)
 
 
 def _version(payload: Payload, folder: str) -> ModelVersion:

@@ -17,8 +17,10 @@ from types import FrameType
 
 from ... import logs
 from ...clock import Clock, SystemClock
-from ...process import exit_reasons, janitor, namespaces, spawn
+from ...process import exit_reasons, janitor, namespaces, spawn, task_environment
 from ...process.janitor_watch import JanitorWatch, temporary_folders
+from ...process.log_index import LogIndexWriter
+from ...process.log_tail import last_lines
 from ...process.pip import EnvironmentBuildError, EnvironmentStoppedError
 from ...process.redirect import start
 from ...records import summaries
@@ -26,6 +28,7 @@ from ...records.events import TRAINED, Event, source_of
 from ...records.plans import read_plan
 from ...records.recorder import Recorder, last_attempt, last_step, read_events
 from ...records.restarts import Decision, EndedAttempt, decide
+from ...runtime import last_phase
 from ...spec import cluster
 from ...spec.layout import RunPaths
 from ...spec.plan import Plan
@@ -36,12 +39,13 @@ from ...storage.reserve import Reserve
 from . import interpreter
 from .ending import StopConditions, Verdict, failed
 from .gang import LocalGang, Place
-from .last_phase import LastPhase
+from .hidden_logs import HiddenLogs
 from .template import Standby
 
 # A Unix socket's path has at most 107 bytes, and the task's name and the names that multiprocessing adds need the others.
 _MAX_TEMPORARY = 55
 _POLL_S = 0.05
+_TAIL_LINES = 20
 
 
 def main(url: str) -> None:
@@ -181,7 +185,7 @@ def _attempts(
         if trained:
             # The evaluation may need the memory.
             place.standby.close()
-            verdict = LastPhase(plan, number, place).run()
+            verdict = _finished(plan, number, place)
         step = last_step(plan.paths, number, plan.tasks[0])
         decision = decided(EndedAttempt(state=verdict.state, reason=verdict.reason, step=step, task=verdict.alone))
         if not decision.restart:
@@ -196,6 +200,68 @@ def _attempts(
             clock.sleep(_POLL_S)
         if requested is not None:
             return requested[0]
+
+
+def _finished(plan: Plan, attempt: int, place: Place) -> Verdict:
+    """Run the last phase after an attempt, and return the verdict on the run."""
+    paths, task, clock = plan.paths, plan.tasks[0], place.clock
+    if not any(event.attempt == attempt for event in read_events(paths, (TRAINED,))):
+        Recorder(paths, "supervisor", attempt, clock, continued=True).record(TRAINED)
+    with closing(_PhaseProcess(plan, attempt, place)) as process:
+        requested = place.conditions.stop_requested
+        why = last_phase.run(process, plan.payload(attempt), paths, lambda: requested() is not None, clock)
+    if why is None and (stopped := requested()) is not None:
+        return stopped[0]
+    if not why:
+        return Verdict(state=State.SUCCEEDED, reason=Reason.DONE)
+    log = paths.log(attempt, task)
+    return failed(
+        Reason.INFRASTRUCTURE,
+        Failure(task="", message=why, traceback=last_lines(log, _TAIL_LINES), log=log),
+    )
+
+
+class _PhaseProcess:
+    """The process of the last phase, whose output is in the log of the first task."""
+
+    def __init__(self, plan: Plan, attempt: int, place: Place) -> None:
+        self._plan, self._attempt, self._place = plan, attempt, place
+        self._index = LogIndexWriter(plan.paths, attempt, plan.tasks, place.clock)
+        self._hidden = HiddenLogs.of(plan, attempt, f"{place.temporary}/{attempt}-phase")
+        self._hidden.open()
+        self._process: spawn.Process | None = None
+
+    def start(self, arguments: list[str]) -> None:
+        plan, attempt, temporary, task = self._plan, self._attempt, self._place.temporary, self._plan.members[0]
+        python = self._place.interpreter
+        scratch = Path(task_environment.scratch(temporary, attempt, task.name))
+        scratch.mkdir(parents=True, exist_ok=True)
+        # There is no cluster any more: nothing listens at these addresses.
+        addresses = {each.name: "localhost:0" for each in plan.members}
+        variables = task_environment.environment(plan, attempt, task, addresses, temporary)
+        self._process = spawn.spawn(
+            [python.python, python.task_main, *arguments],
+            env={**python.inherited(plan), **variables, "PODLIFT_PARENT": str(os.getpid())},
+            cwd=str(scratch),
+            log=self._hidden.target(task.name),
+        )
+
+    def poll(self) -> int | None:
+        self._index.update()
+        if self._process is None or not spawn.has_exited(self._process):
+            return None
+        self.end()
+        return self._process.returncode
+
+    def end(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            spawn.end_group(self._process)
+            self._process.wait()
+            spawn.end_orphans()
+
+    def close(self) -> None:
+        self._hidden.close()
+        self._index.close()
 
 
 def _with_note(verdict: Verdict, why: str) -> Verdict:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import posixpath
+import signal
 import sys
 import tarfile
 import threading
@@ -26,7 +27,7 @@ from ...clock import SystemClock
 from ...errors import AccessError, InputError, PodliftError
 from ...process import cores, free_memory
 from ...process.redirect import start
-from ...process.template import Imports, Template, room_for, top_modules
+from ...process.template import Imports, TaskStart, Template, room_for, top_modules
 from ...records import outputs
 from ...records.events import PHASE, TRAINED
 from ...records.recorder import Recorder
@@ -44,7 +45,7 @@ from ...storage.folder_files import path_of
 from ...storage.registry import open_store
 from .. import secret_values, task_main, unpack
 from . import identity, records, tail
-from .attempt import Container, ContainerAttempt, command
+from .attempt import DRAIN_S, LAST_DRAIN_S, Container, ContainerAttempt, command
 from .attempts import AttemptEnd, Attempts, LeaveError, Membership
 from .task_process import TaskProcess
 from .task_restarts import TaskRestart
@@ -54,6 +55,8 @@ _log = logs.logger("runtime")
 _NORMAL_S = 120.0
 # The container whose task has failed ends first, so that the service reports that one.
 _YIELD_S, _POLL_S = 5.0, 0.1
+# How often to look for a cancel request while the last phase runs.
+_CANCEL_S = 2.0
 # Where there are some, an import may open one of them, and could not be forked then.
 _ACCELERATORS = ("dev/nvidia*", "dev/accel*", "dev/vfio*", "dev/kfd")
 
@@ -358,16 +361,17 @@ class Agent:
     ) -> int:
         """Register the model and decide about it, and return the container's exit code."""
         # Nearly half of the time of all imports here, which every task would wait for.
-        from . import last_phase
+        from .. import last_phase
 
         container = self._container
         recorder.record(TRAINED)
         output = tail.CopiedOutput(kept.buffer.add, self._scratch(number), self._secrets)
-        payload, env = replace(self._payload, attempt=number), self._environment(number)
-        code, why = last_phase.run(container, payload, env, output)
+        process = _PhaseProcess(container, output, self._environment(number))
+        payload = replace(self._payload, attempt=number)
+        why = last_phase.run(process, payload, container.paths, process.is_cancelled, container.clock)
+        code = EXIT_CANCELLED if why is None else container.terms.restart_code if why else None
         if why and not container.process.stop_requested:
-            message = f"The training has succeeded, and its model could not be registered or evaluated: {why}"
-            failure = {"task": container.task, "message": message, "traceback": "", "log": ""}
+            failure = {"task": container.task, "message": why, "traceback": "", "log": ""}
             reason = Reason.INFRASTRUCTURE.value
             recorder.record("attempt_ended", reason=reason, failure=failure, why="", alone="", step=None)
         return self._leave(end, None, partial(self._free, number, kept), code=code)
@@ -465,3 +469,45 @@ def _upload_failed(error: PodliftError) -> bool:
     """Report it, and return whether access was denied, which no restart changes."""
     _log.error(f"this task's records and outputs could not be uploaded: {error}")
     return isinstance(error, AccessError)
+
+
+class _PhaseProcess:
+    """The process of the last phase, in the place of the task's."""
+
+    def __init__(self, container: Container, output: tail.CopiedOutput, env: Mapping[str, str]) -> None:
+        self._container, self._output, self._env = container, output, env
+        self._due = container.clock.monotonic()
+
+    def start(self, arguments: list[str]) -> None:
+        about = TaskStart(
+            task=self._container.task,
+            command=[sys.executable, str(Path(task_main.__file__)), *arguments],
+            env=dict(self._env),
+            cwd=os.path.dirname(arguments[0]),
+            log=self._output.paths[0],
+            errors=self._output.paths[1],
+        )
+        self._container.process.start(about, None)
+        self._output.start()
+
+    def poll(self) -> int | None:
+        return self._container.process.poll()
+
+    def end(self) -> None:
+        process = self._container.process
+        process.send(signal.SIGKILL)
+        while process.pid is not None and process.poll() is None:
+            self._container.clock.sleep(_POLL_S)
+        self._output.finish(LAST_DRAIN_S if process.stop_requested else DRAIN_S)
+
+    def is_cancelled(self) -> bool:
+        """Return whether a cancel request is known; the bucket is asked every two seconds."""
+        container = self._container
+        if container.clock.monotonic() < self._due:
+            return False
+        self._due += _CANCEL_S
+        try:
+            return container.attempts.is_cancelled()
+        except PodliftError as error:
+            _log.info(f"cannot check now whether the run was cancelled: {error}")
+            return False

@@ -61,7 +61,7 @@ _SPARE_S = 1.0
 # How often to look whether the GPUs of the other containers are idle too.
 _IDLE_S = 15.0
 # How long the rest of a task's output is copied, also in a container that is about to be killed.
-_DRAIN_S, _LAST_DRAIN_S = 60.0, 5.0
+DRAIN_S, LAST_DRAIN_S = 60.0, 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ class ContainerAttempt:
                     spare_wanted()
             container.clock.sleep(_POLL_S)
         self._gone.set()
-        self._output.finish(_LAST_DRAIN_S if process.stop_requested else _DRAIN_S)
+        self._output.finish(LAST_DRAIN_S if process.stop_requested else DRAIN_S)
         return code
 
     def _running(self, env: Mapping[str, str]) -> list[tuple[str, int, str | None]]:

@@ -18,7 +18,7 @@ from sdk.clock import SystemClock
 from sdk.records.events import PHASE, PHASE_FAILED
 from sdk.records.recorder import Recorder, read_events
 from sdk.runtime.evaluation import checked
-from sdk.runtime.last_phase import failure_of
+from sdk.runtime.last_phase import failure_of, judge
 from sdk.spec.layout import RunPaths
 from sdk.status import EXIT_INFRASTRUCTURE
 
@@ -162,6 +162,17 @@ def test_a_model_without_a_gate_is_registered_and_status_tells_that_a_person_pro
     sdk.models()["digits"].promote(1)
     assert app.run(["status", run.id]) == 0
     assert "version 1 of 'digits' was registered. Since then it has become the champion\n" in capsys.readouterr().out
+
+
+def test_a_version_of_one_run_is_judged_by_the_gate_of_another(project: Path) -> None:
+    gated = submit("0.5")
+    assert gated.wait(LIMIT_S).state is sdk.State.SUCCEEDED, gated.why()
+    registered("0.7", gate=sdk.Gate())
+    root, payload = gated.plan.root, gated.plan.paths.last_phase(1)
+    found = judge(root, "digits", 2, payload)
+    assert str(found).startswith("version 2 of 'digits' was promoted: accuracy is 0.7, that of the champion 0.5")
+    assert judge(root, "digits", 1, payload).outcome == "promoted", "it was the champion, and stays decided"
+    assert sdk.models()["digits"].champion().number == 2
 
 
 def test_a_last_phase_that_is_killed_is_repeated_without_the_training(project: Path) -> None:
