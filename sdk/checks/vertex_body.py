@@ -21,6 +21,8 @@ Json = Mapping[str, Any]
 
 _JOB, _SPEC = "custom_job", "custom_job.job_spec"
 _POD_CORES = 32
+# More digits than any number of machines.
+_DIGITS = 9
 _RESERVATIONS = {1: "NO_RESERVATION", 2: "ANY_RESERVATION", 3: "SPECIFIC_RESERVATION"}
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 _PROJECT, _NAME = r"projects/[a-z0-9.:-]+", r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -51,9 +53,9 @@ _FORMS = {
 def problems(job: Json, region: str) -> list[Problem]:
     """Return every mistake of a job that one region's service finds by these rules."""
     spec = mapping(job.get("jobSpec"))
-    found = [*_location(region), *_key(job, region), *_names(spec, region), *_network(spec, region)]
-    for number, pool in _pools(spec):
-        where = f"{_SPEC}.worker_pool_specs[{number}]"
+    found = [*_key(job, region), *_names(spec, region), *_network(job, region)]
+    for place, pool in pools(job):
+        where = f"{_SPEC}.worker_pool_specs[{place}]"
         machine_spec = mapping(pool.get("machineSpec"))
         wrong = machine(machine_spec, region) if machine_spec.get("machineType") else None
         found += [(f"{where}.machine_spec", wrong)] if wrong else []
@@ -71,10 +73,9 @@ def rows_of(machine_type: object) -> list[Accelerator]:
 def machine(spec: Json, region: str) -> str | None:
     """Return what is wrong with a machine spec, as a sentence; None if training has such machines in the region."""
     kind, accelerator = spec.get("machineType", ""), spec.get("acceleratorType") or ""
-    count, topology = spec.get("acceleratorCount") or 0, spec.get("tpuTopology") or ""
-    if not (isinstance(kind, str) and isinstance(accelerator, str) and isinstance(topology, str)):
+    count, topology = number(spec.get("acceleratorCount") or 0), spec.get("tpuTopology") or ""
+    if count is None or not all(isinstance(each, str) for each in (kind, accelerator, topology)):
         return None
-    count = int(count[:9]) if isinstance(count, str) and count.isdecimal() else count
     rows = rows_of(kind)
     if not rows and kind not in machines.LISTED:
         return f'Machine type "{kind}" is not supported.'
@@ -125,7 +126,7 @@ def _gpu(kind: str, accelerator: str, count: int, topology: str, rows: list[Acce
 
 def _absent(kind: str, accelerator: str, count: int, region: str, rows: list[Accelerator]) -> str | None:
     if kind in machines.LISTED and not accelerator:
-        return None
+        rows = [accelerators.row("cpu")]
     # Pods of v2 and v3 are all in the regions of the smallest.
     fitting = [row for row in rows if row.type in (None, accelerator) and (row.hosts > 1) == (count >= _POD_CORES)]
     if any(region in row.regions for row in fitting or rows):
@@ -135,15 +136,16 @@ def _absent(kind: str, accelerator: str, count: int, region: str, rows: list[Acc
 
 
 def _disk(spec: Json, disk: Json, where: str) -> Iterator[Problem]:
-    kind, machine_type = disk.get("bootDiskType"), spec.get("machineType")
-    if not kind or not isinstance(kind, str):
+    kind, machine_type = disk.get("bootDiskType") or "", spec.get("machineType") or ""
+    if not isinstance(kind, str) or not isinstance(machine_type, str):
         return
+    kind = kind or machines.default_disk(machine_type)
     if kind not in machines.DISKS:
         yield (
             f"{where}.boot_disk_type",
             f"Boot disk type {kind!r} is not supported: {', '.join(machines.DISKS)}.",
         )
-    elif isinstance(machine_type, str) and kind not in machines.boot_disks(machine_type):
+    elif kind not in machines.boot_disks(machine_type):
         yield f"{where}.boot_disk_type", f"{kind} disk type cannot be used by {machine_type} machine type."
 
 
@@ -153,13 +155,15 @@ def _reservation(spec: Json, machine_spec: Json, region: str, where: str) -> Ite
     kind = _RESERVATIONS.get(given, str(given)) if isinstance(given, int) else given
     reserved = kind in ("ANY_RESERVATION", "SPECIFIC_RESERVATION")
     machine_type = machine_spec.get("machineType")
-    if not reserved and any(row.reservation for row in rows_of(machine_type)):
+    # Machines of a persistent resource were reserved when it was created.
+    own_machine = not spec.get("persistentResourceId")
+    if own_machine and not reserved and any(row.reservation for row in rows_of(machine_type)):
         yield where, f'Machine type "{machine_type}" requires a reservation: ANY_RESERVATION or SPECIFIC_RESERVATION.'
     if "reservationAffinity" in machine_spec and kind not in _RESERVATIONS.values():
         yield where, f"The reservation affinity type has to be set: {', '.join(_RESERVATIONS.values())}."
     if reserved and mapping(spec.get("scheduling")).get("strategy") == "FLEX_START":
         yield where, "A reservation cannot be used with strategy FLEX_START."
-    if reserved and spec.get("persistentResourceId"):
+    if reserved and not own_machine:
         yield where, "A reservation cannot be used on a persistent resource."
     if kind == "SPECIFIC_RESERVATION":
         yield from _specific(affinity, region, where)
@@ -178,11 +182,12 @@ def _specific(affinity: Json, region: str, where: str) -> Iterator[Problem]:
         yield from _elsewhere(f"{where}.values", "reservation", _RESERVATION, name, region)
 
 
-def _location(region: str) -> Iterator[Problem]:
+def location(region: str) -> Iterator[Problem]:
+    """Yield what is wrong with the region of a request."""
     if region not in regions.KNOWN:
         near = regions.meant(region)
-        text = f"The provided location ID doesn't match the endpoint. Received: {region!r}, which is no region of Vertex AI"
-        yield "parent", f"{text}. The nearest valid location ID is `{near}`."
+        text = f"The provided location ID doesn't match the endpoint. Received: {region[:100]!r}, which is no region of Vertex"
+        yield "parent", f"{text} AI. The nearest valid location ID is `{near}`."
 
 
 def _key(job: Json, region: str) -> Iterator[Problem]:
@@ -214,13 +219,17 @@ def _names(spec: Json, region: str) -> Iterator[Problem]:
         )
 
 
-def _network(spec: Json, region: str) -> Iterator[Problem]:
-    network, where = spec.get("network"), f"{_SPEC}.network"
+def _network(job: Json, region: str) -> Iterator[Problem]:
+    spec, where = mapping(job.get("jobSpec")), f"{_SPEC}.network"
+    network = spec.get("network")
     if network and isinstance(network, str):
         if not _NETWORK.fullmatch(network):
             form = "projects/{project number}/global/networks/{network}"
-            yield where, f"The network has the form `{form}`. Received: {network!r}."
-        types = {mapping(pool.get("machineSpec")).get("acceleratorType") for _, pool in _pools(spec)}
+            yield (
+                where,
+                f"The network has the form `{form}`, with lowercase letters in its name. Received: {network!r}.",
+            )
+        types = [mapping(pool.get("machineSpec")).get("acceleratorType") for _, pool in pools(job)]
         without = sorted({str(row.type) for row in accelerators.ROWS if row.type in types and not row.peering})
         if without:
             yield where, f"VPC peering is not supported with {', '.join(without)}; a network attachment (PSC-I) is."
@@ -236,9 +245,9 @@ def _network(spec: Json, region: str) -> Iterator[Problem]:
 
 def _mounts(pool: Json, spec: Json, where: str) -> Iterator[Problem]:
     mounts = pool.get("nfsMounts")
-    for number, mount in enumerate(map(mapping, mounts if isinstance(mounts, list) else ())):
+    for index, mount in enumerate(map(mapping, mounts if isinstance(mounts, list) else ())):
         server, path, point = (mount.get(name, "") for name in ("server", "path", "mountPoint"))
-        place = f"{where}[{number}]"
+        place = f"{where}[{index}]"
         if not _is_address(server):
             yield f"{place}.server", f"The NFS server is an IP address in your network. Received: {server!r}."
         if not str(path).startswith("/"):
@@ -274,11 +283,18 @@ def _elsewhere(where: str, what: str, pattern: re.Pattern[str], name: str, regio
         yield where, f"The {what} needs to be in the same region as the job, {region}. Received: {name!r}."
 
 
-def _pools(spec: Json) -> Iterator[tuple[int, Json]]:
-    pools = spec.get("workerPoolSpecs")
-    for number, pool in enumerate(pools if isinstance(pools, list) else ()):
+def pools(job: Json) -> Iterator[tuple[int, Json]]:
+    """Yield the pools of a job, each with its place."""
+    listed = mapping(job.get("jobSpec")).get("workerPoolSpecs")
+    for place, pool in enumerate(listed if isinstance(listed, list) else ()):
         if isinstance(pool, Mapping):
-            yield number, pool
+            yield place, pool
+
+
+def number(value: object) -> int | None:
+    """Return a whole number of JSON, also if it is written as text; None for anything else."""
+    text = value if isinstance(value, str) else ""
+    return value if type(value) is int else int(text[:_DIGITS]) if text.isdecimal() else None
 
 
 def place_of(name: str) -> str:

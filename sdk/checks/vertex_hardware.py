@@ -17,6 +17,8 @@ from ..text import and_more, compact_duration
 
 WEEK_S = 7 * 86400.0
 _SHOWN = 4
+# Machines of a persistent resource were reserved when it was created.
+_RESERVED = re.compile("reservationAffinity|persistentResourceId")
 _IMAGE_RELEASE = re.compile(r"/?tensorflow[a-z-]*:(\d+)\.(\d+)")
 
 
@@ -38,7 +40,7 @@ def offered(job: Job, target: Vertex) -> Iterator[Finding]:
             "that does, vertex_own_tensorflow=True says so"
         )
         yield error(message, instead)
-    elif requested.reservation and "reservationAffinity" not in str(target.raw):
+    elif requested.reservation and not (target.persistent_resource or _RESERVED.search(str(target.raw))):
         message = (
             f"{requested.name} needs a reservation, but Vertex(raw=...) sets no reservationAffinity in a machineSpec"
         )
@@ -103,11 +105,11 @@ def region(job: Job, target: Vertex) -> Iterator[Finding]:
     # What does not exist has a finding of its own.
     absent = [name for name in requested if name not in row.regions and name in regions.KNOWN]
     names = ", ".join(absent)
-    if absent and row.family == "cpu":
-        yield warning(f"Google's list of regions for custom training does not name {names}")
-    elif absent:
+    if absent:
         left = [name for name in requested if name in row.regions] or [regions.nearby(absent[0], row.regions)]
         message = f"{row.name} is available in {', '.join(row.regions)}, not in {names}"
+        if row.family == "cpu":
+            message = f"Google's list of regions for custom training does not name {names}"
         yield error(message, {"vertex.regions": left})
 
 

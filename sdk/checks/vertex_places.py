@@ -36,7 +36,7 @@ def _of_places(finding: Finding, indices: Sequence[int], target: Vertex) -> Find
         mended = {index: _mended(places[index], path, value) for index in indices}
         if any(mended.values()):
             places = [mended.get(index) or place for index, place in enumerate(places)]
-            nearest["vertex.places"] = tuple(places)
+            nearest["vertex.places"] = tuple(dict.fromkeys(places))
         else:
             nearest[path] = value
     if finding.level == "error":

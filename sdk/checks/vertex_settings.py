@@ -36,15 +36,13 @@ def body(job: Job, target: Vertex) -> Iterator[Finding]:
     """Settings that Vertex AI would refuse in a region of the job, and fields that `raw` sets so that it would."""
     for region in filter(regions.KNOWN.__contains__, target.regions):
         own = vertex_body.problems(vertex_job.body(target, job.resources, with_raw=False), region)
-        yield from (_of_setting(_FIELDS[field], text, target) for field, text in own if field in _FIELDS)
-        if target.raw:
-            made = vertex_body.problems(vertex_job.body(target, job.resources), region)
-            # A warning, because raw is the way to what podlift's tables do not have yet.
-            yield from (
-                warning(f"Vertex AI would reject the request that raw makes: {field}: {text.rstrip('.')}")
-                for field, text in made
-                if (field, text) not in own
-            )
+        made = vertex_body.problems(vertex_job.body(target, job.resources), region)
+        for field, text in made:
+            if (field, text) not in own:
+                # A warning, because raw is the way to what podlift's tables do not have yet.
+                yield warning(f"Vertex AI would reject the request that raw makes: {field}: {text.rstrip('.')}")
+            elif field in _FIELDS:
+                yield _of_setting(_FIELDS[field], text, target)
 
 
 def _of_setting(name: str, text: str, target: Vertex) -> Finding:
@@ -81,7 +79,9 @@ def online(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Findi
         elif not answer["exists"]:
             yield error(f"vertex_{name}: there is no {value!r}{where} ({answer['error']}). Next: {_NEXT[name]}")
         elif name == "persistent_resource":
-            yield from _fits(answer["about"], region, job, target)
+            places = [place for place in target.places_for(job.resources) if place.region == region]
+            made = [vertex_job.body(*target.at(place, job.resources)) for place in places]
+            yield from (finding for each in made for finding in _fits(answer["about"], region, each, str(value)))
         elif name == "kms_key" and _unusable(answer["about"]):
             yield error(f"vertex_kms_key: {value!r} cannot encrypt: {_unusable(answer['about'])}")
         else:
@@ -96,17 +96,17 @@ def _unusable(about: Mapping[str, Any]) -> str:
     return "" if state == "ENABLED" else f"its primary version is {state}"
 
 
-def _fits(about: Mapping[str, Any], region: str, job: Job, target: Vertex) -> Iterator[Finding]:
+def _fits(about: Mapping[str, Any], region: str, made: Mapping[str, Any], name: str) -> Iterator[Finding]:
     """Compare the pools of a job with those of its persistent resource: machine and disk must be the same, and enough."""
-    name, state = target.persistent_resource, about.get("state")
+    state = about.get("state")
     if state != "RUNNING":
         yield warning(f"The persistent resource {name!r} in {region} is {state}, not RUNNING")
     listed = [each for each in about.get("resourcePools") or () if isinstance(each, Mapping)]
     missing = []
-    for pool in filter(None, vertex_job.body(target, job.resources)["jobSpec"]["workerPoolSpecs"]):
+    for pool in (pool for _, pool in vertex_body.pools(made) if pool):
         fitting = [each for each in listed if _shape(each) == _shape(pool)]
-        if not any(_replicas(each) >= int(pool["replicaCount"]) for each in fitting):
-            missing.append(f"{_text(pool)} x {pool['replicaCount']}")
+        if not any(_replicas(each) >= _replicas(pool) for each in fitting):
+            missing.append(f"{_text(pool)} x {_replicas(pool)}")
     if missing:
         has = joined([f"{_text(each)} x {_replicas(each)}" for each in listed], "and") or "no pool"
         yield error(
@@ -120,9 +120,9 @@ def _fits(about: Mapping[str, Any], region: str, job: Job, target: Vertex) -> It
 def _shape(pool: Mapping[str, Any]) -> tuple[object, ...]:
     spec, disk = vertex_body.mapping(pool.get("machineSpec")), vertex_body.mapping(pool.get("diskSpec"))
     machine = str(spec.get("machineType"))
-    default = machines.boot_disks(machine)[0]
-    accelerator = (spec.get("acceleratorType"), int(spec.get("acceleratorCount") or 0))
-    return machine, *accelerator, disk.get("bootDiskType") or default, int(disk.get("bootDiskSizeGb") or 100)
+    disk_type = disk.get("bootDiskType") or machines.default_disk(machine)
+    accelerator = (spec.get("acceleratorType"), vertex_body.number(spec.get("acceleratorCount")) or 0)
+    return machine, *accelerator, disk_type, vertex_body.number(disk.get("bootDiskSizeGb")) or 100
 
 
 def _text(pool: Mapping[str, Any]) -> str:
@@ -132,4 +132,4 @@ def _text(pool: Mapping[str, Any]) -> str:
 
 def _replicas(pool: Mapping[str, Any]) -> int:
     scaled = vertex_body.mapping(pool.get("autoscalingSpec")).get("maxReplicaCount")
-    return int(scaled or pool.get("replicaCount") or 0)
+    return vertex_body.number(scaled or pool.get("replicaCount")) or 0

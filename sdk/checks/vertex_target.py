@@ -15,12 +15,11 @@ from ..spec.images import EMULATED
 from ..spec.job import Job
 from ..spec.policies import Vertex
 from . import buckets
+from .vertex_body import number
 from .vertex_hardware import hardware, supported
 
 MAX_LABEL = 64
 MAX_POOLS = 4
-# More digits than any number of machines.
-_DIGITS = 9
 # podlift sets these on every job.
 OWN_LABELS = ("podlift-run", "podlift-job", "podlift-project")
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
@@ -93,18 +92,22 @@ def place(target: Vertex, root: str) -> Iterator[Finding]:
         change = {"vertex.bucket": mended} if _BUCKET.fullmatch(mended) else None
         yield error(f"A bucket's name has {expected}. Received: {target.bucket!r}", change)
         return
-    if wrong := _impossible(bucket):
-        yield error(f"The name of a bucket {wrong}. Received: {target.bucket!r}")
+    # A plan without a bucket shows a placeholder.
+    of_root = root.split("/")[2] if root.startswith("gs://") and not root.startswith("gs://<") else ""
+    named = {of_root: root, bucket.partition("/")[0]: target.bucket}
+    for name, given in named.items():
+        if wrong := _impossible(name):
+            yield error(f"The name of a bucket {wrong}. Received: {given!r}")
+        elif name and buckets.name_problem(name):
+            yield warning(f"No new bucket can be called so: its name {buckets.RESERVED}. Received: {given!r}")
+    if any(map(_impossible, named)):
         return
-    if bucket and buckets.name_problem(bucket.partition("/")[0]) == buckets.RESERVED:
-        yield warning(f"No new bucket can be called so: its name {buckets.RESERVED}. Received: {target.bucket!r}")
     inside = {"root": f"gs://{bucket if '/' in bucket else f'{bucket}/podlift'}"}
     if root and not root.startswith("gs://"):
         message = f"Machines of Vertex AI can use buckets, but no folder of this machine. Received: root={root!r}"
         more = ". Next: root='gs://BUCKET/podlift', or vertex_bucket='BUCKET'"
         yield error(message, inside) if bucket else error(message + more)
-    # A plan without a bucket shows a placeholder.
-    elif bucket and root and not root.startswith("gs://<") and root.split("/")[2] != bucket.partition("/")[0]:
+    elif bucket and of_root and of_root != bucket.partition("/")[0]:
         yield error(f"Two buckets are given. Received: root={root!r}, vertex_bucket={target.bucket!r}", inside)
 
 
@@ -229,7 +232,7 @@ def replicas(job: Job, target: Vertex) -> Iterator[Finding]:
         yield error(message, {"vertex.raw": _with_pools(target, kept)})
     tpu = hardware(job).family == "tpu"
     for index, pool in patched.items():
-        count = _number(pool.get("replicaCount"))
+        count = number(pool.get("replicaCount"))
         what = {0: "A job has one chief, in pool 0", 3: "A job has at most one evaluator, in pool 3"}.get(index)
         what = what or ("A job with TPUs has exactly one task" if tpu else "")
         if what and count is not None and count > 1:
@@ -274,15 +277,9 @@ def _patched(target: Vertex) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if isinstance(named, list):
         named = {str(index): pool for index, pool in enumerate(named)}
     for index, pool in named.items() if isinstance(named, Mapping) else ():
-        place = _number(index)
+        place = number(index)
         if place is not None and isinstance(pool, Mapping):
             yield place, pool
-
-
-def _number(value: Any) -> int | None:
-    """Return a number from JSON, also if it is written as text; None for anything else."""
-    text = "" if isinstance(value, bool) else str(value)
-    return int(text[:_DIGITS]) if text.isdecimal() else None
 
 
 def _kind(pool: Mapping[str, Any]) -> str:

@@ -56,6 +56,11 @@ def boot_disks(machine: str) -> tuple[str, ...]:
     return next((disks for prefix, disks in _BOOT_DISKS.items() if machine.startswith(prefix)), DISKS)
 
 
+def default_disk(machine: str) -> str:
+    """Return the type of boot disk that training takes for a machine if a request names none (DiskSpec), fitting or not."""
+    return HYPERDISK if machine.startswith("a3-ultragpu-") else DISKS[0]
+
+
 def vcpus(machine: str) -> int | None:
     """Return the number of CPUs in a machine type's name, if there is one."""
     found = _VCPUS.fullmatch(machine)

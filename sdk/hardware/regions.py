@@ -18,8 +18,8 @@ KNOWN = (
     "northamerica-northeast1", "northamerica-northeast2", "southamerica-east1", "southamerica-west1", "us-central1",
     "us-east1", "us-east4", "us-east5", "us-east7", "us-south1", "us-west1", "us-west2", "us-west3", "us-west4", "us-west8",
 )
-# Those without custom training in the table of features.
-_NO_TRAINING = ("asia-south2", "europe-north2", "us-east7", "us-west8")
+# Those without custom training in the table of features and without an accelerator for it.
+_NO_TRAINING = ("europe-north2", "us-east7", "us-west8")
 TRAINING = tuple(region for region in KNOWN if region not in _NO_TRAINING)
 # By accelerator: the regions in which training has it. A dagger in Google's table means "not for training": those are left out.
 ACCELERATORS: dict[str, tuple[str, ...]] = {
@@ -94,5 +94,5 @@ def nearby(region: str, known: tuple[str, ...]) -> str:
 def meant(name: str) -> str:
     """Return the region that was probably meant: that of a zone, or one on a continent."""
     text = name.strip().lower().replace("_", "-")
-    near = get_close_matches(text, (DEFAULT, *KNOWN), n=1)
-    return near[0] if near else nearby({"eu": "europe"}.get(text, text), (DEFAULT, *KNOWN))
+    near = [text] if text in KNOWN else get_close_matches(text, (DEFAULT, *TRAINING), n=1)
+    return near[0] if near else nearby({"eu": "europe"}.get(text, text), (DEFAULT, *TRAINING))

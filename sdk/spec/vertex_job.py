@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..hardware import machines
 from ..hardware.accelerators import Pool
 from .policies import Resources, Vertex
 from .raw import patched
@@ -34,10 +35,17 @@ def pools(target: Vertex, resources: Resources) -> list[dict[str, Any]]:
             {
                 "machineSpec": _machine(pool),
                 "replicaCount": str(pool.replicas),
-                "diskSpec": {"bootDiskSizeGb": target.disk_gb},
+                "diskSpec": disk(pool.machine, target.disk_gb),
             }
         )
     return found
+
+
+def disk(machine: str, size_gb: int) -> dict[str, object]:
+    """Return the boot disk of a machine, with its type if the machine does not boot from the default one."""
+    known = machines.boot_disks(machine)
+    kind = {} if machines.default_disk(machine) in known else {"bootDiskType": known[0]}
+    return {**kind, "bootDiskSizeGb": size_gb}
 
 
 def network(target: Vertex) -> dict[str, object]:

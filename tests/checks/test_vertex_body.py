@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from support import GOLDEN_FILES
 
 import sdk
 from sdk import checks
-from sdk.checks import Facts, Finding
+from sdk.checks import Facts, Finding, vertex_body
 from sdk.emulator.vertex import bodies
 from sdk.emulator.vertex.errors import invalid
+from sdk.spec import vertex_job
 from sdk.spec.raw import patched
 
 FACTS = Facts(
@@ -102,6 +107,7 @@ RULES: list[tuple[str, dict[str, Any], str, str]] = [
     ("a v3 pod here", gpu("cloud-tpu", "TPU_V3", 32), MACHINE, "TPU_V3 is not supported in region us-central1."),
     ("a floppy", disk("n1-standard-4", "floppy"), DISK, "Boot disk type 'floppy' is not supported: pd-ssd, pd-standard"),
     ("N4", disk("n4-standard-4", "pd-ssd"), DISK, "pd-ssd disk type cannot be used by n4-standard-4 machine type."),
+    ("N4's default", machine("n4-standard-4"), DISK, "pd-ssd disk type cannot be used by n4-standard-4 machine type."),
     ("N1", disk("n1-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by n1-stand"),
     ("E2", disk("e2-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by e2-stand"),
     ("N2", disk("n2-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by n2-stand"),
@@ -204,6 +210,7 @@ RULES: list[tuple[str, dict[str, Any], str, str]] = [
     ("a resource's path", spec(persistentResourceId=f"{P}/x"), ".persistent_resource_id", "can only contain numbers, low"),
     ("a network's name", spec(network="default"), ".network", "The network has the form `projects/{project number}/glob"),
     ("a project's id", spec(network="projects/acme/global/networks/x"), ".network", "`projects/{project number}/global"),
+    ("a network's capital", spec(network="projects/1/global/networks/myVPC"), ".network", "with lowercase letters in its"),
     (
         "peering with H200",
         patched(pool(machineSpec=H200), spec(network=NETWORK)),
@@ -271,7 +278,8 @@ def test_each_rule_is_another() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        machine("n4-standard-2"),
+        pool(machineSpec={"machineType": "n4-standard-2"}, diskSpec={"bootDiskType": "hyperdisk-balanced"}),
+        pool(machineSpec=H200),
         machine("m1-ultramem-160"),
         gpu("n1-highcpu-64", "NVIDIA_TESLA_T4", 4),
         machine("tpu7x-standard-4t", tpuTopology="4x8x8"),
@@ -279,7 +287,10 @@ def test_each_rule_is_another() -> None:
         disk("n4-standard-4", "hyperdisk-balanced"),
         disk("n1-standard-4", "pd-standard"),
         disk("c2-standard-4", "hyperdisk-balanced"),
-        reserved("ANY_RESERVATION", base=GB200),
+        patched(reserved("ANY_RESERVATION", base=GB200), pool(diskSpec={"bootDiskType": "hyperdisk-balanced"})),
+        patched(
+            pool(machineSpec=GB200, diskSpec={"bootDiskType": "hyperdisk-balanced"}), spec(persistentResourceId="warm")
+        ),
         named("projects/other-project/zones/us-central1-ai1a/reservations/mine"),
         {"encryptionSpec": {"kmsKeyName": f"projects/acme.com:keys/locations/{HERE}/{KEY}"}},
         spec(tensorboard=f"projects/12/locations/{HERE}/tensorboards/34", serviceAccount="a@b.iam.gserviceaccount.com"),
@@ -296,11 +307,119 @@ def test_its_near_miss_passes_both(raw: dict[str, Any]) -> None:
     assert [each.message for each in planned(raw=raw) if "would reject" in each.message] == []
 
 
+# Every field that a rule reads.
+FULL = {
+    "encryptionSpec": {"kmsKeyName": f"{P}/{HERE}/{KEY}"},
+    "jobSpec": {
+        "workerPoolSpecs": {"0": {
+            "machineSpec": {
+                "machineType": "cloud-tpu", "acceleratorType": "TPU_V2", "acceleratorCount": 8, "tpuTopology": "",
+                "reservationAffinity": {
+                    "reservationAffinityType": "SPECIFIC_RESERVATION",
+                    "key": "compute.googleapis.com/reservation-name",
+                    "values": ["projects/p/zones/us-central1-a/reservations/r"],
+                },
+            },
+            "diskSpec": {"bootDiskType": "pd-ssd", "bootDiskSizeGb": 100},
+            "nfsMounts": [{"server": "10.0.0.2", "path": "/share", "mountPoint": "data"}],
+            "pythonPackageSpec": {"executorImageUri": "x"},
+            "replicaCount": "1",
+        }},
+        "scheduling": {"strategy": "FLEX_START"}, "network": NETWORK,
+        "pscInterfaceConfig": {"networkAttachment": "mine"}, "tensorboard": f"{P}/{HERE}/tensorboards/1",
+        "experiment": f"{STORE}/mine", "experimentRun": f"{STORE}/mine-1", "persistentResourceId": "warm",
+        "serviceAccount": "a@b.iam.gserviceaccount.com",
+    },
+}  # fmt: skip
+
+
+def paths(value: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, each in value.items() if isinstance(value, dict) else ():
+        yield from ((*above, name), *paths(each, (*above, name)))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just("9" * 5000),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from([*paths(FULL)]), JSON), min_size=1, max_size=3))
+@example([(("jobSpec", "workerPoolSpecs"), [{"machineSpec": {"machineType": "n1-standard-4"}}])])
+@settings(max_examples=150, deadline=None)
+def test_any_json_in_any_field_of_a_request_can_be_checked(changes: list[tuple[tuple[str, ...], Any]]) -> None:
+    raw: Any = FULL
+    for path, value in changes:
+        for name in reversed(path):
+            value = {name: value}
+        raw = patched(raw, value)
+    known = {f"persistent_resource@{HERE}": resource()}
+    target = sdk.Vertex(raw=raw, persistent_resource="warm", network=NETWORK)
+    facts = replace(FACTS, online={"settings": known})
+    assert checks.of_vertex(sdk.Job("train.py", resources={"accelerator": "v2-8"}), facts, target=target)
+
+
+@pytest.mark.parametrize(
+    ("fields", "raw"),
+    [
+        (
+            {"tensorboard": f"{P}/{HERE}/tensorboards/1"},
+            spec(serviceAccount="abc@p-123456.iam.gserviceaccount.com"),
+        ),
+        ({"kms_key": f"{P}/us-east1/{KEY}"}, {"encryptionSpec": {"kmsKeyName": f"{P}/{HERE}/{KEY}"}}),
+    ],
+)
+def test_a_setting_that_raw_completes_or_corrects_is_no_mistake(fields: dict[str, Any], raw: dict[str, Any]) -> None:
+    assert [each.message for each in planned(**fields) if each.level == "error"]
+    assert [each.message for each in planned(**fields, raw=raw) if each.level == "error"] == []
+
+
+@pytest.mark.parametrize("accelerator", ["cpu", "rtx-pro-6000", "h200:8", "b200:8", "gb200:4", "l4"])
+def test_a_job_boots_from_a_disk_that_its_machine_can_boot_from(accelerator: str) -> None:
+    machine = "n4-standard-4" if accelerator == "cpu" else None
+    made = vertex_job.body(sdk.Vertex(machine=machine), sdk.Resources(accelerator=accelerator))
+    assert [text for field, text in vertex_body.problems(made, HERE) if field.endswith(DISK)] == []
+    (_, pool), *_ = vertex_body.pools(made)
+    assert ("bootDiskType" in pool["diskSpec"]) == (accelerator not in ("h200:8", "l4"))
+
+
+def test_hardware_that_needs_a_reservation_has_it_on_a_persistent_resource() -> None:
+    job = sdk.Job("train.py", resources={"accelerator": "gb200:4"})
+    for fields in ({"persistent_resource": "warm"}, {"raw": spec(persistentResourceId="warm")}):
+        found = checks.of_vertex(job, FACTS, target=sdk.Vertex(own_tensorflow=True, **fields))
+        assert [each.message for each in found if "reservation" in each.message] == []
+
+
+def test_the_persistent_resource_of_a_region_is_compared_with_the_machines_of_its_places() -> None:
+    l4 = {"machineType": "g2-standard-4", "acceleratorType": "NVIDIA_L4", "acceleratorCount": 1}
+    known = {
+        f"persistent_resource@{HERE}": resource(),
+        "persistent_resource@us-east1": resource(machineSpec=l4),
+        "persistent_resource@us-west1": resource(),
+    }
+    places = [HERE, "us-east1::l4", "us-west1::l4"]
+    target = sdk.Vertex(persistent_resource="warm", places=places)
+    found = checks.of_vertex(sdk.Job("train.py"), replace(FACTS, online={"settings": known}), target=target)
+    fits, lacks = ([f"in {each} {said}" for each in regions] for said, regions in (
+        ("has the machines", (HERE, "us-east1")), ("has no pool for g2-standard-4 with 1 NVIDIA_L4", ("us-west1",))
+    ))  # fmt: skip
+    said = [each.message for each in found if "The persistent resource 'warm' in" in each.message]
+    assert len(said) == 3
+    assert all(any(part in each for each in said) for part in (*fits, *lacks)), said
+
+
 def test_a_region_that_does_not_exist_is_refused_by_both() -> None:
-    ((field, text),) = answer({}, "mars-west1")
+    ((field, text),) = vertex_body.location("mars-west1")
     assert field == "parent"
     assert text.startswith("The provided location ID doesn't match the endpoint. Received: 'mars-west1'")
     assert any("Vertex AI has no region 'mars-west1'" in each.message for each in planned("mars-west1"))
+
+
+def test_a_region_without_training_is_refused_by_both() -> None:
+    ((_, text),) = answer({}, "us-east7")
+    assert text == 'Machine type "n1-standard-4" is not supported in region us-east7.'
+    assert [each.level for each in planned("us-east7") if "does not name us-east7" in each.message] == ["error"]
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,13 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Vertex AI has no region 'us-centrall1'",
         "regions=['us-central1']",
     ),
-    ("no region", {T + "regions": ["europe-north9"]}, "no region 'europe-north9'", "regions=['europe-north2']"),
+    ("no region", {T + "regions": ["europe-north9"]}, "no region 'europe-north9'", "regions=['europe-north1']"),
+    (
+        "no training",
+        {T + "regions": ["us-central1", "us-east7"]},
+        "regions for custom training does not name us-east7",
+        "vertex_regions=['us-central1']",
+    ),
     ("no region anywhere", {T + "regions": ["mars-hill1"]}, "no region 'mars-hill1'", "regions=['us-central1']"),
     ("a region twice", {T + "regions": ["us-east1", "us-east1"]}, "more than once", "regions=['us-east1']"),
     # Spot and flex-start.
@@ -330,6 +336,14 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("a capital bucket", {T + "bucket": "My_Bucket!", "root": ""}, "A bucket's name", "bucket='my_bucket'"),
     ("a folder", {"root": "/home/me/runs"}, "buckets, but no folder", "root='gs://my-bucket/podlift'"),
     ("a folder, no bucket", {"root": "/r", T + "bucket": None}, "Next: root='gs://BUCKET/podlift'", ""),
+    ("an address as bucket", {"root": "gs://192.168.1.1/pods"}, "The name of a bucket is no IP address", ""),
+    (
+        "two dots",
+        {"root": "gs://my..bucket/pods", T + "bucket": None},
+        "The name of a bucket has lowercase letters",
+        "",
+    ),
+    ("a long bucket", {"root": f"gs://{'a' * 64}/x", T + "bucket": None}, "The name of a bucket has 3 to 63", ""),
     ("two buckets", {"root": "gs://other/podlift"}, "Two buckets are given", "root='gs://my-bucket/podlift'"),
     (
         "a short account",
@@ -440,6 +454,15 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         {T + "regions": ["us-central1", "europe-west4"], L + "max_cost_usd": 1000.0},
         "n1-standard-4 on demand in europe-west4",
         "allow_unknown_price=True",
+    ),
+    (
+        "a key in one of two places",
+        {
+            T + "places": [place("us-central1"), place("europe-west4")],
+            T + "kms_key": "projects/acme/locations/us-central1/keyRings/ring/cryptoKeys/key",
+        },
+        "europe-west4: vertex_kms_key: The Cloud KMS key needs to be in the same region",
+        "vertex_places=['us-central1'].",
     ),
     (
         "places in other regions than those that are named",
@@ -573,7 +596,6 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({T + "regions": ["us-central1", "us-east7"]}, "regions for custom training does not name us-east7"),
         ({R + "accelerator": "a100-80gb", T + "provisioning": "flex"}, "unknown whether flex-start is offered"),
         (
             {R + "accelerator": "t4", T + "machine": "n1-highmem-2"},

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from ...checks import vertex_body
 from ...process.redirect.tokens import ReplicaIdentity
 from .. import data_folder, messages
 from ..answers import HARMLESS, answer_with_faults, check_parameters, serve
@@ -24,7 +25,7 @@ from ..project.state import CALLER, agents
 from . import bodies, machines, retired
 from .entries import LogEntries
 from .environment import project_number
-from .errors import VertexApiError, not_emulated, unknown_name
+from .errors import VertexApiError, invalid, not_emulated, unknown_name
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
 from .pipelines import TrainingPipelines
@@ -36,7 +37,6 @@ _METADATA = "/computeMetadata/v1/"
 _FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
 _SCOPES = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_S = 3599
-_REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 _PLACE = r"/v1/projects/(?P<project>[^/:]+(?::[^/:]+)?)/locations/(?P<region>[^/:]+)"
 _OPERATIONS = f"{_PLACE}/operations/(?P<id>[^/:]+)"
 _SERVICE = r"/v1beta1/projects/(?P<project>[^/:]+)/services/aiplatform\.googleapis\.com"
@@ -136,8 +136,8 @@ def _find_route(method: str, path: str, query: Mapping[str, str]) -> VertexRoute
         raise not_emulated(f"{method} {path[:200]}")
     if not route.region:
         return route
-    if not _REGION.fullmatch(route.region):
-        raise VertexApiError(400, f"Unsupported location: {route.region[:100]!r}. It is a region such as us-central1.")
+    if wrong := list(vertex_body.location(route.region)):
+        raise invalid(wrong)
     check_parameters(query, _PARAMETERS.get(route.operation, HARMLESS))
     return route
 

@@ -131,10 +131,12 @@ def cpus() -> Iterator[Rule]:
     offered = (
         *("e2-standard-4", "e2-standard-32", "e2-highmem-2", "e2-highmem-16", "e2-highcpu-16", "e2-highcpu-32"),
         *("n1-standard-4", "n1-standard-96", "n1-highmem-2", "n1-highmem-96", "n1-highcpu-16", "n1-highcpu-96"),
-        *("n2-standard-4", "n4-standard-4", "c2-standard-4", "c2-standard-30", "c2-standard-60"),
+        *("n2-standard-4", "c2-standard-4", "c2-standard-30", "c2-standard-60"),
     )
     for kind in offered:
         yield create(f"{kind} trains", job(pool(machineSpec=machine(kind))))
+    hyperdisk = {"bootDiskType": "hyperdisk-balanced"}
+    yield create("n4-standard-4 trains", job(pool(machineSpec=machine("n4-standard-4"), diskSpec=hyperdisk)))
     missing = (
         *(
             "n1-standard-1",
@@ -408,14 +410,16 @@ def the_api() -> Iterator[Rule]:
     yield create("a field has its type", job(given={"labels": ["x"]}), 400, "labels")
     yield create("a null is no value", job(given={"labels": None}))
     yield create("what the service sets is ignored", job(given={"state": "JOB_STATE_SUCCEEDED"}), part="JOB_STATE_")
-    yield create("a region is one", job(), 400, "Unsupported location", region="us")
-    yield create("a zone is no region", job(), 400, "Unsupported location", region="us-central1-a")
+    unknown = "The provided location ID doesn't match the endpoint."
+    for region in ("us", "us-central1-a", "mars-west1"):
+        yield create(f"{region} is no region of Vertex AI", job(), 400, unknown, region=region)
     for says, method, path, body, code, part in (
         ("a job that is not there", "GET", f"{JOBS}/1", None, 404, "does not exist"),
         ("a cancel of a job that is not there", "POST", f"{JOBS}/1:cancel", {}, 404, "does not exist"),
         ("a delete of a job that is not there", "DELETE", f"{JOBS}/1", None, 404, "does not exist"),
         ("a cancel has no fields", "POST", f"{JOBS}/1:cancel", {"force": True}, 400, "Unknown name"),
         ("custom jobs are not changed", "PATCH", f"{JOBS}/1", {}, 405, "does not serve"),
+        ("jobs are listed in a region", "GET", JOBS.replace(REGION, "mars-west1"), None, 400, unknown),
         ("a list takes pages", "GET", f"{JOBS}?pageSize=2", None, 200, ""),
         ("a page has a size", "GET", f"{JOBS}?pageSize=x", None, 400, "page"),
         ("a page size is not negative", "GET", f"{JOBS}?pageSize=-1", None, 400, "page"),

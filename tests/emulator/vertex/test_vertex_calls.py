@@ -57,7 +57,10 @@ def test_a_project_may_be_named_by_its_number(vertex) -> None:
     job = made.name.rpartition("/")[2]
     named = vertex.client.get_custom_job(name=f"{PARENT}/customJobs/{job}", timeout=WAIT_S)
     assert named.name == made.name
-    for other in (f"{PARENT.replace('acme', 'other')}/customJobs/{job}", f"{PARENT[:-1]}4/customJobs/{job}"):
+    for other in (
+        f"{PARENT.replace('acme', 'other')}/customJobs/{job}",
+        f"{PARENT.replace('us-central1', 'us-east4')}/customJobs/{job}",
+    ):
         with pytest.raises(exceptions.NotFound):
             vertex.client.get_custom_job(name=other, timeout=WAIT_S)
 
