@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -47,6 +48,8 @@ def emulator(
     rules = [] if faults is None else parse_faults(_read(faults))
     # An unprivileged user may lack what replicas need: report it now, before a job fails.
     denied = missing_isolation()
+    # Its token is removed then, as after Ctrl-C.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         serve(
             data,
@@ -60,6 +63,8 @@ def emulator(
         )
     except KeyboardInterrupt:
         say(f"Stopped. The data remain in {data}.")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _announce(url: str, data: Path, denied: str | None, *, json_output: bool) -> None:

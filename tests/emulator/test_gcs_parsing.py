@@ -135,3 +135,84 @@ def test_a_whole_object_in_one_put_without_a_range(bucket, gcs) -> None:
     assert requests.put(place, b"abc").json()["size"] == "3"
     assert requests.delete(place).status_code == 499
     assert requests.put(place, b"abc").status_code == 404
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9)
+    | st.sampled_from(["9" * 5000, "2026-13-45T08:00:00Z", "2026-11-28T24:00:60+99:99", "serviceAccount:x", "Delete"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+RULE = st.fixed_dictionaries(
+    {}, optional={"action": st.fixed_dictionaries({"type": JSON}) | JSON, "condition": JSON, "x": JSON}
+)
+BUCKET_FIELDS = (
+    *("autoclass", "customPlacementConfig", "iamConfiguration", "labels", "logging", "softDeletePolicy", "versioning"),
+    *("location", "storageClass", "website", "cors", "rpo"),
+)
+INNER = ("enabled", "retentionDurationSeconds", "uniformBucketLevelAccess", "publicAccessPrevention", "dataLocations")
+SETTINGS = st.fixed_dictionaries(
+    {},
+    optional={
+        **{name: JSON | st.dictionaries(st.sampled_from(INNER), JSON) for name in BUCKET_FIELDS},
+        "lifecycle": st.fixed_dictionaries({"rule": st.lists(RULE, max_size=2) | JSON}) | JSON,
+    },
+)
+OBJECT = st.fixed_dictionaries(
+    {}, optional={name: JSON for name in ("customTime", "metadata", "contentType", "storageClass", "cacheControl")}
+)
+COMPOSE = st.fixed_dictionaries(
+    {"sourceObjects": JSON | st.lists(st.fixed_dictionaries({"name": JSON | st.just("x")}, optional={
+        "generation": JSON, "objectPreconditions": JSON | st.fixed_dictionaries({"ifGenerationMatch": JSON})
+    }))},
+    optional={"destination": JSON | OBJECT},
+)  # fmt: skip
+POLICY = st.fixed_dictionaries(
+    {"bindings": JSON | st.lists(JSON | st.fixed_dictionaries({"members": JSON, "role": JSON}), max_size=2)}
+)
+
+
+@settings(quick, max_examples=150)
+@given(
+    sent=st.one_of(
+        st.tuples(st.sampled_from(["PATCH", "PUT"]), st.just("b/bucket"), SETTINGS),
+        st.tuples(st.sampled_from(["PATCH", "PUT"]), st.just("b/bucket/o/x"), OBJECT),
+        st.tuples(st.just("POST"), st.just("b/bucket/o/y/compose"), COMPOSE),
+        st.tuples(st.just("PUT"), st.just("b/bucket/iam"), POLICY),
+    )
+)
+@example(sent=("PUT", "b/bucket/iam", {"bindings": ["x"]}))
+@example(sent=("PUT", "b/bucket/iam", {"bindings": [{"members": 5}]}))
+@example(sent=("PATCH", "b/bucket", {"softDeletePolicy": {"retentionDurationSeconds": "9" * 5000}}))
+def test_a_body_of_any_json_is_stored_or_refused_and_never_a_crash(gcs, bucket, sent) -> None:
+    bucket.blob("x").upload_from_string("x")
+    method, path, body = sent
+    answer = requests.request(method, f"{gcs.url}/storage/v1/{path}", json=body)
+    assert answer.status_code < 500, answer.text
+    for stored in ("b/bucket", "b/bucket/o/x", "b/bucket/o", "b/bucket/iam"):
+        assert requests.get(f"{gcs.url}/storage/v1/{stored}").status_code == 200
+    # Time may move on from what was stored.
+    later = requests.patch(f"{gcs.url}/storage/v1/b/bucket/o/x", json={"customTime": "2100-01-01T00:00:00Z"})
+    assert later.status_code in (200, 400), later.text
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", '"\\ud800"', "9" * 5000])
+def test_json_that_no_answer_could_hold_is_refused(gcs, bucket, value) -> None:
+    for path in ("b/bucket", "b/bucket/iam"):
+        answer = requests.put(f"{gcs.url}/storage/v1/{path}", f'{{"cors": [{value}], "bindings": [{value}]}}')
+        assert answer.status_code == 400, answer.text
+
+
+def test_a_number_of_many_digits_in_a_request_is_no_crash(gcs, bucket) -> None:
+    bucket.blob("x").upload_from_string("x")
+    digits, base = "9" * 5000, f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=y"
+    answers = [
+        requests.get(f"{gcs.url}/bucket/x", headers={"Range": f"bytes=0-{digits}"}),
+        requests.post(base, headers={"X-Upload-Content-Length": digits}),
+        requests.put(f"{gcs.url}/bucket/x?partNumber={digits}&uploadId=1"),
+        requests.post(
+            f"{gcs.url}/bucket/x?uploadId=1",
+            f"<Part><PartNumber>{digits}</PartNumber><ETag>x</ETag></Part>",
+        ),
+    ]
+    assert [each.status_code for each in answers if each.status_code >= 500] == []

@@ -104,6 +104,17 @@ def command(*words: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_a_signal_ends_leaves_no_token(tmp_path, number) -> None:
+    with command("--data", str(tmp_path)) as process:
+        assert process.stdout.readline()
+        assert (tmp_path / "token").exists()
+        process.send_signal(number)
+        process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
+    assert not (tmp_path / "token").exists()
+
+
 def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
     script = tmp_path / "faults.json"
     script.write_text(json.dumps([{"kind": "status_before", "operation": "buckets.get", "status": 429, "nth": 1}]))

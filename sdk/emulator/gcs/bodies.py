@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from ...checks import buckets
+from ...checks import buckets, vertex_body
 from ...errors import nearest
 from ..errors import is_label, words
 from .errors import invalid, not_emulated
@@ -60,14 +60,16 @@ _PREVENTIONS = ("enforced", "inherited")
 _MAX_OBJECT_BYTES = 1024
 
 
-def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+def object_fields(given: object) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise invalid(f"The resource of an object is an object of JSON. Received: {given!r}.")
     problems = _unknown("an object", given, _OBJECT)
     for name in sorted(_OBJECT_TEXTS & given.keys()):
         if not isinstance(given[name], (str, type(None))):
             problems.append(f"The field {name!r} of an object is a string. Received: {given[name]!r}.")
     problems += _class_problems(given)
     time = given.get("customTime")
-    if isinstance(time, str) and not _TIME.fullmatch(time):
+    if isinstance(time, str) and not _is_time(time):
         problems.append(f"customTime is a time such as 2026-11-22T08:00:00Z. Received: {time!r}.")
     custom = given.get("metadata")
     if custom is not None and not (
@@ -97,6 +99,13 @@ def check_later(before: str | None, after: str | None) -> None:
         raise invalid(
             f"The customTime of an object can be moved forward only, and not be removed. Received: {after!r}. It is {before!r}."
         )
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return _TIME.fullmatch(text) is not None and _instant(text) is not None
+    except ValueError:
+        return False
 
 
 def _instant(time: str) -> datetime:
@@ -153,9 +162,8 @@ def _class_problems(given: Mapping[str, Any]) -> list[str]:
 def _soft_delete_problems(given: Mapping[str, Any]) -> list[str]:
     policy = given.get("softDeletePolicy")
     kept = policy.get("retentionDurationSeconds") if isinstance(policy, dict) else None
-    text = str(kept)
-    low, high = _SOFT_DELETE_DAYS
-    if kept is None or text == "0" or (text.isascii() and text.isdigit() and low <= int(text) / 86_400 <= high):
+    seconds, (low, high) = vertex_body.number(kept), _SOFT_DELETE_DAYS
+    if kept is None or seconds == 0 or (seconds is not None and low * 86_400 <= seconds <= high * 86_400):
         return []
     field, days = "softDeletePolicy.retentionDurationSeconds", f"{low} to {high} days"
     return [f"{field} of a bucket is 0, or from {low * 86_400} to {high * 86_400} ({days}). Received: {kept!r}."]
@@ -182,13 +190,11 @@ def _location_problems(given: Mapping[str, Any]) -> list[str]:
         return [f"dataLocations of a bucket are two regions, or a zone. Received: {locations!r}."]
     found = []
     for location in [given.get("location"), *(locations or [])]:
-        name = location.upper() if isinstance(location, str) else location
-        is_zone = (
-            isinstance(name, str) and name[-2:-1] == "-" and name[:-2] in _REGIONS and location != given.get("location")
-        )
-        if name is not None and name not in _LOCATIONS and not is_zone:
+        name = str(location).upper()
+        is_zone = name[-2:-1] == "-" and name[:-2] in _REGIONS and location != given.get("location")
+        if location is not None and name not in _LOCATIONS and not is_zone:
             found.append(
-                f"The specified location constraint is not valid: {location!r}. {nearest(str(name), sorted(_LOCATIONS))}"
+                f"The specified location constraint is not valid: {location!r}. {nearest(name, sorted(_LOCATIONS))}"
             )
     return found
 

@@ -91,8 +91,8 @@ async def policy(call: Call) -> Response:
 
 async def set_policy(call: Call) -> Response:
     given = await call.read_json()
-    if absent := call.project.absent_member(given):
-        raise invalid(f"Service account {absent} does not exist.")
+    if wrong := call.project.wrong(given):
+        raise invalid(wrong)
     changed = call.project.set_policy(_of_policy(await _bucket(call)), given)
     if changed is None:
         raise StorageApiError(412, "The policy was changed since it was read.")

@@ -115,19 +115,35 @@ class Call:
         return await read_body(self.pieces(), _MAX_JSON_BYTES, StorageApiError)
 
     async def read_json(self) -> dict[str, Any]:
-        try:
-            value = json.loads(await self.read_all() or b"{}")
-        except (ValueError, RecursionError):
-            value = None
-        if isinstance(value, dict):
-            return value
-        raise invalid("The body is not a JSON object.")
+        if (value := json_object(await self.read_all())) is None:
+            raise invalid("The body is not a JSON object.")
+        return value
 
     def object_response(self, record: Object) -> Response:
         return JSONResponse(object_resource(record, self.base_url))
 
 
 Handler = Callable[[Call], Awaitable[Response]]
+
+
+def json_object(text: bytes) -> dict[str, Any] | None:
+    """Return the object of a body, None if it is none or holds what no answer could: NaN, half of a surrogate pair."""
+    try:
+        value = _without_nulls(json.loads(text or b"{}"))
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _without_nulls(value: Any, *, listed: bool = False) -> Any:
+    """Return JSON without the nulls in objects of lists, which say nothing there; elsewhere a null removes a field."""
+    if isinstance(value, list):
+        return [_without_nulls(each, listed=True) for each in value]
+    if isinstance(value, dict):
+        kept = {name: each for name, each in value.items() if not (listed and each is None)}
+        return {name: _without_nulls(each, listed=listed) for name, each in kept.items()}
+    return value
 
 
 async def throttle(data: bytes, bytes_per_s: int) -> AsyncIterator[bytes]:

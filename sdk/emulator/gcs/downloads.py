@@ -17,7 +17,7 @@ from .call import Call
 from .errors import StorageApiError
 from .records import Object
 
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
 class MediaResponse(Response):

@@ -81,7 +81,7 @@ def _rule(rule: Mapping[str, Any], where: str) -> Iterator[str]:
     for name in rule.keys() - {"action", "condition"}:
         yield f"Unknown name {name!r} in {where}. {nearest(name, ['action', 'condition'])}"
     action, condition = rule.get("action"), rule.get("condition")
-    if not isinstance(action, Mapping) or action.get("type") not in _ACTIONS:
+    if not isinstance(action, Mapping) or str(action.get("type")) not in _ACTIONS:
         received = action.get("type") if isinstance(action, Mapping) else action
         yield f"{where} needs an action with a type: {nearest(str(received), sorted(_ACTIONS))} Received: {received!r}."
         return

@@ -51,6 +51,7 @@ async def patch(call: Call) -> Response:
     record = _requested(call)
     object_fields(changes)
     fields = merge_patch(record.fields if call.method == "PATCH" else {}, changes, OBJECT_OUTPUT_FIELDS)
+    fields.setdefault("storageClass", record.storage_class)
     check_later(record.fields.get("customTime"), fields.get("customTime"))
     if problems := metadata_problems(fields.get("metadata") or {}):
         raise invalid(" ".join(problems))
@@ -76,7 +77,7 @@ async def compose(call: Call) -> Response:
     # The result has the metadata that the request names, and nothing of its sources: by default it has no type.
     fields = object_fields(given.get("destination") or {})
     records = [_source(call, source) for source in sources]
-    classes = {each.storage_class for each in records} | {fields.get("storageClass", records[0].storage_class)}
+    classes = {each.storage_class for each in records} | {fields.setdefault("storageClass", records[0].storage_class)}
     if len(classes) > 1:
         known = ", ".join(sorted(classes))
         raise invalid(f"All objects of a compose, and its result, have one storage class. Received: {known}.")

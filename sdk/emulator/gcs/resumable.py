@@ -76,7 +76,7 @@ class ResumableUploads:
         upload_fields(given)
         preconditions = {key: text for key, text in call.query.items() if key.startswith("if")}
         conditions.parse(preconditions).check(state.find(bucket, name))
-        length = call.headers.get("x-upload-content-length")
+        length = call.headers.get("x-upload-content-length", "")
         session = UploadSession(
             id=uuid.uuid4().hex,
             bucket=bucket,
@@ -85,7 +85,7 @@ class ResumableUploads:
             fields=given,
             query=preconditions,
             declared=[list(pair) for pair in blobs.declared_hashes(call.headers)],
-            total=int(length) if length and length.isdigit() else None,
+            total=int(length) if re.fullmatch(r"\d{1,19}", length, re.ASCII) else None,
         )
         state.store_session(session)
         path = f"/upload/storage/v1/b/{quote(bucket)}/o?uploadType=resumable&upload_id={session.id}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -12,7 +11,7 @@ from starlette.responses import Response
 from . import blobs, conditions
 from .blobs import BlobWriter, Declared
 from .bodies import check_object, object_fields
-from .call import Call
+from .call import Call, json_object
 from .errors import StorageApiError, invalid
 from .records import Object
 
@@ -87,11 +86,7 @@ class MultipartParser:
 
 
 def _json_object(text: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(text or b"{}")
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    if (found := json_object(text)) is None:
         raise _malformed("its metadata is not a JSON object")
     return found
 

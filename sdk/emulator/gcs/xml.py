@@ -18,7 +18,7 @@ from .records import UploadSession
 from .uploads import commit_upload, receive, upload_fields
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
-_PART = re.compile(r"<(?:\w+:)?PartNumber>\s*(\d+)\s*</(?:\w+:)?PartNumber>\s*<(?:\w+:)?ETag>\s*([^<]*?)\s*</")
+_PART = re.compile(r"<(?:\w+:)?PartNumber>\s*(\d{1,19})\s*</(?:\w+:)?PartNumber>\s*<(?:\w+:)?ETag>\s*([^<]*?)\s*</")
 _MAX_PARTS = 10_000
 _META = "x-goog-meta-"
 _METADATA = {
@@ -83,7 +83,7 @@ async def part(call: Call) -> Response:
     session = _session(call)
     await call.apply_faults(session.name)
     text = call.query.get("partNumber", "")
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_PARTS):
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:19]) <= _MAX_PARTS):
         raise invalid(f"partNumber is a number from 1 to {_MAX_PARTS}. Received: {text!r}.")
     with call.state.blobs.writer() as writer:
         await receive(call, call.pieces(), writer)

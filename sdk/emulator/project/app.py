@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, unquote
 
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from ..vertex.environment import project_number
 from ..vertex.errors import VertexApiError
 from .state import CALLER, PROJECT, ProjectState, account_name, agents
 
+T = TypeVar("T", list[Any], dict[str, Any])
 _MAX_BYTES = 1 << 20
 _VERTEX = "aiplatform.googleapis.com"
 _PROJECT = r"/v1/projects/(?P<project>[^/:]+)"
@@ -158,7 +159,7 @@ class ProjectApp:
 
     def _enable(self, call: _ProjectCall) -> dict[str, Any]:
         one = call.named.get("id")
-        self._state.enable([one] if one else call.body.get("serviceIds", ()))
+        self._state.enable([one] if one else map(str, _given(call, "serviceIds", list)))
         return _done("operations/enabled", "google.api.serviceusage.v1.EnableServiceResponse")
 
     def _accounts(self, call: _ProjectCall) -> dict[str, Any]:
@@ -199,8 +200,8 @@ class ProjectApp:
 
     def _set_policy(self, call: _ProjectCall) -> dict[str, Any]:
         policy = call.body.get("policy", {})
-        if absent := self._state.absent_member(policy):
-            raise VertexApiError(400, f"Service account {absent} does not exist.")
+        if wrong := self._state.wrong(policy):
+            raise VertexApiError(400, wrong)
         changed = self._state.set_policy(call.resource, policy)
         if changed is None:
             text = "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff."
@@ -208,16 +209,24 @@ class ProjectApp:
         return changed
 
     def _test(self, call: _ProjectCall) -> dict[str, Any]:
-        asked = [str(each) for each in call.body.get("permissions", ())]
+        asked = [str(each) for each in _given(call, "permissions", list)]
         return {"permissions": [each for each in asked if self._granted(CALLER, call.resource, each)]}
 
     def _troubleshoot(self, call: _ProjectCall) -> dict[str, Any]:
-        asked = call.body.get("accessTuple", {})
+        asked = _given(call, "accessTuple", dict)
         names = (str(asked.get(name, "")) for name in ("principal", "fullResourceName", "permission"))
         return {"access": "GRANTED" if self._granted(*names) else "NOT_GRANTED"}
 
     def _granted(self, member: str, resource: str, permission: str) -> bool:
         return not self._faults.denies(permission) and self._state.grants(member, resource, permission)
+
+
+def _given(call: _ProjectCall, name: str, kind: type[T]) -> T:
+    """Return a field of a body, empty if there is none."""
+    value = call.body.get(name)
+    if not isinstance(value, kind | None):
+        raise VertexApiError(400, f"The field {name} of this request is of another type. Received: {str(value)[:100]}.")
+    return kind() if value is None else value
 
 
 def _project(name: str) -> dict[str, Any]:

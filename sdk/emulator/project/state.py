@@ -120,11 +120,18 @@ class ProjectState:
             self._save()
         return self.policy(resource)
 
-    def absent_member(self, policy: Mapping[str, Any]) -> str:
-        """Return a service account in a policy that does not exist, "" if all do: no service stores such a policy."""
-        named = [str(each) for binding in policy.get("bindings", ()) for each in binding.get("members", ())]
-        emails = [each.partition(":")[2] for each in named if each.startswith("serviceAccount:")]
-        return next((each for each in emails if not self.exists(account_name(each))), "")
+    def wrong(self, policy: object) -> str:
+        """Return why no service stores a policy, as a sentence, "" if all do."""
+        bindings = policy.get("bindings", []) if isinstance(policy, dict) else None
+        if not isinstance(bindings, list) or not all(isinstance(each, dict) for each in bindings):
+            return f"A policy has a list of bindings, which are objects. Received: {str(policy)[:100]}."
+        members = [each.get("members", []) for each in bindings]
+        if not all(isinstance(each, list) for each in members):
+            return f"The members of a binding are a list. Received: {str(members)[:100]}."
+        named = [str(each) for listed in members for each in listed if str(each).startswith("serviceAccount:")]
+        emails = (each.partition(":")[2] for each in named)
+        absent = next((each for each in emails if not self.exists(account_name(each))), "")
+        return absent and f"Service account {absent} does not exist."
 
     def grants(self, member: str, resource: str, permission: str) -> bool:
         """Return whether a member, given by its email address, has a permission."""

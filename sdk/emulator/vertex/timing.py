@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import re
 import threading
 from collections.abc import Iterable
@@ -61,7 +62,8 @@ class EmulatorClock:
             if not self.reaches(seconds):
                 return False
             self._ahead_s += seconds
-            self._moves.append((self._now(), self._ahead_s))
+            # Records have whole microseconds: one that is made now must not lie before the move.
+            self._moves.append((math.floor(self._now() * 1e6) / 1e6, self._ahead_s))
             return True
 
     def restore(self, moves: Iterable[tuple[float, float]]) -> None:

@@ -145,12 +145,14 @@ def lifecycle() -> Iterator[Rule]:
         ("delete noncurrent ones", delete, {"daysSinceNoncurrentTime": 7}),
         ("set a class", nearline, old),
         ("abort uploads", abort, old),
+        ("a null is no condition and no class", {**delete, "storageClass": None}, {**old, "isLive": None}),
     )
     for says, action, condition in good:
         yield made(f"lifecycle: {says}", lifecycle={"rule": [{"action": action, "condition": condition}]})
     bad: tuple[tuple[str, Any, str], ...] = (
         ("an action", {"condition": old}, "needs an action"),
         ("a known action", {"action": {"type": "Remove"}, "condition": old}, "needs an action with a type"),
+        ("a type of text", {"action": {"type": ["Delete"]}, "condition": old}, "needs an action with a type"),
         ("a condition", {"action": delete}, "at least one condition"),
         ("a condition that is not empty", {"action": delete, "condition": {}}, "at least one condition"),
         ("a known condition", {"action": delete, "condition": {"olderThan": 3}}, "Unknown condition 'olderThan'"),
@@ -347,7 +349,8 @@ def metadata() -> Iterator[Rule]:
     yield patch("a value of metadata is a string", {"metadata": {"k": 1}}, 400, "map names to strings")
     yield patch("an object has no field colour", {"colour": "red"}, 400, "Unknown name 'colour'")
     yield patch("a customTime is a time", {"customTime": "2026-11-28T08:00:00Z"})
-    yield patch("a customTime is no date", {"customTime": "2026-11-28"}, 400, "customTime is a time")
+    for time in ("2026-11-28", "2026-13-45T08:00:00Z", "2026-11-28T08:00:60Z", "2026-11-28T24:00:01Z"):
+        yield patch(f"a customTime is not {time}", {"customTime": time}, 400, "customTime is a time")
     at = ("PATCH", path, {"customTime": "2026-11-28T08:00:00Z"})
     for says, time, code in (
         ("moves on", "2026-11-28T08:00:00.001Z", 200),
@@ -362,6 +365,9 @@ def metadata() -> Iterator[Rule]:
     yield patch(
         "a customTime is not left out of an update", {"contentType": "x/y"}, 400, "moved forward only", [at], "PUT"
     )
+
+    cold = ("POST", f"{path}/rewriteTo/b/mine/o/x", {"storageClass": "COLDLINE"})
+    yield patch("an update keeps the class", {"contentType": "x/y"}, part="COLDLINE", before=[cold], method="PUT")
 
 
 def compose() -> Iterator[Rule]:
@@ -379,6 +385,8 @@ def compose() -> Iterator[Rule]:
     colder = [("PATCH", "/storage/v1/b/mine", {"storageClass": "NEARLINE"}), put("cold")]
     mixed = [{"name": "x"}, {"name": "cold"}]
     yield composed("a compose of one class", [{"name": "cold"}] * 2, before=colder)
+    warmer = ("PATCH", "/storage/v1/b/mine", {"storageClass": "STANDARD"})
+    yield composed("a compose keeps the class", [{"name": "cold"}], before=[*colder, warmer], part="NEARLINE")
     yield composed("no compose across classes", mixed, 400, before=colder, part="NEARLINE, STANDARD", name="invalid")
     other = {"destination": {"storageClass": "COLDLINE"}}
     yield composed("no compose into another class", one, 400, fields=other, part="COLDLINE, STANDARD", name="invalid")

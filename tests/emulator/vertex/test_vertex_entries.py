@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import Served, body
+from support import FakeClock
 
 from sdk.clock import SystemClock
 from sdk.emulator.vertex.entries import LogEntries
 from sdk.emulator.vertex.errors import VertexApiError
-from sdk.emulator.vertex.timing import EmulatorClock
+from sdk.emulator.vertex.timing import EmulatorClock, format_time, parse_time_ns
 
 
 def run(vertex: Served, *lines: tuple[str, str, str]):
@@ -177,3 +178,14 @@ def test_very_long_lines_are_cut_into_entries(entries) -> None:
     found = entries.listed({"resourceNames": ["projects/1"], "filter": "resource.labels.job_id=3"})["entries"]
     assert "".join(each["textPayload"] for each in found) == "a" * 600_000
     assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    "now", [1_790_000_000.1234562, 1_790_000_000.1234567, 1_790_000_000.9999995, 1_790_000_001.0, 1_790_000_000.000001]
+)
+def test_a_record_made_right_after_a_move_of_a_frozen_clock_lies_after_it(now: float) -> None:
+    clock = EmulatorClock(FakeClock(now), frozen=True)
+    clock.advance(3600)
+    written = parse_time_ns(format_time(clock.now())) / 1e9
+    assert clock.ahead_at(written) == 3600
+    assert clock.ahead_at(written - 1) == 0
