@@ -80,8 +80,7 @@ def main(supervisor: int, temporary: str, events: str) -> None:
     began = time.monotonic()
     while _end_children(spared=_trackers(began)) and time.monotonic() < began + _LIMIT_S:
         time.sleep(_POLL_S)
-    _remove(temporary)
-    _sweep(events)
+    _remove(temporary, events)
 
 
 def successor(supervisor: int, temporary: str, events: str) -> None:
@@ -96,37 +95,40 @@ def successor(supervisor: int, temporary: str, events: str) -> None:
         time.sleep(_NOTE_S)
         table = _processes()
     end_marked(os.path.dirname(events), [temporary], noted)
-    _remove(temporary)
-    _sweep(events)
+    _remove(temporary, events)
 
 
-def clean(url: str, temporary: Sequence[str], events: str) -> None:
-    """Clean up for a supervisor and a janitor that were both killed. A living janitor is woken and waited for."""
+def clean(url: str, temporary: Sequence[str], events: str) -> list[str]:
+    """Clean up for a supervisor and a janitor that were both killed, and return what could not be done.
+
+    A living janitor is woken and waited for.
+    """
+    failed: list[str] = []
     try:
         folder = os.open(url, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return
+        return failed
     until = time.monotonic() + _CLIENT_S
     try:
         # What another user's run directory says about processes and folders is not to be trusted.
-        if os.fstat(folder).st_uid != os.geteuid():
-            return
+        if not _own_folders().is_mine(folder):
+            return failed
         # One that was killed a moment ago holds the lock until the kernel has released it.
         while not _locked(folder):
             for pid in _janitors(events):
                 _wake(pid)
             if time.monotonic() > until:
-                return
+                return failed
             time.sleep(_POLL_S)
         if any(map(os.path.lexists, temporary)):
             end_marked(url, temporary)
-            for path in temporary:
-                _remove(path)
+            failed = [why for path in temporary if (why := _own_folders().discard_temporary(url, path))]
             _sweep(events)
     except OSError:
         pass  # a file system without locks on folders: another process may be at work
     finally:
         os.close(folder)
+    return failed
 
 
 def start_successor(temporary: str, events: str, lock: int | None) -> int:
@@ -150,7 +152,7 @@ def end_marked(url: str, temporary: Iterable[str], noted: dict[int, str] | None 
 
     `noted` holds further processes of the run: the start time by process id.
     """
-    hosts = {found for place in temporary if (found := _device_and_inode(f"{place}/hosts"))}
+    hosts = {found for place in temporary if (found := _device_and_inode(f"{place}/hosts", follow=False))}
     # Only a copy is a mark: everything on the machine sees its own.
     hosts.discard(_device_and_inode("/etc/hosts"))
     until = time.monotonic() + _LIMIT_S
@@ -215,9 +217,9 @@ def _is_log(pid: int, handle: str, url: str) -> bool:
     return bool(flags & os.O_APPEND) and flags & os.O_ACCMODE != os.O_RDONLY
 
 
-def _device_and_inode(path: str) -> tuple[int, int] | None:
+def _device_and_inode(path: str, *, follow: bool = True) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        found = os.stat(path, follow_symlinks=follow)
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -357,9 +359,10 @@ def _children() -> list[int]:
     return [pid for pid, (parent, _) in _processes().items() if parent == me]
 
 
-def _remove(folder: str) -> None:
-    if os.path.lexists(folder):
-        _own_folders().discard(folder)
+def _remove(temporary: str, events: str) -> None:
+    if failed := _own_folders().discard_temporary(os.path.dirname(events), temporary):
+        sys.stderr.write(f"{failed}\n")
+    _sweep(events)
 
 
 def _own_folders() -> ModuleType:

@@ -71,7 +71,8 @@ def end_leftovers(paths: RunPaths) -> None:
     # These folders are removed last. Without one, there is no need to inspect every process of the machine.
     folders = temporary_folders(paths)
     if folders and sys.platform.startswith("linux"):
-        janitor.clean(paths.url, folders, paths.events)
+        for failed in janitor.clean(paths.url, folders, paths.events):
+            _log.warning(failed)
 
 
 def temporary_folders(paths: RunPaths) -> list[str]:
@@ -83,12 +84,5 @@ def temporary_folders(paths: RunPaths) -> list[str]:
     named = [str(event.data.get("temporary", "")) for event in read_events(paths, ("started", "placed"))]
     outside = [each for each in dict.fromkeys(named) if _OUTSIDE.fullmatch(each) and each != paths.temporary]
     found = [each for each in outside if own_folders.claimed(each) == paths.url]
-    return [paths.temporary, *found] if _is_mine(paths.temporary) else found
-
-
-def _is_mine(folder: str) -> bool:
-    try:
-        os.close(own_folders.open_private(folder))
-    except OSError:
-        return False
-    return True
+    inside = os.path.isdir(paths.temporary) and not os.path.islink(paths.temporary)
+    return [paths.temporary, *found] if inside else found

@@ -52,7 +52,7 @@ class Request:
 
 def evaluate(payload_path: str, task: str, request: Request) -> list[Evaluation]:
     """Evaluate the models in a new process, and return what is known of each."""
-    own_folders.discard(*posixpath.split(request.home))
+    own_folders.discard(*posixpath.split(request.home), private=False)
     Path(request.home).mkdir(parents=True)
     about = posixpath.join(request.home, "request.json")
     Path(about).write_text(json.dumps(asdict(request)))

@@ -33,7 +33,7 @@ def open_private(path: str) -> int:
     finally:
         os.close(parent)
     try:
-        _check(os.fstat(folder), path, private=True)
+        _check(os.fstat(folder), folder, path, private=True)
     except BaseException:
         os.close(folder)
         raise
@@ -63,7 +63,7 @@ def claimed(path: str) -> str | None:
         note = os.open(_NOTE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         try:
             info = os.fstat(note)
-            mine = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_nlink == 1
+            mine = stat.S_ISREG(info.st_mode) and info.st_nlink == 1 and _is_mine(info, folder)
             return os.fsdecode(os.read(note, _NOTE_BYTES)) if mine else None
         finally:
             os.close(note)
@@ -88,12 +88,12 @@ def remove(path: str, inside: str = "", *, private: bool = True, owner: int | No
             folder = _entered(name, parent)
             os.close(parent)
             parent = folder
-            _check(os.fstat(parent), path, private=private, owner=owner)
+            _check(os.fstat(parent), parent, path, private=private, owner=owner)
             name, private = part, False
         info = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if not stat.S_ISDIR(info.st_mode):
             if not inside:
-                _check(info, path, private=False, owner=owner)
+                _check(info, parent, path, private=False, owner=owner)
             os.unlink(name, dir_fd=parent)
             return
         _remove_folder(name, parent, path, private=private, owner=owner)
@@ -112,10 +112,47 @@ def discard(path: str, inside: str = "", *, private: bool = True) -> bool:
     return True
 
 
+def discard_temporary(run: str, path: str, inside: str = "") -> str:
+    """Remove a folder for temporary files of a run, or what is `inside`, and return why it stays, "" if it does not.
+
+    In the run's folder modes are the user's choice, and what was made by the owner of the run counts as his.
+    """
+    private, owner = not path.startswith(f"{run}/"), None
+    try:
+        if not private and (found := os.lstat(path).st_uid) == os.stat(run).st_uid:
+            owner = found
+        remove(path, inside, private=private, owner=owner)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return f"{path!r} could not be removed: {error}"
+    return ""
+
+
+def is_mine(folder: int) -> bool:
+    """Return whether an open folder is this user's, also where a file system shows all that he makes as another's."""
+    return _is_mine(os.fstat(folder), folder)
+
+
+def _is_mine(info: os.stat_result, folder: int) -> bool:
+    if info.st_uid == os.geteuid():
+        return True
+    name = f".podlift-{os.urandom(8).hex()}"
+    try:
+        made = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        os.unlink(name, dir_fd=folder)
+        return os.fstat(made).st_uid == info.st_uid
+    finally:
+        os.close(made)
+
+
 def _remove_folder(name: str, parent: int, path: str, *, private: bool, owner: int | None) -> None:
     folder = _entered(name, parent)
     try:
-        _check(os.fstat(folder), path, private=private, owner=owner)
+        _check(os.fstat(folder), folder, path, private=private, owner=owner)
         failed = _emptied(folder, path, os.fstat(folder).st_dev)
         if failed is not None:
             raise failed
@@ -160,9 +197,10 @@ def _emptied(folder: int, path: str, device: int) -> OSError | None:
     return first
 
 
-def _check(info: os.stat_result, path: str, *, private: bool, owner: int | None = None) -> None:
-    wanted = os.geteuid() if owner is None else owner
-    if info.st_uid != wanted:
+def _check(info: os.stat_result, folder: int, path: str, *, private: bool, owner: int | None = None) -> None:
+    """Raise unless this is of the wanted user; `folder` is open: that itself, or the one that it is in."""
+    if info.st_uid != owner and (owner is not None or not _is_mine(info, folder)):
+        wanted = os.geteuid() if owner is None else owner
         raise ForeignFolderError(f"{path!r} belongs to user {info.st_uid}, not to {wanted}.")
     if private and info.st_mode & 0o022:
         raise ForeignFolderError(f"Others may write to {path!r}: its mode is {stat.S_IMODE(info.st_mode):o}.")
@@ -187,7 +225,7 @@ def _entered(name: str, parent: int) -> int:
 def _allow(folder: int) -> None:
     """Restore the owner's rights in an open folder."""
     info = os.fstat(folder)
-    if info.st_mode & 0o700 != 0o700 and info.st_uid == os.geteuid():
+    if info.st_mode & 0o700 != 0o700 and is_mine(folder):
         os.fchmod(folder, 0o700)
 
 

@@ -49,7 +49,9 @@ REMOVALS = {
     "scratch of a task": Removal(
         "podlift-0", lambda place: own_folders.discard(str(place / "podlift-0"), "1-chief-0"), "1-chief-0/data"
     ),
-    "what a janitor removes": Removal("podlift-0", lambda place: janitor._remove(str(place / "podlift-0"))),
+    "what a janitor removes": Removal(
+        "podlift-0", lambda place: janitor._remove(str(place / "podlift-0"), "/none/events")
+    ),
     "events of a janitor": Removal(
         "events", lambda place: janitor._sweep(str(place / "events")), "a.b.c.part", "events"
     ),

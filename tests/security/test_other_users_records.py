@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,6 +184,43 @@ def test_a_run_directory_of_another_user_is_no_mark_of_processes(trap) -> None:
 def test_a_run_directory_that_is_a_link_to_the_readers_run_ends_nothing(trap) -> None:
     other_user.does(lambda: (trap.root / "runs" / "link-aaaaaa").symlink_to(trap.live.url))
     assert "link-aaaaaa" in [info.id for info in sdk.runs(root=trap.root, limit=None)]
+
+
+@pytest.mark.parametrize("shared", ["by a group", "on a file system that shows another owner"])
+def test_what_killed_supervisors_have_left_in_the_users_own_run_is_ended_and_removed(
+    write, monkeypatch, shared
+) -> None:
+    write("train.py", LEAVES)
+    with tempfile.TemporaryDirectory() as root:  # short enough for temporary files in the run
+        run = sdk.submit("train.py", root=root)
+        child = int(next(line.text for line in run.logs(follow=True) if line.text.isdecimal()))
+        temporary = Path(run.plan.paths.temporary)
+        (started,) = read_events(run.plan.paths, ("started",))
+        assert started.data["temporary"] == str(temporary)
+        if shared == "by a group":
+            temporary.chmod(0o2770)
+        supervisor = psutil.Process(int(started.data["supervisor"].split(":")[1]))
+        killed = [supervisor.parent(), supervisor]
+        supervisor.suspend()  # it would start another janitor
+        for each in killed:
+            each.kill()
+        if shared != "by a group":
+            # Not what this process is to the file system.
+            monkeypatch.setattr(os, "geteuid", lambda: UID)
+        until(lambda: run.status().state is sdk.State.LOST)
+        until(lambda: not psutil.pid_exists(child))
+        assert not temporary.exists()
+
+
+def test_root_removes_temporary_files_in_another_users_run_and_none_elsewhere() -> None:
+    with other_user.victim() as victim:
+        run, outside = victim.open / "run", victim.open / "podlift-0"
+        other_user.does(lambda: (run / "tmp" / "1-chief-0").mkdir(parents=True))
+        other_user.does(outside.mkdir)
+        assert own_folders.discard_temporary(str(run), str(run / "tmp")) == ""
+        assert not (run / "tmp").exists()
+        assert f"belongs to user {UID}" in own_folders.discard_temporary(str(run), str(outside))
+        assert outside.is_dir()
 
 
 def test_a_list_of_runs_ends_nothing_that_a_killed_supervisor_has_left_and_a_status_does(write) -> None:

@@ -374,7 +374,9 @@ class LocalGang:
         self._echo_until = None
         shutil.rmtree(self._plan.paths.work(self._attempt, task), ignore_errors=True)
         scratch = task_environment.scratch(self._temporary, self._attempt, task)
-        own_folders.discard(self._temporary, os.path.relpath(scratch, self._temporary))
+        inside = os.path.relpath(scratch, self._temporary)
+        if failed := own_folders.discard_temporary(self._plan.paths.url, self._temporary, inside):
+            _log.warning(failed)
         Path(scratch).mkdir(parents=True, exist_ok=True)
         return code
 

@@ -46,6 +46,7 @@ from .template import Standby
 _MAX_TEMPORARY = 55
 _POLL_S = 0.05
 _TAIL_LINES = 20
+_log = logs.logger("backends.local")
 
 
 def main(url: str) -> None:
@@ -145,7 +146,8 @@ def _supervise(
             raise
         return requested[0]
     finally:
-        own_folders.discard(temporary)
+        if failed := own_folders.discard_temporary(plan.paths.url, temporary):
+            _log.warning(failed)
 
 
 def _collect_signals() -> list[int]:
