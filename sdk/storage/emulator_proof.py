@@ -10,6 +10,7 @@ import hmac
 import re
 import secrets
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -20,7 +21,8 @@ PATH = "/_proof/"
 NONCE = re.compile(r"[0-9a-f]{32}")
 TOKEN = re.compile(r"[0-9a-f]{32}")
 _ANSWER = re.compile(rb"HTTP/1\.1 (\d{3}) .*?\r\n\r\n(?:([0-9a-f]{64})\Z)?", re.DOTALL)
-_MOST = 10_000
+_MOST = 1_000
+_LIMIT_S = 8.0  # for the whole answer
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9})", re.IGNORECASE)
 _LENGTH = 64
 
@@ -63,16 +65,26 @@ class Challenge:
             said = f"it responded with status {match[1].decode()}" if match else "it did not answer as a server of HTTP"
             raise ProofError(f"is something else: {said}")
         if not hmac.compare_digest(match[2].decode(), self._expected):
-            raise ProofError("has a different token, or another user's program is in its place")
+            raise ProofError(
+                "has a different token, another user's program is in its place, "
+                "or it is reached through a tunnel by another address: use 127.0.0.1 at both ends"
+            )
 
 
 def prove(connection: socket.socket, token: str) -> None:
     """Ask the server of a new connection for the proof; ProofError without it. The connection can then be used."""
     challenge = Challenge(token, str(connection.getpeername()[0]))
+    patience_s, until = connection.gettimeout(), time.monotonic() + _LIMIT_S
+    if patience_s is not None:
+        until = min(until, time.monotonic() + patience_s)
     connection.sendall(challenge.request)
     answer = b""
-    while not challenge.is_complete(answer) and (piece := connection.recv(_MOST)):
+    while not challenge.is_complete(answer):
+        connection.settimeout(max(0.001, until - time.monotonic()))
+        if not (piece := connection.recv(_MOST)):
+            break
         answer += piece
+    connection.settimeout(patience_s)
     challenge.check(answer)
 
 

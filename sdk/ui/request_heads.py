@@ -6,14 +6,18 @@ Any user of the machine can open them. It needs uvicorn, which those have who se
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
+from collections import Counter
 from typing import Any
 
 import h11
 from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-# How long a client may take to send the head of a request, and how many clients may be waiting for theirs.
+from .peers import user_at
+
+# How long a client may take to send the head of a request, and how many clients of other users may be waiting for theirs.
 HEAD_S = 10.0
 MAX_WAITING = 128
 _MOST_BACKLOG = 2048
@@ -27,16 +31,20 @@ def backlog() -> int:
 class RequestHeads:
     """The open connections by the client's address.
 
-    A connection without an admitted request is cut after `head_s` seconds, and the oldest of them when there are more than
-    `MAX_WAITING`, so that a client that opens many keeps no other client out. At most `max_admitted` clients that have shown
-    the token may be connected: by default half of the files that this process may open.
+    A connection without an admitted request is cut after `head_s` seconds. When more than `MAX_WAITING` of other users wait,
+    the oldest of the user who has most is cut; of this user a fifth of the files that this process may open may wait, so that
+    no other user keeps him out, and a burst of his own is served. At most `max_admitted` clients that have shown the token
+    may be connected: by default half of the files.
     """
 
     def __init__(self, head_s: float = HEAD_S, max_admitted: int | None = None) -> None:
         self.open: dict[Any, Any] = {}
         self.waiting: dict[Any, Any] = {}
+        self._users: dict[Any, int | None] = {}  # of those that wait
         self.head_s = head_s
-        self._max_admitted = max_admitted or max(MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._max_admitted = max_admitted or max(MAX_WAITING, files // 2)
+        self._max_own = max(MAX_WAITING, files // 5)
 
     def protocol(self) -> type[H11Protocol]:
         heads = self
@@ -47,8 +55,9 @@ class RequestHeads:
             def connection_made(self, transport: Any) -> None:
                 super().connection_made(transport)
                 heads.open[self.client] = heads.waiting[self.client] = transport
-                if len(heads.waiting) > MAX_WAITING:
-                    heads.waiting.pop(next(iter(heads.waiting))).abort()
+                peer, here = self.client, self.server
+                heads._users[peer] = user_at(peer, (here[0], here[1] or 0)) if peer and here else None
+                heads._limit_waiting(os.geteuid())
                 self.limit_head()
 
             def data_received(self, data: bytes) -> None:
@@ -71,7 +80,7 @@ class RequestHeads:
 
             def connection_lost(self, exc: Exception | None) -> None:
                 heads.open.pop(self.client, None)
-                heads.waiting.pop(self.client, None)
+                heads._forget(self.client)
                 if self.head_timer is not None:
                     self.head_timer.cancel()
                 super().connection_lost(exc)
@@ -80,6 +89,21 @@ class RequestHeads:
 
     def admit(self, scope: Scope) -> bool:
         """Admit the client of a request that has shown the token; False if too many are admitted."""
-        if self.waiting.pop(tuple(scope["client"]), None) is None:
+        if self._forget(tuple(scope["client"])) is None:
             return True
         return len(self.open) - len(self.waiting) <= self._max_admitted
+
+    def _limit_waiting(self, own: int) -> None:
+        counts = Counter(self._users.values())
+        mine = counts.pop(own, 0)
+        if mine > self._max_own:
+            self._cut_oldest(own)
+        if counts.total() > MAX_WAITING:
+            self._cut_oldest(counts.most_common(1)[0][0])
+
+    def _cut_oldest(self, user: int | None) -> None:
+        self._forget(next(client for client, each in self._users.items() if each == user)).abort()
+
+    def _forget(self, client: Any) -> Any:
+        self._users.pop(client, None)
+        return self.waiting.pop(client, None)

@@ -245,8 +245,6 @@ def test_slow_connections_keep_no_client_out(gcs, bucket) -> None:
                 each.sendall(b"POST /x HTTP/1.1\r\n")
             except ConnectionError:
                 continue
-        # The oldest were cut for the newer ones, at once.
-        assert all(ended(each) for each in slow[: 300 - 128])
         bucket.blob("x").upload_from_string("x")
 
 

@@ -146,8 +146,8 @@ def _supervise(
             raise
         return requested[0]
     finally:
-        if failed := own_folders.discard_temporary(plan.paths.url, temporary):
-            _log.warning(failed)
+        if stays := own_folders.discard_temporary(plan.paths.url, temporary):
+            _log.warning(stays)
 
 
 def _collect_signals() -> list[int]:

@@ -206,10 +206,7 @@ class Redirect:
         try:
             challenge = emulator_proof.Challenge(self._token, writer.get_extra_info("peername")[0])
             writer.write(challenge.request)
-            answer = b""
-            while not challenge.is_complete(answer) and (piece := await asyncio.wait_for(reader.read(_PIECE), _HEAD_S)):
-                answer += piece
-            challenge.check(answer)
+            challenge.check(await asyncio.wait_for(_answer_to(challenge, reader), _HEAD_S))
         except BaseException:
             writer.close()
             raise
@@ -232,6 +229,13 @@ class Redirect:
         else:
             there[1].write(_CREDENTIALS.sub(b"\r\n", head))
         await _both(_pump(reader, there[1]), _pump(there[0], writer), there[1])
+
+
+async def _answer_to(challenge: emulator_proof.Challenge, reader: asyncio.StreamReader) -> bytes:
+    answer = b""
+    while not challenge.is_complete(answer) and (piece := await reader.read(_PIECE)):
+        answer += piece
+    return answer
 
 
 async def _refuse(writer: asyncio.StreamWriter, status: bytes, more: bytes = b"") -> None:
