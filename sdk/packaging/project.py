@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import InputError, nearest
+from ..storage import small_files
 from ..storage.paths import usable
 
 if sys.version_info >= (3, 11):
@@ -45,11 +46,11 @@ def is_private(folder: Path) -> bool:
 def read_toml(path: Path) -> dict[str, object]:
     """Return the content of a TOML file, {} when there is none."""
     try:
-        return parse_toml(path.read_bytes(), str(path))
+        return parse_toml(small_files.read(path), str(path))
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise InputError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+        raise InputError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from None
 
 
 def parse_toml(data: bytes, name: str) -> dict[str, object]:

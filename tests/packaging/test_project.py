@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathspec import GitIgnoreSpec
 from support import WAITS
 
 import sdk
+from sdk.errors import InputError
+from sdk.packaging import project
 from sdk.packaging.ignore import IgnoreRules
 
 
@@ -352,3 +355,11 @@ def test_planning_writes_nothing_but_the_cache_of_what_was_read(write, tmp_path:
         [],
         [tmp_path / "cache"],
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")
+@pytest.mark.parametrize("name", ["podlift.toml", "pyproject.toml"])
+def test_a_pipe_in_the_place_of_a_project_file_is_refused(tmp_path, name) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="is not a file"):
+        project.read_toml(tmp_path / name)

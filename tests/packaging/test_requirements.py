@@ -92,7 +92,7 @@ def test_the_plan_shows_where_packages_come_from_and_warns_of_what_nobody_vouche
     write(
         "requirements.txt",
         """
-        --index-url http://one.example/simple
+        --index-url HTTP://one.example/simple
         --extra-index-url https://two.example/simple?v=S3CRET
         --trusted-host two.example
         --find-links wheels
@@ -102,11 +102,12 @@ def test_the_plan_shows_where_packages_come_from_and_warns_of_what_nobody_vouche
     )
     found = read().notes
     (shown,) = [each.message for each in found if each.level == "note"]
-    for place in ("--index-url http://one", "--extra-index-url https://two", "--trusted-host two", "--find-links /"):
+    for place in ("--index-url HTTP://one", "--extra-index-url https://two", "--trusted-host two", "--find-links /"):
         assert place in shown
     assert "S3CRET" not in str(found)
     warnings = [each.message for each in found if each.level == "warning"]
-    assert [each.partition(":")[0] for each in warnings if "TLS" in each] == ["Packages come from http"] * 2
+    plain = [each.partition(":")[0] for each in warnings if "TLS" in each]
+    assert plain == ["Packages come from HTTP", "Packages come from http"]
     assert any(each.startswith("--trusted-host two.example: the certificate") for each in warnings)
     write("requirements.txt", "--pre\nnumpy\n")
     assert read().notes == ()

@@ -120,7 +120,10 @@ def _supervise(
     # Outside the run's folder, an existing folder belongs to another user or run.
     Path(temporary).mkdir(mode=0o700, exist_ok=temporary == plan.paths.temporary)
     if temporary != plan.paths.temporary:
-        own_folders.claim(temporary, plan.paths.url)
+        try:
+            own_folders.claim(temporary, plan.paths.url)
+        except OSError as error:
+            _log.warning(f"If this supervisor is killed, nothing will remove {temporary!r}: {error}")
     try:
         # Requirements are downloaded before the network is isolated.
         with interpreter.chosen(plan, recorder, conditions, clock) as starter:

@@ -10,7 +10,7 @@ from ...text import joined
 from .collector import redacted
 
 _PLACES = ("--index-url", "--extra-index-url", "--find-links", "--trusted-host", "--no-index")
-_PLAIN = re.compile(r"(?:git\+)?http://\S+")
+_PLAIN = re.compile(r"(?:\w+\+)?\b(?:http|git|ftp|svn)://\S+", re.IGNORECASE)
 
 
 def findings(options: Sequence[str], lines: Sequence[str]) -> Iterator[Finding]:
