@@ -14,6 +14,8 @@ _log = logger("schedules")
 # The clocks of two machines may differ by this, and one clock may be set by it, without a word.
 TOLERANCE_S = 30.0
 _REMEMBERED = 100
+# A clock that went forward may be set back: for so long, no slot that it has passed over is caught up.
+_SETTLES_S = 300.0
 
 
 def early(record: SlotRecord, now: float) -> bool:
@@ -25,6 +27,7 @@ def early(record: SlotRecord, now: float) -> bool:
 class _Jump:
     before: float  # what the clock would have shown
     after: float  # what it showed
+    steady: float  # by the monotonic clock
 
 
 class ClockWatch:
@@ -39,7 +42,7 @@ class ClockWatch:
         """Return the time, and log a jump since the last reading."""
         (wall, steady), now, steady_now = self._read, self._clock.now(), self._clock.monotonic()
         self._read = now, steady_now
-        jump = _Jump(before=wall + (steady_now - steady), after=now)
+        jump = _Jump(before=wall + (steady_now - steady), after=now, steady=steady_now)
         if jump.after - jump.before > TOLERANCE_S:
             self._forward.append(jump)
             _log.warning("Slots are missed: %s", _forward(jump))
@@ -53,6 +56,11 @@ class ClockWatch:
         """Return why a slot was missed while this server was there, "" if it is not known."""
         found = next((each for each in reversed(self._forward) if each.before < slot <= each.after), None)
         return f"{MISSED}: {_forward(found)}" if found else ""
+
+    def may_be_set_back(self, slot: float) -> bool:
+        """Return whether the clock has passed over this slot by a jump, a moment ago."""
+        until = self._read[1] - _SETTLES_S
+        return any(each.before < slot <= each.after and each.steady > until for each in self._forward)
 
 
 def _forward(jump: _Jump) -> str:

@@ -110,6 +110,21 @@ class Schedule:
         found = lost_slots.told(record, found, others, self._failed_keepers(record))
         return found[::-1][:limit]
 
+    def _fired_ahead(self, record: ScheduleRecord, listed: Mapping[str, str]) -> list[str]:
+        """Return a sentence for each slot that is to come, and that a clock that was ahead has fired."""
+        now = self._now()
+        coming = {key: generation for key, generation in listed.items() if key > key_of(now)}
+        fired = [
+            each
+            for each in self._book.slots(record, coming)
+            if each.state != SKIPPED and each.cause != "manual" and each.taken > now.timestamp() + TOLERANCE_S
+        ]
+        return [
+            f"the slot {each.slot}, later than now, was fired by a clock that was ahead, and does not fire again: "
+            f"{each.run or each.state}. Next: podlift schedule run {self.name}"
+            for each in fired
+        ]
+
     def _booked_ahead(self, record: ScheduleRecord, listed: Mapping[str, str]) -> list[SlotRecord]:
         """Return the records of slots that are to come, and that a clock that was ahead has booked as skipped."""
         now = self._now()
@@ -235,14 +250,16 @@ class Schedule:
         if record.since > now + TOLERANCE_S:
             since = _utc(record.since).isoformat(timespec="seconds")
             return [f"its slots begin at {since}: a clock that was ahead created it. Next: {_SERVE}"]
-        ahead = self._booked_ahead(record, self._book.keys(record))
+        listed = self._book.keys(record)
+        fired, ahead = self._fired_ahead(record, listed), self._booked_ahead(record, listed)
         if not ahead:
-            return []
+            return fired
         last = ahead[-1]
         slots = counted(sum(each.count for each in ahead), "slot")
         return [
+            *fired,
             f"{slots} later than now, until {last.slot}, {'is' if slots == '1 slot' else 'are'} booked as skipped "
-            f"({last.reason}): a clock was ahead. Each fires at its time all the same. Next: {_SERVE}"
+            f"({last.reason}): a clock was ahead. Each fires at its time all the same. Next: {_SERVE}",
         ]
 
     def overdue(self) -> str:

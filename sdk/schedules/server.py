@@ -201,6 +201,8 @@ class Server:
             return
         late = [slot for slot in due if self._is_late(slot, now)]
         chosen = policy.caught_up(schedule.spec.missed, late)
+        if chosen and self._watch.may_be_set_back(chosen.timestamp()):
+            return
         for reason, slots in groupby(late[:-1] if chosen else late, self._why_missed):
             self.record_skipped(schedule, memory, list(slots), reason)
         for slot in due:
@@ -471,7 +473,7 @@ class Server:
                 if each.state != SKIPPED:
                     break
                 count += 1
-        if schedule.spec.notify_skips and count % schedule.spec.notify_skips == 0:
+        if schedule.spec.notify_skips and count and count % schedule.spec.notify_skips == 0:
             self._notify(
                 schedule, record, "skipped", f"{count} slots in a row were skipped; the last one: {record.reason}"
             )

@@ -110,6 +110,29 @@ def test_the_reason_and_the_log_name_the_jump_and_check_says_so(moved: World, cl
     assert handle(moved).problems() == []
 
 
+def test_a_clock_that_was_ahead_for_a_minute_lets_no_slot_be_caught_up(moved: World, clock: SetClock) -> None:
+    moved.add(cron="0 3 * * *", missed="catch_up_last")
+    server = moved.server()
+    serve(moved, server, 60)
+    clock.ahead = DAY
+    serve(moved, server, 50)
+    clock.ahead = 0.0
+    serve(moved, server, 2 * DAY)
+    assert {record.cause for record in moved.history()} == {"schedule"}
+    assert len(moved.runs.submits) == 2
+
+
+def test_a_slot_that_a_jump_has_passed_over_is_caught_up_once_the_clock_holds(moved: World, clock: SetClock) -> None:
+    moved.add(cron="0 3 * * *", missed="catch_up_last")
+    server = moved.server()
+    serve(moved, server, 60)
+    clock.ahead = DAY
+    serve(moved, server, HOUR)
+    assert [record.cause for record in moved.history()] == ["catch_up"]
+    clock.ahead = 0.0
+    assert any("does not fire again" in problem for problem in handle(moved).problems())
+
+
 def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_booked(
     moved: World, clock: SetClock
 ) -> None:
