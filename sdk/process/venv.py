@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.metadata
 import json
 import os
+import re
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -24,13 +26,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from ..clock import Clock
 from ..errors import InputError, PodliftError
 from ..storage import own_folders, posix, small_files
 from ..storage.cache import environments
 from ..storage.checksums import sha256
-from . import pip
-from .pip import EnvironmentBuildError
+from ..text import without_passwords
+from . import uv
+from .uv import EnvironmentBuildError
 
 _FORMAT = 1
 _LOCK, _USED, _MARKER, _LINES, _CONSTRAINTS = "lock", "used", "ready.json", "requirements.txt", "constraints.txt"
@@ -44,22 +50,24 @@ _PRINT_IDENTITY = (
     "import json, os, platform, sys, sysconfig; print(json.dumps([sys.version_info[:2], "
     "os.path.realpath(sys.executable), sys.version, sysconfig.get_platform(), platform.libc_ver()]))"
 )
-_PRINT_INSTALLED = (
-    "import importlib.metadata as m, json; "
-    "print(json.dumps({d.metadata['Name']: d.version for d in m.distributions() if d.metadata['Name']}))"
-)
+_HASHES = re.compile(r"(?:\s+--hash=[a-z0-9]+:[0-9a-f]+)+$")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec:
     python: str  # absolute path of the base interpreter
-    # PEP 508 lines, optionally with `--hash=...`, in any order. Without any, the environment does not even have pip.
+    # PEP 508 lines, optionally with `--hash=...`, in any order
     requirements: tuple[str, ...] = ()
     options: tuple[str, ...] = ()  # lines such as `--index-url https://...`, in order
     constraints: tuple[str, ...] = ()  # PEP 508 lines that limit versions without installing anything
 
     def __post_init__(self) -> None:
-        problems = pip.rejections((*self.requirements, *self.constraints), self.options)
+        problems = [
+            f"A line is not a valid requirement by name. Received: {without_passwords(line)!r}. Expected: for example "
+            "'numpy>=1.26'."
+            for line in (*self.requirements, *self.constraints)
+            if not _name_of(line)
+        ]
         if not Path(self.python).is_absolute():
             problems.append(f"The path of the Python interpreter is not absolute. Received: {self.python!r}.")
         if problems:
@@ -93,7 +101,7 @@ def using(
     `stop` is polled several times a second while waiting and building. True ends both.
     """
     home = environments(cache) / key(spec)[:_KEY_LENGTH]
-    runner = pip.PipRunner(log=log, environ=environ, clock=clock, stop=stop)
+    runner = uv.UvRunner(log=log, environ=environ, clock=clock, stop=stop)
     while True:
         with _acquire(home, fcntl.LOCK_SH, runner.wait_for_others):
             _touch(home / _USED, clock.now())
@@ -112,9 +120,9 @@ def using(
 
 
 def installed(python: Path) -> dict[str, str]:
-    """Return the versions of an environment's distributions by normalized name, such as "tf-keras"."""
+    """Return the versions of the distributions of a complete environment by normalized name, such as "tf-keras"."""
     found = _read_marker(python.parent.parent.parent)
-    return found.installed if found is not None and found.python == python else _ask_installed(python)
+    return {} if found is None else found.installed
 
 
 def facade(folder: Path) -> str:
@@ -176,9 +184,7 @@ class _Marker:
 
 
 def _damage(home: Path, marker: _Marker, now: float) -> str:
-    """Return what is wrong with an environment, or "". Those of older versions have no inventory."""
-    if not marker.files:
-        return ""
+    """Return what is wrong with an environment, or ""."""
     try:
         inventoried = (home / _FILES).read_bytes()
     except OSError as error:
@@ -193,21 +199,20 @@ def _damage(home: Path, marker: _Marker, now: float) -> str:
     return found
 
 
-def _build(home: Path, spec: EnvironmentSpec, runner: pip.PipRunner, now: float) -> None:
+def _build(home: Path, spec: EnvironmentSpec, runner: uv.UvRunner, now: float) -> None:
     _clear(home)
     folder = home / secrets.token_hex(4)
     python = folder / "bin" / "python"
     try:
-        without = [] if spec.requirements else ["--without-pip"]
-        runner.run([spec.python, "-I", "-m", "venv", *without, str(folder)], cwd=home, requirements=())
+        runner.venv(spec.python, folder)
         if spec.requirements:
-            lines = [*spec.options, *sorted(set(spec.requirements)), ""]
-            (folder / _LINES).write_text("\n".join(lines), encoding="utf-8")
+            (folder / _LINES).write_text("\n".join([*sorted(set(spec.requirements)), ""]), encoding="utf-8")
             (folder / _CONSTRAINTS).write_text("\n".join([*sorted(set(spec.constraints)), ""]), encoding="utf-8")
-            runner.name_dropped()
-            command = [str(python), *pip.INSTALL, "-r", _LINES, "-c", _CONSTRAINTS]
-            runner.run(command, cwd=folder, requirements=spec.requirements)
-        versions = _ask_installed(python)
+            words = ["-r", _LINES, "-c", _CONSTRAINTS]
+            # As pip does if one line has a hash. uv alone would only compare those of pinned lines.
+            words += ["--require-hashes"] if any(_HASHES.search(line) for line in spec.requirements) else []
+            runner.install(python, spec.options, words, folder)
+        versions = _ask_installed(folder)
         _check_complete(spec, versions, runner.log)
         inventoried = _inventory(str(folder))
         posix.put_new(str(home / _FILES), inventoried)
@@ -223,12 +228,12 @@ def _build(home: Path, spec: EnvironmentSpec, runner: pip.PipRunner, now: float)
 
 def _check_complete(spec: EnvironmentSpec, versions: Mapping[str, str], log: Path) -> None:
     # Requirements with a marker may be absent.
-    names = [pip.name_of(line) for line in spec.requirements if ";" not in line]
+    names = [_name_of(line) for line in spec.requirements if ";" not in line]
     absent = sorted(set(names) - set(versions))
     if absent:
         raise EnvironmentBuildError(
-            f"pip succeeded, but did not install into the environment: {', '.join(absent)}. Next: check whether pip's "
-            f"configuration sets a target, a prefix or a root (`pip config list`). Its output: {str(log)!r}."
+            f"uv succeeded, but did not install into the environment: {', '.join(absent)}. Next: check whether uv's "
+            f"configuration (uv.toml) sets a target or a prefix. Its output: {str(log)!r}."
         )
 
 
@@ -245,7 +250,7 @@ def _read_marker(home: Path) -> _Marker | None:
     try:
         data = json.loads(small_files.read(home / _MARKER))
         python = home / data["build"] / "bin" / "python"
-        found = _Marker(python=python, installed=dict(data["installed"]), files=str(data.get("files", "")))
+        found = _Marker(python=python, installed=dict(data["installed"]), files=str(data["files"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return found if found.python.exists() else None
@@ -284,8 +289,20 @@ def _touch(path: Path, now: float) -> None:
     os.utime(path, (now, now))
 
 
-def _ask_installed(python: Path) -> dict[str, str]:
-    return {pip.normalized(name): version for name, version in _ask(str(python), _PRINT_INSTALLED).items()}
+def _name_of(requirement: str) -> str:
+    """Return a distribution's normalized name; "" for a line that does more than name it, or that is several to uv."""
+    line = _HASHES.sub("", requirement)
+    if not line.replace("\t", " ").isprintable() or line.endswith("\\"):
+        return ""
+    try:
+        return canonicalize_name(Requirement(line).name)
+    except InvalidRequirement:
+        return ""
+
+
+def _ask_installed(folder: Path) -> dict[str, str]:
+    found = importlib.metadata.distributions(path=[str(path) for path in folder.glob("lib/python*/site-packages")])
+    return {canonicalize_name(each.metadata["Name"]): each.version for each in found}
 
 
 def _ask(python: str, code: str) -> Any:

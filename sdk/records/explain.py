@@ -178,7 +178,7 @@ class _Story:
             yield self._waiting() or in_cloud.get(self._status.reason) or MEANINGS[self._status.reason]
         elif self._status.reason is Reason.PREPARING:
             yield MEANINGS[Reason.PREPARING]
-            yield f"Output of pip: {self._context.paths.environment_log}"
+            yield f"Output of uv: {self._context.paths.environment_log}"
         elif self._has("launched"):
             yield "Its supervisor was launched but has not reported yet."
         else:

@@ -96,7 +96,7 @@ class RunPaths:
     sync_lock = _Fixed("sync/lock")
     sync_log = _Fixed("sync/log")
     supervisor_log = _Fixed("supervisor.log")
-    # Output of pip while the run's virtual environment was built.
+    # Output of uv while the run's virtual environment was built.
     environment_log = _Fixed("environment.log")
     # Holds a link to podlift and nothing else, for tasks that do not see the environment podlift is installed in.
     facade = _Fixed("podlift")

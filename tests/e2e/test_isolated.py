@@ -67,7 +67,7 @@ def test_an_isolated_task_sees_its_requirements_podlift_and_nothing_else(write, 
     assert prepared["data"]["installed"]["onlythere"] == "1.5"
 
 
-def test_an_environment_that_cannot_be_built_is_the_users_error_with_pips_words(
+def test_an_environment_that_cannot_be_built_is_the_users_error_with_uvs_words(
     write, cache: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "project" / "wheels").mkdir()
@@ -77,7 +77,7 @@ def test_an_environment_that_cannot_be_built_is_the_users_error_with_pips_words(
     with pytest.raises(sdk.RunFailedError, match="nowhere-to-be-found") as caught:
         run.result(120)
     assert caught.value.status.failure.log.endswith("environment.log")
-    assert "No matching distribution" in Path(caught.value.status.failure.log).read_text()
+    assert "No solution found" in Path(caught.value.status.failure.log).read_text()
 
 
 def test_a_project_can_ask_for_it_in_its_own_file(write, cache: Path) -> None:

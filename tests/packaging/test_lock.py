@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import sdk
 from sdk.packaging.requirements import lock
 from sdk.packaging.requirements.read import Requirements, gather
+from sdk.process import uv
 
 LOCK = Path(__file__).with_name("app.uv.lock")
 SCRIPTS = sysconfig.get_path("scripts")
@@ -176,27 +176,7 @@ def test_a_lock_that_cannot_be_used_says_why(write, member: Path, old: str, new:
     assert "CRET" not in str(caught.value)
 
 
-@pytest.fixture
-def no_uv(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = shutil.which
-    monkeypatch.delenv("UV", raising=False)
-    monkeypatch.setattr(shutil, "which", lambda name, **options: None if name == "uv" else found(name, **options))
-
-
-def test_without_uv_its_lock_is_passed_over_with_a_warning_and_refused_when_it_is_named(write, no_uv: None) -> None:
-    write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['click']\n")
-    write("uv.lock", LOCK.read_text())
-    found = read()
-    assert (found.source, found.lines) == ("pyproject.toml", ("click",))
-    (note,) = found.notes
-    assert note.level == "warning"
-    assert "pip install uv" in note.message
-    assert "uv export --format pylock.toml -o pylock.toml" in note.message
-    (problem,) = refused("uv.lock")
-    assert "uv is not installed" in problem
-
-
-def test_the_command_that_is_named_makes_a_lock_with_the_same_requirements(write, monkeypatch) -> None:
+def test_the_command_of_the_guide_makes_a_lock_with_the_same_requirements(write, monkeypatch) -> None:
     write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['click']\n")
     write("uv.lock", LOCK.read_text())
     write("../libs/common/pyproject.toml", "[project]\nname = 'common'\n")
@@ -210,7 +190,7 @@ def test_a_uv_that_does_not_answer_is_a_mistake_of_the_lock(write, monkeypatch: 
     program = write("bin/uv", "#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
     write("uv.lock", LOCK.read_text())
-    monkeypatch.setenv("UV", str(program))
+    monkeypatch.setattr(uv, "program", lambda: str(program))
     monkeypatch.setattr(lock, "_LIMIT_S", 0.2)
     assert "timed out after 0.2 seconds" in refused()[0]
 

@@ -21,8 +21,8 @@ from ...process import exit_reasons, janitor, namespaces, spawn, task_environmen
 from ...process.janitor_watch import JanitorWatch, temporary_folders
 from ...process.log_index import LogIndexWriter
 from ...process.log_tail import last_lines
-from ...process.pip import EnvironmentBuildError, EnvironmentStoppedError
 from ...process.redirect import start
+from ...process.uv import EnvironmentBuildError, EnvironmentStoppedError
 from ...records import summaries
 from ...records.events import TRAINED, Event, source_of
 from ...records.plans import read_plan

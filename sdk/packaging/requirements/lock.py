@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 from packaging.pylock import Package, Pylock, PylockValidationError
 from packaging.utils import canonicalize_name
 
 from ...checks import Finding
+from ...process import uv
 from ...text import clipped
 from .. import project
 from .collector import RequirementsCollector, redacted
@@ -25,34 +24,19 @@ _EXPORT = ("export", "--format", "pylock.toml", "--no-header", "--no-default-gro
 # It reads one file; the rest is for a slow disk.
 _LIMIT_S = 60.0
 _SHOWN = 500
-NO_UV = (
-    "uv is not installed, and only uv reads its lock file. Next: pip install uv; or run 'uv export --format pylock.toml -o "
-    "pylock.toml' where it is installed, and use that file: code_requirements='pylock.toml' (--code-requirements pylock.toml)."
-)
-
-
-def find_uv() -> str | None:
-    """Return the path of uv: of the `uv run` that started this, on PATH, beside Python, or where its installer puts it."""
-    # `uv run` sets UV.
-    places = [os.environ.get("PATH", ""), sysconfig.get_path("scripts"), os.path.expanduser("~/.local/bin")]
-    return shutil.which(os.environ.get("UV") or "uv", path=os.pathsep.join(places))
 
 
 def read_uv(collector: RequirementsCollector, path: Path) -> None:
     """Read what a uv.lock fixes for the project, without extras and groups: its dependencies and theirs."""
     label = collector.label(path)
-    uv = find_uv()
-    if uv is None:
-        collector.refuse(label, NO_UV)
-        return
     # A workspace's lock is above its members; uv finds it from there.
     is_member = (collector.project / "pyproject.toml").is_file() and collector.project.is_relative_to(path.parent)
     folder = collector.project if is_member else path.parent
-    command = [uv, *_EXPORT, "--quiet", "--no-cache", "--no-python-downloads", "--python", sys.executable]
+    command = [uv.program(), *_EXPORT, "--quiet", "--no-cache", "--no-python-downloads", "--python", sys.executable]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        collector.refuse(label, f"{uv} cannot be run: {error}.")
+        collector.refuse(label, f"uv cannot be run: {error}.")
         return
     if done.returncode:
         # The lines with a bar quote the file.

@@ -138,9 +138,7 @@ def _read_first(collector: RequirementsCollector) -> str:
     """Read the first file that states requirements; return its name."""
     folder = collector.project
     uv_lock = _uv_lock(folder)
-    if uv_lock is not None and lock.find_uv() is None:
-        collector.warn(collector.label(uv_lock), f"it is not read: {lock.NO_UV}")
-    elif uv_lock is not None:
+    if uv_lock is not None:
         lock.read_uv(collector, uv_lock)
         _note_unread(collector, "uv.lock", "requirements.txt")
         return "uv.lock"
