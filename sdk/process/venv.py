@@ -26,9 +26,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
 from ..clock import Clock
 from ..errors import InputError, PodliftError
 from ..storage import own_folders, posix, small_files
@@ -291,6 +288,10 @@ def _touch(path: Path, now: float) -> None:
 
 def _name_of(requirement: str) -> str:
     """Return a distribution's normalized name; "" for a line that does more than name it, or that is several to uv."""
+    # Only the client has it, and a task imports this room.
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
     line = _HASHES.sub("", requirement)
     if not line.replace("\t", " ").isprintable() or line.endswith("\\"):
         return ""
@@ -301,6 +302,8 @@ def _name_of(requirement: str) -> str:
 
 
 def _ask_installed(folder: Path) -> dict[str, str]:
+    from packaging.utils import canonicalize_name
+
     found = importlib.metadata.distributions(path=[str(path) for path in folder.glob("lib/python*/site-packages")])
     return {canonicalize_name(each.metadata["Name"]): each.version for each in found}
 
