@@ -33,6 +33,7 @@ _PLURALS = {
     "remains": "remains of earlier removals",
 }
 _DIGEST_SHOWN = 12
+_BY_DIGEST = {"bundle", "runtime", "entrypoint", "model part"}
 
 
 def prune(
@@ -79,7 +80,7 @@ def prune(
 def _show(items: tuple[pruning.Candidate, ...]) -> None:
     rows = []
     for item in items:
-        name = clipped(item.name, _DIGEST_SHOWN) if on_terminal() and item.kind in pruning.ARCHIVES else item.name
+        name = clipped(item.name, _DIGEST_SHOWN) if on_terminal() and item.kind in _BY_DIGEST else item.name
         rows.append((item.kind, name, item.state or "-", duration(item.age_s, units=1), size(item.size_bytes)))
     if rows:
         table(("what", "name", "state", "unchanged for", "size"), rows)

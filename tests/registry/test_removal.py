@@ -10,18 +10,20 @@ import pytest
 from programs.store_faults import FaultyStore, StoreFault
 
 from sdk.errors import ConflictError, InputError, StoreError
+from sdk.planning.roots import in_bucket
 from sdk.registry import evidence, files
 from sdk.registry.models import Model, ModelVersion
 from sdk.upkeep import prune
-from sdk.upkeep.prune import archives, models
-from sdk.upkeep.prune.archives import OtherRecords
-from sdk.upkeep.prune.local import ChangedError
+from sdk.upkeep.prune import root as pruning
+from sdk.upkeep.prune.bucket import BucketRoot
+from sdk.upkeep.prune.folder import FolderRoot
+from sdk.upkeep.prune.root import ChangedError, Limits
 
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a day be over since everything there was written."""
-    monkeypatch.setattr(archives, "JOB_SETTLED_S", 0.0)
+    monkeypatch.setattr(pruning, "JOB_SETTLED_S", 0.0)
 
 
 def pruned(model: Model) -> list[str]:
@@ -29,7 +31,7 @@ def pruned(model: Model) -> list[str]:
     plan = prune.find(model.root, older_than_s=0, keep=0, now=time.time() + 2)
     result = prune.remove(plan)
     assert (result.problems, result.skipped, plan.skipped) == ((), (), ())
-    return sorted(item.name for item in result.items if item.kind == models.KIND)
+    return sorted(item.name for item in result.items if item.kind == "model part")
 
 
 def test_the_champion_and_what_a_rollback_could_return_to_are_not_removed_by_mistake(model: Model, add) -> None:
@@ -72,9 +74,9 @@ def test_a_removal_frees_what_no_other_version_has_and_the_number_is_not_used_ag
 def test_prune_keeps_young_parts_and_those_of_every_version(model: Model, add, settled, monkeypatch) -> None:
     add(), add()
     model.store.put_new(f"blobs/{'f' * 64}", [b"of an interrupted registration"])
-    monkeypatch.setattr(archives, "JOB_SETTLED_S", 3600.0)
+    monkeypatch.setattr(pruning, "JOB_SETTLED_S", 3600.0)
     assert pruned(model) == []
-    monkeypatch.setattr(archives, "JOB_SETTLED_S", 0.0)
+    monkeypatch.setattr(pruning, "JOB_SETTLED_S", 0.0)
     assert pruned(model) == ["f" * 64]
     assert [each.damage() for each in model.versions()] == [[], []]
 
@@ -101,15 +103,15 @@ def test_a_damaged_manifest_keeps_no_version_from_being_removed(model: Model, ad
 def test_a_registration_while_prune_removes_keeps_its_parts(model: Model, add, settled, tmp_path: Path) -> None:
     add(), add()
     model.remove(2)
-    found = models.ModelParts(
-        model.root, frozenset(), OtherRecords({model.version(1).record.manifest: "x"}), time.time() + 2
-    )
-    unused = found.unused()
+    limits = Limits(older_than_s=0, keep=0, now=time.time() + 2)
+    place = (BucketRoot if in_bucket(model.root) else FolderRoot)(model.root, limits)
+    known = {each.item.path: each for each in place.archives()}
+    unused = [known[item.path] for item in place.candidates() if item.kind == "model part"]
     assert len(unused) == 2
     files.add(model.store, str(tmp_path / "made" / "2"))  # the version follows
     for item in unused:
-        with pytest.raises(ChangedError, match="a registration uses it"):
-            found.remove(item)
+        with pytest.raises(ChangedError, match="a submit or a registration uses it"):
+            place.remove_archive(item)
     assert add(number=2).damage() == []
 
 

@@ -82,9 +82,8 @@ def test_prune_keeps_the_code_of_a_schedule_and_what_its_keepers_start_from(
     bucket.blob(f"podlift/bundles/{other}.tar").upload_from_string("x")
     spec = f'{{"runtime": {{"sha256": "{kept}"}}, "entrypoint": "{kept}"}}'
     Book(there.root).put_files({"keepers/each/0123.json": spec.encode()})
-    for module in (prune.bucket, prune.local):
-        monkeypatch.setattr(module, "SETTLED_S", 0.0)
-    monkeypatch.setattr(prune.archives, "JOB_SETTLED_S", 0.0)
+    for name in ("SETTLED_S", "JOB_SETTLED_S"):
+        monkeypatch.setattr(prune.root, name, 0.0)
     found = prune.find(there.root, older_than_s=0.0, keep=0, now=START.timestamp() + 1e9)
     assert sorted(item.name for item in prune.remove(found).items) == [other] * 3
     assert {blob.name for blob in bucket.list_blobs(prefix="podlift/runtime/")} == {f"podlift/runtime/{kept}.tar"}

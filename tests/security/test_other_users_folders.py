@@ -17,7 +17,7 @@ from other_user import NEEDS_ROOT, Victim
 from sdk.emulator.vertex import bucket_fs
 from sdk.process import janitor, venv
 from sdk.storage import folders, own_folders
-from sdk.upkeep.prune import local as prune
+from sdk.upkeep.prune import folder as prune
 
 pytestmark = [NEEDS_ROOT, pytest.mark.process]
 _STEPS = 60  # more than any of these removals has

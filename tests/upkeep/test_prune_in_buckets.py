@@ -22,7 +22,8 @@ from sdk.records.sync import push
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.requests import ObjectInfo
 from sdk.upkeep import prune
-from sdk.upkeep.prune import archives, bucket, local
+from sdk.upkeep.prune import bucket
+from sdk.upkeep.prune import root as pruned
 
 GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 ROOT = "gs://mine/podlift"
@@ -69,9 +70,8 @@ def make(put) -> Callable[..., str]:
 @pytest.fixture
 def settled(monkeypatch) -> None:
     """Let a day be over with everything that is there: the emulator's objects are as old as they are."""
-    for module in (bucket, local):
-        monkeypatch.setattr(module, "SETTLED_S", 0.0)
-    monkeypatch.setattr(archives, "JOB_SETTLED_S", 0.0)
+    for name in ("SETTLED_S", "JOB_SETTLED_S"):
+        monkeypatch.setattr(pruned, name, 0.0)
 
 
 def find(*, keep: int = 0, older_than_s: float = 0.0, **more: object) -> prune.PrunePlan:
@@ -97,7 +97,7 @@ def test_old_runs_and_their_bundles_go_and_what_goes_on_is_not_touched(gcs, make
     make("c", without=(FINAL,))
     put("runs/c-aaaaaa/heartbeat.json", b'{"supervised": true, "resumes": 0}')
     kept = {name: generation for name, generation in objects(gcs).items() if name.startswith(("runs/c-", "bundles/c"))}
-    monkeypatch.setattr(bucket, "SETTLED_S", 3600.0)
+    monkeypatch.setattr(pruned, "SETTLED_S", 3600.0)
     assert names(find(), "bundle") == [], "a submit may count on what is young"
     assert why(find())["c-aaaaaa"] == "the run is RUNNING"
     found = find()
@@ -109,7 +109,7 @@ def test_old_runs_and_their_bundles_go_and_what_goes_on_is_not_touched(gcs, make
         name for name in kept if name[0] == "r"
     }
     make("b")
-    monkeypatch.setattr(bucket, "SETTLED_S", 0.0)
+    monkeypatch.setattr(pruned, "SETTLED_S", 0.0)
     # For the runs to be judged as before: an hour is not over.
     monkeypatch.setattr(bucket, "_status", lambda files, run, seen: sdk.Status(sdk.State.RUNNING, sdk.Reason.TRAINING))
     done = prune.remove(find())
@@ -148,7 +148,7 @@ def test_what_is_damaged_or_strange_stays_with_a_sentence_and_a_bundle_that_may_
     assert names(found) == ["b-aaaaaa"]
     said = why(found)
     assert said.pop("a-aaaaaa").startswith("its records are damaged: ")
-    assert said == dict.fromkeys(["notes.txt", "mine", "x-aaaaaa", "mine.zip"], "it is not podlift's")
+    assert said == {}, "what is not podlift's is not mentioned"
     assert names(found, "bundle") == ["b" * 64]
     put("runs/a-aaaaaa/plan.json", b"{}")
     assert names(find(), "bundle") == []
@@ -174,7 +174,7 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
     assert why(done)[run] == "it has changed"
     assert why(done)["a" * 64 + ".tar"] == "a run or a record needs it"
     assert {*objects(gcs)} == {*before, f"runs/{run}/events/{record}"}
-    monkeypatch.setattr(bucket, "SETTLED_S", 3600.0)
+    monkeypatch.setattr(pruned, "SETTLED_S", 3600.0)
     assert names(find()) == [], "it may be starting now"
 
 
@@ -206,15 +206,17 @@ def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, 
     monkeypatch.setattr(push, "_FRESH_S", -2.0)
     bundle = tmp_path / "bundle.tar"
     bundle.write_bytes(b"x" * 1000)
-    known = bucket.ArchiveUse(ROOT, [f"{ROOT}/runs/a-aaaaaa"], archives.OtherRecords())
+    place = bucket.BucketRoot(ROOT, pruned.Limits(older_than_s=0.0, keep=0, now=time.time()))
+    (known,) = place.archives()
     push.upload_archive(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
     found = find()
-    (item,) = [item for item in found.items if item.kind == "bundle"]
-    with pytest.raises(prune.local.ChangedError, match="a submit uses it"):
-        known.remove(item)
+    with pytest.raises(pruned.ChangedError, match="a submit or a registration uses it"):
+        place.remove_archive(known)
     with monkeypatch.context() as patch:
-        patch.setattr(bucket, "SETTLED_S", 3600.0)
-        assert why(prune.remove(found)) == {f"{'a' * 64}.tar": "a submit uses it"}, "it is young by now"
+        patch.setattr(pruned, "SETTLED_S", 3600.0)
+        assert why(prune.remove(found)) == {f"{'a' * 64}.tar": "a submit or a registration uses it"}, (
+            "it is young by now"
+        )
     there = gcs.client().bucket("mine").blob(f"podlift/bundles/{'a' * 64}.tar")
     assert there.download_as_bytes() == b"x" * 1000
     there.delete()
@@ -238,12 +240,12 @@ def test_what_containers_download_goes_once_no_job_of_a_run_that_stays_names_it(
     assert names(found) == [runs["a"], runs["b"]]
     assert (names(found, "runtime"), names(found, "entrypoint")) == (["3" * 64, "4" * 64], ["5" * 64])
     assert {item.size_bytes for item in found.items if item.kind in ("runtime", "entrypoint")} == {2000, 300}
-    assert why(found) == {"mine.tar": "it is not podlift's"}
-    monkeypatch.setattr(archives, "JOB_SETTLED_S", 60.0)
+    assert why(found) == {}
+    monkeypatch.setattr(pruned, "JOB_SETTLED_S", 60.0)
     assert names(find(keep=1), "runtime") == names(find(keep=1), "entrypoint") == [], (
         "another client may be about to use it"
     )
-    monkeypatch.setattr(archives, "JOB_SETTLED_S", 0.0)
+    monkeypatch.setattr(pruned, "JOB_SETTLED_S", 0.0)
     put("runs/c-aaaaaa/jobs/0002.launch_spec.json", b"{}")
     assert "c-aaaaaa/jobs/0002.launch_spec.json' needs" in why(find(keep=1))["runtime"]
     put("runs/c-aaaaaa/jobs/0002.launch_spec.json", json.dumps({"runtime": {"sha256": "4" * 64}}).encode())
@@ -262,7 +264,7 @@ def test_what_another_folder_of_the_root_names_stays(gcs, make, put, settled, mo
     put("models/digits/champion", b"b-aaaaaa is not named by a JSON file")
     put(
         "models/digits/data.json",
-        b'"c-aaaaaa" is in a file that is too large for a record' + b" " * archives.MAX_RECORD_BYTES,
+        b'"c-aaaaaa" is in a file that is too large for a record' + b" " * pruned.MAX_RECORD_BYTES,
     )
     put(f"bundles/{'d' * 64}.tar", b"x")
     found = find()
@@ -282,11 +284,12 @@ def test_a_folder_of_the_root_that_cannot_be_searched_keeps_everything_that_it_m
     make("a")
     put("data/1.json", b"{}"), put("data/2.json", b"{}"), put("data/3.png", b"{}")
     assert names(find()) == ["a-aaaaaa"]
-    monkeypatch.setattr(bucket, "MAX_RECORDS", 1)
+    monkeypatch.setattr(pruned, "MAX_RECORDS", 1)
     found = find()
     assert found.items == ()
-    assert why(found)["a-aaaaaa"].startswith(f"'{ROOT}/data' may need it and has too many JSON files to search. Next: ")
-    monkeypatch.setattr(bucket, "MAX_RECORDS", 2)
+    assert "may need it, and there are too many to search. Next: move" in why(found)["a-aaaaaa"]
+    assert f"{ROOT}/data/2.json" in why(found)["a-aaaaaa"]
+    monkeypatch.setattr(pruned, "MAX_RECORDS", 2)
     gcs.faults({"kind": "status_before", "object": "data", "status": 403})
     assert find().items == ()
     assert "cannot be read" in why(find())["a-aaaaaa"] and "403" in why(find())["a-aaaaaa"]
@@ -300,7 +303,7 @@ def test_a_folder_of_the_root_that_cannot_be_searched_keeps_everything_that_it_m
 
     monkeypatch.setattr(BucketFiles, "list", refuse)
     assert find().items == ()
-    assert why(find())["a-aaaaaa"] == f"'{ROOT}/data' may need it and cannot be read: permission denied (403)"
+    assert why(find())["a-aaaaaa"] == "a JSON file that may need it cannot be read: permission denied (403)"
 
 
 def test_a_removal_that_was_cut_short_is_finished_the_next_time(gcs, make, settled) -> None:
@@ -344,13 +347,11 @@ def run(gcs, write) -> sdk.Run:
     return run
 
 
-def test_the_copy_of_a_run_goes_with_it_or_by_its_age_but_not_before_all_is_in_the_bucket(
-    gcs, run, settled, tmp_path
-) -> None:
+def test_the_copy_of_a_run_goes_by_its_age_but_not_before_all_is_in_the_bucket(gcs, run, settled, tmp_path) -> None:
     cache, here = tmp_path / "here" / "podlift", Path(run.plan.paths.url)
     found = find(cache=cache)
     assert (names(found), names(found, "copy")) == ([run.id], [run.id])
-    assert [item.state for item in found.items if item.kind == "copy"] == ["going"]
+    assert [item.state for item in found.items if item.kind == "copy"] == ["uploaded"]
     assert len(names(found, "bundle")) == 2, "one in the bucket, one here"
     assert names(find(cache=cache, keep=1), "copy") == [run.id], "it is in the bucket"
     assert names(find(cache=cache, keep=1, older_than_s=60.0), "copy") == []
@@ -369,20 +370,13 @@ def test_the_copy_of_a_run_goes_with_it_or_by_its_age_but_not_before_all_is_in_t
     assert not any(name.startswith("runs/") for name in objects(gcs))
 
 
-def test_the_copy_of_a_run_that_is_not_in_its_bucket_any_more_goes(gcs, run, settled, tmp_path, monkeypatch) -> None:
+def test_the_copy_of_a_run_that_was_removed_from_its_bucket_goes_by_its_age_too(gcs, run, settled, tmp_path) -> None:
     for blob in gcs.client().list_blobs("mine", prefix="podlift/runs/"):
         blob.delete()
     cache = tmp_path / "here" / "podlift"
-    monkeypatch.setattr(local, "SETTLED_S", 3600.0)
-    assert names(find(cache=cache, older_than_s=60.0), "copy") == [], "a submit may be about to bring it"
-    monkeypatch.setattr(local, "SETTLED_S", 0.0)
-    found = find(cache=cache, older_than_s=60.0)
-    assert names(found, "copy") == [run.id]
-    # Another root knows nothing of this bucket: there it is a matter of its age.
-    elsewhere = prune.find(tmp_path / "root", older_than_s=60.0, keep=0, now=time.time(), cache=cache)
-    assert names(elsewhere, "copy") == []
-    assert [item.state for item in found.items if item.kind == "copy"] == ["gone"]
-    assert names(prune.remove(found), "copy") == [run.id]
+    assert names(find(cache=cache, older_than_s=60.0), "copy") == []
+    elsewhere = prune.find(tmp_path / "root", older_than_s=0.0, keep=0, now=time.time() + 2, cache=cache)
+    assert names(elsewhere, "copy") == names(prune.remove(elsewhere), "copy") == [run.id], "whatever root is searched"
 
 
 def test_a_run_that_goes_on_here_keeps_its_files_whatever_its_bucket_says(gcs, write, settled, tmp_path) -> None:
@@ -408,7 +402,7 @@ def test_the_command_shows_what_would_go_and_removes_it_when_it_is_told_to(gcs, 
         return subprocess.run([*words, *more], env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=True)
 
     shown = command()
-    assert "run\ta-aaaaaa\tSUCCEEDED" in shown.stdout and f"copy\t{run.id}\tgoing" in shown.stdout
+    assert "run\ta-aaaaaa\tSUCCEEDED" in shown.stdout and f"copy\t{run.id}\tuploaded" in shown.stdout
     assert "Would remove 2 runs, 1 copy" in shown.stderr and f"--root {ROOT} --yes" in shown.stderr
     assert any(name.startswith("runs/a-") for name in objects(gcs))
     removed = json.loads(command("--yes", "--json").stdout)

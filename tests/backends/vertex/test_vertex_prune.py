@@ -13,7 +13,7 @@ from sdk.status import State
 from sdk.storage.gcs.files import BucketFiles
 from sdk.testing.vertex import Cloud
 from sdk.upkeep import prune
-from sdk.upkeep.prune import archives, bucket
+from sdk.upkeep.prune import root as pruned
 
 
 def test_a_job_submitted_while_prune_removes_what_its_containers_download_finds_it(
@@ -26,7 +26,7 @@ def test_a_job_submitted_while_prune_removes_what_its_containers_download_finds_
     first.cancel(grace_s=0)
     assert first.wait(LIMIT_S).state is State.CANCELLED
     podlift_vertex.faults()
-    for module, name in ((bucket, "SETTLED_S"), (archives, "JOB_SETTLED_S"), (push, "_FRESH_S")):
+    for module, name in ((pruned, "SETTLED_S"), (pruned, "JOB_SETTLED_S"), (push, "_FRESH_S")):
         monkeypatch.setattr(module, name, -2.0)
     root = f"gs://{podlift_vertex.bucket}/podlift"
     found = prune.find(root, older_than_s=0.0, keep=0, now=time.time())

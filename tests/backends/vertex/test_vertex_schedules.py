@@ -209,9 +209,8 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_th
     assert run.plan.code.argv == [forced.slot[:10]]
     assert run.status().state is State.SUCCEEDED
     # What the next firing needs outlives everything else.
-    for module in (prune.bucket, prune.local):
-        monkeypatch.setattr(module, "SETTLED_S", 0.0)
-    monkeypatch.setattr(prune.archives, "JOB_SETTLED_S", 0.0)
+    for name in ("SETTLED_S", "JOB_SETTLED_S"):
+        monkeypatch.setattr(prune.root, name, 0.0)
     found = prune.find(this.schedule.root, older_than_s=0.0, keep=0, now=time.time() + 1e6)
     assert len([item for item in prune.remove(found).items if item.kind == "run"]) == 2
     podlift_vertex.faults({"api": "scheduler", "kind": "late"})
