@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,12 +15,15 @@ from packaging.utils import canonicalize_name
 from ... import text
 from ...checks import Finding
 from ...errors import InputError, nearest
+from ...spec.findings import note, warning
 from ...storage.paths import usable
 from .. import project
-from . import lock, pyproject, requirements_txt, sources
-from .collector import RequirementsCollector, normalized
+from . import lock, pyproject, requirements_txt
+from .collector import RequirementsCollector, normalized, redacted
 
 _SHOWN = 10
+_PLACES = ("--index-url", "--extra-index-url", "--find-links", "--trusted-host", "--no-index")
+_WITHOUT_TLS = re.compile(r"(?:\w+\+)?\b(?:http|git|ftp|svn)://\S+", re.IGNORECASE)
 _HASHES = re.compile(r"(\s--hash=\S+)+$")
 # Each of them installs the module `tensorflow`.
 TENSORFLOWS = frozenset(
@@ -111,8 +114,26 @@ def gather(setting: str | Sequence[str], folder: Path) -> Requirements:
         constraints=tuple(sorted({normalized(limit) for limit in collector.constraints})),
         folders=tuple(sorted(collector.folders)),
         extras=pyproject.optional(folder),
-        notes=tuple(dict.fromkeys((*collector.notes, *sources.findings(collector.options, lines)))),
+        notes=tuple(dict.fromkeys((*collector.notes, *_places(collector.options, lines)))),
     )
+
+
+def _places(options: Sequence[str], lines: Sequence[str]) -> Iterator[Finding]:
+    """Yield what the options and requirements say of where packages come from, and of those that can be replaced on the way."""
+    places = [redacted(option) for option in options if option.partition(" ")[0] in _PLACES]
+    if places:
+        yield note(f"Where packages come from is named by the requirements: {text.joined(places, 'and')}")
+    for line in (*options, *lines):
+        if plain := _WITHOUT_TLS.search(line):
+            yield warning(
+                f"Packages come from {redacted(plain[0])} without TLS: anyone on the way can replace them, and their code runs "
+                "in the training. Next: name an https:// URL"
+            )
+        if line.startswith("--trusted-host "):
+            yield warning(
+                f"{redacted(line)}: the certificate of that host is not checked, so that anyone on the way can replace its "
+                "packages. Next: remove it, and name the authority of the host by PIP_CERT"
+            )
 
 
 def _follow_folders(collector: RequirementsCollector, read: set[Path]) -> None:
