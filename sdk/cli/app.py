@@ -17,7 +17,7 @@ from ..errors import InputError, PodliftError
 from ..planning.settings.merge import complaints
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from . import shells
-from .help import RootHelp, VerbHelp
+from .help import GroupHelp, VerbHelp
 from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
 from .verbs import MODULES, unknown, unknown_in_group
 
@@ -43,7 +43,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     """Return the command with the verbs that its words need: the one that they name, or all."""
     app = typer.Typer(
         name="podlift",
-        cls=RootHelp,
+        cls=GroupHelp,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -1,4 +1,4 @@
-"""Shell completion: what a shell asks at each Tab.
+"""Shell completion: what a shell asks at each Tab. Not Typer's, which takes half a second at each, and splits `l4:8` in bash.
 
 A script runs the command with `_PODLIFT_COMPLETE` set to the shell's name and the words so far as arguments. The answer is one
 candidate per line, or FILES if the shell itself is to complete a path. Ids of runs come from the local root only; nothing here
@@ -84,17 +84,24 @@ def candidates(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         verb, rest = f"{verb} {rest[0]}", rest[1:]
     if "--" in rest:
         return [FILES]
-    if verb in _OF_RUNS and not rest and not current.startswith("-"):
-        return _runs(current, None, environ)
-    if verb in _OF_SCHEDULES and not rest and not current.startswith("-"):
-        return _schedules(current, None, environ)
-    if (
-        verb in _OF_MODELS
-        and len(rest) <= _OF_MODELS[verb]
-        and not any(one.startswith("-") for one in [*rest, current])
-    ):
-        return _models(rest, current, None, environ)
+    if not any(one.startswith("-") for one in [*rest, current]):
+        named = _named(verb, rest, current, None, environ)
+        if named is not None:
+            return named
     return _of_verb(verb, rest, current, environ)
+
+
+def _named(
+    verb: str, arguments: list[str], current: str, root: str | None, environ: Mapping[str, str]
+) -> list[str] | None:
+    """Return the runs, schedules or models that a verb's next argument may name, None if it names none of them."""
+    if verb in _OF_RUNS and not arguments:
+        return _runs(current, root, environ)
+    if verb in _OF_SCHEDULES and not arguments:
+        return _schedules(current, root, environ)
+    if verb in _OF_MODELS and len(arguments) <= _OF_MODELS[verb]:
+        return _models(arguments, current, root, environ)
+    return None
 
 
 def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str]) -> list[str]:
@@ -110,12 +117,9 @@ def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str
     if current.startswith("-"):
         return _fitting(sorted(named, key=lambda one: not one.startswith("--")), current)
     arguments = _arguments(rest, named)
-    if verb in _OF_RUNS and not arguments:
-        return _runs(current, _value_of("--root", rest), environ)
-    if verb in _OF_SCHEDULES and not arguments:
-        return _schedules(current, _value_of("--root", rest), environ)
-    if verb in _OF_MODELS and len(arguments) <= _OF_MODELS[verb]:
-        return _models(arguments, current, _value_of("--root", rest), environ)
+    named_things = _named(verb, arguments, current, _value_of("--root", rest), environ)
+    if named_things is not None:
+        return named_things
     if verb in _OF_MODELS:
         return [FILES] if verb == "models get" else []
     if verb == "init":

@@ -1,6 +1,6 @@
 """What `--help` prints: options and verbs in panels, the common ones first; `--help-all` shows the others too.
 
-Nothing is cut off: a text that does not fit goes on below its beginning.
+Nothing is cut off: a text that does not fit goes on below its beginning. Typer's own page cuts options, metavars and summaries.
 """
 
 from __future__ import annotations
@@ -79,27 +79,18 @@ class VerbHelp(typer.core.TyperCommand):
         formatter.write(_page(self, ctx, about, last))
 
 
-class RootHelp(typer.core.TyperGroup):
-    """The command itself, which prints its verbs in groups."""
+class GroupHelp(typer.core.TyperGroup):
+    """The command itself or a group of verbs, which prints them and their sentences."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         options = [_row(one) for one in self.get_params(ctx) if not getattr(one, "hidden", False)]
+        titles = {"Commands": self.commands} if ctx.parent else GROUPS
         verbs = [
             (title, [(name, _first(self.commands[name].help)) for name in names if name in self.commands])
-            for title, names in GROUPS.items()
+            for title, names in titles.items()
         ]
-        last = "The options of a command: podlift COMMAND --help"
-        formatter.write(_page(self, ctx, [*verbs, ("Options", options)], last))
-
-
-class GroupHelp(typer.core.TyperGroup):
-    """A group of verbs, which prints them and their sentences."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        options = [_row(one) for one in self.get_params(ctx) if not getattr(one, "hidden", False)]
-        verbs = [(name, _first(verb.help)) for name, verb in self.commands.items()]
         last = f"The options of a command: {ctx.command_path} COMMAND --help"
-        formatter.write(_page(self, ctx, [("Commands", verbs), ("Options", options)], last))
+        formatter.write(_page(self, ctx, [*verbs, ("Options", options)], last))
 
 
 def _panel(parameter: Any, settings: bool) -> str:

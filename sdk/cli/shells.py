@@ -1,4 +1,7 @@
-"""The scripts that let bash, zsh and fish complete the command, and where they are installed. `completion` answers them."""
+"""The scripts that let bash, zsh and fish complete the command, and where they are installed. `completion` answers them.
+
+Not Typer's, which complete no paths beside other words, and in bash no word with a colon.
+"""
 
 from __future__ import annotations
 
