@@ -189,7 +189,7 @@ def _read(listed: references.ListedRun) -> RunInfo | None:
         if in_bucket(url):
             run.metrics()  # brings them
         about = summaries.shown(run.plan.paths)
-        about = replace(about, emulator=run.plan.emulator or "", place=run.plan.place)
+        about = replace(about, emulator=run.plan.emulator, place=run.plan.place)
         if in_bucket(url) and status.state.terminal:
             summaries.write(run.plan.paths, summaries.Summary(status, about))
         steps, left_s = (about.steps, None) if status.state.terminal else _position(run, about)

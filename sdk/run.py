@@ -324,7 +324,7 @@ class Run:
             )
         target = destination(dest, Path(self.plan.paths.url))
         self._handle.fetch_outputs()
-        # A run of an earlier podlift has no outputs, nor has one whose supervisor was killed.
+        # A run whose supervisor was killed has none.
         return trees.copy_outputs(self.plan.paths.outputs, target) if Path(self.plan.paths.outputs).is_dir() else []
 
     def collected(self) -> dict[str, Any] | None:

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
-from support import GOLDEN_FILES
+from support import FINISHED_RUN
 
 from sdk.spec.layout import RunPaths
 
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 # Names, metrics and log lines that break out of something if they are not escaped: HTML, attributes, scripts, JSON in a script,
 # templates, Markdown, terminals, directions of text, and what UTF-8 lacks.
 HOSTILE = (
@@ -55,7 +54,7 @@ def page_run(
 ) -> RunPaths:
     """Make an ended run of two tasks."""
     run = RunPaths(str(root / "runs" / name))
-    shutil.copytree(GOLDEN, run.url)
+    shutil.copytree(FINISHED_RUN, run.url)
     plan = json.loads(Path(run.plan).read_text())
     Path(run.plan).write_text(json.dumps({**plan, "run_id": name}))
     if failure:

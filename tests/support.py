@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from sdk.testing.vertex import Cloud
 
 REPO = Path(sdk.__file__).resolve().parent.parent
-# Runs that earlier versions left, and requests to the letter.
+# Requests to the letter.
 GOLDEN_FILES = Path(__file__).parent / "golden"
+# The directory of a run that has succeeded, and a store with checkpoints.
+FINISHED_RUN = Path(__file__).parent / "finished" / "runs" / "digits-bxswa7"
+FINISHED_STORE = Path(__file__).parent / "finished" / "store"
 PROGRAMS = Path(__file__).parent / "programs"
 # The beginning of a program that waits until its test has written the file "go" into the run's directory.
 WAITS = "import os, time\nwhile not os.path.exists(os.environ['PODLIFT_RUN'] + '/go'): time.sleep(0.01)\n"

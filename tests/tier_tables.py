@@ -30,7 +30,6 @@ PROCESS = {
     "cli/test_plan_text.py::test_a_submit_begins_with_a_few_lines_and_shows_the_rest_with_v",
     "cli/test_progress.py",
     "cli/test_references.py::test_every_verb_finds_a_run_in_the_folder_into_which_it_was_brought",
-    "cli/test_setting_names.py::test_a_run_of_the_first_release_that_failed_is_resumed",
     "cli/test_settings.py::test_a_task_sees_the_machine_and_nothing_else_of_the_callers_environment",
     "cli/test_settings.py::test_a_variable_can_be_copied_without_being_stored",
     "cli/test_settings.py::test_the_file_may_name_the_entry_and_everything_else",

@@ -162,7 +162,7 @@ class CheckpointManager:
         return StartedPhase(self, number, checkpoint, at if last and checkpoint is not None else {})
 
     def _end_of(self, opened: OpenStore, phase: TrainingPhase) -> Checkpoint | None:
-        """Return the end of a phase that is over; None if retention, here or in an older podlift, has removed it."""
+        """Return the end of a phase that is over; None if retention has removed it."""
         if not phase.commit or not restore.exists(opened.store, phase.commit):
             return None
         return restore.read(opened.store, phase.commit, self.info.run_id)

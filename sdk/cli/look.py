@@ -28,7 +28,6 @@ from ..text import and_more, counted, duration, money
 from ..tracebacks import one_line
 from . import parameters as p
 from .lines import Printer, is_whole, since_then, too_many
-from .options import earlier
 from .output import (
     EXIT_DETACHED,
     answer,
@@ -215,7 +214,6 @@ def logs(
         say(f"{run.id} is {now.state.value} ({now.reason.value}).")
 
 
-@earlier(timeout_s="--timeout")
 def wait(ref: p.Ref, timeout: p.Timeout = None, root: p.Root = None, json_output: p.Json = False) -> None:
     """Wait for the end of a run, and exit with its exit code."""
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
@@ -235,7 +233,6 @@ def wait(ref: p.Ref, timeout: p.Timeout = None, root: p.Root = None, json_output
     raise typer.Exit(code)
 
 
-@earlier(grace_s="--grace")
 def cancel(ref: p.Ref, grace: p.Grace = None, root: p.Root = None) -> None:
     """Cancel a run and wait until it has ended.
 

@@ -17,7 +17,6 @@ from ..planning.settings import table
 from ..planning.settings.merge import UNNAMED, Destination
 from ..spec.job import FromCaller
 from ..spec.secrets import Secret
-from ..spec.setting_names import RENAMED, renamed
 from .help import panel_of, show_all
 from .parameters import Env, Inputs, Secrets
 
@@ -93,8 +92,7 @@ def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]
 
 def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add an option for every setting, and those of the target: the verb gets all of them as its keyword `command`."""
-    # Earlier names are known, so that the error can name the new one: `read`.
-    names = [name for name in (*table.SETTINGS, *RENAMED) if name not in _OWN_FORM]
+    names = [name for name in table.SETTINGS if name not in _OWN_FORM]
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(verb)
@@ -116,9 +114,8 @@ def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]
         own = [parameter for parameter in signature.parameters.values() if parameter.name != "command"]
         shared = {"words": words, **target, "env": Env, "secrets": Secrets, "inputs": Inputs}
         before = [_keyword(name, annotation, None) for name, annotation in shared.items()]
-        settings = [_parameter(setting) for name, setting in table.SETTINGS.items() if name not in _OWN_FORM]
-        old = [_hidden(name, switch=table.SETTINGS[new].type is bool) for name, new in RENAMED.items()]
-        return _signed(wrapped, [*before, *own, _keyword("help_all", bool, _everything()), *settings, *old])
+        settings = [_parameter(table.SETTINGS[name]) for name in names]
+        return _signed(wrapped, [*before, *own, _keyword("help_all", bool, _everything()), *settings])
 
     return decorate
 
@@ -161,34 +158,6 @@ def _signed(verb: Callable[..., None], parameters: list[inspect.Parameter]) -> C
     return verb
 
 
-def earlier(**flags: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add hidden options for flags that a verb had: `timeout_s="--timeout"`; using one is an error that names the new one."""
-
-    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(verb)
-        def wrapped(**values: Any) -> None:
-            used = [name for name in flags if values.pop(name) is not None]
-            if used:
-                also = [
-                    _renamed_flag(name) for name, value in values.items() if name in RENAMED and value not in (None, [])
-                ]
-                raise InputError([*(f"{_flag(name)} is now {flags[name]}." for name in used), *also])
-            verb(**values)
-
-        parameters = list(inspect.signature(verb, eval_str=True).parameters.values())
-        return _signed(wrapped, [*parameters, *(_hidden(name, switch=False) for name in flags)])
-
-    return decorate
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _renamed_flag(name: str) -> str:
-    return renamed(name, written=_flag(name), new=table.SETTINGS[RENAMED[name]].flag)
-
-
 def _parameter(setting: table.Setting) -> inspect.Parameter:
     flag = setting.flag
     several, switch = typing.get_origin(setting.type) is tuple, setting.type is bool
@@ -202,13 +171,6 @@ def _parameter(setting: table.Setting) -> inspect.Parameter:
         rich_help_panel=panel_of(setting.name, setting.group),
     )
     return _keyword(setting.name, list[str] | None if several else bool | None if switch else str | None, option)
-
-
-def _hidden(name: str, *, switch: bool) -> inspect.Parameter:
-    """Return the option of an earlier name."""
-    flag = _flag(name)
-    option = typer.Option(None, f"{flag}/--no-{flag[2:]}" if switch else flag, hidden=True)
-    return _keyword(name, bool | None if switch else str | None, option)
 
 
 def _metavar(setting: table.Setting) -> str:
@@ -226,9 +188,6 @@ def read(texts: dict[str, object], problems: Problems) -> dict[str, object]:
     """Return what the texts of options mean; those that mean nothing go to `problems`."""
     found: dict[str, object] = {}
     for name, text in texts.items():
-        if name in RENAMED:
-            problems.found.append(_renamed_flag(name))
-            continue
         if not isinstance(text, str):
             found[name] = text
             continue

@@ -8,7 +8,7 @@ import typer
 
 from ..errors import InputError, Problems
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT, EXIT_USER
-from .options import CommandLine, earlier, with_settings
+from .options import CommandLine, with_settings
 from .output import answer, as_json, seconds
 from .parameters import Fresh, Json, MemoryLimit, Strict, TimeLimit, Words
 
@@ -21,7 +21,6 @@ _EXIT = {
 }
 
 
-@earlier(limit_s="--time-limit", limit_gb="--memory-limit-gb")
 @with_settings(words=Words)
 def preflight(
     command: CommandLine,

@@ -65,7 +65,7 @@ def _nothing(run: Run, collected: dict[str, object] | None) -> str:
     paths = run.plan.paths
     places = (paths.work(max(run.status().attempts, 1), run.plan.tasks[0]), paths.model)
     found = [place for place in places if Path(place).is_dir() and any(Path(place).iterdir())]
-    reason = "nothing was collected: the run is of an earlier podlift, or its supervisor was killed."
+    reason = "nothing was collected: the supervisor of the run was killed."
     return f"{reason} See {' and '.join(found)}." if found else f"{reason} It has no files of its own."
 
 

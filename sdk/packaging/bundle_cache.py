@@ -18,7 +18,7 @@ from typing import Any
 
 from .tree import ProjectTree
 
-_VERSION = 2
+_VERSION = 1
 # The resolution of times in some file systems: a file that changed later than this may change again without a trace.
 _SETTLED_NS = 2_000_000_000
 

@@ -75,7 +75,7 @@ def decide(
     return initial.starting(made, configured_roots(environ)[0])
 
 
-def _emulator(root: str, environ: Mapping[str, str], resumed: Plan | None) -> str | None:
+def _emulator(root: str, environ: Mapping[str, str], resumed: Plan | None) -> str:
     """Return the emulator that holds the bucket of a root, "" for none."""
     if resumed is not None:
         return resumed.emulator

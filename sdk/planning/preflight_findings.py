@@ -11,7 +11,7 @@ from typing import Literal
 from ..spec.wire import decode
 from ..storage import small_files
 
-VERSION = 2
+VERSION = 1
 Level = Literal["refused", "warning"]
 # What ended an inspection early: the program's own error, a program without a training step, a limit, or podlift itself.
 StoppedBy = Literal["", "program", "no step", "limit", "podlift"]

@@ -45,19 +45,12 @@ def identity(pid: int) -> str | None:
 def alive(name: str) -> bool:
     """True while the process of that identity runs on this machine."""
     found = identity(int(name.split(":")[1]))
-    return found is not None and _without_machine(found) == _without_machine(name)
+    return found is not None and found == name
 
 
 def same_machine(name: str) -> bool:
     """True if the identity was made on this machine, in this boot or an earlier one."""
-    machine, dot, boot = name.split(":")[0].rpartition(".")
-    # Identities of podlift 0.1 do not name the machine: for them only the current boot is known to be here.
-    return machine == _machine() if dot else boot == _boot().rpartition(".")[2]
-
-
-def _without_machine(name: str) -> str:
-    start, _, rest = name.partition(":")
-    return f"{start.rpartition('.')[2]}:{rest}"
+    return name.split(":")[0].rpartition(".")[0] == _machine()
 
 
 class Adopted:

@@ -56,7 +56,7 @@ class TaskAccount:
 
 
 def unpacked(data: bytes, reached: int) -> TaskAccount | None:
-    """Return the account in the bytes of a progress file after those of PROGRESS; None if an earlier podlift wrote it."""
+    """Return the account in the bytes of a progress file after those of PROGRESS; None if there is none."""
     if len(data) < ACCOUNT.size:
         return None
     version, begun, seen, at, steps, measures, *spent = ACCOUNT.unpack_from(data)
@@ -86,7 +86,7 @@ class LiveAccount:
 
 
 def in_heartbeat(found: Mapping[str, object]) -> tuple[Progress | None, LiveAccount | None]:
-    """Return what a heartbeat says of the first task. A later podlift may write either in another shape."""
+    """Return what a heartbeat says of the first task, as far as it is not damaged."""
     progress = live = None
     with suppress(TypeError):
         progress = decode(Progress, found.get("progress"))

@@ -112,7 +112,7 @@ def _resumes(data: Mapping[str, Any]) -> bool:
     return isinstance(data.get("attempts"), int) and isinstance(plan, str) and _REVISION.fullmatch(plan) is not None
 
 
-# Records that prove that a checkpoint existed. podlift 0.1 wrote only the second one.
+# Records that prove that a checkpoint existed.
 SAVED = ("saved", "restored")
 
 

@@ -46,7 +46,7 @@ def add_up(
     supervised: bool,
     waits_for_machines: bool = False,
 ) -> Goodput | None:
-    """Return what the time of a run was spent on; None if its attempts have no accounts, as those of an earlier podlift.
+    """Return what the time of a run was spent on; None if its attempts have no accounts.
 
     Args:
         events: all records of the run.

@@ -178,8 +178,7 @@ def metrics_of(paths: RunPaths, attempt: int, tasks: Sequence[str]) -> list[Metr
 
 def _read_numbers(path: str) -> tuple[int, ...] | None:
     try:
-        # podlift 0.1 wrote only the first two.
-        return PROGRESS.unpack(Path(path).read_bytes()[: PROGRESS.size].ljust(PROGRESS.size, b"\0"))
+        return PROGRESS.unpack_from(Path(path).read_bytes())
     except (OSError, struct.error):
         return None
 

@@ -202,9 +202,7 @@ def read(paths: RunPaths) -> Summary | None:
             or data["records_changed_ns"] != _changed_ns(paths)
         ):
             return None
-        # Older summaries hold only the status.
-        listed = _listed(data["shown"]) if "shown" in data else shown(paths)
-        return Summary(status=_status(data["status"]), shown=listed)
+        return Summary(status=_status(data["status"]), shown=_listed(data["shown"]))
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
@@ -215,13 +213,12 @@ def _changed_ns(paths: RunPaths) -> int:
 
 def _told(status: Status) -> _Data:
     """Return the fields that differ from their defaults."""
-    # These three are always there, as an older podlift expects.
-    always = ("state", "reason", "failure")
+    always = ("state", "reason")
     return {name: value for name, value in asdict(status).items() if name in always or value != _USUAL[name]}
 
 
 def _status(data: dict[str, Any]) -> Status:
-    failure, registered = data["failure"], data.get("registered")
+    failure, registered = data.get("failure"), data.get("registered")
     data["state"], data["reason"] = _STATES[data["state"]], _REASONS[data["reason"]]
     data["failure"] = None if failure is None else Failure(**failure)
     data["registered"] = decode(Registered, registered) if registered else None

@@ -55,5 +55,3 @@ RAY = Capabilities(
     outputs_in_store=True,
     last_phase=True,
 )
-# Plans of podlift 0.1 do not have the capabilities of their backend.
-OF_FIRST_PLANS = {"local": LOCAL, "vertex": VERTEX}

@@ -13,7 +13,6 @@ from pydantic_core import core_schema
 
 from ..errors import InputError, nearest
 from ..text import shown
-from .setting_names import RENAMED_FIELDS
 
 if TYPE_CHECKING:
     from .values import Value
@@ -73,8 +72,6 @@ def _messages(item: dict[str, Any], kind: type) -> Sequence[str]:
     where = ".".join(path)
     if item["type"] == "extra_forbidden":
         owner = _value_at(kind, path[:-1])
-        if (owner.__name__, path[-1]) in RENAMED_FIELDS:
-            return [f"{owner.__name__}({path[-1]}=...) is now {RENAMED_FIELDS[owner.__name__, path[-1]]}."]
         names = [field.name for field in fields(owner)]
         return [f"{owner.__name__} has no field {path[-1]!r}. {nearest(path[-1], names)}"]
     cause = item.get("ctx", {}).get("error")

@@ -10,7 +10,7 @@ from .gates import Gate
 from .policies import Checkpoints, Limits
 from .wire import decode
 
-VERSION = 2
+VERSION = 1
 # The variable that tells a task's process how often it was restarted alone in its attempt; it is missing for never.
 TASK_RESTARTS = "PODLIFT_TASK_RESTARTS"
 KillPoint = Literal["step", "epoch", "save", "validation"]

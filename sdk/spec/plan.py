@@ -14,7 +14,7 @@ from ..hardware import accelerators
 from ..hardware.pricing import Rental
 from ..text import emulator_at
 from . import cluster
-from .capabilities import LOCAL, OF_FIRST_PLANS, Capabilities
+from .capabilities import LOCAL, Capabilities
 from .code import PackedCode, PackedFile
 from .findings import Facts, Finding
 from .job import Job
@@ -25,7 +25,7 @@ from .targets import BACKENDS
 from .values import changed
 from .wire import decode
 
-VERSION = 2
+VERSION = 1
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -53,8 +53,7 @@ class Plan:
         drill: what a drill does to the run.
         capabilities: what the backend is like.
         local: this machine's copy of a root in a bucket, "" for a root that is a folder; not part of the JSON.
-        emulator: the address of the emulator that stands in for Google Cloud, such as "127.0.0.1:8123"; "" for none, None if
-            a plan of an earlier podlift does not tell.
+        emulator: the address of the emulator that stands in for Google Cloud, such as "127.0.0.1:8123"; "" for none.
     """
 
     run_id: str
@@ -75,7 +74,7 @@ class Plan:
     drill: Drill | None = None
     capabilities: Capabilities = LOCAL
     local: str = ""
-    emulator: str | None = None
+    emulator: str = ""
 
     @property
     def paths(self) -> RunPaths:
@@ -182,11 +181,9 @@ class Plan:
         """
         try:
             data = json.loads(text)
-            if data["version"] == 1:
-                data = _from_first(data)
-            elif data["version"] != VERSION:
+            if data["version"] != VERSION:
                 raise CorruptRunError(
-                    f"{where!r} was written by another podlift: version {data['version']!r}, known: 1 to {VERSION}."
+                    f"{where!r} was written by another podlift: version {data['version']!r}, known: {VERSION}."
                 )
             root = root or data["root"]
             plan = _from_data({**data, "root": root, "local": folder if "://" in root else ""})
@@ -276,39 +273,11 @@ def _from_data(data: Mapping[str, Any]) -> Plan:
     plan = {
         **data,
         "code": {**data, "program": data[_PROGRAM]},
-        "facts": {**data["facts"], "dropped": data.get("dropped", [])},
-        "target": decode(BACKENDS.get(data["backend"], Local), data.get(_TARGET, {})),
-        "capabilities": data.get("capabilities", OF_FIRST_PLANS.get(data["backend"], LOCAL)),
-        "drill": data.get("drill") or None,
+        "facts": {**data["facts"], "dropped": data["dropped"]},
+        "target": decode(BACKENDS.get(data["backend"], Local), data[_TARGET]),
+        "drill": data["drill"] or None,
     }
     return decode(Plan, plan)
-
-
-# What belonged to every job in plans of version 1, and belongs to one backend now.
-_MOVED = {
-    "local": (("resources", "network"), ("resources", "cluster"), ("code", "start")),
-    "vertex": (("resources", "machine"), ("resources", "disk_gb"), ("resources", "provisioning")),
-}
-
-
-def _from_first(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan of version 1, which podlift 0.1.0 wrote, in the shape of today."""
-    job = {name: dict(value) if isinstance(value, dict) else value for name, value in data["job"].items()}
-    options = dict(data.get(_TARGET, {}))
-    for backend, moved in _MOVED.items():
-        for part, name in moved:
-            if name in job[part]:
-                value = job[part].pop(name)
-                options |= {name: value} if backend == data["backend"] else {}
-    # The first version neither restarted runs nor saved their state.
-    retry = job.get("retry", {"infrastructure": 0, "preemption": 0})
-    job["retry"] = {
-        "user_errors": retry.get("user", 0),
-        "infrastructure": retry["infrastructure"],
-        "preemptions": retry["preemption"],
-    }
-    job.setdefault("checkpoints", {"auto": False})
-    return {**data, "job": job, _TARGET: options}
 
 
 def _check(plan: Plan) -> None:

@@ -43,10 +43,10 @@ def asked(environ: Mapping[str, str] | None = None) -> str:
     return next((urlsplit(found).netloc for _, found in _named(environ)), "")
 
 
-def require(recorded: str | None, what: str, environ: Mapping[str, str] | None = None) -> str:
+def require(recorded: str, what: str, environ: Mapping[str, str] | None = None) -> str:
     """Return `asked()`; InputError if `what` belongs to an emulator and Google Cloud would be asked, or the reverse.
 
-    `recorded` is the emulator in its plan: "" for Google Cloud, None if a plan of an earlier podlift does not tell.
+    `recorded` is the emulator in its plan, "" for Google Cloud.
     """
     now = asked(environ)
     if recorded and not now:
@@ -54,7 +54,7 @@ def require(recorded: str | None, what: str, environ: Mapping[str, str] | None =
             f"{what} belongs to the {emulator_at(recorded)}, but no emulator is configured here. Google Cloud was not asked. "
             f"Next: use the line `export {EMULATOR}=...` that `podlift emulator --data DIR` prints."
         )
-    if recorded == "" and now:
+    if now and not recorded:
         name = next(name for name, _ in _named(environ))
         raise InputError(
             f"{what} belongs to Google Cloud, but {name} names the {emulator_at(now)}, which was not asked. Next: unset {name}."

@@ -132,14 +132,9 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     from ..planning.settings import table
     from ..planning.settings.merge import Destination
     from ..run import Run
-    from ..spec.setting_names import RENAMED, renamed
 
     known = sorted({*table.SETTINGS, "name", "backend"} - {"entry"})
-    unknown = [
-        renamed(name) if name in RENAMED else f"podlift_run has no keyword {name!r}. {nearest(name, known)}"
-        for name in settings
-        if name not in known
-    ]
+    unknown = [f"podlift_run has no keyword {name!r}. {nearest(name, known)}" for name in settings if name not in known]
     if unknown:
         raise InputError(unknown)
     # The environment and the project's file must not send a test's run to a cloud or to the user's own root.

@@ -10,12 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES, full_only, until
+from support import FINISHED_RUN, full_only, until
 
 import sdk
 from sdk.planning.settings import table
 
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 KEYS = {
     "version",
     "progress",
@@ -36,7 +35,6 @@ KEYS = {
     "goodput",
     "continued_step",
     "metrics",
-    "run_dir",
     "timings",
     "vendor",
     "console",
@@ -191,7 +189,7 @@ def test_every_verb_ends_quietly_when_its_reader_has_left(
     write, environment, root: Path, limit_s: float, words: tuple[str, ...]
 ) -> None:
     write("train.py", "print(1)")
-    shutil.copytree(GOLDEN, root / "runs" / GOLDEN.name)
+    shutil.copytree(FINISHED_RUN, root / "runs" / FINISHED_RUN.name)
     reader, end = os.pipe()
     os.close(reader)
     try:

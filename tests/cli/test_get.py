@@ -11,12 +11,11 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from support import GOLDEN_FILES, LIMIT_S
+from support import FINISHED_RUN, LIMIT_S
 
 import sdk
 from sdk.records.recorder import read_events
 
-GOLDEN = GOLDEN_FILES / "v0.1.0/runs/golden-bxswa7"
 LEAVE = """
     import os, sdk
     with open(os.path.join(sdk.context().dirs.model, "m.keras"), "w") as file:
@@ -99,13 +98,13 @@ def test_a_run_that_left_nothing_says_so(write, here: Callable, tmp_path: Path) 
 
 
 def test_a_run_of_an_earlier_podlift_says_that_nothing_was_collected(here: Callable, tmp_path: Path) -> None:
-    old = tmp_path / "old/runs" / GOLDEN.name
-    shutil.copytree(GOLDEN, old)
+    old = tmp_path / "old/runs" / FINISHED_RUN.name
+    shutil.copytree(FINISHED_RUN, old)
     shown = here("get", str(old), str(tmp_path / "home"), "--json")
     assert shown.code == 0
     said = json.loads(shown.stdout)
     assert (said["dest"], said["files"], said["collected"]) == (None, [], None)
-    assert "the run is of an earlier podlift" in shown.stderr
+    assert "the supervisor of the run was killed" in shown.stderr
 
 
 def test_a_run_whose_supervisor_was_killed_says_where_its_files_are(

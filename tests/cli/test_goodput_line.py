@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from support import GOLDEN_FILES
+from support import FINISHED_RUN
 
 import sdk
 from sdk.cli.output import goodput_line
@@ -15,14 +15,12 @@ from sdk.runtime.reporting import ProgressWriter
 from sdk.spec.layout import RunPaths
 from sdk.status import Goodput
 
-RUN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
-
 
 def test_a_run_of_an_earlier_podlift_says_that_it_is_not_recorded_and_one_of_this_names_each_task(
     root: Path, here
 ) -> None:
-    paths = RunPaths(str(root / "runs" / RUN.name))
-    shutil.copytree(RUN, paths.url)
+    paths = RunPaths(str(root / "runs" / FINISHED_RUN.name))
+    shutil.copytree(FINISHED_RUN, paths.url)
     assert "\ngoodput    not recorded\n" in here("status", paths.url).stdout
     assert json.loads(here("status", paths.url, "--json").stdout)["goodput"] is None
     run = sdk.attach(paths.url)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import GOLDEN_FILES, REPO
+from support import FINISHED_RUN, FINISHED_STORE, REPO
 
 import sdk
 from sdk.checks.check import Check
@@ -21,9 +21,7 @@ from sdk.planning.preflight_findings import PreflightReport as Preflight
 from sdk.runtime.reporting import ProgressWriter
 from sdk.spec.layout import RunPaths
 
-GOLDEN = GOLDEN_FILES
 WITH_SETTINGS = ("submit", "plan", "preflight", "drill", "goodput", "schedule create")
-RUN = next(GOLDEN.glob("v0.1.0/runs/*"))
 PAGE = (REPO / "docs" / "reference" / "json.md").read_text()
 
 
@@ -63,9 +61,9 @@ def agrees(verb: str, value: Any, *, beside: set[str] = frozenset()) -> None:  #
 @pytest.fixture
 def ended(root: Path) -> RunPaths:
     """A run that has ended, with progress and checkpoints."""
-    run = RunPaths(str(root / "runs" / RUN.name))
-    shutil.copytree(RUN, run.url)
-    shutil.copytree(GOLDEN / "store-1", run.store)
+    run = RunPaths(str(root / "runs" / FINISHED_RUN.name))
+    shutil.copytree(FINISHED_RUN, run.url)
+    shutil.copytree(FINISHED_STORE, run.store)
     task = ProgressWriter(run.progress(1, "chief-0"))
     task.epoch(1, 2, 3)
     task.step()

@@ -13,7 +13,7 @@ from sdk.cli import app, look, start
 KEYS = {
     "url", "id", "state", "reason", "exit_code", "attempts", "restarted_alone", "saved_step", "saved_at", "spent",
     "saved_every_s", "machine",
-    "metrics", "run_dir", "timings", "continued_step", "vendor", "console", "findings", "problems",
+    "metrics", "timings", "continued_step", "vendor", "console", "findings", "problems",
     "version", "progress", "backend", "emulator", "registered", "goodput",
 }  # fmt: skip
 

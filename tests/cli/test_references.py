@@ -7,11 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES
+from support import FINISHED_RUN
 
 import sdk
-
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 
 
 @pytest.fixture
@@ -21,8 +19,8 @@ def made(root: Path):
     def make(*names: str) -> list[str]:
         for age, name in enumerate(names):
             run = root / "runs" / name
-            shutil.copytree(GOLDEN, run)
-            plan = (run / "plan.json").read_text().replace(GOLDEN.name, name)
+            shutil.copytree(FINISHED_RUN, run)
+            plan = (run / "plan.json").read_text().replace(FINISHED_RUN.name, name)
             (run / "plan.json").write_text(plan)
             os.utime(run / "plan.json", (1000 + age, 1000 + age))
         return [str(root / "runs" / name) for name in names]

@@ -9,15 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES
+from support import FINISHED_RUN
 
 import sdk
 from sdk.cli import screen
 from sdk.records import summaries
 from sdk.records.spending import Spent, booked
 from sdk.spec.layout import RunPaths
-
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 
 
 @pytest.fixture
@@ -34,7 +32,7 @@ def made(root: Path):
         **metrics,
     ) -> None:
         run = RunPaths(str(root / "runs" / name))
-        shutil.copytree(GOLDEN, run.url)
+        shutil.copytree(FINISHED_RUN, run.url)
         plan = json.loads(Path(run.plan).read_text())
         plan["job"]["checkpoints"] = {"best": best or None}
         Path(run.plan).write_text(json.dumps({**plan, "run_id": name}))

@@ -11,15 +11,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from support import GOLDEN_FILES, heard
+from support import FINISHED_RUN, heard
 
 import sdk
 from sdk.errors import AccessError
 from sdk.planning import references
+from sdk.storage.emulator import asked
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.retry import RetryPolicy
-
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 
 
 @pytest.fixture
@@ -32,10 +31,11 @@ def cloud(podlift_gcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Calla
     monkeypatch.chdir(tmp_path)
 
     def put(run: str) -> None:
-        for path in (path for path in GOLDEN.rglob("*") if path.is_file()):
-            name, data = path.relative_to(GOLDEN).as_posix(), path.read_bytes()
+        for path in (path for path in FINISHED_RUN.rglob("*") if path.is_file()):
+            name, data = path.relative_to(FINISHED_RUN).as_posix(), path.read_bytes()
             if name == "plan.json":
-                data = json.dumps({**json.loads(data), "run_id": run, "root": "gs://mine/podlift"}).encode()
+                plan = {**json.loads(data), "run_id": run, "root": "gs://mine/podlift", "emulator": asked()}
+                data = json.dumps(plan).encode()
             bucket.blob(f"podlift/runs/{run}/{name}").upload_from_string(data)
 
     return put
@@ -46,7 +46,7 @@ def local(root: Path) -> Callable[[str, float], None]:
     """Put a run into the local root that was submitted so long ago: `local("digits-aaaaaa", 60)`."""
 
     def put(run: str, age_s: float) -> None:
-        shutil.copytree(GOLDEN, root / "runs" / run)
+        shutil.copytree(FINISHED_RUN, root / "runs" / run)
         plan = root / "runs" / run / "plan.json"
         plan.write_text(json.dumps({**json.loads(plan.read_text()), "run_id": run, "root": str(root)}))
         os.utime(plan, (time.time() - age_s,) * 2)
@@ -126,13 +126,13 @@ def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lac
     )
     there = ("--root", "gs://mine/podlift")
     copied = next(tmp_path.glob("cache/**/digits-bbbbbb/plan.json"))
-    for address, asked, told in (
+    for address, variable, told in (
         ("127.0.0.1:8123", "", True),
         ("", "", False),
         ("127.0.0.1:8123", podlift_gcs.url, False),
     ):
         copied.write_text(json.dumps({**json.loads(copied.read_text()), "emulator": address}))
-        monkeypatch.setenv("PODLIFT_EMULATOR", asked)
+        monkeypatch.setenv("PODLIFT_EMULATOR", variable)
         for words in (("runs",), ("why", "latest", *there), ("logs", "digits-b", *there)):
             shown = here(*words)
             assert (shown.code, lacks in shown.stderr) == (3, told), shown.stderr

@@ -61,7 +61,7 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
     assert shown.code == 0, shown.stderr
     run = json.loads(shown.stdout)
     assert run["id"].startswith("nightly-")
-    assert Path(run["run_dir"]).parent.parent == Path.cwd().parent / "elsewhere"
+    assert Path(run["url"]).parent.parent == Path.cwd().parent / "elsewhere"
     assert run["id"] in here("runs").stdout, "whoever stands in the project finds its runs"
 
 

@@ -76,7 +76,7 @@ def test_a_src_layout_project_with_a_lock_and_data_comes_back_with_its_model(wri
     assert got.code == 0, got.stderr
     assert np.load(tmp_path / "got" / "model" / "model.npy").all(), "no weight is 0 any more"
     loaded_from = (tmp_path / "got" / "work" / "notes.txt").read_text()
-    assert Path(loaded_from).is_relative_to(run["run_dir"]), "not from the folder that is installed in editable mode"
+    assert Path(loaded_from).is_relative_to(run["url"]), "not from the folder that is installed in editable mode"
 
 
 def test_a_module_that_loads_from_an_editable_install_only_is_refused(write, fresh) -> None:

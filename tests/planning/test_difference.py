@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import GOLDEN_FILES
 
 import sdk
 from sdk import backends
 from sdk.planning import diff
 from sdk.planning.diff import Change
 from sdk.spec.plan import Plan
-
-GOLDEN = sorted((GOLDEN_FILES / "v0.1.0" / "runs").glob("*/plan.json"))[0]
 
 
 def compared(first: Plan, second: Plan) -> list[Change]:
@@ -95,16 +91,6 @@ def test_variables_of_a_request_are_told_apart_by_their_names(write: Any) -> Non
     env = "request {} jobSpec.workerPoolSpecs.0.containerSpec.env."
     said = [line for line in lines(first, second) if line.startswith("request")]
     assert sorted(said) == sorted([f'{env.format("+")}A: "0"', f'{env.format("~")}Z: "1" -> "2"'])
-
-
-def test_a_plan_of_an_earlier_podlift_asked_for_the_defaults_of_what_it_did_not_know() -> None:
-    old = Plan.from_json(GOLDEN.read_bytes(), str(GOLDEN))
-    assert "ps" not in json.loads(GOLDEN.read_bytes())["job"]["resources"]
-    now = replace(
-        old, job=sdk.Job("train.py", resources={"workers": 2}, retry=sdk.Retry(infrastructure=0, preemptions=0))
-    )
-    # That version saved nothing by itself.
-    assert [change.path for change in compared(old, now) if change.section == "job"] == ["checkpoints.auto"]
 
 
 def test_a_program_reads_the_sections_and_whether_there_are_any(write: Any) -> None:

@@ -8,11 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES
+from support import FINISHED_RUN
 
 import sdk
-
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 
 
 def plan_with(**changes: object) -> Callable[[Path], None]:
@@ -53,9 +51,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_damage_is_reported_and_the_other_runs_stay_readable(tmp_path: Path, name: str) -> None:
-    broken, whole = tmp_path / "runs" / GOLDEN.name, tmp_path / "runs" / "golden-aaaaaa"
-    shutil.copytree(GOLDEN, broken)
-    shutil.copytree(GOLDEN, whole)
+    broken, whole = tmp_path / "runs" / FINISHED_RUN.name, tmp_path / "runs" / "whole-aaaaaa"
+    shutil.copytree(FINISHED_RUN, broken)
+    shutil.copytree(FINISHED_RUN, whole)
     plan_with(run_id=whole.name)(whole)
     DAMAGE[name](broken)
     before = {path: path.read_bytes() for path in broken.rglob("*") if path.is_file()}
@@ -67,3 +65,39 @@ def test_damage_is_reported_and_the_other_runs_stay_readable(tmp_path: Path, nam
     listed = {info.id: info for info in sdk.runs(root=tmp_path)}
     assert listed[whole.name].status is not None
     assert listed[whole.name].status.state is sdk.State.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("0000.supervisor.000003.final.json", b"", "damaged"),
+        ("0000.supervisor.000003.final.json", b'{"version": 7}', "version 1"),
+        ("0000.supervisor.000003.final.json", b'{"version": 1, "time": 1, "data": {}}', "are damaged"),
+        (
+            "0000.supervisor.000003.final.json",
+            b'{"version":1,"time":1,"data":{"state":"ODD","reason":"done"}}',
+            "are damaged",
+        ),
+        ("notes.txt", b"hello", "not the name of a record"),
+    ],
+)
+def test_a_damaged_record_is_reported_and_not_repaired(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    copy = tmp_path / "runs" / FINISHED_RUN.name
+    shutil.copytree(FINISHED_RUN, copy)
+    (copy / "events" / name).write_bytes(content)
+    with pytest.raises(sdk.CorruptRunError, match=said):
+        sdk.attach(copy).status()
+    assert (copy / "events" / name).read_bytes() == content
+    assert [info.status for info in sdk.runs(root=tmp_path)] == [None]
+
+
+def test_a_run_that_was_copied_elsewhere_is_read_there(tmp_path: Path) -> None:
+    copy = tmp_path / "runs" / FINISHED_RUN.name
+    shutil.copytree(FINISHED_RUN, copy)
+    run = sdk.attach(copy)
+    status = run.status()
+    assert (status.state, status.reason, status.attempts) == (sdk.State.SUCCEEDED, sdk.Reason.DONE, 1)
+    assert run.result().metrics == {"loss": pytest.approx(1 / 3)}
+    assert "hello from worker-0" in [line.text for line in run.logs(task="worker-0")]
+    assert set(status.timings) == {"started", "entry", "first_step", "finished"}
+    assert [info.id for info in sdk.runs(root=tmp_path)] == [run.id]

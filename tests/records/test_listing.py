@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import GOLDEN_FILES
+from support import FINISHED_RUN
 
 import sdk
 from sdk.clock import SystemClock
@@ -20,8 +20,6 @@ from sdk.records import summaries
 from sdk.records.events import Event, fold
 from sdk.records.recorder import Recorder
 from sdk.spec.layout import RunPaths
-
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 
 failures = st.none() | st.fixed_dictionaries(
     {
@@ -59,7 +57,7 @@ def make(root: Path):
 
     def maker(letter: str, *, summary: bool = True) -> RunPaths:
         run = root / "runs" / f"{letter}-aaaaaa"
-        shutil.copytree(GOLDEN, run)
+        shutil.copytree(FINISHED_RUN, run)
         plan = json.loads((run / "plan.json").read_text())
         (run / "plan.json").write_text(json.dumps({**plan, "run_id": run.name}))
         paths = RunPaths(str(run))
@@ -256,7 +254,7 @@ def test_a_summary_leaves_out_what_is_usual_and_the_rows_share_nothing_that_can_
     usual = asdict(summaries.Shown())
     assert told["shown"] == {name: value for name, value in whole.items() if value != usual[name]}
     rows = listed()
-    # One that an earlier podlift has written, with every field.
+    # One with every field.
     Path(second.summary).write_text(json.dumps({**json.loads(Path(second.summary).read_text()), "shown": whole}))
     assert listed() == rows
     bare = {**told, "shown": {}}

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES, until
+from support import FINISHED_RUN, until
 
 import sdk
 from sdk.clock import SystemClock
@@ -21,6 +21,7 @@ from sdk.records.sync.push import ContainerUploader, Pusher
 from sdk.runtime.reporting import ProgressWriter
 from sdk.spec.layout import RunPaths
 from sdk.status import Progress
+from sdk.storage.emulator import asked
 
 URL = "gs://mine/runs/digits-aaaaaa"
 LOG = "attempts/0001/logs/chief-0.log"
@@ -139,12 +140,12 @@ def test_a_run_with_an_unreadable_heartbeat_is_alive_as_long_as_something_writes
     bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beat: bytes
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    golden = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
-    for path in [golden / "plan.json", *golden.glob("events/*submitted.json"), *golden.glob("events/*started.json")]:
+    begun = [path for kind in ("submitted", "started") for path in FINISHED_RUN.glob(f"events/*{kind}.json")]
+    for path in [FINISHED_RUN / "plan.json", *begun]:
         text = path.read_text()
         if path.name == "plan.json":
-            text = json.dumps({**json.loads(text), "run_id": "digits-aaaaaa", "root": "gs://mine"})
-        bucket.blob(f"runs/digits-aaaaaa/{path.relative_to(golden)}").upload_from_string(text)
+            text = json.dumps({**json.loads(text), "run_id": "digits-aaaaaa", "root": "gs://mine", "emulator": asked()})
+        bucket.blob(f"runs/digits-aaaaaa/{path.relative_to(FINISHED_RUN)}").upload_from_string(text)
     bucket.blob("runs/digits-aaaaaa/heartbeat.json").upload_from_string(beat)
     assert sdk.attach(URL).status().state is sdk.State.RUNNING
     assert sdk.attach(URL).progress() is None

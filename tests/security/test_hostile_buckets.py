@@ -9,16 +9,16 @@ from pathlib import Path
 
 import hostile
 import pytest
-from support import GOLDEN_FILES
+from support import FINISHED_RUN
 
 import sdk
 from sdk.clock import SystemClock
 from sdk.errors import CorruptRunError
 from sdk.records.sync.index import SyncedRun
 from sdk.spec.layout import RunPaths
+from sdk.storage.emulator import asked
 
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
-URL = f"gs://mine/runs/{GOLDEN.name}"
+URL = f"gs://mine/runs/{FINISHED_RUN.name}"
 Put = Callable[[str, bytes], None]
 
 
@@ -31,13 +31,16 @@ def put(podlift_gcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Put:
     bucket = podlift_gcs.client().bucket("mine")
 
     def write(name: str, data: bytes) -> None:
-        bucket.blob(f"runs/{GOLDEN.name}/{name}").upload_from_string(data)
+        bucket.blob(f"runs/{FINISHED_RUN.name}/{name}").upload_from_string(data)
 
-    for path in GOLDEN.rglob("*"):
+    for path in FINISHED_RUN.rglob("*"):
         if path.is_file():
-            name = path.relative_to(GOLDEN).as_posix()
+            name = path.relative_to(FINISHED_RUN).as_posix()
+            data = path.read_bytes()
+            if name == "plan.json":
+                data = json.dumps({**json.loads(data), "emulator": asked()}).encode()
             growing = name.startswith("attempts/") and "/payload" not in name
-            write(f"{name}/{0:015d}.part" if growing else name, path.read_bytes())
+            write(f"{name}/{0:015d}.part" if growing else name, data)
     return write
 
 
@@ -46,7 +49,7 @@ def outside(tmp_path: Path) -> Callable[[], dict[str, int]]:
     """Return the modes of all files and links here, but those of the copy of the run."""
 
     def found() -> dict[str, int]:
-        copies = [path for path in (tmp_path / "cache").rglob("*") if path.name == GOLDEN.name]
+        copies = [path for path in (tmp_path / "cache").rglob("*") if path.name == FINISHED_RUN.name]
         return {
             str(path): path.lstat().st_mode
             for path in tmp_path.rglob("*")
@@ -165,7 +168,7 @@ def test_json_of_any_shape_is_read_or_refused_in_a_sentence(
         except sdk.InputError as error:
             refused += 1
             assert "Nothing was changed." in str(error), name
-        assert [info.id for info in sdk.runs(root="gs://mine")] == [GOLDEN.name]
+        assert [info.id for info in sdk.runs(root="gs://mine")] == [FINISHED_RUN.name]
     assert refused or where == "heartbeat.json"
 
 
@@ -173,6 +176,6 @@ def test_the_copy_of_a_run_is_where_its_id_says(put: Put, tmp_path: Path) -> Non
     for url in ("gs://mine/runs/..", "gs://mine/runs/../../x-aaaaaa", "gs://mine/x/../runs/digits-aaaaaa"):
         with pytest.raises(sdk.InputError):
             sdk.attach(url)
-    paths = RunPaths(str(tmp_path / "runs" / GOLDEN.name))
+    paths = RunPaths(str(tmp_path / "runs" / FINISHED_RUN.name))
     SyncedRun(paths, URL, SystemClock()).pull_plan()
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == [GOLDEN.name]
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [FINISHED_RUN.name]

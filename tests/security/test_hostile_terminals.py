@@ -13,7 +13,7 @@ import hostile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import GOLDEN_FILES, FakeClock
+from support import FINISHED_RUN, FakeClock
 
 import sdk
 from sdk.backends.base import LogLine
@@ -24,7 +24,6 @@ from sdk.registry.records import VersionRecord
 from sdk.status import Registered
 from sdk.text import harmless, visible
 
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 ALL = "".join(hostile.TERMINAL.values())
 
 
@@ -36,8 +35,8 @@ def reached(text: str) -> str:
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run that has failed, and whose every text is hostile."""
-    folder = tmp_path / "root" / "runs" / GOLDEN.name
-    shutil.copytree(GOLDEN, folder)
+    folder = tmp_path / "root" / "runs" / FINISHED_RUN.name
+    shutil.copytree(FINISHED_RUN, folder)
     log = folder / "attempts/0001/logs/chief-0.log"
     log.write_bytes(log.read_bytes() + f"{ALL.replace(chr(13), '')} in the log\n".encode())
     (folder / "attempts/0001/metrics/chief-0.jsonl").write_text(
@@ -136,7 +135,7 @@ def test_commands_that_are_printed_quote_what_they_name(run: Path, name: str) ->
 def test_names_in_the_folder_of_a_run_are_no_numbers_and_no_paths(run: Path, capsys) -> None:
     """A digit that is no decimal, a name with a line, a link to another file, a pipe, folders in the place of files."""
     (run / "events/0000.supervisor.000003.final.json").write_bytes(
-        (GOLDEN / "events/0000.supervisor.000003.final.json").read_bytes()
+        (FINISHED_RUN / "events/0000.supervisor.000003.final.json").read_bytes()
     )
     private = run.parent.parent.with_name("private")
     private.write_text("private\n")

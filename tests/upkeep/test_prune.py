@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES, LIMIT_S, REPO, full_only, until
+from support import FINISHED_RUN, LIMIT_S, REPO, full_only, until
 
 import sdk
 from sdk.cli import prune as verb
@@ -24,7 +24,6 @@ from sdk.process import venv as environments
 from sdk.records.recorder import read_events
 from sdk.upkeep import prune
 
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 DAY_S = 86400.0
 
 
@@ -49,7 +48,7 @@ def make(root: Path) -> Callable[..., Path]:
 
     def maker(name: str, days: float = 0.0, digest: str = "", state: str = "SUCCEEDED", reason: str = "done") -> Path:
         run = root / "runs" / f"{name}-aaaaaa"
-        shutil.copytree(GOLDEN, run)
+        shutil.copytree(FINISHED_RUN, run)
         plan = json.loads((run / "plan.json").read_text())
         plan = {**plan, "run_id": run.name, "root": str(root), "digest": digest or name[0] * 64}
         (run / "plan.json").write_text(json.dumps(plan, sort_keys=True))

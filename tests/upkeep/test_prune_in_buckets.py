@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES, LIMIT_S
+from support import FINISHED_RUN, LIMIT_S
 
 import sdk
 from sdk.clock import SystemClock
@@ -19,13 +20,14 @@ from sdk.errors import AccessError
 from sdk.planning import remote
 from sdk.records.recorder import Recorder
 from sdk.records.sync import push
+from sdk.spec.capabilities import VERTEX
+from sdk.storage.emulator import asked
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.requests import ObjectInfo
 from sdk.upkeep import prune
 from sdk.upkeep.prune import bucket
 from sdk.upkeep.prune import root as pruned
 
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 ROOT = "gs://mine/podlift"
 FINAL = "events/0000.supervisor.000003.final.json"
 
@@ -51,12 +53,12 @@ def put(gcs) -> Callable[[str, bytes], None]:
 def make(put) -> Callable[..., str]:
     """Make a run that is over, and its bundle, and return its id: `make("a")`."""
 
-    def maker(name: str, *, without: tuple[str, ...] = (), **plan: str) -> str:
-        run, files = f"{name}-aaaaaa", [path for path in GOLDEN.rglob("*") if path.is_file()]
-        about = {"run_id": run, "root": ROOT, "digest": name[0] * 64, **plan}
+    def maker(name: str, *, without: tuple[str, ...] = (), **plan: object) -> str:
+        run, files = f"{name}-aaaaaa", [path for path in FINISHED_RUN.rglob("*") if path.is_file()]
+        about = {"run_id": run, "root": ROOT, "digest": name[0] * 64, "emulator": asked(), **plan}
         put(f"bundles/{about['digest']}.tar", b"x" * 1000)
         for path in files:
-            part = str(path.relative_to(GOLDEN))
+            part = str(path.relative_to(FINISHED_RUN))
             data = path.read_bytes()
             if part == "plan.json":
                 data = json.dumps({**json.loads(data), **about}, sort_keys=True).encode()
@@ -128,7 +130,7 @@ def test_young_runs_and_the_newest_ones_stay(gcs, make, settled) -> None:
 
 def test_a_run_that_has_not_changed_for_an_hour_is_lost_unless_only_a_cloud_can_know(gcs, make, settled) -> None:
     make("a", without=(FINAL,))
-    make("e", without=(FINAL,), backend="vertex")
+    make("e", without=(FINAL,), backend="vertex", capabilities=asdict(VERTEX))
     found = find()
     assert (names(found), [item.state for item in found.items if item.kind == "run"]) == (["a-aaaaaa"], ["LOST"])
     assert why(found) == {"e-aaaaaa": "it has no final record, and only vertex knows whether it is still going"}

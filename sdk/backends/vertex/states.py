@@ -140,14 +140,14 @@ def verdict(ended: EndedJob) -> dict[str, object]:
 
 
 def job_of(final: Event) -> VendorJob:
-    """Return the job as the record of a verdict describes it. The first versions recorded only its name and state."""
-    times = final.data.get("times") or {}
+    """Return the job as the record of a verdict describes it."""
+    times = final.data["times"]
     return VendorJob(
         name=str(final.data["job"]),
         state=str(final.data["vendor"]),
-        message=str(final.data.get("message") or ""),
-        created=times.get("created"),
-        started=times.get("started"),
+        message=str(final.data["message"]),
+        created=times["created"],
+        started=times["started"],
         ended=final.time,
     )
 

@@ -19,7 +19,7 @@ from .launcher import JobRunner, ReplicaGroup, ReplicaLauncher
 from .lifecycle import ACTIVE, Availability, JobStatus, JobTimings, Lifecycle, SchedulingTerms
 from .timing import EmulatorClock
 
-_VERSION = 2
+_VERSION = 1
 _SCHEMA = """
 CREATE TABLE jobs (
     id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job TEXT NOT NULL, status TEXT NOT NULL

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import InputError, Problems, nearest
 from ...packaging import project
-from ...spec.setting_names import RENAMED, TABLES, renamed, table_of
+from ...spec.setting_names import TABLES, table_of
 from ...storage.paths import usable
 from . import table as config
 
@@ -120,9 +120,6 @@ def _key(name: str) -> str:
 def _unknown(table: str, key: str, value: Any) -> str:
     """Return a sentence about a key that is not a setting there, with what to write instead."""
     written = f"{table}.{key}" if table else key
-    for old in (key, f"{table}_{key}"):
-        if old in RENAMED:
-            return renamed(old, written=written, new=_where(RENAMED[old]))
     if key in config.SETTINGS or key in config.TARGET:
         return f"{written} is written differently in the file: {_where(key)}."
     if not table and key == "tool":

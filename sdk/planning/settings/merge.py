@@ -13,7 +13,7 @@ from ... import backends
 from ...errors import InputError, Problems, nearest
 from ...spec import policies
 from ...spec.job import Job
-from ...spec.setting_names import RENAMED, renamed, setting_name
+from ...spec.setting_names import setting_name
 from ...spec.targets import BACKENDS
 from ...spec.values import Value
 from ...spec.values import given as given_fields
@@ -101,8 +101,6 @@ def from_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], De
 
 def _takes_none(name: str) -> bool:
     # args=None is what a function of the caller's passes on when it was given none.
-    if name in RENAMED:
-        return True
     return name in table.SETTINGS and name != "args" and table.takes_none(table.SETTINGS[name])
 
 
@@ -144,9 +142,7 @@ def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination,
     """Tell `problems` which arguments are not settings, or repeat what another one says."""
     known = [name for name in (*table.SETTINGS, *table.TARGET) if name != "entry"]
     strange = [name for name in given if name not in table.SETTINGS]
-    problems.found += [
-        renamed(name) if name in RENAMED else f"Unknown setting {name!r}. {nearest(name, known)}" for name in strange
-    ]
+    problems.found += [f"Unknown setting {name!r}. {nearest(name, known)}" for name in strange]
     if what is not UNNAMED and "entry" in given:
         problems.found.append("entry: not as a keyword, it is the first argument.")
     backend = _backend_of(target.backend)

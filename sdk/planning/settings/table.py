@@ -17,7 +17,7 @@ from ...errors import InputError, Problems, nearest
 from ...spec.gates import Gate
 from ...spec.job import Job
 from ...spec.policies import Checkpoints, Code, Limits, Local, Resources, Retry, Target, Vertex
-from ...spec.setting_names import EVERY, RENAMED, renamed, setting_name
+from ...spec.setting_names import EVERY, setting_name
 from ...spec.targets import BACKENDS, Ray
 from ...spec.values import Value, given
 from ...text import compact_duration, parse_duration
@@ -132,15 +132,8 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str
             elif variable in known:
                 found[known[variable].name] = _read_variable(known[variable], text)
             else:
-                raise InputError(_unknown(variable, [*known, *targets]))
+                raise InputError(f"Unknown setting {variable}. {nearest(variable, [*known, *targets])}")
     return found
-
-
-def _unknown(variable: str, known: list[str]) -> str:
-    old = variable.removeprefix(PREFIX).lower()
-    if old in RENAMED:
-        return renamed(old, written=variable, new=SETTINGS[RENAMED[old]].variable)
-    return f"Unknown setting {variable}. {nearest(variable, known)}"
 
 
 def _read_variable(setting: Setting, text: str) -> Any:

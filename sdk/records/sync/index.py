@@ -48,7 +48,7 @@ class Heartbeat:
 
     supervised: bool
     resumes: int
-    progress: Progress | None = None  # podlift 0.1 wrote none
+    progress: Progress | None = None
 
 
 class SyncedRun:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import GOLDEN_FILES, LIMIT_S, until
+from support import FINISHED_RUN, LIMIT_S, until
 
 import sdk
 from sdk.backends.base import LogLine
@@ -22,8 +22,6 @@ from sdk.process import log_tail
 from sdk.process.log_index import LogIndexWriter
 from sdk.process.log_tail import last_lines
 from sdk.records.recorder import read_events
-
-GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 
 pieces = st.lists(st.binary(max_size=6) | st.sampled_from([b"\n", b"\r", b"\r\n", b"\b\b\r", "é━".encode(), b"\0\xff"]))
 
@@ -57,8 +55,8 @@ class Hand:
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """A run that is over, whose log files can be written anew."""
-    run = tmp_path / "runs" / GOLDEN.name
-    shutil.copytree(GOLDEN, run)
+    run = tmp_path / "runs" / FINISHED_RUN.name
+    shutil.copytree(FINISHED_RUN, run)
     for log in (run / "attempts" / "0001" / "logs").iterdir():
         log.write_bytes(b"")
     return run
