@@ -224,7 +224,7 @@ def about_class(name: str, thing: type, level: int) -> list[str]:
     doc = Doc() if (thing.__doc__ or "").startswith(f"{thing.__name__}(") else parse(thing.__doc__)
     doc.sections.setdefault("Attributes", {}).update(comments(thing))
     lines = heading(level, f"`{name}`")
-    bases = [base.__name__ for base in thing.__mro__[1:] if base.__module__.startswith(("podlift", "sdk"))][:1]
+    bases = [base.__name__ for base in thing.__mro__[1:] if base.__module__.startswith("sdk")][:1]
     if issubclass(thing, BaseException) and bases:
         lines += [f"Subclass of `{bases[0]}`.", ""]
     for paragraph in doc.paragraphs:

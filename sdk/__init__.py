@@ -7,19 +7,12 @@ print(run.result().metrics)
 
 from __future__ import annotations
 
+from . import interrupts  # before anything else
+
+# isort: split
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-
-if __name__ == "sdk":
-    # The folder is named `sdk`: load the package once as `podlift`, with `sdk` as an alias.
-    import sys
-    from importlib.machinery import SourceFileLoader
-    from types import ModuleType
-
-    _names = ModuleType("podlift_names")
-    SourceFileLoader(_names.__name__, f"{__path__[0]}/names.py").exec_module(_names)
-    sys.modules[__name__] = _names.load(__path__[0])
 
 # The public names of each module. They load at first use, so that `import sdk` stays as light as the standard library.
 _MODULES = {

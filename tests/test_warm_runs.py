@@ -30,7 +30,7 @@ PROGRAM = """
         "open": [len(os.listdir("/proc/self/fd")), links("/proc/self/fd")],
         "signals": [str(signal.getsignal(n)) for n in (1, 2, 13, 15, 17)],
         "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
-        "podlift": sorted(name for name in sys.modules if name.startswith("podlift.backends")),
+        "podlift": sorted(name for name in sys.modules if name.startswith("sdk.backends")),
     }))
 """
 

@@ -38,7 +38,7 @@ PROCESS = {
     "e2e/test_drills.py",
     "e2e/test_examples.py",
     "e2e/test_isolated.py",
-    "e2e/test_names.py",
+    "e2e/test_import_name.py",
     "e2e/test_retraining.py",
     "emulator/test_gcs_fixture.py",
     "emulator/test_gcs_server.py",

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from ..names import leave
+from ..interrupts import leave
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
     # swallows it: the program would be submitted despite the Ctrl-C. Nothing has started yet, so exit at once.
     usual = signal.getsignal(signal.SIGINT)
     if getattr(usual, "__name__", "") == leave.__name__:
-        usual = signal.default_int_handler  # from here on, instead of what `names.py` has done
+        usual = signal.default_int_handler  # from here on, instead of what `interrupts.py` has done
     if shell := os.environ.get("_PODLIFT_COMPLETE"):
         from .completion import answer
 

@@ -134,7 +134,6 @@ def _members(distributions: dict[str, importlib.metadata.Distribution]) -> Itera
     yield _ABOUT, json.dumps(_about(distributions), sort_keys=True).encode()
     for path in _own_files():
         yield f"podlift/sdk/{path}", (_PACKAGE / path).read_bytes()
-    yield "podlift/podlift/__init__.py", (_PACKAGE / "published" / "podlift" / "__init__.py").read_bytes()
     for name, distribution in distributions.items():
         if not distribution.files:
             raise InputError(

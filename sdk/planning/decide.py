@@ -66,7 +66,6 @@ def decide(
         inputs=wanted.inputs,
         preload=[] if fresh else list(preload.modules),
         fresh=fresh,
-        own_names=list(preload.own_names),
         warm_start=wanted.warm_start,
         emulator=asked,
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .. import logs, names
+from .. import logs
 from ..clock import SystemClock
 from ..hardware import accelerators
 from ..planning.preflight_findings import PreflightReport, StoppedBy, place, tidy
@@ -92,7 +92,6 @@ class ProgramInspection:
         (work / payload.cwd).mkdir(parents=True, exist_ok=True)
         os.chdir(work / payload.cwd)
         sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path]
-        names.settle(payload.own_names)
         import_guard.install(payload.source_dirs, work)
         recorder = Recorder(paths, task, payload.attempt, SystemClock())
         reporter = Reporter(None, recorder, ProgressWriter(paths.progress(payload.attempt, task)))

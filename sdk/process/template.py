@@ -52,7 +52,6 @@ class Imports:
     python: str
     script: str  # path of `runtime/template.py`
     modules: Sequence[str]
-    own_names: Sequence[str]  # import names of podlift that the project has modules of
     project: Collection[str]  # top-level modules of the project, which must not shadow those
     outside: Sequence[str] = ()  # folders that nothing may be imported from
 
@@ -81,7 +80,6 @@ class Template:
             "news": news,
             "log": log,
             "modules": list(imports.modules),
-            "own_names": list(imports.own_names),
             "outside": list(imports.outside),
             "work": cwd,
             "yields": yields,

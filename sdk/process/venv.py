@@ -123,22 +123,18 @@ def installed(python: Path) -> dict[str, str]:
 
 
 def facade(folder: Path) -> str:
-    """Make a folder with links to this package and nothing else, for a task's sys.path, and return its path.
+    """Make a folder with a link to this package and nothing else, for a task's sys.path, and return its path.
 
-    Tasks find `sdk` and `podlift` there, and nothing else of the environment that podlift is installed in.
+    Tasks find `sdk` there, and nothing else of the environment that podlift is installed in.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    package = Path(__file__).resolve().parents[1]
-    links = {"sdk": package, "podlift": package / "published" / "podlift"}
-    names = posix.list_names(str(folder))
-    others = [name for name in names if name not in links or not (folder / name).is_symlink()]
+    others = [name for name in posix.list_names(str(folder)) if name != "sdk" or not (folder / name).is_symlink()]
     if others:
-        raise PodliftError(f"{str(folder)!r} must contain only podlift's links. Received: {', '.join(others)}.")
-    for name, target in links.items():
-        part = folder / f".{name}.{secrets.token_hex(4)}.part"
-        part.symlink_to(target, target_is_directory=True)
-        # Replaced atomically: a task may be starting from it.
-        part.replace(folder / name)
+        raise PodliftError(f"{str(folder)!r} must contain only podlift's link. Received: {', '.join(others)}.")
+    part = folder / f".sdk.{secrets.token_hex(4)}.part"
+    part.symlink_to(Path(__file__).resolve().parents[1], target_is_directory=True)
+    # Replaced atomically: a task may be starting from it.
+    part.replace(folder / "sdk")
     return str(folder)
 
 

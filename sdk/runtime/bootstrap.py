@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .. import logs, names, tracebacks
+from .. import logs, tracebacks
 from ..checkpoint.feed import CheckpointFeed
 from ..clock import SystemClock
 from ..errors import CheckpointError, StoreError
@@ -185,11 +185,8 @@ def _evaluator(payload: Payload, task: str, reporter: reporting.Reporter, work: 
 
 def set_path(payload: Payload, work: Path, home: str) -> None:
     """Search the unpacked code first, and podlift last."""
-    names.settle(payload.own_names)
     # Processes that the task starts (multiprocessing, subprocess) find podlift too, after everything of the user's.
-    # In a checkout the name `podlift` has a folder of its own.
-    published = "" if Path(home, "podlift").exists() else str(Path(__file__).parents[1] / "published")
-    last = [folder for folder in (home, published, payload.vendor) if folder and folder not in sys.path]
+    last = [folder for folder in (home, payload.vendor) if folder and folder not in sys.path]
     sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *last]
 
 

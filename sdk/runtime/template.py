@@ -1,7 +1,7 @@
 """Imports once what a program will import, and then forks one process per task, for one attempt after the other.
 
 Usage: `python template.py JSON`. In the JSON, "orders", "go" and "news" are file descriptors, "modules" what to import,
-"own_names" the names of podlift that the project has modules of, "outside" and "work" the arguments of `import_guard.install`,
+"outside" and "work" the arguments of `import_guard.install`,
 "log" the file that this process writes to, and "yields" whether the import gives way to other processes.
 
 Only what a fork copies completely may exist here: no TensorFlow context, device, thread pool or collective. Importing creates
@@ -16,10 +16,10 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import sys
 import time
 from collections.abc import Iterator
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict
@@ -40,7 +40,6 @@ class TemplateOptions(TypedDict):
     go: int
     news: int
     modules: list[str]
-    own_names: list[str]
     outside: list[str]
     work: str
     log: str
@@ -82,15 +81,9 @@ def main() -> ForkedTask:
 
 def _load(given: TemplateOptions) -> list[str]:
     """Import everything; return the top-level names that were searched for, apart from those of every task."""
-    # As in `task_main`.
-    package, here = Path(__file__).absolute().parent.parent, Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
-    names: Any = ModuleType("podlift_names")
-    SourceFileLoader(names.__name__, str(package / "names.py")).exec_module(names)
-    real = names.real_name(given["own_names"])
-    names.load(str(package), real)
-    bootstrap = importlib.import_module(f"{real}.runtime.bootstrap")
-    import_guard = importlib.import_module(f"{real}.runtime.import_guard")
+    runpy.run_path(str(Path(__file__).absolute().with_name("task_main.py")))["load"]()
+    bootstrap = importlib.import_module("sdk.runtime.bootstrap")
+    import_guard = importlib.import_module("sdk.runtime.import_guard")
 
     bootstrap.die_with_parent()
     common, missed = set(sys.modules), _MissingModules()

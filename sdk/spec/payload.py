@@ -116,7 +116,6 @@ class Payload:
         default_factory=dict
     )  # versions in Secret Manager by variable, for tasks in containers
     replicas: tuple[int, int] | None = None  # of this job and of the run's first place, whose global batch is kept
-    own_names: list[str] = field(default_factory=list)  # import names of podlift that the project has modules of
     model: str = (
         ""  # the name under which the run's model is registered when the program has succeeded; "" if it is not
     )

@@ -46,7 +46,6 @@ class Plan:
         inputs: absolute paths and URLs of the data, by name.
         preload: modules that are imported once, before the tasks are forked; empty if each task starts fresh.
         fresh: why each task starts fresh; "" if tasks are forked.
-        own_names: import names of podlift that the project uses for modules of its own.
         warm_start: the checkpoint of another run to start from, as `STORE#COMMIT`; "" for none.
         initial: the weights of a registered model to start from, as `Job.warm_start` asks for; None in the template of a
             schedule, whose firings choose them.
@@ -68,7 +67,6 @@ class Plan:
     inputs: dict[str, str] = field(default_factory=dict)
     preload: list[str] = field(default_factory=list)
     fresh: str = ""
-    own_names: list[str] = field(default_factory=list)
     warm_start: str = ""
     initial: InitialWeights | None = None
     drill: Drill | None = None
@@ -228,7 +226,6 @@ class Plan:
             stand_in=self.stands_in,
             copied=sorted([*self.job.copied, *self.job.secrets]),
             secrets={name: secret.version for name, secret in self.job.secrets.items()},
-            own_names=self.own_names,
             model=self.model,
             gate=self.job.gate,
         )

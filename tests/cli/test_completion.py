@@ -144,9 +144,9 @@ def test_ids_of_runs_are_there_at_once_and_nothing_heavy_is_loaded(root: Path, r
         "typer",
         "rich",
         "google",
-        "podlift.api",
-        "podlift.backends",
-        "podlift.planning",
+        "sdk.api",
+        "sdk.backends",
+        "sdk.planning",
     )
     code = (
         "import sys\nbare = set(sys.modules)\nfrom sdk.cli import main\nmain()\n"

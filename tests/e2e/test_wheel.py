@@ -106,33 +106,22 @@ def test_a_monorepo_brings_the_folder_beside_the_project(write, fresh) -> None:
     assert fresh.podlift("plan", "train.py", "--code-include", "../../libs/common", cwd=project).code == 0
 
 
-def test_both_names_of_the_package_are_installed_and_a_projects_own_sdk_stays_its_own(write, fresh) -> None:
-    types = {"__init__.pyi", "py.typed", "drill.pyi", "testing/plugin.pyi"}
-    assert all((fresh.site / "podlift" / name).is_file() for name in types)
-    write("sdk/__init__.py", "VALUE = 42")
+def test_the_package_the_command_and_the_plugin_are_installed_by_their_names(write, fresh) -> None:
+    assert (fresh.site / "sdk" / "py.typed").is_file() and not (fresh.site / "podlift").exists()
     write(
         "test_it.py",
-        """
-        def test_names(podlift_run):
-            import sys, sdk, podlift.testing.plugin
-            assert sdk.VALUE == 42
-            sys.path.remove(sys.path[0])
-            del sys.modules["sdk"]
-            import sdk.records.recorder, sdk.testing.plugin
-            assert sdk.testing.plugin is podlift.testing.plugin
-            assert sdk.records.recorder is podlift.records.recorder
-            assert sdk.records.recorder.__name__ == "podlift.records.recorder"
-        """,
+        "def test_names(podlift_run):\n    import sys, sdk.errors\n    assert 'podlift' not in sys.modules\n",
     )
-    project = write("train.py", "import sdk, podlift\nprint(sdk.VALUE, podlift.context().task)").parent
+    project = write("train.py", "import sdk\nprint(sdk.context().task)").parent
     tested = fresh.python("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
     assert tested.code == 0, tested.stdout
-    # A project's folder on PYTHONPATH is on the path of the command, too.
-    for start in (fresh.podlift, partial(fresh.python, "-m", "podlift")):
-        shown = start("submit", "train.py", "--json", cwd=project, PYTHONPATH=".")
+    for start in (fresh.podlift, partial(fresh.python, "-m", "sdk")):
+        shown = start("submit", "train.py", "--json", cwd=project)
         assert shown.code == 0, shown.stderr
         logs = fresh.podlift("logs", json.loads(shown.stdout)["id"], cwd=project)
-        assert logs.stdout == "42 chief-0\n"
+        assert logs.stdout == "chief-0\n"
+    refused = fresh.python("-c", "import podlift", cwd=project)
+    assert refused.stderr.endswith("ModuleNotFoundError: No module named 'podlift'\n")
 
 
 def cell(*lines: str) -> dict[str, object]:

@@ -231,30 +231,58 @@ def test_arguments_that_fit_or_cannot_be_judged_are_accepted(write, text: str, a
     sdk.plan("train:main", args=args)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from sdk.model import W\n",
-        "from sdk import model\n",
-        "import sdk.errors\n",
-        "from sdk import W\n",
-    ],
-)
-def test_a_project_imports_from_its_own_sdk(write, text: str) -> None:
-    write("sdk/__init__.py", "W = 1")
-    write("sdk/model.py", "W = 1")
-    write("sdk/errors.py")
-    write("train.py", text)
+@pytest.mark.parametrize("file", ["sdk/__init__.py", "sdk.py", "src/sdk/__init__.py"])
+@pytest.mark.parametrize("entry", ["train.py", "jobs/train.py"])
+def test_a_project_with_its_own_sdk_is_refused_with_the_way_out(write, file: str, entry: str) -> None:
+    write("pyproject.toml", "[tool.setuptools.packages.find]\nwhere = ['.', 'src']\n")
+    write(file, "W = 1")
+    write(entry, "print(1)\n")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan(entry)
+    assert caught.value.problems == (
+        f"The project has a module of its own named 'sdk', {file!r}: that is podlift's import name, and a process has one of "
+        "them. Next: rename it, or move it below another package.",
+    )
+
+
+def test_a_projects_own_sdk_below_another_package_is_its_own(write) -> None:
+    write("tools/__init__.py")
+    write("tools/sdk/__init__.py", "W = 1")
+    write("train.py", "import sdk\nfrom tools import sdk as ours\n")
     assert findings() == []
-    assert sdk.plan("train.py").own_names == ["sdk"]
 
 
 @pytest.mark.parametrize("text", ["from sdk.model import W\n", "from sdk import model\n"])
-def test_a_folder_that_loses_against_podlift_for_want_of_an_init_file_is_named(write, text: str) -> None:
+def test_an_import_from_a_folder_that_podlift_hides_is_refused(write, text: str) -> None:
     write("sdk/model.py", "W = 1")
     write("train.py", text)
-    with pytest.raises(sdk.InputError, match=r"put an empty sdk/__init__\.py there"):
+    with pytest.raises(sdk.InputError, match=r"imports 'sdk\.model' from the project's folder 'sdk'.*Next: rename it"):
         sdk.plan("train.py")
+
+
+@pytest.mark.parametrize("text", ["import podlift\n", "from podlift import context\n", "import podlift.errors as e\n"])
+def test_an_import_by_the_commands_name_is_refused_with_the_import_name(write, text: str) -> None:
+    write("train.py", f"{text}print('podlift')\n")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py")
+    (said,) = caught.value.problems
+    assert said.startswith("train.py:1 imports 'podlift") and said.endswith("Next: write import sdk.")
+
+
+def test_an_import_by_the_commands_name_that_may_fail_is_no_mistake(write) -> None:
+    write("train.py", "try:\n    import podlift\nexcept ImportError:\n    podlift = None\n")
+    assert findings() == []
+    write("train.py", "def main():\n    import podlift\n")
+    (said,) = findings()
+    assert said.startswith("train.py:2 imports 'podlift' when it is called") and said.endswith("write import sdk.")
+
+
+@pytest.mark.parametrize("text", ["import podlift\nprint(podlift.VALUE)\n", "from podlift.model import W\n"])
+def test_a_project_may_have_its_own_podlift(write, text: str) -> None:
+    write("podlift/__init__.py", "VALUE = 1")
+    write("podlift/model.py", "W = 1")
+    write("train.py", text)
+    assert findings() == []
 
 
 @pytest.mark.parametrize("text", ["import sdk\n", "from sdk import submit, Job\n", "print(1)\n"])

@@ -20,14 +20,14 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="fork is safe on Linu
 
 
 def template(python: str, folder: Path) -> Template:
-    imports = Imports(python=python, script=SCRIPT, modules=["json"], own_names=[], project=[])
+    imports = Imports(python=python, script=SCRIPT, modules=["json"], project=[])
     return Template(imports, dict(os.environ), cwd=str(folder), log=str(folder / "log"), room=200, yields=True)
 
 
 @linux
 def test_one_whose_orders_end_within_an_attempt_ends(tmp_path: Path) -> None:
     orders, end = os.pipe()
-    config = f'{{"orders": {orders}, "go": {orders}, "news": 1, "log": "/dev/null", "modules": [], "own_names": [], '
+    config = f'{{"orders": {orders}, "go": {orders}, "news": 1, "log": "/dev/null", "modules": [], '
     config += '"outside": [], "work": "/", "yields": false}'
     waiting = subprocess.Popen([sys.executable, SCRIPT, config], pass_fds=[orders], stdout=subprocess.DEVNULL)
     os.close(orders)

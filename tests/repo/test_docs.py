@@ -238,10 +238,10 @@ def test_arguments_of_podlifts_classes_that_guides_mention_exist() -> None:
 def imports(text: str) -> Iterator[str]:
     """Dotted names that a program imports from podlift."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in ("sdk", "podlift"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "sdk":
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith(("sdk.", "podlift.")))
+            yield from (alias.name for alias in node.names if alias.name.startswith("sdk."))
 
 
 def public(name: str) -> bool:

@@ -13,7 +13,7 @@ from support import REPO
 SOURCES = sorted((REPO / "sdk").rglob("*.py"))
 # A row may import the rows before it and itself; two names of one row never import each other.
 LAYERS = [
-    ("names", "published"),
+    ("interrupts",),
     ("status",),
     ("errors",),
     ("ids", "clock", "text", "logs"),
@@ -44,7 +44,7 @@ RANK = {name: number for number, row in enumerate(LAYERS) for name in row}
 PURE = ("hardware", "spec", "checks")
 IMPURE = {"os", "time", "random", "subprocess", "socket", "shutil", "tempfile", "secrets", "io", "pathlib.Path"}
 # How a module is named for `importlib` or `python -m`.
-NAMED = re.compile(r"(\.{1,3}|sdk\.|podlift\.)([a-z_]\w*(?:\.[a-z_]\w*)*)(?::\w+)?")
+NAMED = re.compile(r"(\.{1,3}|sdk\.)([a-z_]\w*(?:\.[a-z_]\w*)*)(?::\w+)?")
 
 
 def module_of(path: Path) -> str:
@@ -101,7 +101,7 @@ def imports_of(path: Path, *, by: str = "name") -> frozenset[str]:
                 found.add("sdk.api" if from_above else each if each in MODULES else base)
         elif by == "name" and isinstance(node, ast.Constant) and isinstance(node.value, str):
             found |= {named} if (named := _named(path, node.value)) else set()
-    return frozenset(re.sub(r"^podlift\b", "sdk", name) for name in found if name.split(".")[0] in ("sdk", "podlift"))
+    return frozenset(name for name in found if name.split(".")[0] == "sdk")
 
 
 def test_every_part_of_the_package_has_a_layer_and_every_layer_a_part() -> None:

@@ -51,14 +51,6 @@ def imports_of(path: Path, top_level_only: bool = False) -> set[str]:
     return found
 
 
-def test_podlift_finds_its_own_modules_by_no_name_that_a_project_may_have() -> None:
-    # What only names a module to `python -m` runs with podlift's folder first on the path.
-    named = re.compile(r"^\s*(?:import|from) (?:sdk|podlift)\b|import_module\(f?[\"'](?:sdk|podlift)\.", re.MULTILINE)
-    found = {path.name for path in SOURCES if named.search(re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL))}
-    # A container's first stage has put podlift first on the path, and the image's program is not there yet.
-    assert found <= {"entrypoint.py"}
-
-
 def test_tensorflow_is_imported_by_what_runs_in_a_task_only_and_hardly_at_the_top() -> None:
     frameworks = ("tensorflow", "keras", "tf_keras")
     users = {path for path in SOURCES if any(name.split(".")[0] in frameworks for name in imports_of(path))}
@@ -134,14 +126,13 @@ def test_checkpoints_are_kept_without_tensorflow() -> None:
 def test_public_names_work_twice_after_every_module_was_imported() -> None:
     for module in pkgutil.walk_packages(sdk.__path__, "sdk."):
         if not module.name.endswith("__main__"):
-            # One copy of each, by both names.
-            assert importlib.import_module(module.name) is sys.modules[f"podlift.{module.name.removeprefix('sdk.')}"]
+            importlib.import_module(module.name)
     packages = [
-        module for name, module in sys.modules.items() if name.startswith("podlift.") and hasattr(module, "__path__")
+        module for name, module in sys.modules.items() if name.startswith("sdk.") and hasattr(module, "__path__")
     ]
     for package in packages:
         for info in pkgutil.iter_modules(package.__path__):
-            # An import by the other name would put the module in the place of a function that is called like it.
+            # An import puts the module in the place of a function that is called like it.
             assert isinstance(getattr(package, info.name, package), ModuleType), (package.__name__, info.name)
     modules = {info.name for info in pkgutil.iter_modules(sdk.__path__)}
     for _ in range(2):

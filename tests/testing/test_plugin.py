@@ -198,8 +198,8 @@ def test_pytest_starts_without_anything_heavy(run) -> None:
         import sys
 
         def test_modules(pytestconfig):
-            assert "podlift.testing.plugin" in sys.modules
-            heavy = {"tensorflow", "keras", "numpy", "pydantic", "typer", "rich", "google.cloud.storage", "podlift.api"}
+            assert "sdk.testing.plugin" in sys.modules
+            heavy = {"tensorflow", "keras", "numpy", "pydantic", "typer", "rich", "google.cloud.storage", "sdk.api"}
             assert heavy & set(sys.modules) == set()
     """)
     shown.assert_outcomes(passed=1)

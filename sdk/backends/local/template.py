@@ -60,7 +60,6 @@ def _template(
         python=interpreter.python,
         script=str(Path(interpreter.task_main).with_name("template.py")),
         modules=plan.preload,
-        own_names=plan.own_names,
         project=top_modules((file.path for file in plan.code.files), plan.code.roots),
         outside=plan.code.outside,
     )

@@ -70,7 +70,7 @@ def check(
     program, problems = Program(entry, list(members)), Problems()
     sources = ImportSources(program, tasks, left_out)
     reader = _ProgramReader(program, sources, problems, entry.file)
-    problems.found += reader.names.mistakes_of_entry()
+    problems.found += [*shadowed.taken(program), *shadowed.mistakes_of_entry(program)]
     trees = reader.trees
     all_trees = {**trees, **reader.later}
     start = trees.get(entry.file)
@@ -85,9 +85,6 @@ def check(
         problems.found += [mistake for mistake in mistakes if mistake not in problems.found]
         findings += [finding for finding in more if finding not in findings]
     reachable = program.reachable(all_trees)
-    for file, tree in reachable.items():
-        reader.names.add_uses(file, tree, program.imports(tree, file, everywhere=True))
-    problems.found += reader.names.conflicts()
     problems.found += _credentials(program, [file for file in all_trees if file not in allowed])
     mistakes, removed = estimators.find(program, trees, reachable, tasks)
     problems.found += mistakes
@@ -102,7 +99,6 @@ def check(
     if not tasks.legacy:
         findings += keras2.rejected_by_keras_3(program, reachable)
     preload = environment.find_preload(program, reachable, legacy=tasks.legacy)
-    preload = replace(preload, own_names=reader.names.projects_names())
     return findings, _with_strategies(preload, program, reachable, certain=trees)
 
 
@@ -146,7 +142,6 @@ class _ProgramReader:
         self._program = program
         self._sources = sources
         self._problems = problems
-        self.names = shadowed.PodliftNames(program)
         self.trees: dict[str, ast.Module] = {}  # modules that certainly run
         self.later: dict[str, ast.Module] = {}  # modules that run if one of their functions is called
         self._found: list[tuple[str, Import, ImportProblem]] = []
@@ -167,8 +162,8 @@ class _ProgramReader:
             if file == program.entry.file and program.entry.kind == "script":
                 self._problems.found += program.relative_imports_of_script(tree)
             for wanted in program.imports(tree, file):
-                if self.names.is_podlifts(wanted.name):
-                    self._problems.found += self.names.hidden_modules(file, wanted)
+                if shadowed.is_podlifts(wanted.name):
+                    self._problems.found += shadowed.hidden_modules(program, file, wanted)
                     continue
                 found = program.find_sources(wanted)
                 self._found += [(file, wanted, problem) for problem in self._sources.problems(wanted)]
@@ -184,7 +179,7 @@ class _ProgramReader:
         while waiting:
             file, imports = waiting.pop()
             for wanted in imports:
-                if self.names.is_podlifts(wanted.name):
+                if shadowed.is_podlifts(wanted.name):
                     continue
                 self._found_later += [(file, wanted, problem) for problem in self._sources.problems(wanted)]
                 for path in program.find_sources(wanted):
@@ -228,7 +223,7 @@ class _ProgramReader:
 
 def _doubt(program: Program, problem: ImportProblem, reachable: Mapping[str, ast.Module]) -> str | None:
     """Return why a module that is not found may exist when the program runs, None if nothing indicates that."""
-    if problem.kind == "unrequired":
+    if problem.kind in ("unrequired", "misnamed"):
         return None
     if problem.kind == "outside":
         return _uses_any(_CHANGES_PATH, reachable)

@@ -86,7 +86,6 @@ class Preload:
     strategies: tuple[str, ...] = ()  # of tf.distribute that the program names
     communications: tuple[Communication, ...] = ()  # what it asks for among replicas
     fits: tuple[str, ...] = ()  # where it calls Keras's `fit`
-    own_names: tuple[str, ...] = ()  # podlift's import names that the project has modules of
 
 
 def find_preload(program: Program, trees: Mapping[str, ast.Module], *, legacy: bool) -> Preload:

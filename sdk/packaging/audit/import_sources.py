@@ -13,7 +13,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ... import text
-from ...names import NAMES
 from ..requirements.read import TENSORFLOWS, Requirements
 from ..tree import why_left_out
 from .installed import Installed, ModuleLocation
@@ -55,8 +54,8 @@ class ImportProblem:
     level: Level
     message: str  # follows "train.py:3 imports 'x': "
     # "missing": it is nowhere. "uninstalled": a requirement would install it. "outside": no task looks where it is.
-    # "unrequired": it is installed, but no requirement installs it.
-    kind: Literal["missing", "uninstalled", "outside", "unrequired"]
+    # "unrequired": it is installed, but no requirement installs it. "misnamed": it is podlift's, by the command's name.
+    kind: Literal["missing", "uninstalled", "outside", "unrequired", "misnamed"]
     group: str = ""  # the distribution: problems of all its modules are reported once
 
 
@@ -108,6 +107,10 @@ class ImportSources:
             # A package of the bundle has precedence: what it lacks is not found anywhere else.
             if not self._program.has(wanted.name):
                 yield self._missing(wanted.name)
+        elif wanted.top == "podlift" and self._program.find_anywhere(wanted.top) is None:
+            yield ImportProblem(
+                wanted.name, "error", "podlift's import name is sdk. Next: write import sdk.", "misnamed"
+            )
         else:
             for module in self._installed.locate(wanted.name, wanted.wanted):
                 # A folder without an `__init__.py` counts only if nothing else has its name.
@@ -117,7 +120,7 @@ class ImportSources:
                     yield problem
 
     def _problem(self, module: ModuleLocation) -> ImportProblem | None:
-        if module.kind == "standard" or module.name.partition(".")[0] in NAMES:
+        if module.kind == "standard" or module.name.partition(".")[0] == "sdk":
             return None
         required = self._requirement_of(module.name)
         if module.kind == "missing":

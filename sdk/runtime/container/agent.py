@@ -287,7 +287,6 @@ class Agent:
             python=sys.executable,
             script=str(Path(task_main.__file__).with_name("template.py")),
             modules=preload,
-            own_names=self._payload.own_names,
             project=top_modules(self._names(), self._payload.roots),
             outside=self._payload.source_dirs,
         )

@@ -468,7 +468,7 @@ def test_without_credentials_a_root_in_a_bucket_says_how_to_get_them(write, monk
 
 def test_nothing_is_redirected_without_an_emulator_and_its_missing_packages_are_named(monkeypatch, tmp_path) -> None:
     assert start.start({"https_proxy": "http://proxy:1"}, str(tmp_path)) == {}
-    monkeypatch.setitem(sys.modules, "podlift.process.redirect.proxy", None)
+    monkeypatch.setitem(sys.modules, "sdk.process.redirect.proxy", None)
     with pytest.raises(sdk.InputError, match=r"pip install 'podlift\[emulator\]'"):
         start.start({"PODLIFT_EMULATOR": f"http://127.0.0.1:1/{'0' * 32}"}, str(tmp_path))
 

@@ -347,7 +347,7 @@ def test_a_template_that_nobody_listens_to_any_more_leaves_no_traceback_in_the_l
         os.close(end)
     (tmp_path / "log").touch()
     options = {"orders": orders, "go": go, "news": news, "log": str(tmp_path / "log"), "work": str(tmp_path), "yields": False,
-               "modules": [], "own_names": [], "outside": []}  # fmt: skip
+               "modules": [], "outside": []}  # fmt: skip
     script = Path(sdk.__file__).parent / "runtime" / "template.py"
     done = subprocess.run([sys.executable, script, json.dumps(options)], pass_fds=(orders, go, news), stderr=subprocess.PIPE,
                           text=True, timeout=LIMIT_S, check=False, env={"PODLIFT_PARENT": str(os.getpid())})  # fmt: skip

@@ -465,7 +465,7 @@ def test_a_plan_that_was_written_is_read_with_what_this_podlift_knows_of_its_pla
 
 def test_the_command_that_plans_loads_nothing_that_a_plan_does_not_need(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tensorflow")
-    slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", "podlift.backends.vertex.")
+    slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", "sdk.backends.vertex.")
     code = (
         "import sys; bare = set(sys.modules)\n"
         "from sdk.cli.app import run\n"
@@ -476,8 +476,5 @@ def test_the_command_that_plans_loads_nothing_that_a_plan_does_not_need(tmp_path
     words = [sys.executable, "-c", code]
     shown = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path, env=env)
     assert shown.stderr.strip() == str(
-        [
-            f"podlift.backends.vertex.{name}"
-            for name in ("image_recipe", "locations", "price_cache", "request", "service")
-        ]
+        [f"sdk.backends.vertex.{name}" for name in ("image_recipe", "locations", "price_cache", "request", "service")]
     )

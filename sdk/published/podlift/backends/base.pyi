@@ -1,1 +1,0 @@
-from sdk.backends.base import *

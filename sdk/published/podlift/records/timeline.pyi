@@ -1,1 +1,0 @@
-from sdk.records.timeline import *

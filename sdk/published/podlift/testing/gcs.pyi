@@ -1,1 +1,0 @@
-from sdk.testing.gcs import *
