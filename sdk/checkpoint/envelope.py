@@ -47,7 +47,7 @@ def unwrap(kind: str, data: Buffer) -> dict[str, object]:
         raise CorruptCheckpointError(f"The {kind} has no valid format_version.")
     if version > VERSION:
         raise FutureFormatError(
-            f"The {kind} was written by a newer podlift: its format is {version}; this podlift reads {VERSION} and older. "
+            f"The {kind} was written by a newer podlift: its format is {version}; this podlift reads {VERSION}. "
             "Nothing was changed. Next: install the newer podlift."
         )
     return body  # type: ignore[no-any-return]
