@@ -151,9 +151,11 @@ def test_a_machine_without_a_home_can_plan(write, monkeypatch: pytest.MonkeyPatc
     assert sdk.plan("train.py").code.program == "train.py"
 
 
-def test_an_entry_in_a_folder_that_loses_against_podlift_for_want_of_an_init_file_is_named(write) -> None:
+def test_an_entry_in_a_folder_that_podlift_hides_is_refused(write) -> None:
     write("sdk/train.py", "def main(): ...")
-    with pytest.raises(sdk.InputError, match=r"The entry imports 'sdk\.train' .* put an empty sdk/__init__\.py there"):
+    with pytest.raises(
+        sdk.InputError, match=r"The entry imports 'sdk\.train' from the project's folder 'sdk'.*Next: rename it"
+    ):
         sdk.plan("sdk.train:main")
 
 

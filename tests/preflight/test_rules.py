@@ -179,8 +179,8 @@ def test_a_report_comes_back_from_json_as_it_was():
     assert PreflightReport.from_json(report.to_json()) == report
     assert report.refused
     with pytest.raises(ValueError, match="another version"):
-        PreflightReport.from_json(report.to_json().replace('"version": 2', '"version": 1'))
-    for text in ("[]", "{}", "null", '{"version": 2}', "nonsense"):
+        PreflightReport.from_json(report.to_json().replace('"version": 1', '"version": 2'))
+    for text in ("[]", "{}", "null", '{"version": 1}', "nonsense"):
         with pytest.raises(ValueError):
             PreflightReport.from_json(text)
 

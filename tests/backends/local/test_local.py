@@ -438,6 +438,7 @@ def test_a_process_identity_is_its_own(write) -> None:
     assert spawn.alive(name)
     boot, pid, start = name.split(":")
     assert not spawn.alive(f"{boot}:{pid}:{int(start) + 1}"), "another process that got the same pid"
+    assert spawn.alive(f"another.{boot.partition('.')[2]}:{pid}:{start}"), "the host name may change"
     assert spawn.identity(2**22 + 1) is None
 
 
