@@ -222,7 +222,10 @@ class Registered:
     def __str__(self) -> str:
         """Return the line and the next command."""
         model = shlex.quote(self.model)
-        following = {"promoted": f"show {model} {self.version}", "asks": f"approve {model} {self.version}"}
+        following = {
+            "promoted": f"show {model} {self.version}",
+            "asks": f"promote {model} {self.version} --as-compared",
+        }
         command = following.get(self.outcome)
         return f"{self.line}. Next: podlift models {command}" if command else self.line
 

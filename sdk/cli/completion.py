@@ -31,7 +31,7 @@ _OF_SCHEDULES = {
 }
 # Those whose first argument is a registered model, and how many of its versions follow.
 _OF_MODELS = {
-    **dict.fromkeys((f"models {verb}" for verb in ("show", "get", "promote", "approve", "rollback", "remove")), 1),
+    **dict.fromkeys((f"models {verb}" for verb in ("show", "get", "promote", "rollback", "remove")), 1),
     "models diff": 2,
 }
 _MOST_RUNS = 200

@@ -27,7 +27,7 @@ def lines(version: ModelVersion, *, asks: bool) -> Iterator[tuple[str, str]]:
     last = found[-1]
     yield "gate", f"{last.outcome}: {last.reason}"
     if asks:
-        yield "next", f"podlift models approve {last.model} {last.number}"
+        yield "next", f"podlift models promote {last.model} {last.number} --as-compared"
     against = f"version {last.champion}, the champion" if last.champion else "no champion"
     yield "compared", f"with {against}, by {last.gate.evaluate} at the end of the run, {shown_time(last.time)}"
     yield "on", f"{last.gate.data}: {last.data.location} {last.data.digest or last.data.problem}"

@@ -184,8 +184,8 @@ def add(
     Its files are copied. Nothing is promoted.
     """
     made = registered.models(root).add(ref, model=model, path=path, ask=ask)
-    verb = "approve" if made.record.ask else "promote"
-    _say_version(made, "registered", f"podlift models {verb} {made.record.model} {made.number}", json_output)
+    compared = " --as-compared" if made.record.ask else ""
+    _say_version(made, "registered", f"podlift models promote {made.record.model} {made.number}{compared}", json_output)
 
 
 def _say_version(version: ModelVersion, what: str, following: str, json_output: bool) -> None:
@@ -224,6 +224,7 @@ def promote(
     name: p.ModelName,
     version: p.Version,
     expect: p.Expect = None,
+    as_compared: p.AsCompared = False,
     note: p.Note = "",
     root: p.Root = None,
     json_output: p.Json = False,
@@ -232,21 +233,10 @@ def promote(
 
     Its files are verified first. If another process moves the champion meanwhile, nothing is changed.
     """
-    found = _find(name, root).promote(version, expect=expect, note=note)
+    if as_compared and expect is not None:
+        raise InputError("--as-compared expects the champion of the comparison, and --expect another: use one of them.")
+    found = _find(name, root).promote(version, expect=expect, as_compared=as_compared, note=note)
     _say_version(found, "the champion", f"podlift models get {name}", json_output)
-    _say_upload(found)
-
-
-@models.command(cls=VerbHelp)
-def approve(
-    name: p.ModelName, version: p.Version, note: p.Note = "", root: p.Root = None, json_output: p.Json = False
-) -> None:
-    """Promote a version whose gate asks, or that was registered with --ask.
-
-    The champion must still be the one of that time.
-    """
-    found = _find(name, root).approve(version, note=note)
-    _say_version(found, "approved, and the champion", f"podlift models get {name}", json_output)
     _say_upload(found)
 
 

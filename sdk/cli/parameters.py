@@ -268,11 +268,18 @@ PathInOutputs = Annotated[
     ),
 ]
 Ask = Annotated[
-    str, option("--ask", "WHY", "Why the version needs an approval: podlift models approve. Default: it needs none.")
+    str,
+    option("--ask", "WHY", "Why it needs an approval: podlift models promote --as-compared. Default: it needs none."),
 ]
 Expect = Annotated[
     int | None,
     option("--expect", "N", "Refuse unless version N is the champion, 0 for none. Default: no check.", min=0),
+]
+AsCompared = Annotated[
+    bool,
+    typer.Option(
+        "--as-compared", help="Approve a version that awaits it, if the champion is the one of the comparison."
+    ),
 ]
 Note = Annotated[str, option("--note", "TEXT", "Why, for the history.")]
 VersionDest = Annotated[

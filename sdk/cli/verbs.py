@@ -24,7 +24,7 @@ IN_GROUP = {
     "schedule": (
         "create", "apply", "list", "show", "history", "check", "pause", "unpause", "run", "delete", "serve", "simulate",
     ),
-    "models": ("list", "show", "add", "get", "promote", "approve", "rollback", "remove", "diff"),
+    "models": ("list", "show", "add", "get", "promote", "rollback", "remove", "diff"),
 }  # fmt: skip
 _INSTEAD = {
     "runs": "ls ps list history jobs top",

@@ -197,7 +197,9 @@ class Model:
         asks = self._asked_about(version) == record.champion
         return "awaits approval" if asks else "registered"
 
-    def promote(self, which: int | str, *, expect: int | None = None, note: str = "") -> ModelVersion:
+    def promote(
+        self, which: int | str, *, expect: int | None = None, as_compared: bool = False, note: str = ""
+    ) -> ModelVersion:
         """Make a version the champion, and return it. Promoting the champion changes nothing.
 
         Two promotions at the same time cannot both win: the one that comes second is refused.
@@ -205,21 +207,17 @@ class Model:
         Args:
             which: its number, "champion" or "latest".
             expect: the champion that it is to replace, 0 for none; by default the one at the time of the call.
+            as_compared: the version awaits an approval, of its gate or by `ask`, and replaces the champion of that time.
             note: why, for the history.
 
         Raises:
-            PodliftError: there is no such version, it is damaged, or another process has moved the champion.
-        """
-        return self._move(self.version(which), "promote", note, expect)
-
-    def approve(self, which: int | str, *, note: str = "") -> ModelVersion:
-        """Promote a version whose gate asks, or that was registered with `ask`, if the champion is still the one of that time.
-
-        Args:
-            which: its number, "champion" or "latest".
-            note: why, for the history.
+            PodliftError: there is no such version, it is damaged, it awaits no approval, or another process has moved the
+                champion.
         """
         version = self.version(which)
+        return self._move(version, "promote", note, self._compared_with(version) if as_compared else expect)
+
+    def _compared_with(self, version: ModelVersion) -> int:
         asked = self._asked_about(version)
         if asked is None:
             asking = [each.number for each in self.versions() if self.state(each) == "awaits approval"]
@@ -228,7 +226,7 @@ class Model:
                 f"{f'Those that do: {_listed(asking)}.' if asking else 'No version does.'} Next: podlift models promote "
                 f"{self.name} {version.number}."
             )
-        return self._move(version, "approve", note, asked)
+        return asked
 
     def rollback(self, to: int | None = None, *, note: str = "") -> ModelVersion:
         """Make an earlier champion the champion again, and return it.

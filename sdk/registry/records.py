@@ -24,7 +24,7 @@ from ..spec.wire import decode, parsed
 
 FORMAT = 1
 VERSION_KEY = re.compile(r"records/([^/]+)/versions/(\d{6,})\.json")
-Cause = Literal["promote", "approve", "rollback"]
+Cause = Literal["promote", "rollback"]
 _T = TypeVar("_T")
 
 

@@ -69,8 +69,8 @@ def test_models_are_registered_promoted_compared_rolled_back_and_loaded(runs: li
     assert [line.split() for line in shown[1:]] == [
         ["accuracy", "0.5000", "0.7500"], ["code", "same"], ["arguments", "different"], ["data", "same"], ["~", "m.keras"]
     ]  # fmt: skip
-    assert here("models", "approve", "digits", "2", "--note", "seen").code == 0
-    assert "approve  version 1 -> version 2" in here("models", "show", "digits").stderr
+    assert here("models", "promote", "digits", "2", "--as-compared", "--note", "seen").code == 0
+    assert "promote  version 1 -> version 2" in here("models", "show", "digits").stderr
     folder = sdk.models()["digits"].champion().download("model")
     assert Path(folder, "m.keras").read_text() == "weights 0.75"
     assert here("models", "rollback", "digits", "--note", "worse").code == 0

@@ -252,7 +252,7 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
         "awaits approval",
     ]
     assert [each["event"] for each in this.notices()] == ["promoted", "promoted", "asks"]
-    assert "podlift models approve digits 4" in this.notices()[-1]["text"]
+    assert "podlift models promote digits 4 --as-compared" in this.notices()[-1]["text"]
     first = {each.path: each.parts for each in model.version(1).files()}
     kept = Path(model.version(1).download(tmp_path / "week-1"))
 
@@ -260,9 +260,10 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
     shown = said_by("models", "show", "digits", "4")
     assert "awaits approval" in shown and "compared   with version 2, the champion, by quality:measure" in shown
     assert (
-        "guard      holds: accuracy >= 0.5 (it is " in shown and "next       podlift models approve digits 4" in shown
+        "guard      holds: accuracy >= 0.5 (it is " in shown
+        and "next       podlift models promote digits 4 --as-compared" in shown
     )
-    assert said_by("models", "approve", "digits", "4") == "4\n"
+    assert said_by("models", "promote", "digits", "4", "--as-compared") == "4\n"
     assert model.champion().number == 4
     assert [said_by("models", "rollback", "digits") for _ in range(2)] == ["2\n", "1\n"]
     assert {each.path: each.parts for each in model.champion().files()} == first
@@ -271,7 +272,7 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
         each.name: each.read_bytes() for each in kept.iterdir()
     }
     assert [(move.before, move.champion, move.cause) for move in model.history()] == [
-        (0, 1, "promote"), (1, 2, "promote"), (2, 4, "approve"), (4, 2, "rollback"), (2, 1, "rollback"),
+        (0, 1, "promote"), (1, 2, "promote"), (2, 4, "promote"), (4, 2, "rollback"), (2, 1, "rollback"),
     ]  # fmt: skip
     shown = said_by("schedule", "history", "weekly")
     assert "version 2 of 'digits' was promoted" in shown and "version 3 of 'digits' was not promoted" in shown

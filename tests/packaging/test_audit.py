@@ -367,7 +367,9 @@ def test_jobs_and_examples_raise_no_false_alarm(entry: str, monkeypatch: pytest.
         pytest.skip("not installed")
     monkeypatch.chdir(REPO / "examples" / "ci-project" if ":" in entry else REPO)
     args = {"count": 1, "seed": 1} if ":" in entry else None
-    found = sdk.plan(sdk.Job(entry, args=args)).findings
+    # A program of its own makes their data.
+    inputs = dict.fromkeys(("train", "test"), __file__) if entry.startswith("examples/gate/") else {}
+    found = sdk.plan(sdk.Job(entry, args=args, inputs=inputs)).findings
     assert [
         each.message for each in found if each.level != "note" and any(f" {word} " in each.message for word in AUDITED)
     ] == []

@@ -116,12 +116,12 @@ def test_a_gate_that_asks_is_answered_by_an_approval_of_that_very_comparison(mod
     for number in (2, 3):
         assert evaluated(number, {"accuracy": 0.93, "loss": 1.0}, {"accuracy": 0.9, "loss": 1.0}).outcome == "ask"
     assert [model.state(each) for each in model.versions()] == ["champion", "awaits approval", "awaits approval"]
-    assert model.approve(3, note="seen").number == 3
+    assert model.promote(3, as_compared=True, note="seen").number == 3
     move = model.history()[-1]
-    assert (move.cause, move.before, move.champion) == ("approve", 1, 3)
+    assert (move.cause, move.before, move.champion) == ("promote", 1, 3)
     assert model.state(model.version(2)) == "registered", "the question was about another champion"
     with pytest.raises(InputError, match=r"Expected: version 1. It is version 3"):
-        model.approve(2)
+        model.promote(2, as_compared=True)
 
 
 def test_the_newest_evidence_counts(model: Model, evaluated) -> None:
@@ -131,14 +131,14 @@ def test_the_newest_evidence_counts(model: Model, evaluated) -> None:
     evaluated(2, {"accuracy": 0.5, "loss": 1.0}, {"accuracy": 0.9, "loss": 1.0}, champion=3, time=3000.0)
     assert [each.outcome for each in model.version(2).evidence()] == ["ask", "keep"]
     with pytest.raises(InputError, match=r"Version 2 of 'digits' does not await an approval. No version does."):
-        model.approve(2)
+        model.promote(2, as_compared=True)
 
 
 def test_damaged_evidence_is_named_with_the_way_out_and_promotes_nothing(model: Model, evaluated) -> None:
     key = evidence.key_of("digits", 2, evaluated(2, {"accuracy": 0.93, "loss": 1.0}, {"accuracy": 0.9, "loss": 1.0}).id)
     model.store.delete(key)
     model.store.put_new(key, [b"{}"])
-    for look in (model.version(2).evidence, lambda: model.approve(2)):
+    for look in (model.version(2).evidence, lambda: model.promote(2, as_compared=True)):
         with pytest.raises(CorruptObjectError, match=rf"Next: remove .*{key}; podlift models promote"):
             look()
     assert model.champion().number == 1
@@ -150,7 +150,7 @@ def test_the_command_shows_both_models_side_by_side_and_the_next_step(evaluated,
     shown = show("show", "digits", "3")
     for line in (
         "gate       ask: accuracy is 0.93, that of the champion 0.9: better by 0.03, less than ask_below, 0.05",
-        "next       podlift models approve digits 3",
+        "next       podlift models promote digits 3 --as-compared",
         f"on         test: /data/test {'d' * 64}",
         "guard      holds: loss <= champion * 1.5 (it is 1.2, bound 1.5)",
     ):

@@ -120,7 +120,7 @@ def test_a_champion_that_cannot_be_evaluated_or_is_damaged_needs_a_person(world:
     damaged = world.phase("c-aaaaaa", "0.7")
     assert damaged.outcome == "asks" and "damaged" in damaged.reason
     assert world.model().champion().number == 1
-    assert world.model().approve(3).number == 3
+    assert world.model().promote(3, as_compared=True).number == 3
 
 
 def test_data_that_change_while_they_are_read_promote_nothing(world: World) -> None:
@@ -158,7 +158,7 @@ def test_if_the_champion_moves_again_and_again_a_person_is_asked(world: World) -
     assert "was replaced 3 times" in found.reason
     model = world.model()
     assert model.state(model.version(found.version)) == "awaits approval"
-    assert model.approve(found.version).number == found.version
+    assert model.promote(found.version, as_compared=True).number == found.version
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -90,11 +90,11 @@ def test_an_approval_holds_for_the_champion_that_was_asked_about(model: Model, a
     with pytest.raises(
         InputError, match=r"Version 1 of 'digits' does not await an approval. Those that do: versions 2, 3"
     ):
-        model.approve(1)
-    assert model.approve(2, note="looks good").number == 2
-    assert model.history()[-1].cause == "approve"
+        model.promote(1, as_compared=True)
+    assert model.promote(2, as_compared=True, note="looks good").number == 2
+    assert model.history()[-1].cause == "promote"
     with pytest.raises(InputError, match=r"Expected: version 1. It is version 2.*podlift models diff digits 2"):
-        model.approve(3)
+        model.promote(3, as_compared=True)
     assert model.state(late) == "registered"
 
 

@@ -83,7 +83,7 @@ def test_each_move_of_the_champion_and_show_print_them(
     root = f"--root={model.root}"
     for champion, words in (
         (1, "promote digits 1"),
-        (2, "approve digits 2"),
+        (2, "promote digits 2 --as-compared"),
         (1, "rollback digits"),
         (1, "show digits"),
     ):

@@ -23,7 +23,7 @@ needs("cronsim")
         (
             "asks",
             ["asks"],
-            "version 2 of 'digits' needs an approval: better by 0.1. Next: podlift models approve digits 2",
+            "version 2 of 'digits' needs an approval: better by 0.1. Next: podlift models promote digits 2 --as-compared",
         ),
         ("kept", [], ""),
         ("registered", [], ""),

@@ -125,7 +125,7 @@ def test_commands_that_are_printed_quote_what_they_name(run: Path, name: str) ->
     for said, expected in (
         (sdk.attach(folder).why(), [str(folder), "--task", text]),
         (str(damaged(record, [])), ["add", text, "--model", text, "--path"]),
-        (str(Registered(model=text, version=1, outcome="asks")), ["approve", text, "1"]),
+        (str(Registered(model=text, version=1, outcome="asks")), ["promote", text, "1", "--as-compared"]),
     ):
         words = shlex.split(said.rpartition("Next: ")[2].partition(" · ")[0].replace("; or use another version.", ""))
         at = words.index(expected[0])

@@ -124,8 +124,8 @@ def test_an_evaluation_that_crashes_neither_promotes_nor_fails_the_run_and_a_cha
     asks = registered("0.6").registered
     assert asks is not None and (asks.outcome, asks.version) == ("asks", 2)
     assert "The champion could not be evaluated: Its process was killed by SIGSEGV" in asks.reason
-    assert str(asks).endswith("Next: podlift models approve digits 2")
-    assert sdk.models()["digits"].approve(2).number == 2
+    assert str(asks).endswith("Next: podlift models promote digits 2 --as-compared")
+    assert sdk.models()["digits"].promote(2, as_compared=True).number == 2
 
 
 def test_the_model_of_a_failed_run_is_not_the_one_that_its_resume_trains(project: Path) -> None:
