@@ -20,7 +20,7 @@ from sdk.checkpoint.contents import OBJECT_BYTES, Array, Contents
 from sdk.checkpoint.opening import OpenStore, TaskInfo
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
-from sdk.spec.policies import Checkpoints
+from sdk.job.policies import Checkpoints
 from sdk.storage.registry import open_store
 from sdk.storage.store import Store
 from sdk.testing.gcs import GcsServer

@@ -12,7 +12,7 @@ from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.opening import OpenStore, TaskInfo
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
-from sdk.spec.policies import Checkpoints
+from sdk.job.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "programs"))

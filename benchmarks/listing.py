@@ -12,10 +12,10 @@ from pathlib import Path
 
 import sdk
 from sdk.clock import SystemClock
+from sdk.job.layout import RootPaths, RunPaths
+from sdk.job.plan import Plan
 from sdk.records import summaries
 from sdk.records.recorder import Recorder
-from sdk.spec.layout import RootPaths, RunPaths
-from sdk.spec.plan import Plan
 from sdk.storage import posix
 
 from . import measure

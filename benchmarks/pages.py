@@ -15,10 +15,10 @@ from pathlib import Path
 import sdk
 from sdk import api
 from sdk.clock import SystemClock
+from sdk.job.layout import RootPaths
+from sdk.job.plan import Plan
 from sdk.records import summaries
 from sdk.records.sync.index import in_parallel
-from sdk.spec.layout import RootPaths
-from sdk.spec.plan import Plan
 from sdk.storage import cache
 from sdk.ui import gather, pages, server
 

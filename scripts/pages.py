@@ -16,8 +16,8 @@ import typer
 
 import sdk
 from sdk.cli.app import build
+from sdk.job.values import Value
 from sdk.planning.settings import merge, table
-from sdk.spec.values import Value
 
 # What a user may import beside `sdk`, module by module.
 MODULES: dict[str, tuple[str, ...]] = {

@@ -17,17 +17,17 @@ __version__ = "0.1.0"
 # The public names of each module. They load at first use, so that `import sdk` stays as light as the standard library.
 _MODULES = {
     "api": "plan submit attach runs",
-    "spec.plan": "Plan",
-    "spec.job": "Job FromCaller",
-    "spec.secrets": "Secret",
-    "spec.targets": "Ray",
-    "spec.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
-    "spec.gates": "Gate",
-    "spec.places": "Place",
+    "job.plan": "Plan",
+    "job.job": "Job FromCaller",
+    "job.secrets": "Secret",
+    "job.targets": "Ray",
+    "job.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
+    "job.gates": "Gate",
+    "job.places": "Place",
     "run": "Run RunInfo Result",
     "schedules.handle": "schedule Schedule",
     "registered": "models Registry",
-    "registry.models": "Model ModelVersion",
+    "model_registry.models": "Model ModelVersion",
     "status": "State Reason Status",
     "runtime.context": "context Context",
     "errors": "PodliftError InputError RunNotFoundError CorruptRunError InsideTaskError RunError RunFailedError"
@@ -51,10 +51,24 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .errors import RunFailedError as RunFailedError
     from .errors import RunNotFoundError as RunNotFoundError
     from .errors import WaitTimeoutError as WaitTimeoutError
+    from .job.gates import Gate as Gate
+    from .job.job import FromCaller as FromCaller
+    from .job.job import Job as Job
+    from .job.places import Place as Place
+    from .job.plan import Plan as Plan
+    from .job.policies import Checkpoints as Checkpoints
+    from .job.policies import Code as Code
+    from .job.policies import Limits as Limits
+    from .job.policies import Local as Local
+    from .job.policies import Resources as Resources
+    from .job.policies import Retry as Retry
+    from .job.policies import Vertex as Vertex
+    from .job.secrets import Secret as Secret
+    from .job.targets import Ray as Ray
+    from .model_registry.models import Model as Model
+    from .model_registry.models import ModelVersion as ModelVersion
     from .registered import Registry as Registry
     from .registered import models as models
-    from .registry.models import Model as Model
-    from .registry.models import ModelVersion as ModelVersion
     from .run import Result as Result
     from .run import Run as Run
     from .run import RunInfo as RunInfo
@@ -62,20 +76,6 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .runtime.context import context as context
     from .schedules.handle import Schedule as Schedule
     from .schedules.handle import schedule as schedule
-    from .spec.gates import Gate as Gate
-    from .spec.job import FromCaller as FromCaller
-    from .spec.job import Job as Job
-    from .spec.places import Place as Place
-    from .spec.plan import Plan as Plan
-    from .spec.policies import Checkpoints as Checkpoints
-    from .spec.policies import Code as Code
-    from .spec.policies import Limits as Limits
-    from .spec.policies import Local as Local
-    from .spec.policies import Resources as Resources
-    from .spec.policies import Retry as Retry
-    from .spec.policies import Vertex as Vertex
-    from .spec.secrets import Secret as Secret
-    from .spec.targets import Ray as Ray
     from .status import Reason as Reason
     from .status import State as State
     from .status import Status as Status

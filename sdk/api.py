@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from . import backends, ids, launch
 from .errors import InputError, nearest
+from .job.job import Job
+from .job.layout import RunPaths
+from .job.plan import Plan
 from .logs import logger
 from .planning import references
 from .planning.prepare import make_plan, refuse_inside_task, refuse_keywords
@@ -21,9 +24,6 @@ from .process import garbage
 from .records import summaries
 from .records.sync.index import in_parallel
 from .run import Run, RunInfo, seen
-from .spec.job import Job
-from .spec.layout import RunPaths
-from .spec.plan import Plan
 from .status import State, steps_left
 from .ui.rows import RunRows
 

@@ -15,6 +15,11 @@ from .checkpoint import catalog, opening
 from .clock import Clock, SystemClock
 from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
 from .hardware import pricing
+from .job.code import PackedFile
+from .job.layout import RunPaths
+from .job.plan import Plan
+from .job.policies import Limits
+from .job.values import changed
 from .logs import logger
 from .packaging import bundle
 from .planning import initial, remote
@@ -23,11 +28,6 @@ from .planning.settings.merge import Destination, missing_variables
 from .records import spending
 from .records.events import Event, resume_count, saved_step, source_of
 from .records.recorder import Recorder
-from .spec.code import PackedFile
-from .spec.layout import RunPaths
-from .spec.plan import Plan
-from .spec.policies import Limits
-from .spec.values import changed
 from .status import Reason, State, Status
 from .storage import posix
 from .storage.registry import open_store

@@ -13,15 +13,15 @@ from . import ids
 from .api import attach
 from .clock import Clock
 from .errors import InputError, Problems, nearest
+from .job.layout import RootPaths
+from .job.policies import Vertex
+from .model_registry import lineage
+from .model_registry.models import Model, ModelVersion
+from .model_registry.records import VERSION_KEY
 from .planning.roots import configured_roots, in_cloud_storage, resolve_root
 from .planning.settings import table
 from .planning.settings.merge import UNNAMED, Destination, gather
-from .registry import lineage
-from .registry.models import Model, ModelVersion
-from .registry.records import VERSION_KEY
 from .run import Run
-from .spec.layout import RootPaths
-from .spec.policies import Vertex
 from .storage.registry import open_store
 
 

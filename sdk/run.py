@@ -27,14 +27,14 @@ from .errors import (
     WaitTimeoutError,
     nearest,
 )
+from .job.layout import RunPaths
+from .job.plan import Plan
 from .planning.roots import configured_root
 from .records.events import Event, fold
 from .records.explain import RunContext, explain, moments
 from .records.goodput import add_up
 from .records.recorder import accounts_of, metrics_of, read_events, read_status_records
 from .records.timeline import Moment
-from .spec.layout import RunPaths
-from .spec.plan import Plan
 from .status import Goodput, Progress, Reason, State, Status
 from .storage import trees
 from .storage.paths import destination

@@ -39,7 +39,7 @@ TIMELINE = "tests/records/test_timeline.py"
 PRUNE, PRUNE_BUCKETS = "tests/upkeep/test_prune.py", "tests/upkeep/test_prune_in_buckets.py"
 RUNS = "tests/cli/test_runs_of_backends.py"
 ARCHIVE = "tests/packaging/test_runtime_archive.py"
-DECISION, EVIDENCE = "tests/registry/test_decision.py", "tests/registry/test_evidence.py"
+DECISION, EVIDENCE = "tests/model_registry/test_decision.py", "tests/model_registry/test_evidence.py"
 CHECKSUMS = "tests/storage/test_checksums.py"
 LOGS = "tests/backends/vertex/test_vertex_logs.py"
 TAILS = "tests/backends/vertex/test_vertex_tails.py"
@@ -122,7 +122,7 @@ MUTATIONS = (
     ),
     Mutation(
         "lines of a plan are wider than the terminal",
-        "sdk/spec/plan_text.py",
+        "sdk/job/plan_text.py",
         "textwrap.TextWrapper(width, subsequent",
         "textwrap.TextWrapper(width + 9, subsequent",
         (PLAN_TEXT,),
@@ -271,7 +271,7 @@ MUTATIONS = (
     ),
     Mutation(
         "in a bucket, saves are as frequent as on a disk",
-        "sdk/spec/policies.py",
+        "sdk/job/policies.py",
         "return 30.0 if store.startswith",
         "return 5.0 if store.startswith",
         ("tests/checkpoint/test_intervals.py",),
@@ -1651,42 +1651,42 @@ MUTATIONS = (
     ),
     Mutation(
         "a gate promotes a model that is equal",
-        "sdk/registry/decision.py",
+        "sdk/model_registry/decision.py",
         "    if gain == 0:\n",
         "    if False:\n",
         (DECISION,),
     ),
     Mutation(
         "a gate compares with a champion whose metric is no number",
-        "sdk/registry/decision.py",
+        "sdk/model_registry/decision.py",
         "if not math.isfinite(theirs):",
         "if False:",
         (DECISION,),
     ),
     Mutation(
         "a champion that cannot be evaluated is replaced",
-        "sdk/registry/decision.py",
+        "sdk/model_registry/decision.py",
         '    if problem:\n        return "ask"',
         '    if problem:\n        return "promote"',
         (DECISION,),
     ),
     Mutation(
         "a relative gain over a negative value is negative",
-        "sdk/spec/gates.py",
+        "sdk/job/gates.py",
         "self.number * abs(exact(champion))",
         "self.number * exact(champion)",
         (DECISION,),
     ),
     Mutation(
         "a repeated evaluation counts instead of the first",
-        "sdk/registry/evidence.py",
+        "sdk/model_registry/evidence.py",
         "else _read(store, key)",
         "else evidence",
         (EVIDENCE,),
     ),
     Mutation(
         "evidence about another champion counts",
-        "sdk/registry/evidence.py",
+        "sdk/model_registry/evidence.py",
         "about = [number, champion,",
         "about = [number, 0,",
         (EVIDENCE,),

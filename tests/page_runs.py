@@ -11,7 +11,7 @@ from pathlib import Path
 
 from support import FINISHED_RUN
 
-from sdk.spec.layout import RunPaths
+from sdk.job.layout import RunPaths
 
 # Names, metrics and log lines that break out of something if they are not escaped: HTML, attributes, scripts, JSON in a script,
 # templates, Markdown, terminals, directions of text, and what UTF-8 lacks.

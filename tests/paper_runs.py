@@ -13,12 +13,12 @@ from sdk import Reason, RunNotFoundError, State, Status
 from sdk.backends.deliveries import Delivery
 from sdk.backends.triggers import FailedKeeper
 from sdk.errors import PodliftError
+from sdk.job.plan import Plan
 from sdk.schedules import keeper_main
 from sdk.schedules.keeper_server import KeeperServer
 from sdk.schedules.notices import Notice, Notifier
 from sdk.schedules.records import Book, ScheduleRecord, ScheduleSpec, SlotRecord
 from sdk.schedules.server import Server
-from sdk.spec.plan import Plan
 from sdk.status import Registered
 
 HOUR = 3600.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support import FakeClock
 
-from sdk.registry.lineage import Candidate
-from sdk.registry.models import Model, ModelVersion
+from sdk.model_registry.lineage import Candidate
+from sdk.model_registry.models import Model, ModelVersion
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

@@ -74,8 +74,8 @@ PROCESS = {
     "records/test_why.py::test_a_run_is_explained_live_and_after_its_supervisor_was_killed_from_anywhere",
     "records/test_why.py::test_a_run_whose_records_are_damaged_is_said_to_be",
     "records/test_why.py::test_the_explanation_is_the_message_of_the_error_and_what_the_command_shows",
-    "registry/test_registry.py",
-    "registry/test_removal.py",
+    "model_registry/test_registry.py",
+    "model_registry/test_removal.py",
     "repo/test_docs.py::test_every_page_and_source_file_that_is_mentioned_exists",
     "repo/test_promises.py::test_checkpoints_are_kept_without_tensorflow",
     "repo/test_promises.py::test_import_sdk_loads_nothing_heavy",
@@ -282,13 +282,13 @@ SURPLUS: dict[str, tuple[str, ...]] = {
     ),
     "containers promote a model in their last phase; the last phase is repeated alone in local mode": (
         "backends/vertex/test_vertex_last_phase.py::test_in_containers_a_model_is_promoted_and_a_lost_container_repeats_the_last_phase_alone",
-        "registry/test_run_in_bucket.py::test_a_run_in_a_bucket_is_registered_and_promoted_by_its_last_phase[local]",
+        "model_registry/test_run_in_bucket.py::test_a_run_in_a_bucket_is_registered_and_promoted_by_its_last_phase[local]",
     ),
     "a drill of this machine; replaced machines and lost regions one by one": (
         "backends/vertex/test_vertex_drill.py::test_each_kill_takes_away_what_it_names_and_the_run_goes_on",
     ),
     "promotions in a folder try again until each has won; one of 24 in a bucket wins": (
-        "registry/test_registry.py::test_24_promotions_at_once_that_try_again_all_win_in_turn[bucket]",
+        "model_registry/test_registry.py::test_24_promotions_at_once_that_try_again_all_win_in_turn[bucket]",
     ),
     "an isolated task sees its requirements, podlift and nothing else": (
         "process/test_venv.py::test_an_environment_holds_its_requirements_in_their_versions_and_nothing_else_of_ours",

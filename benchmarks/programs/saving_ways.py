@@ -83,7 +83,7 @@ class Direct(Way):
         from sdk.checkpoint.saver import AsyncSaver
         from sdk.checkpoint.tf import snapshot
         from sdk.clock import SystemClock
-        from sdk.spec.policies import Checkpoints
+        from sdk.job.policies import Checkpoints
         from sdk.storage.posix_store import PosixStore
 
         clock, self.store = SystemClock(), PosixStore(self.folder)

@@ -10,14 +10,14 @@ from typing import Protocol, runtime_checkable
 from ..checks import Facts, Finding
 from ..checks.communication import Communication
 from ..clock import Clock
+from ..job.capabilities import Capabilities
+from ..job.job import Job
+from ..job.payload import Kill
+from ..job.plan import Plan
+from ..job.policies import Target
 from ..process.log_lines import LogLine
 from ..records.accounts import LiveAccount
 from ..records.timeline import Moment
-from ..spec.capabilities import Capabilities
-from ..spec.job import Job
-from ..spec.payload import Kill
-from ..spec.plan import Plan
-from ..spec.policies import Target
 from ..status import Progress, Status
 
 __all__ = ["Backend", "Capabilities", "Draft", "Drilled", "LogLine", "Request", "RunHandle"]

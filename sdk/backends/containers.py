@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, replace
 
 from .. import checks
 from ..hardware import accelerators
+from ..job.container import ContainerTerms
+from ..job.layout import RootPaths
+from ..job.plan import Plan
 from ..records.sync import push
 from ..records.sync.index import in_parallel
-from ..spec.container import ContainerTerms
-from ..spec.layout import RootPaths
-from ..spec.plan import Plan
 from ..storage import cache
 from ..storage.folder_files import in_folder, path_of
 

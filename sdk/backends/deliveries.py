@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..clock import Clock
-from ..spec.plan import Plan
+from ..job.plan import Plan
 from .triggers import FailedKeeper
 
 

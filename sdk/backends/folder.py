@@ -8,14 +8,14 @@ from contextlib import contextmanager, suppress
 
 from ..clock import Clock
 from ..errors import PodliftError, StoreError
+from ..job.layout import RunPaths
+from ..job.plan import Plan
 from ..process import janitor_watch, log_lines, supervision
 from ..process.log_lines import LogLine
 from ..records.accounts import LiveAccount
 from ..records.recorder import has_ended, position
 from ..records.sync.index import SyncedRun
 from ..records.timeline import Moment
-from ..spec.layout import RunPaths
-from ..spec.plan import Plan
 from ..status import Progress, Status
 from ..storage import posix
 from ..storage.retry import Outage

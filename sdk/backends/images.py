@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from ..clock import Clock
-from ..spec.policies import Target
+from ..job.policies import Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..checks.check import Check
-from ..spec.job import Job
-from ..spec.policies import Target
+from ..job.job import Job
+from ..job.policies import Target
 
 
 @dataclass(frozen=True, kw_only=True)

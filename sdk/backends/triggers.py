@@ -13,8 +13,8 @@ from typing import Protocol
 
 from ..clock import Clock
 from ..errors import PodliftError
-from ..spec.findings import Finding
-from ..spec.plan import Plan
+from ..job.findings import Finding
+from ..job.plan import Plan
 
 __all__ = [
     "FailedKeeper",

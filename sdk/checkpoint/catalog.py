@@ -22,9 +22,9 @@ from ..errors import (
     RunNotFoundError,
     nearest,
 )
+from ..job.layout import RunPaths
+from ..job.metrics import metric_and_mode
 from ..records.plans import read_plan
-from ..spec.layout import RunPaths
-from ..spec.metrics import metric_and_mode
 from ..storage.registry import open_store
 from ..storage.retry import RetryPolicy
 from ..storage.store import Store

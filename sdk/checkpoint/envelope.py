@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from ..errors import CorruptCheckpointError, FutureFormatError
-from ..spec.wire import decode
+from ..job.wire import decode
 from ..storage.checksums import crc32c
 from ..storage.store import Buffer
 

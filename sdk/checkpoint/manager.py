@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..errors import CorruptCheckpointError, InputError
+from ..job.policies import Checkpoints, shortest_s
 from ..logs import logger
-from ..spec.policies import Checkpoints, shortest_s
 from ..storage.registry import open_store
 from ..storage.store import Store
 from . import names, opening, restore

@@ -21,8 +21,8 @@ from ..errors import (
     MissingError,
     StoreError,
 )
+from ..job.policies import Checkpoints
 from ..logs import logger
-from ..spec.policies import Checkpoints
 from ..storage.store import Buffer, Store
 from . import names, restore
 from .envelope import fields_of, foreign, read, unwrap, wrap

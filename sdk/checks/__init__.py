@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding
-from ..spec.job import Job
-from ..spec.policies import Local, Vertex
+from ..job.findings import TENSORFLOW_RANGE, Facts, Finding
+from ..job.job import Job
+from ..job.policies import Local, Vertex
 from . import (
     idle,
     local,

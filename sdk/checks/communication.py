@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..hardware import accelerators
-from ..spec.findings import Finding, error, note, warning
-from ..spec.job import Job
+from ..job.findings import Finding, error, note, warning
+from ..job.job import Job
 
 _ENUMS = ("CommunicationImplementation", "CollectiveCommunication")
 _OPTIONS = ("CommunicationOptions", "CollectiveHints")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..errors import nearest
-from ..spec.capabilities import Capabilities
-from ..spec.job import Job
+from ..job.capabilities import Capabilities
+from ..job.job import Job
 
 
 def mistakes(job: Job, inputs: Collection[str], capabilities: Capabilities) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..hardware import accelerators
-from ..spec.findings import Finding, error
-from ..spec.job import Job
+from ..job.findings import Finding, error
+from ..job.job import Job
 
 
 def limit(job: Job, backend: str, *, stands_in: bool = False) -> Iterator[Finding]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import InputError
 from ..hardware import accelerators
-from ..spec import cluster
-from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
-from ..spec.job import Job
-from ..spec.policies import Local
+from ..job import cluster
+from ..job.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
+from ..job.job import Job
+from ..job.policies import Local
 from ..text import counted
 from . import idle
 from .vertex_hardware import one_task

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..hardware import accelerators
-from ..spec.credentials import kind_of
-from ..spec.findings import Finding, error, note
-from ..spec.job import Job
-from ..spec.targets import Ray
+from ..job.credentials import kind_of
+from ..job.findings import Finding, error, note
+from ..job.job import Job
+from ..job.targets import Ray
 from . import idle
 
 BACKEND = "ray"

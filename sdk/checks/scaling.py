@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..spec.findings import Finding, warning
+from ..job.findings import Finding, warning
 
 # A warning names communication from this share of a step on.
 DOMINATES = 0.5

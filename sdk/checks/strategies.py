@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from ..hardware import accelerators
-from ..spec.findings import Finding, error, note, warning
-from ..spec.job import Job
+from ..job.findings import Finding, error, note, warning
+from ..job.job import Job
 from ..text import joined
 from .keras2 import ADVICE
 

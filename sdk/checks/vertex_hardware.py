@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from ..hardware import Release, accelerators, machines, regions
 from ..hardware.accelerators import Accelerator
-from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
-from ..spec.job import Job
-from ..spec.policies import Vertex
+from ..job.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
+from ..job.job import Job
+from ..job.policies import Vertex
 from ..text import and_more, compact_duration
 
 WEEK_S = 7 * 86400.0

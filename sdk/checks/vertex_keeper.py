@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..spec.findings import Finding, error, note, warning
-from ..spec.policies import LONGEST_S, Vertex
+from ..job.findings import Finding, error, note, warning
+from ..job.policies import LONGEST_S, Vertex
 from ..text import and_more, compact_duration
 from .vertex_online import Answer
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 
 from ..hardware import accelerators, pricing
-from ..spec.findings import Facts, Finding, error, note, warning
-from ..spec.job import Job
-from ..spec.policies import Vertex
+from ..job.findings import Facts, Finding, error, note, warning
+from ..job.job import Job
+from ..job.policies import Vertex
 from ..text import compact_duration, duration, emulator_at, joined, money
 from .vertex_hardware import WEEK_S
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..hardware import pricing, transfer
-from ..spec.findings import Facts, Finding, error, note, warning
-from ..spec.job import Job
-from ..spec.policies import Vertex
-from ..spec.values import changed
+from ..job.findings import Facts, Finding, error, note, warning
+from ..job.job import Job
+from ..job.policies import Vertex
+from ..job.values import changed
 from ..text import emulator_at, joined, money
 from . import buckets, vertex_settings
 

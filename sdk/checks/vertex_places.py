@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ..spec.findings import Finding, error, warning
-from ..spec.job import Job
-from ..spec.places import Place
-from ..spec.policies import Vertex
-from ..spec.values import changed
+from ..job.findings import Finding, error, warning
+from ..job.job import Job
+from ..job.places import Place
+from ..job.policies import Vertex
+from ..job.values import changed
 
 Check = Callable[[Job, Vertex], Iterable[Finding]]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..hardware.price_table import OLD_DAYS
-from ..spec.findings import Facts, Finding, warning
-from ..spec.job import Job
-from ..spec.policies import Vertex
+from ..job.findings import Facts, Finding, warning
+from ..job.job import Job
+from ..job.policies import Vertex
 from ..text import joined
 
 REFRESH = "podlift accelerators --refresh"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..hardware import regions
-from ..spec.findings import Facts, Finding, error, warning
-from ..spec.job import Job
-from ..spec.policies import Vertex
+from ..job.findings import Facts, Finding, error, warning
+from ..job.job import Job
+from ..job.policies import Vertex
 from ..text import joined
 
 _OF_PROJECT = re.compile(r"[^@\s]+@(?P<project>[a-z][a-z0-9.-]+)\.iam\.gserviceaccount\.com")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..hardware import machines, regions
-from ..spec import vertex_job
-from ..spec.findings import Finding, error, note, warning
-from ..spec.job import Job
-from ..spec.policies import Vertex
+from ..job import vertex_job
+from ..job.findings import Finding, error, note, warning
+from ..job.job import Job
+from ..job.policies import Vertex
 from ..text import joined
 from . import vertex_body
 

@@ -10,10 +10,10 @@ from typing import Any
 from ..hardware import Accelerator
 from ..hardware import regions as known_regions
 from ..hardware.accelerators import ROWS
-from ..spec.findings import Finding, error, warning
-from ..spec.images import EMULATED
-from ..spec.job import Job
-from ..spec.policies import Vertex
+from ..job.findings import Finding, error, warning
+from ..job.images import EMULATED
+from ..job.job import Job
+from ..job.policies import Vertex
 from . import buckets
 from .vertex_body import number
 from .vertex_hardware import hardware, supported

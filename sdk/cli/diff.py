@@ -7,8 +7,8 @@ from pathlib import Path
 import typer
 
 from .. import api, backends
+from ..job.plan import Plan
 from ..planning import diff as difference
-from ..spec.plan import Plan
 from ..status import EXIT_DONE, EXIT_USER
 from ..storage.paths import usable
 from .output import answer, as_json

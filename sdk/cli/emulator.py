@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ..errors import InputError, Problems
+from ..job.policies import Vertex
 from ..planning.settings import file, table
-from ..spec.policies import Vertex
 from .output import answer, as_json, say
 from .parameters import Buckets, Capacity, Data, Faults, Frozen, Json, Port, RetiredImages
 

@@ -12,10 +12,10 @@ from .. import backends
 from ..backends.images import Build, ImageDraft, ImageService
 from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError, Problems, UnavailableError
+from ..job.images import EMULATED, family_of
+from ..job.setting_names import setting_name
 from ..planning.settings import record, table
 from ..planning.settings.merge import UNNAMED, Destination, Settings, gather
-from ..spec.images import EMULATED, family_of
-from ..spec.setting_names import setting_name
 from ..storage import emulator
 from ..text import duration, emulator_at, money
 from . import parameters as p

@@ -15,10 +15,10 @@ from .. import backends
 from ..backends.setup import Proposed
 from ..checks.check import Check, fine, mended_by, unknown
 from ..errors import InputError, Problems
+from ..job.setting_names import setting_name
 from ..packaging.project import parse_toml
 from ..planning.settings import record, table
 from ..planning.settings.merge import UNNAMED, Destination, gather
-from ..spec.setting_names import setting_name
 from ..status import EXIT_DONE
 from ..text import clipped, counted, joined
 from .check_lines import lines

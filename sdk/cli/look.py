@@ -16,12 +16,12 @@ from .. import api
 from ..clock import SystemClock
 from ..errors import PodliftError, WaitTimeoutError
 from ..logs import heard
+from ..model_registry.models import Model
 from ..planning.roots import configured_root
 from ..records.explain import MEANINGS, next_command
 from ..records.machine import machine_use
 from ..records.recorder import position
 from ..records.spending import Spent
-from ..registry.models import Model
 from ..run import Run, RunInfo
 from ..status import EXIT_CANCELLED, EXIT_DONE, EXIT_INFRASTRUCTURE, Reason, Registered, State, Status
 from ..text import and_more, counted, duration, money

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..registry.evidence import Evidence
-from ..registry.models import ModelVersion
-from ..registry.records import shown_time
+from ..model_registry.evidence import Evidence
+from ..model_registry.models import ModelVersion
+from ..model_registry.records import shown_time
 from ..text import clipped
 
 _WIDEST = 32

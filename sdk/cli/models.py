@@ -9,9 +9,9 @@ import typer
 
 from .. import registered
 from ..errors import InputError
+from ..model_registry.models import Model, ModelVersion, VersionDiff
+from ..model_registry.records import Move, shown_time
 from ..records.sync.index import in_parallel
-from ..registry.models import Model, ModelVersion, VersionDiff
-from ..registry.records import Move, shown_time
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..text import clipped, counted, size
 from . import model_evidence

@@ -13,10 +13,10 @@ from typing import Any, Literal, cast
 import typer
 
 from ..errors import InputError, Problems
+from ..job.job import FromCaller
+from ..job.secrets import Secret
 from ..planning.settings import table
 from ..planning.settings.merge import UNNAMED, Destination
-from ..spec.job import FromCaller
-from ..spec.secrets import Secret
 from .help import panel_of, show_all
 from .parameters import Env, Inputs, Secrets
 

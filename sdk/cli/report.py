@@ -8,7 +8,7 @@ from pathlib import Path
 from .. import api
 from ..clock import Clock, SystemClock
 from ..errors import CorruptRunError, InputError, Problems, nearest
-from ..spec.plan import Plan
+from ..job.plan import Plan
 from ..storage.paths import usable
 from ..text import size
 from ..ui import gather, model, pages

@@ -13,8 +13,8 @@ from .. import api
 from ..checkpoint import catalog
 from ..checkpoint.catalog import CheckpointInfo
 from ..errors import InputError
+from ..job.layout import RunPaths
 from ..run import Run
-from ..spec.layout import RunPaths
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.registry import open_store
 from ..storage.trees import readable

@@ -12,6 +12,7 @@ import typer
 from .. import logs
 from ..clock import SystemClock
 from ..errors import InputError, Problems, nearest
+from ..job import plan_text
 from ..packaging.project import parse_toml
 from ..planning.roots import resolve_root
 from ..planning.settings import table as settings
@@ -21,7 +22,6 @@ from ..schedules.firing import KeptRuns
 from ..schedules.handle import Schedule
 from ..schedules.records import SKIPPED, TAKEN, WAITING, Book, ScheduleSpec
 from ..schedules.server import Server
-from ..spec import plan_text
 from ..status import EXIT_DONE, EXIT_USER, State
 from ..storage.paths import usable
 from ..text import joined

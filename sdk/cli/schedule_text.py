@@ -11,14 +11,14 @@ from datetime import datetime, timezone
 
 from ..backends.triggers import Trigger
 from ..clock import SystemClock
+from ..job import plan_text
+from ..job.plan import Plan
 from ..planning.roots import configured_roots, in_bucket
 from ..schedules import creation
 from ..schedules.creation import Created, Prepared
 from ..schedules.handle import Schedule
 from ..schedules.records import SlotRecord
 from ..schedules.triggered import ORPHAN, Seen
-from ..spec import plan_text
-from ..spec.plan import Plan
 from ..text import clipped, counted, duration
 from .output import answer, as_json, say
 

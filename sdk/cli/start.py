@@ -12,13 +12,13 @@ import typer
 
 from .. import backends, launch, logs
 from ..errors import InputError, Problems
+from ..job import plan_text
+from ..job.plan import Plan
 from ..planning.prepare import make_plan, refuse_inside_task
 from ..planning.roots import configured_root
 from ..planning.settings import table
 from ..planning.settings.merge import complaints
 from ..run import Run
-from ..spec import plan_text
-from ..spec.plan import Plan
 from ..status import EXIT_DONE
 from ..storage.paths import usable
 from ..text import emulator_at

@@ -15,8 +15,8 @@ import typer
 
 from .. import api
 from ..errors import InputError
+from ..job.layout import RunPaths
 from ..process.redirect import start
-from ..spec.layout import RunPaths
 from . import parameters as p
 from .output import EXIT_DETACHED, say
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
+from ..job.job import Job
+from ..job.layout import RunPaths
+from ..job.payload import Kill
+from ..job.plan import Plan
+from ..job.policies import Target
 from ..logs import logger
 from ..planning.pack import packaged
 from ..planning.settings.merge import Destination, Entry
 from ..records.recorder import read_events
 from ..run import Run
-from ..spec.job import Job
-from ..spec.layout import RunPaths
-from ..spec.payload import Kill
-from ..spec.plan import Plan
-from ..spec.policies import Target
 from ..status import State, Status
 from . import comparison, runs
 from . import kills as costs

@@ -12,8 +12,8 @@ from typing import TypedDict
 from ..checkpoint import catalog, restore
 from ..checkpoint.restore import Checkpoint, LoadedArray
 from ..errors import CorruptCheckpointError
+from ..job.layout import RunPaths
 from ..planning.roots import in_bucket
-from ..spec.layout import RunPaths
 from ..storage.registry import open_store
 from ..storage.store import Store
 

@@ -16,6 +16,11 @@ from dataclasses import asdict, dataclass, replace
 from .. import backends, launch
 from ..clock import Clock
 from ..errors import PodliftError, Problems
+from ..job.gates import Gate
+from ..job.job import Job
+from ..job.plan import Plan
+from ..job.targets import BACKENDS
+from ..job.values import changed
 from ..logs import logger
 from ..planning.pack import packaged
 from ..planning.prepare import make_plan
@@ -24,11 +29,6 @@ from ..process.janitor import is_marked
 from ..records.events import Event
 from ..records.recorder import read_events
 from ..run import Run
-from ..spec.gates import Gate
-from ..spec.job import Job
-from ..spec.plan import Plan
-from ..spec.targets import BACKENDS
-from ..spec.values import changed
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, Goodput, State, Status
 from ..text import counted, duration
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from ..errors import InputError, nearest
+from ..job.payload import Kill, KillPoint, KillTarget
 from ..records.events import Event
 from ..records.kills import Done
-from ..spec.payload import Kill, KillPoint, KillTarget
 from ..text import counted
 
 _KILL_POINTS = get_args(KillPoint)

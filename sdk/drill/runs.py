@@ -13,6 +13,15 @@ from .. import backends, ids, launch
 from ..backends.base import Backend, Drilled
 from ..clock import Clock, SystemClock
 from ..errors import PodliftError, Problems
+from ..job import cluster
+from ..job.gates import Gate
+from ..job.job import Job
+from ..job.layout import RunPaths
+from ..job.payload import Drill, Kill, KillTarget
+from ..job.plan import Plan
+from ..job.policies import Retry, Target
+from ..job.targets import BACKENDS
+from ..job.values import changed
 from ..logs import logger
 from ..planning.prepare import make_plan
 from ..planning.settings.merge import Destination, Entry
@@ -21,15 +30,6 @@ from ..records.kills import Done, KillRecords
 from ..records.recorder import read_events
 from ..records.sync.index import SyncedRun
 from ..run import Run
-from ..spec import cluster
-from ..spec.gates import Gate
-from ..spec.job import Job
-from ..spec.layout import RunPaths
-from ..spec.payload import Drill, Kill, KillTarget
-from ..spec.plan import Plan
-from ..spec.policies import Retry, Target
-from ..spec.targets import BACKENDS
-from ..spec.values import changed
 from ..status import Status
 from ..storage import emulator
 from ..storage.registry import open_store

@@ -12,9 +12,9 @@ from .. import ids
 from ..checkpoint import catalog
 from ..checkpoint.catalog import CheckpointInfo
 from ..errors import InputError
+from ..job.layout import RunPaths
+from ..job.plan import Plan
 from ..records.metric_file import MetricRecord
-from ..spec.layout import RunPaths
-from ..spec.plan import Plan
 from ..status import State, Status
 
 _HIDDEN = "not exported: it may hold credentials"

@@ -19,9 +19,9 @@ from typing import BinaryIO
 from .. import text
 from ..checks import Finding
 from ..errors import InputError
+from ..job.code import PackedFile
+from ..job.plan import Plan
 from ..process import garbage
-from ..spec.code import PackedFile
-from ..spec.plan import Plan
 from ..storage import posix
 from ..storage.checksums import sha256
 from . import bundle_cache, never_packaged, tree

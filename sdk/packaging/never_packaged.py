@@ -11,7 +11,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from ..spec.credentials import formats_in
+from ..job.credentials import formats_in
 from ..storage.posix import EMULATED, MARKER, RESULTS
 
 # Device and inode.

@@ -8,11 +8,11 @@ from .. import backends, ids
 from ..backends.base import Draft
 from ..checks import Facts
 from ..hardware import accelerators
+from ..job import cluster
+from ..job.findings import warning
+from ..job.job import Job
+from ..job.plan import Plan
 from ..packaging.audit.environment import Preload
-from ..spec import cluster
-from ..spec.findings import warning
-from ..spec.job import Job
-from ..spec.plan import Plan
 from ..storage import emulator
 from . import initial, pace, preflight_cache
 from .pack import Packed

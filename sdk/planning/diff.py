@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..hardware import pricing
-from ..spec.plan import Plan
+from ..job.plan import Plan
 from ..text import clipped
 
 # Replaces both run ids when requests are compared: a different id is not a difference.

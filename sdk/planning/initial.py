@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ..registry import files
-from ..registry.models import Model, damaged
+from ..job.layout import RootPaths
+from ..job.payload import InitialWeights
+from ..job.plan import Plan
+from ..model_registry import files
+from ..model_registry.models import Model, damaged
 from ..runtime.weights import model_files
-from ..spec.layout import RootPaths
-from ..spec.payload import InitialWeights
-from ..spec.plan import Plan
 from ..storage.gcs.files import INTERACTIVE
 from ..storage.registry import open_store
 from ..storage.store import Store

@@ -10,15 +10,15 @@ from .. import ids
 from ..checks.scaling import Network, Pace, dominating
 from ..errors import CorruptRunError
 from ..hardware import accelerators, network
+from ..job.code import PackedCode
+from ..job.findings import Facts, Finding
+from ..job.job import Job
+from ..job.layout import RootPaths, RunPaths
+from ..job.policies import Target
 from ..records.accounts import ACCOUNTED, recorded
 from ..records.events import Event
 from ..records.plans import read_plan
 from ..records.recorder import read_events
-from ..spec.code import PackedCode
-from ..spec.findings import Facts, Finding
-from ..spec.job import Job
-from ..spec.layout import RootPaths, RunPaths
-from ..spec.policies import Target
 from ..storage import posix
 
 # The newest runs that are asked: most have what is looked for.

@@ -9,6 +9,10 @@ from pathlib import Path
 
 from ..checks import Facts, Finding
 from ..errors import InputError, Problems
+from ..job.code import PackedCode, PackedRequirements
+from ..job.findings import note
+from ..job.layout import RootPaths
+from ..job.plan import Plan
 from ..packaging import bundle, never_packaged
 from ..packaging.audit import check as audit
 from ..packaging.audit.environment import Preload
@@ -18,10 +22,6 @@ from ..packaging.bundle import Bundle
 from ..packaging.entry import LocatedEntry, locate, widen
 from ..packaging.requirements import read
 from ..packaging.requirements.read import Requirements
-from ..spec.code import PackedCode, PackedRequirements
-from ..spec.findings import note
-from ..spec.layout import RootPaths
-from ..spec.plan import Plan
 from . import secrets
 from .validate import Wanted
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from .. import __version__
 from ..checks import Finding
 from ..hardware import accelerators
+from ..job.code import PackedCode
+from ..job.job import Job
+from ..job.plan import Plan
 from ..packaging.audit.installed import Installed
-from ..spec.code import PackedCode
-from ..spec.job import Job
-from ..spec.plan import Plan
 from ..storage import cache
 from ..text import counted
 from .preflight_findings import PreflightReport, read

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ..spec.wire import decode
+from ..job.wire import decode
 from ..storage import small_files
 
 VERSION = 1

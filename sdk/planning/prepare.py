@@ -8,10 +8,10 @@ from pathlib import Path
 from .. import backends, checks
 from ..checks import gates
 from ..errors import InputError, InsideTaskError, Problems
+from ..job.job import Job
+from ..job.plan import Plan
 from ..packaging import never_packaged
 from ..runtime.context import inside_task
-from ..spec.job import Job
-from ..spec.plan import Plan
 from . import secrets
 from .decide import decide
 from .pack import pack

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from .. import ids
 from ..errors import CorruptRunError, InputError, PodliftError, RunNotFoundError, StoreError, nearest
+from ..job.layout import RootPaths, RunPaths
+from ..job.plan import Plan
 from ..records.plans import read_plan
 from ..records.sync.index import in_parallel
-from ..spec.layout import RootPaths, RunPaths
-from ..spec.plan import Plan
 from ..storage import cache, emulator, posix
 from ..storage.folder_files import SCHEME
 from ..storage.gcs.files import INTERACTIVE

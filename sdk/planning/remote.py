@@ -12,12 +12,12 @@ from pathlib import Path
 from .. import ids
 from ..clock import SystemClock
 from ..errors import CorruptRunError, InputError, MissingError, RunNotFoundError, StoreError
+from ..job.layout import RootPaths, RunPaths
+from ..job.plan import Plan
 from ..records.plans import read_plan
 from ..records.recorder import is_owned
 from ..records.sync import push
 from ..records.sync.index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun
-from ..spec.layout import RootPaths, RunPaths
-from ..spec.plan import Plan
 from ..storage import cache, posix
 from ..storage.checksums import sha256
 from ..storage.registry import open_files

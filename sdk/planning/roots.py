@@ -10,9 +10,9 @@ from pathlib import Path, PurePath
 
 from .. import backends
 from ..errors import InputError, Problems
-from ..spec.plan import Plan
-from ..spec.policies import PREFIX
-from ..spec.values import is_utf8
+from ..job.plan import Plan
+from ..job.policies import PREFIX
+from ..job.values import is_utf8
 from ..storage import emulator, posix
 from ..storage.folder_files import SCHEME, in_folder, path_of
 from ..storage.gcs import files as gcs_files

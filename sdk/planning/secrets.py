@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import PodliftError, Problems
-from ..spec.credentials import formats_in, kind_of
-from ..spec.job import Job
-from ..spec.secrets import Secret
-from ..spec.values import changed
+from ..job.credentials import formats_in, kind_of
+from ..job.job import Job
+from ..job.secrets import Secret
+from ..job.values import changed
 from .validate import Wanted
 
 

@@ -11,12 +11,12 @@ from .. import backends, ids
 from ..checkpoint.catalog import warm_start
 from ..checks import Finding
 from ..errors import InputError, Problems
-from ..spec.capabilities import Capabilities
-from ..spec.job import Job
-from ..spec.plan import Plan
-from ..spec.policies import Code, Target
-from ..spec.targets import BACKENDS
-from ..spec.values import unchecked
+from ..job.capabilities import Capabilities
+from ..job.job import Job
+from ..job.plan import Plan
+from ..job.policies import Code, Target
+from ..job.targets import BACKENDS
+from ..job.values import unchecked
 from ..storage import cache, data
 from ..storage.paths import usable
 from . import references

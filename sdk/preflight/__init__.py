@@ -11,13 +11,13 @@ from collections.abc import Mapping
 
 from ..errors import InputError
 from ..hardware import accelerators
+from ..job.job import Job
+from ..job.policies import Resources
+from ..job.values import given as given_fields
 from ..planning import preflight_cache
 from ..planning.preflight_findings import Layer, PreflightFinding, PreflightReport
 from ..planning.settings.merge import Destination, Entry
 from ..process import spawn as processes
-from ..spec.job import Job
-from ..spec.policies import Resources
-from ..spec.values import given as given_fields
 from ..text import counted
 from . import sizes
 from .process import PreflightLimits, Spawn, inspect

@@ -20,14 +20,14 @@ from typing import Any
 from .. import logs
 from ..clock import SystemClock
 from ..hardware import accelerators
+from ..job.layout import RunPaths
+from ..job.payload import Payload
 from ..planning.preflight_findings import PreflightReport, StoppedBy, place, tidy
 from ..records.recorder import Recorder
 from ..runtime import bootstrap, context, import_guard
 from ..runtime.patches import install, plumbing
 from ..runtime.reporting import ProgressWriter, Reporter
 from ..runtime.unpack import unpack
-from ..spec.layout import RunPaths
-from ..spec.payload import Payload
 from . import advice, rules
 from .observations import Observations, PreflightRequest, TracedStep, watch_arrays
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ..job.plan import Plan
 from ..planning.preflight_findings import PreflightReport, StoppedBy, read
 from ..process import spawn as processes
 from ..process import task_environment
-from ..spec.plan import Plan
 from ..text import duration
 from .observations import PreflightRequest
 

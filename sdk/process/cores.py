@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..spec import cluster
+from ..job import cluster
 from ..text import counted
 
 # The part of a task and all CPUs of its run, for threads that may use these: "0-1/0-7".

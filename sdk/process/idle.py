@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..clock import Clock
+from ..job import cluster
 from ..records.recorder import Recorder
-from ..spec import cluster
 from ..status import Failure
 from ..text import compact_duration
 from .machine import Gpus

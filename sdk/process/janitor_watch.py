@@ -8,9 +8,9 @@ import signal
 import sys
 import threading
 
+from ..job.layout import RunPaths
 from ..logs import logger
 from ..records.recorder import read_events
-from ..spec.layout import RunPaths
 from ..storage import own_folders
 from . import janitor, spawn
 

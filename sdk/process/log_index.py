@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..clock import Clock
-from ..spec.layout import RunPaths
+from ..job.layout import RunPaths
 
 _EVERY_S = 0.1
 # The interval grows with the age of the attempt: a week of output takes a hundred thousand lines, not six million.

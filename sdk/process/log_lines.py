@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 
 from ..errors import InputError, nearest
+from ..job.plan import Plan
 from ..records.recorder import has_ended
-from ..spec.plan import Plan
 from ..storage import posix
 from .log_index import LogIndex
 from .log_tail import LogTail

@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from ..clock import Clock
+from ..job.layout import RunPaths
 from ..records import machine
 from ..records.machine import GpuUse, MachineSample
-from ..spec.layout import RunPaths
 
 _PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
 # Fields of /proc/PID/stat after the name: user and system time, those of children that were waited for too.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..clock import Clock
+from ..job.layout import RunPaths
 from ..records.events import resume_count, source_of
 from ..records.recorder import has_ended, read_events
-from ..spec.layout import RunPaths
 from . import spawn
 
 # If no supervisor was recorded within this time, its client died before starting it.

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ..hardware import accelerators
-from ..spec import cluster
-from ..spec.plan import Plan
+from ..job import cluster
+from ..job.plan import Plan
 
 # Vertex AI sets the project's number. Code that parses it must find a number here too.
 _PROJECT_NUMBER = "0"

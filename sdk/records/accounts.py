@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
-from ..spec.wire import decode
+from ..job.wire import decode
 from ..status import Progress
 from .events import Event
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..spec.layout import RunPaths
+from ..job.layout import RunPaths
 from ..storage.store import Store
 
 _KEYS = RunPaths("")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..spec.wire import decode, parsed
+from ..job.wire import decode, parsed
 from ..status import Failure, Reason, Registered, State, Status
 from ..tracebacks import one_line
 from . import spending

@@ -12,7 +12,7 @@ from datetime import datetime, tzinfo
 
 from .. import tracebacks
 from ..checks import keras2
-from ..spec.layout import RunPaths
+from ..job.layout import RunPaths
 from ..status import Reason, State, Status, continuation
 from ..text import and_more, counted, duration, harmless
 from . import timeline

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from ..errors import MissingError
-from ..spec.layout import RunPaths
+from ..job.layout import RunPaths
 from ..storage.store import Store
 
 _KEYS = RunPaths("")

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from ..spec.layout import RunPaths
+from ..job.layout import RunPaths
 from .recorder import last_attempt
 
 FIRST_S, SAMPLE_S, _PER_INTERVAL = 2.0, 10.0, 360

@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..errors import CorruptRunError
-from ..spec.layout import RunPaths
-from ..spec.wire import decode, parsed
+from ..job.layout import RunPaths
+from ..job.wire import decode, parsed
 from ..storage import posix
 from ..storage.checksums import sha256
 from ..storage.trees import inside, prefixes, put, put_link, readable, walk, why

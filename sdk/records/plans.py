@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ..spec.layout import RunPaths
-from ..spec.plan import Plan
+from ..job.layout import RunPaths
+from ..job.plan import Plan
 from .recorder import read_events, read_file
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from ..clock import Clock
 from ..errors import CorruptRunError
-from ..spec import cluster
-from ..spec.layout import RunPaths
+from ..job import cluster
+from ..job.layout import RunPaths
 from ..status import Progress
 from ..storage import posix, reserve
 from ..storage.reserve import Reserve

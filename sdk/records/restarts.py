@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..spec.policies import Retry
+from ..job.policies import Retry
 from ..status import Reason, State
 from ..storage.retry import backoff
 from .events import TASK_RESTARTING, Event

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ..hardware.pricing import DEFAULT_TIMEOUT_S, Price
-from ..spec.policies import Limits
+from ..job.policies import Limits
 from ..status import Reason, Status
 from ..text import compact_duration, duration, money
 

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import CorruptRunError
-from ..spec.layout import RunPaths
-from ..spec.metrics import metric_and_mode
-from ..spec.wire import decode
+from ..job.layout import RunPaths
+from ..job.metrics import metric_and_mode
+from ..job.wire import decode
 from ..status import Failure, Reason, Registered, State, Status
 from ..storage import posix
 from .events import fold

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
 
-from ..spec.wire import decode
+from ..job.wire import decode
 from ..status import EXIT_CHECKPOINTED, Registered
 from ..text import and_more, clipped, counted, duration
 from .events import REGISTERED, TASK_RESTARTING, Event, continues, error_of, is_collateral, unsettled

@@ -23,12 +23,12 @@ from .. import logs, tracebacks
 from ..checkpoint.feed import CheckpointFeed
 from ..clock import SystemClock
 from ..errors import CheckpointError, StoreError
+from ..job import cluster
+from ..job.layout import RunPaths
+from ..job.payload import TASK_RESTARTS, Payload
 from ..records.events import TASK_RESTARTING, names_a_lost_peer, unsettled
 from ..records.metric_file import read_metrics
 from ..records.recorder import Recorder, read_events
-from ..spec import cluster
-from ..spec.layout import RunPaths
-from ..spec.payload import TASK_RESTARTS, Payload
 from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import mask_token
 from ..storage.reserve import Reserve

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..hardware import accelerators
-from ..spec import cluster
-from ..spec.layout import RunPaths
-from ..spec.payload import Payload
+from ..job import cluster
+from ..job.layout import RunPaths
+from ..job.payload import Payload
 from .patches import servers
 from .reporting import Reporter
 

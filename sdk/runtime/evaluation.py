@@ -21,10 +21,10 @@ from typing import Any
 
 from .. import logs
 from ..errors import nearest
+from ..job.payload import Payload
+from ..job.wire import decode
+from ..model_registry.decision import Evaluation
 from ..process import exit_reasons
-from ..registry.decision import Evaluation
-from ..spec.payload import Payload
-from ..spec.wire import decode
 from ..storage import own_folders, posix
 from ..storage.emulator import mask_token
 from ..tracebacks import one_line

@@ -19,15 +19,15 @@ from typing import Protocol
 from .. import logs
 from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError
+from ..job.layout import RunPaths
+from ..job.payload import Payload
+from ..model_registry import lineage, promotion
+from ..model_registry.decision import Evaluation
+from ..model_registry.models import Model, ModelVersion
 from ..records.events import PHASE, PHASE_FAILED, REGISTERED
 from ..records.plans import read_plan
 from ..records.recorder import Recorder, metrics_of, read_events
 from ..records.sync.index import SyncedRun
-from ..registry import lineage, promotion
-from ..registry.decision import Evaluation
-from ..registry.models import Model, ModelVersion
-from ..spec.layout import RunPaths
-from ..spec.payload import Payload
 from ..status import EXIT_INFRASTRUCTURE, Registered, State
 from ..storage import posix
 from . import bootstrap, evaluation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timezone
 
-from ..spec.plan import Plan
+from ..job.plan import Plan
 from . import budget
 from .records import Book, ScheduleRecord, SlotRecord
 

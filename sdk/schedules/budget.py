@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..hardware import pricing
-from ..spec.plan import Plan
+from ..job.plan import Plan
 from ..text import money
 from .records import SlotRecord
 

@@ -20,7 +20,7 @@ from ..backends.deliveries import Delivery
 from ..backends.triggers import FailedKeeper, Trigger, TriggerService
 from ..clock import Clock
 from ..errors import InputError, MissingError
-from ..spec.plan import Plan
+from ..job.plan import Plan
 from ..status import EXIT_CANCELLED, EXIT_CHECKPOINTED, EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, State
 from ..storage import secret_manager
 from . import triggered

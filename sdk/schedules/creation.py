@@ -13,16 +13,16 @@ from .. import backends, checks, ids
 from ..backends.triggers import Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest, TriggerService
 from ..clock import Clock, SystemClock
 from ..errors import InputError, Problems, UnavailableError
+from ..job.job import Job
+from ..job.layout import RootPaths
+from ..job.plan import Plan
+from ..job.values import changed
 from ..planning import diff, remote
 from ..planning.pack import packaged
 from ..planning.prepare import make_plan, refuse_inside_task
 from ..planning.roots import configured_backend, in_bucket
 from ..planning.settings.merge import Destination
 from ..records.sync import push
-from ..spec.job import Job
-from ..spec.layout import RootPaths
-from ..spec.plan import Plan
-from ..spec.values import changed
 from ..storage import emulator_clock
 from . import budget, clock_changes, notices, policy, preconditions, slots, templates, triggered
 from .records import DELETED, MAX_NAME, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key

@@ -17,12 +17,12 @@ from typing import Protocol
 from .. import launch
 from ..clock import Clock
 from ..errors import InputError, RunNotFoundError
+from ..job.layout import RootPaths
+from ..job.plan import Plan
+from ..job.values import changed
 from ..planning import initial, references, remote
 from ..planning.settings.merge import missing_variables
 from ..run import Run
-from ..spec.layout import RootPaths
-from ..spec.plan import Plan
-from ..spec.values import changed
 from ..status import Status
 from ..storage import data
 from .records import ScheduleRecord, SlotRecord, run_id_of

@@ -13,11 +13,11 @@ from typing import Any
 from ..backends.triggers import FailedKeeper, Trigger
 from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError, Problems, StoreError, nearest
+from ..job.job import Job
+from ..job.plan import Plan
+from ..job.policies import Target
 from ..planning.roots import configured_roots, in_bucket, resolve_root
 from ..planning.settings.merge import Destination
-from ..spec.job import Job
-from ..spec.plan import Plan
-from ..spec.policies import Target
 from ..storage import emulator_clock
 from ..text import counted, joined
 from . import creation, lost_slots, preconditions, triggered

@@ -19,8 +19,8 @@ from .. import backends, logs
 from ..backends.deliveries import Deliveries, Delivery
 from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError, StoreError, StoreUnavailableError, may_pass
+from ..job.plan import Plan
 from ..logs import logger
-from ..spec.plan import Plan
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT
 from ..storage import secret_manager
 from ..storage.retry import Outage

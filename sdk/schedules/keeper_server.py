@@ -14,8 +14,8 @@ from itertools import groupby
 from ..backends.deliveries import Deliveries, Delivery
 from ..clock import Clock
 from ..errors import InputError, PodliftError, RunNotFoundError
+from ..job.plan import Plan
 from ..logs import logger
-from ..spec.plan import Plan
 from ..status import State
 from ..text import duration
 from . import lost_slots, policy, preconditions

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, PodliftError, Problems, nearest
+from ..job.plan import Plan
 from ..packaging.source.functions import import_name
 from ..runtime.unpack import unpack
-from ..spec.plan import Plan
 from ..storage import fingerprints
 from ..storage.fingerprints import DataState
 from ..text import compact_duration, duration, parse_duration

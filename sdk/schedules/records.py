@@ -19,10 +19,10 @@ from typing import TypeVar
 from .. import ids
 from ..backends.deliveries import Delivery
 from ..errors import ConflictError, CorruptRunError, InputError, MissingError, StoreError, nearest
+from ..job.layout import RootPaths
+from ..job.plan import Plan
+from ..job.wire import decode, parsed
 from ..records.sync.index import in_parallel
-from ..spec.layout import RootPaths
-from ..spec.plan import Plan
-from ..spec.wire import decode, parsed
 from ..status import Registered
 from ..storage.fingerprints import DataState
 from ..storage.registry import open_store

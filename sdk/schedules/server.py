@@ -17,9 +17,9 @@ from itertools import groupby
 
 from ..clock import Clock
 from ..errors import PodliftError, RunNotFoundError, may_pass
+from ..job.plan import Plan
 from ..logs import logger
 from ..process import spawn
-from ..spec.plan import Plan
 from ..status import State, Status
 from ..text import counted
 from . import booking, budget, policy, preconditions

@@ -15,8 +15,8 @@ from .. import backends
 from ..backends.triggers import Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest, TriggerService, digest_of
 from ..clock import Clock
 from ..errors import InputError, UnavailableError
+from ..job.plan import Plan
 from ..planning import diff
-from ..spec.plan import Plan
 from ..storage import cache, small_files
 from .records import Book, ScheduleRecord, ScheduleSpec
 from .slots import Cron, zone_data

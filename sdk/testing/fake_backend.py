@@ -21,17 +21,17 @@ from ..backends.base import Draft, Request
 from ..backends.folder import FolderRun
 from ..checks import Facts, Finding
 from ..clock import Clock, SystemClock
+from ..job.capabilities import Capabilities
+from ..job.cluster import Task
+from ..job.job import Job
+from ..job.plan import Plan
+from ..job.policies import Target
 from ..process import spawn, task_environment
 from ..process.ports import PortReservation
 from ..records import outputs
 from ..records.events import error_of, first_failure, resume_count, source_of
 from ..records.recorder import Recorder, read_events
 from ..runtime import task_main
-from ..spec.capabilities import Capabilities
-from ..spec.cluster import Task
-from ..spec.job import Job
-from ..spec.plan import Plan
-from ..spec.policies import Target
 from ..status import Failure, Reason, State
 from ..storage import posix
 

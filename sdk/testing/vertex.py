@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from google.cloud.aiplatform_v1 import JobServiceClient, PipelineServiceClient
     from google.cloud.scheduler_v1 import CloudSchedulerClient
 
+    from ..job.policies import Vertex
     from ..run import Run
-    from ..spec.policies import Vertex
 
 _LINES = 1000
 # How long to wait for a step, and how often to look.
@@ -79,7 +79,7 @@ class Cloud(GcsServer):
 
     def backend(self, **more: Any) -> Vertex:
         """Return the value for `backend=` that runs here; call `reset` and `make_bucket` first. `more` overrides fields."""
-        from ..spec.policies import Vertex
+        from ..job.policies import Vertex
 
         fields = {
             "project": self.project,
@@ -134,7 +134,7 @@ class Cloud(GcsServer):
         raise TimeoutError(f"The run {run.id} has not reported step {step} within {timeout_s:g} s.")
 
     def _newest_job(self, run: Run) -> str:
-        from ..spec.policies import Vertex
+        from ..job.policies import Vertex
 
         query = urlencode({"filter": f'labels.podlift-run="{run.id}"'})
         places = [f"projects/{self.project}/locations/{region}" for region in Vertex.of(run.plan.target).regions]

@@ -11,6 +11,7 @@ from .. import backends
 from ..checkpoint.catalog import CheckpointInfo
 from ..clock import Clock
 from ..errors import CorruptRunError, PodliftError
+from ..job.plan import Plan
 from ..planning import diff
 from ..process import log_pages
 from ..process.log_lines import LogLine
@@ -22,7 +23,6 @@ from ..records.machine import MachineUse, machine_use
 from ..records.metric_file import MetricRecord
 from ..records.recorder import accounts, last_step, read_events
 from ..records.timeline import Moment
-from ..spec.plan import Plan
 from ..status import Goodput, Progress, Status
 from ..text import clipped
 from . import model

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from .. import tracebacks
 from ..checkpoint.catalog import CheckpointInfo
+from ..job import plan_text
+from ..job.plan import Plan
 from ..records.accounts import TaskAccount
 from ..records.events import Event, error_of
 from ..records.machine import MachineUse
 from ..records.summaries import shape, step_s
 from ..records.timeline import NOW, Moment
-from ..spec import plan_text
-from ..spec.plan import Plan
 from ..status import Failure, Goodput, Progress, State, Status, done_share, steps_left
 from ..text import clipped, duration, money, rate, size
 from .curves import Point

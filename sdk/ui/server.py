@@ -20,8 +20,8 @@ from starlette.routing import Route
 from ..checkpoint import catalog
 from ..clock import Clock
 from ..errors import InputError, PodliftError, RunNotFoundError, nearest
-from ..spec.layout import RootPaths, RunPaths
-from ..spec.plan import Plan
+from ..job.layout import RootPaths, RunPaths
+from ..job.plan import Plan
 from ..storage.registry import open_store
 from ..text import clipped
 from . import gather, listing, model, pages

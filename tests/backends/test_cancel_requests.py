@@ -10,7 +10,7 @@ import pytest
 
 from sdk.backends.folder import request_cancel
 from sdk.backends.local import uploader
-from sdk.spec.layout import RunPaths
+from sdk.job.layout import RunPaths
 from sdk.storage import posix
 
 

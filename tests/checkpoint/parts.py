@@ -15,7 +15,7 @@ from sdk.checkpoint.opening import Env, Opening, OpenStore, TaskInfo
 from sdk.checkpoint.restore import Checkpoint
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
-from sdk.spec.policies import Checkpoints
+from sdk.job.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import Store
 

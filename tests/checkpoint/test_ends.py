@@ -12,7 +12,7 @@ from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.manager import CheckpointManager, UnsavedState
 from sdk.checkpoint.opening import Env, TaskInfo
 from sdk.errors import CorruptCheckpointError
-from sdk.spec.policies import Checkpoints
+from sdk.job.policies import Checkpoints
 
 LARGE = 10**9  # of which the last end refers to 16 earlier ones
 

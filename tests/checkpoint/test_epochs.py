@@ -11,7 +11,7 @@ from support import LIMIT_S
 
 import sdk
 from sdk.checkpoint import restore
-from sdk.spec.payload import Drill, Kill
+from sdk.job.payload import Drill, Kill
 from sdk.storage.registry import open_store
 
 # The first epoch takes so long that a save costs little beside it.

@@ -17,10 +17,10 @@ from sdk.checkpoint import restore
 from sdk.checkpoint.contents import Contents
 from sdk.checkpoint.manager import CheckpointManager, UnsavedState
 from sdk.checkpoint.opening import Env, TaskInfo
+from sdk.job.payload import Drill, Kill
+from sdk.job.policies import Checkpoints
 from sdk.records.recorder import read_events
 from sdk.runtime.hooks import rescue
-from sdk.spec.payload import Drill, Kill
-from sdk.spec.policies import Checkpoints
 from sdk.storage.registry import open_store
 
 # A fault that comes in one attempt, and not again.

@@ -32,7 +32,7 @@ from sdk.errors import (
     StoreError,
     WaitTimeoutError,
 )
-from sdk.spec.policies import Checkpoints
+from sdk.job.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
 
 from . import parts

@@ -14,9 +14,9 @@ from sdk.checkpoint.contents import Contents
 from sdk.checkpoint.manager import CheckpointManager, UnsavedState
 from sdk.checkpoint.opening import Env, TaskInfo
 from sdk.checkpoint.saver import AsyncSaver
+from sdk.job.layout import RunPaths
+from sdk.job.policies import Checkpoints
 from sdk.records.recorder import read_events
-from sdk.spec.layout import RunPaths
-from sdk.spec.policies import Checkpoints
 
 
 class Training:

@@ -28,7 +28,7 @@ from sdk.errors import (
     FutureFormatError,
     MissingError,
 )
-from sdk.spec.policies import Checkpoints
+from sdk.job.policies import Checkpoints
 from sdk.storage.checksums import crc32c
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import Buffer, Stat

@@ -15,7 +15,7 @@ from sdk.checkpoint import catalog, opening, restore
 from sdk.checkpoint.manager import CheckpointManager
 from sdk.checkpoint.opening import Env, TaskInfo
 from sdk.errors import CorruptCheckpointError, InputError
-from sdk.spec.policies import Checkpoints
+from sdk.job.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
 from sdk.testing.fake_backend import FakeBackend
 

@@ -21,7 +21,7 @@ from sdk.checkpoint.policy import (
     retention,
     training_cost_s,
 )
-from sdk.spec.policies import Checkpoints
+from sdk.job.policies import Checkpoints
 
 NAN = math.nan
 

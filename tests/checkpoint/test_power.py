@@ -10,11 +10,11 @@ import pytest
 
 from sdk.checkpoint import catalog, restore
 from sdk.clock import SystemClock
+from sdk.job.layout import RootPaths
 from sdk.packaging import bundle
 from sdk.packaging.entry import LocatedEntry
 from sdk.records import outputs
 from sdk.records.recorder import Recorder, read_events
-from sdk.spec.layout import RootPaths
 from sdk.storage import posix
 from sdk.storage.posix_store import PosixStore
 

@@ -18,7 +18,7 @@ from support import LIMIT_S, PROGRAMS, REPO
 
 import sdk
 from sdk.checkpoint import restore
-from sdk.spec.payload import Drill, Kill
+from sdk.job.payload import Drill, Kill
 from sdk.storage.registry import open_store
 
 PAGE = REPO / "docs" / "reference" / "checkpoints-table.md"

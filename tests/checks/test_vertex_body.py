@@ -17,8 +17,8 @@ from sdk import checks
 from sdk.checks import Facts, Finding, vertex_body
 from sdk.emulator.vertex import bodies
 from sdk.emulator.vertex.errors import invalid
-from sdk.spec import vertex_job
-from sdk.spec.raw import patched
+from sdk.job import vertex_job
+from sdk.job.raw import patched
 
 FACTS = Facts(
     python="3.11.9", executable="python3", tensorflow="2.19.0", keras="3.10.0", tf_keras=None, cpus=2, isolation=None

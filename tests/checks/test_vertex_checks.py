@@ -19,7 +19,7 @@ import sdk
 from sdk import checks
 from sdk.checks import Facts, Finding, strategies_in
 from sdk.hardware.accelerators import ROWS
-from sdk.spec.wire import decode
+from sdk.job.wire import decode
 
 FACTS = Facts(
     python="3.11.9", executable="python3", tensorflow="2.19.0", keras="3.10.0", tf_keras=None, cpus=2, isolation=None

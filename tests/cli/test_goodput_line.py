@@ -10,9 +10,9 @@ from support import FINISHED_RUN
 
 import sdk
 from sdk.cli.output import goodput_line
+from sdk.job.layout import RunPaths
 from sdk.runtime.account import OTHER, STEP, Account
 from sdk.runtime.reporting import ProgressWriter
-from sdk.spec.layout import RunPaths
 from sdk.status import Goodput
 
 

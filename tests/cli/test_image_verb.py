@@ -21,8 +21,8 @@ from sdk.backends.images import Build
 from sdk.backends.vertex import build_calls, client
 from sdk.clock import SystemClock
 from sdk.errors import InputError, UnavailableError
+from sdk.job.policies import Vertex
 from sdk.planning.settings import record
-from sdk.spec.policies import Vertex
 from sdk.testing.vertex import Cloud
 
 PLACE = "projects/podlift/locations/us-central1"

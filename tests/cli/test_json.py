@@ -17,9 +17,9 @@ from sdk.checks.check import Check
 from sdk.cli import emulator
 from sdk.cli.verbs import IN_GROUP
 from sdk.drill.report import DrillReport as Drill
+from sdk.job.layout import RunPaths
 from sdk.planning.preflight_findings import PreflightReport as Preflight
 from sdk.runtime.reporting import ProgressWriter
-from sdk.spec.layout import RunPaths
 
 WITH_SETTINGS = ("submit", "plan", "preflight", "drill", "goodput", "schedule create")
 PAGE = (REPO / "docs" / "reference" / "json.md").read_text()

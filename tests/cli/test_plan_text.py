@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import sdk
-from sdk.spec import plan_text
+from sdk.job import plan_text
 
 
 def test_a_submit_begins_with_a_few_lines_and_shows_the_rest_with_v(write, here, monkeypatch) -> None:

@@ -19,11 +19,11 @@ import sdk
 from sdk.cli import live, watch
 from sdk.cli.pace import MetricRecord, TrainingPace, Update, is_stale, recorded_pace
 from sdk.clock import SystemClock
+from sdk.job.layout import RunPaths
 from sdk.records.recorder import position, read_position
 from sdk.records.sync.index import Heartbeat, SyncedRun
 from sdk.records.sync.push import ContainerUploader
 from sdk.runtime import reporting as runtime
-from sdk.spec.layout import RunPaths
 from sdk.status import Progress
 from sdk.storage.gcs.store import GcsStore
 

@@ -13,9 +13,9 @@ from support import FINISHED_RUN
 
 import sdk
 from sdk.cli import screen
+from sdk.job.layout import RunPaths
 from sdk.records import summaries
 from sdk.records.spending import Spent, booked
-from sdk.spec.layout import RunPaths
 
 
 @pytest.fixture

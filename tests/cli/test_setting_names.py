@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import sdk
+from sdk.job.findings import Finding
+from sdk.job.setting_names import TABLES, table_of
 from sdk.planning.settings import table
-from sdk.spec.findings import Finding
-from sdk.spec.setting_names import TABLES, table_of
 
 
 def test_a_group_is_a_table_of_the_file_and_only_that(write, monkeypatch: pytest.MonkeyPatch) -> None:

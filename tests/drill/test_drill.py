@@ -25,10 +25,10 @@ from sdk.clock import SystemClock
 from sdk.drill import ArrayDifference, DrillReport, Killed, UnseededCall, comparison, prepare, run_drill
 from sdk.drill import kills as costs
 from sdk.drill.kills import Kill, parse
+from sdk.job.layout import RunPaths
+from sdk.job.policies import Checkpoints
 from sdk.planning.settings.merge import Destination
 from sdk.records.events import Event
-from sdk.spec.layout import RunPaths
-from sdk.spec.policies import Checkpoints
 from sdk.storage.registry import open_store
 
 TASKS = ["chief-0", "worker-0"]
@@ -341,8 +341,8 @@ def test_everything_but_passed_ends_with_1_and_says_why(verdict: Any) -> None:
 
 KILLED = """
 import json, sys
-from sdk.spec.payload import Kill
-from sdk.spec.layout import RunPaths
+from sdk.job.payload import Kill
+from sdk.job.layout import RunPaths
 from sdk.records.kills import KillRecords
 from sdk.runtime.hooks.kill_points import KillPoints
 records = KillRecords(RunPaths(sys.argv[1]))

@@ -16,7 +16,7 @@ from support import LIMIT_S, LONG_LIMIT_S, REPO
 
 from sdk.checks import TENSORFLOW_RANGE
 from sdk.hardware.accelerators import lookup
-from sdk.spec.images import FAMILIES
+from sdk.job.images import FAMILIES
 
 TEXT = (REPO / "Dockerfile").read_text()
 STAGES = dict(re.findall(r"^FROM base AS (\w+)\n(.*?)(?=^FROM|\Z)", TEXT, re.M | re.S))

@@ -17,7 +17,7 @@ from support import REPO
 
 import sdk
 from sdk.drill import DrillReport, run_drill, runs
-from sdk.spec.payload import Drill
+from sdk.job.payload import Drill
 from sdk.testing import tasks
 
 FIT = """

@@ -10,7 +10,7 @@ import pytest
 from foreign import Foreign
 from page_runs import page_run
 
-from sdk.spec.layout import RunPaths
+from sdk.job.layout import RunPaths
 
 pytestmark = [pytest.mark.full, pytest.mark.process]
 

@@ -134,7 +134,7 @@ def test_a_variable_that_is_read_and_not_passed_on_is_named_with_the_option_that
     (found,) = warnings_of(sdk.plan("train.py"))
     assert "reads MY_KEY, which is set here but is not passed on. Next: --env MY_KEY." in found
     assert "S3CRET" not in found
-    assert warnings_of(sdk.plan(sdk.Job("train.py", env={"MY_KEY": sdk.spec.job.FromCaller()}))) == []
+    assert warnings_of(sdk.plan(sdk.Job("train.py", env={"MY_KEY": sdk.job.job.FromCaller()}))) == []
     monkeypatch.delenv("MY_KEY")
     assert warnings_of(sdk.plan("train.py")) == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import sdk
-from sdk.spec.findings import Finding
+from sdk.job.findings import Finding
 
 
 def plan(entry: str = "train.py", *, workers: int = 2, **settings) -> sdk.Plan:

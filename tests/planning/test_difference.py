@@ -10,9 +10,9 @@ import pytest
 
 import sdk
 from sdk import backends
+from sdk.job.plan import Plan
 from sdk.planning import diff
 from sdk.planning.diff import Change
-from sdk.spec.plan import Plan
 
 
 def compared(first: Plan, second: Plan) -> list[Change]:

@@ -9,8 +9,8 @@ import pytest
 
 import sdk
 from sdk.checks import gates
+from sdk.job.capabilities import LOCAL, Capabilities
 from sdk.planning.settings.merge import Destination
-from sdk.spec.capabilities import LOCAL, Capabilities
 
 GOOD = "def measure(model, data):\n    return {'accuracy': 1.0}\n"
 ASKED: dict[str, Any] = {"gate_evaluate": "quality:measure", "gate_metric": "accuracy", "gate_data": "test"}

@@ -12,10 +12,10 @@ from registered_models import register
 import sdk
 from sdk import launch
 from sdk.errors import CorruptObjectError, InputError
+from sdk.job.payload import Payload
+from sdk.job.plan import Plan
+from sdk.model_registry.models import Model
 from sdk.planning import initial
-from sdk.registry.models import Model
-from sdk.spec.payload import Payload
-from sdk.spec.plan import Plan
 from sdk.storage import posix
 from sdk.upkeep import prune
 

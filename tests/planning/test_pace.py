@@ -11,9 +11,9 @@ import pytest
 
 import sdk
 from sdk import ids
+from sdk.job.layout import RootPaths, RunPaths
 from sdk.records.accounts import TaskAccount
 from sdk.records.recorder import Recorder
-from sdk.spec.layout import RootPaths, RunPaths
 
 SIZE = 400_000_000
 

@@ -16,13 +16,13 @@ from support import REPO
 
 import sdk
 from sdk.hardware import accelerators
-from sdk.spec import cluster
-from sdk.spec.code import PackedCode, PackedFile
-from sdk.spec.findings import Facts, Finding
-from sdk.spec.payload import Drill, Kill, Payload
-from sdk.spec.plan import Plan
-from sdk.spec.values import given as given_fields
-from sdk.spec.wire import decode
+from sdk.job import cluster
+from sdk.job.code import PackedCode, PackedFile
+from sdk.job.findings import Facts, Finding
+from sdk.job.payload import Drill, Kill, Payload
+from sdk.job.plan import Plan
+from sdk.job.values import given as given_fields
+from sdk.job.wire import decode
 
 SOURCES = [path for path in (REPO / "sdk").rglob("*.py") if "emulator" not in path.parts]
 SECONDS = st.floats(0.001, 1e6)
@@ -167,7 +167,7 @@ def test_values_are_read_from_json_and_packed_into_tasks_without_pydantic() -> N
     lines = (
         "import sys; sys.modules['pydantic'] = None",
         "import sdk.runtime.bootstrap, sdk.runtime.context, sdk.checkpoint.manager, sdk.backends.local.supervisor",
-        "from sdk.spec import job, policies, wire",
+        "from sdk.job import job, policies, wire",
         "made = wire.decode(job.Job, {'entry': 'train.py', 'resources': {'workers': 3}, 'env': {'A': {'from_caller': True}}})",
         "print(made.resources.workers, made.copied, made.code.keras, policies.Limits().grace_s)",
     )

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from sdk.job.layout import RunPaths
 from sdk.process import machine
 from sdk.records.machine import GpuUse, MachineSample, MachineUse, interval_s, machine_use, write
-from sdk.spec.layout import RunPaths
 
 SAMPLE = MachineSample(
     time=100.0,

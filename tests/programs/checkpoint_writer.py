@@ -16,7 +16,7 @@ from sdk.checkpoint.opening import OpenStore, TaskInfo
 from sdk.checkpoint.restore import Checkpoint
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
-from sdk.spec.policies import Checkpoints
+from sdk.job.policies import Checkpoints
 from sdk.storage.store import Store
 
 SIZES = {"dense/kernel": 90_000, "dense/bias": 3, "empty": 0, "embedding": 250_000}

@@ -13,8 +13,8 @@ import sys
 from store_faults import FaultyStore, StoreFault
 
 from sdk.errors import InputError
-from sdk.registry.models import Model
-from sdk.spec.layout import RootPaths
+from sdk.job.layout import RootPaths
+from sdk.model_registry.models import Model
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.registry import open_store
 from sdk.storage.store import Store

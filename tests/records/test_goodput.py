@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdk.clock import SystemClock
+from sdk.job.layout import RunPaths
 from sdk.records.accounts import ACCOUNTED, PARTS, TaskAccount, account_of, recorded
 from sdk.records.events import Event
 from sdk.records.goodput import add_up
@@ -25,7 +26,6 @@ from sdk.records.recorder import (
     read_progress,
 )
 from sdk.runtime.reporting import ProgressWriter
-from sdk.spec.layout import RunPaths
 from sdk.status import Goodput
 
 T = 1_000_000.0  # when the run was submitted

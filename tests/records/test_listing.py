@@ -16,10 +16,10 @@ from support import FINISHED_RUN
 
 import sdk
 from sdk.clock import SystemClock
+from sdk.job.layout import RunPaths
 from sdk.records import summaries
 from sdk.records.events import Event, fold
 from sdk.records.recorder import Recorder
-from sdk.spec.layout import RunPaths
 
 failures = st.none() | st.fixed_dictionaries(
     {

@@ -14,12 +14,12 @@ from support import FINISHED_RUN, until
 import sdk
 from sdk.clock import SystemClock
 from sdk.errors import ConflictError
+from sdk.job.layout import RunPaths
 from sdk.records.outputs import OutputsIndex
 from sdk.records.recorder import Recorder
 from sdk.records.sync.index import Heartbeat, SyncedRun
 from sdk.records.sync.push import ContainerUploader, Pusher
 from sdk.runtime.reporting import ProgressWriter
-from sdk.spec.layout import RunPaths
 from sdk.status import Progress
 from sdk.storage.emulator import asked
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from support import LIMIT_S, REPO, until
 
 import sdk
+from sdk.job.layout import RunPaths
 from sdk.records.events import Event, first_failure, fold, is_collateral, reason_of
 from sdk.records.explain import MEANINGS, RunContext, explain
 from sdk.records.recorder import read_events
 from sdk.records.timeline import NOW, Moment
-from sdk.spec.layout import RunPaths
 
 CONTEXT = RunContext(
     ref="REF", paths=RunPaths("/r/runs/digits-aaaaaa"), tasks=["chief-0", "worker-0"], now=100.0, zone=timezone.utc

@@ -19,13 +19,13 @@ LAYERS = [
     ("ids", "clock", "text", "logs"),
     ("tracebacks",),
     ("hardware",),
-    ("spec",),
+    ("job",),
     ("checks",),
     ("storage",),
     ("records",),
     ("process",),
     ("checkpoint",),
-    ("registry",),
+    ("model_registry",),
     ("runtime",),
     ("packaging",),
     ("backends",),
@@ -41,7 +41,7 @@ LAYERS = [
     ("__main__",),
 ]
 RANK = {name: number for number, row in enumerate(LAYERS) for name in row}
-PURE = ("hardware", "spec", "checks")
+PURE = ("hardware", "job", "checks")
 IMPURE = {"os", "time", "random", "subprocess", "socket", "shutil", "tempfile", "secrets", "io", "pathlib.Path"}
 # How a module is named for `importlib` or `python -m`.
 NAMED = re.compile(r"(\.{1,3}|sdk\.)([a-z_]\w*(?:\.[a-z_]\w*)*)(?::\w+)?")

@@ -12,12 +12,12 @@ from support import REPO
 from test_layers import MODULES, imports_of
 
 from sdk import backends
-from sdk.spec.targets import BACKENDS
+from sdk.job.targets import BACKENDS
 
 NAMES = {*backends.names(), *BACKENDS, "kubernetes", "ray"}
 TARGETS = {kind.__name__ for kind in BACKENDS.values()} | {"LocalBackend", "VertexBackend", "RayBackend", "Kubernetes"}
 # The tables of settings say which settings belong to which backend.
-TABLES = ("sdk.planning.settings.", "sdk.spec.policies", "sdk.spec.targets")
+TABLES = ("sdk.planning.settings.", "sdk.job.policies", "sdk.job.targets")
 OUTSIDE = {
     name: path for name, path in MODULES.items() if not name.startswith(("sdk.backends", "sdk.emulator", *TABLES))
 }

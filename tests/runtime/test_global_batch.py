@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 import sdk
+from sdk.job.payload import Payload
 from sdk.runtime import context
 from sdk.runtime.reporting import Reporter
-from sdk.spec.payload import Payload
 
 
 @pytest.mark.parametrize(

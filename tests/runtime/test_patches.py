@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support import heard
 
+from sdk.job.payload import Payload
+from sdk.job.policies import Checkpoints, Limits
 from sdk.runtime.patches import Patch, install, tpu
-from sdk.spec.payload import Payload
-from sdk.spec.policies import Checkpoints, Limits
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from sdk.errors import AlreadyExistsError, MissingError
+from sdk.job.payload import Payload
 from sdk.runtime.rendezvous.bucket import BucketRendezvous, RendezvousState
 from sdk.runtime.rendezvous.files import StepCoordinator
 from sdk.runtime.shared import Shared, Version
-from sdk.spec.payload import Payload
 
 
 def orders(*lengths: int) -> list[tuple[int, ...]]:

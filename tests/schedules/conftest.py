@@ -10,7 +10,7 @@ from paper_runs import START, PaperRuns, World
 from support import FakeClock
 
 import sdk
-from sdk.spec.plan import Plan
+from sdk.job.plan import Plan
 from sdk.storage import posix
 
 

@@ -13,10 +13,10 @@ from paper_runs import HOUR, START, PaperRuns, World
 from support import FakeClock, heard, needs
 
 from sdk import State
+from sdk.job.plan import Plan
 from sdk.schedules.handle import Schedule
 from sdk.schedules.records import SlotRecord
 from sdk.schedules.server import Server
-from sdk.spec.plan import Plan
 
 needs("cronsim")
 DAY = 24 * HOUR

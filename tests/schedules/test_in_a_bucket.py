@@ -11,10 +11,10 @@ import pytest
 from paper_runs import START, PaperRuns, World
 from support import FakeClock, needs
 
+from sdk.job.plan import Plan
 from sdk.records.sync.index import in_parallel
 from sdk.schedules.handle import Schedule
 from sdk.schedules.records import Book, SlotRecord, key_of
-from sdk.spec.plan import Plan
 from sdk.testing.gcs import GcsServer
 from sdk.upkeep import prune
 

@@ -14,12 +14,12 @@ from support import FakeClock, needs
 from sdk import InputError, backends
 from sdk.backends.triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRequest
 from sdk.clock import Clock
+from sdk.job.findings import Finding
+from sdk.job.plan import Plan
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation, handle
 from sdk.schedules.handle import Schedule
 from sdk.schedules.server import Server
-from sdk.spec.findings import Finding
-from sdk.spec.plan import Plan
 from sdk.testing.fake_backend import FakeBackend
 
 needs("cronsim")

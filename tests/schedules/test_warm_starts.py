@@ -11,12 +11,12 @@ from support import FakeClock, needs
 
 import sdk
 from sdk import launch
+from sdk.job.plan import Plan
+from sdk.model_registry.models import Model
 from sdk.planning import initial
 from sdk.planning.settings.merge import Destination
-from sdk.registry.models import Model
 from sdk.schedules import creation
 from sdk.schedules.firing import LocalRuns
-from sdk.spec.plan import Plan
 
 needs("cronsim")
 

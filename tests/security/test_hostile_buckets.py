@@ -14,8 +14,8 @@ from support import FINISHED_RUN
 import sdk
 from sdk.clock import SystemClock
 from sdk.errors import CorruptRunError
+from sdk.job.layout import RunPaths
 from sdk.records.sync.index import SyncedRun
-from sdk.spec.layout import RunPaths
 from sdk.storage.emulator import asked
 
 URL = f"gs://mine/runs/{FINISHED_RUN.name}"

@@ -14,8 +14,8 @@ from support import LIMIT_S, REPO
 
 import sdk
 from sdk.backends.vertex import client
+from sdk.job.plan import Plan
 from sdk.schedules import notices
-from sdk.spec.plan import Plan
 
 GOOD: dict[str, Any] = {"project": "my-project", "bucket": "my-bucket", "image": "registry/image"}
 # Settings whose values stand in commands of gcloud that podlift prints, or in names at Google.
@@ -111,7 +111,7 @@ def test_credentials_go_to_no_host_that_a_record_in_a_bucket_names(monkeypatch: 
         raise AssertionError(f"asked {address}")
 
     monkeypatch.setattr(client, "session", refuse)
-    with pytest.raises(sdk.InputError, match="Not a job, schedule or region"):
+    with pytest.raises(sdk.InputError, match="Not a job or region"):
         client.send("GET", name, "", dict)
 
 

@@ -19,8 +19,8 @@ import sdk
 from sdk.backends.base import LogLine
 from sdk.cli import app, completion
 from sdk.cli.lines import Printer
-from sdk.registry.models import damaged
-from sdk.registry.records import VersionRecord
+from sdk.model_registry.models import damaged
+from sdk.model_registry.records import VersionRecord
 from sdk.status import Registered
 from sdk.text import harmless, visible
 

@@ -18,9 +18,9 @@ from support import LIMIT_S, WAITS, until
 
 import sdk
 from sdk.clock import SystemClock
+from sdk.job.layout import RunPaths
 from sdk.process import spawn
 from sdk.records.recorder import Recorder, read_events
-from sdk.spec.layout import RunPaths
 from sdk.storage import own_folders
 from sdk.testing import tasks
 

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sdk.clock import SystemClock
+from sdk.job.layout import RunPaths
 from sdk.records.recorder import Recorder, read_events, sweep
-from sdk.spec.layout import RunPaths
 
 
 def test_half_a_record_of_a_dead_task_is_removed_and_nothing_else(tmp_path: Path) -> None:

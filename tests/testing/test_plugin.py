@@ -13,11 +13,11 @@ import pytest
 from support import LIMIT_S
 
 import sdk
+import sdk.job.edge
 
 # pytester forgets the modules that pytest in this process imports first: then their classes would exist twice.
 import sdk.launch
 import sdk.planning.prepare
-import sdk.spec.edge
 
 pytest_plugins = ["pytester"]
 

@@ -17,10 +17,10 @@ from support import FINISHED_RUN, LIMIT_S
 import sdk
 from sdk.clock import SystemClock
 from sdk.errors import AccessError
+from sdk.job.capabilities import VERTEX
 from sdk.planning import remote
 from sdk.records.recorder import Recorder
 from sdk.records.sync import push
-from sdk.spec.capabilities import VERTEX
 from sdk.storage.emulator import asked
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.requests import ObjectInfo

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from ...checks import Facts, Finding, communication, local, of_local, strategies
 from ...clock import Clock, SystemClock
+from ...job import capabilities, cluster
+from ...job.job import Job
+from ...job.plan import Plan
+from ...job.policies import Local, Target
 from ...process import cores, namespaces, spawn, task_environment
 from ...records.events import resume_count, source_of
 from ...records.recorder import Recorder, is_owned, read_events
-from ...spec import capabilities, cluster
-from ...spec.job import Job
-from ...spec.plan import Plan
-from ...spec.policies import Local, Target
 from ...storage import emulator
 from ..base import Draft, Request
 from ..folder import FolderRun

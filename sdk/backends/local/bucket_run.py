@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from ...clock import Clock
 from ...errors import StoreError, WaitTimeoutError
+from ...job.plan import Plan
 from ...process.log_lines import LogLine
 from ...process.log_tail import last_lines
 from ...records.recorder import has_ended, is_uploaded, known_resumes
-from ...spec.plan import Plan
 from ...status import Progress
 from ..folder import CopiedRun, FolderRun
 from . import uploader

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...clock import Clock
-from ...spec.plan import Plan
+from ...job.plan import Plan
 from ...status import Failure, Reason, State
 from ...storage import posix
 from ...text import compact_duration

@@ -13,6 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ...clock import Clock
+from ...job import cluster
+from ...job.payload import TASK_RESTARTS
+from ...job.plan import Plan
+from ...job.policies import Local
 from ...logs import logger
 from ...process import cores, exit_reasons, idle, janitor, spawn, task_environment
 from ...process.cores import Division
@@ -39,10 +43,6 @@ from ...records.events import (
 )
 from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress, sweep
 from ...records.restarts import Decision, EndedAttempt
-from ...spec import cluster
-from ...spec.payload import TASK_RESTARTS
-from ...spec.plan import Plan
-from ...spec.policies import Local
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage import file_systems, own_folders, posix, reserve
 from ...storage.reserve import Reserve

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from functools import partial
 
+from ...job.plan import Plan
 from ...process import task_environment
 from ...process.line_pipe import LinePipe
 from ...runtime import secret_values
-from ...spec.plan import Plan
 
 _DRAIN_S = 5.0
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...clock import Clock
+from ...job.plan import Plan
 from ...process import task_environment, venv
 from ...records.recorder import Recorder
 from ...runtime import task_main
-from ...spec.plan import Plan
 from ...storage.cache import cache_folder
 from .ending import StopConditions
 

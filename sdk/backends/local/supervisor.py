@@ -17,6 +17,10 @@ from types import FrameType
 
 from ... import logs
 from ...clock import Clock, SystemClock
+from ...job import cluster
+from ...job.layout import RunPaths
+from ...job.plan import Plan
+from ...job.policies import Local
 from ...process import exit_reasons, janitor, namespaces, spawn, task_environment
 from ...process.janitor_watch import JanitorWatch, temporary_folders
 from ...process.log_index import LogIndexWriter
@@ -29,10 +33,6 @@ from ...records.plans import read_plan
 from ...records.recorder import Recorder, last_attempt, last_step, read_events
 from ...records.restarts import Decision, EndedAttempt, decide
 from ...runtime import last_phase
-from ...spec import cluster
-from ...spec.layout import RunPaths
-from ...spec.plan import Plan
-from ...spec.policies import Local
 from ...status import Failure, Reason, State
 from ...storage import emulator, file_systems, own_folders
 from ...storage.reserve import Reserve

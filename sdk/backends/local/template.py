@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from ...job.plan import Plan
+from ...job.policies import Local
 from ...process import cores, free_memory
 from ...process import spawn as processes
 from ...process.template import CannotForkError, Imports, TaskStart, Template, room_for, top_modules
-from ...spec.plan import Plan
-from ...spec.policies import Local
 from .interpreter import Interpreter
 
 # Variables that differ between tasks and are not read before the program runs. All others are the template's from its start.

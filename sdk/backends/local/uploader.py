@@ -18,6 +18,8 @@ from pathlib import Path
 from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import AccessError, ConflictError, PodliftError
+from ...job.layout import RunPaths
+from ...job.plan import Plan
 from ...process import spawn
 from ...process.janitor_watch import end_leftovers
 from ...process.supervision import is_supervised
@@ -25,8 +27,6 @@ from ...records.plans import read_plan
 from ...records.recorder import has_ended, is_uploaded, known_resumes
 from ...records.sync.index import KEYS, SYNC_RETRY
 from ...records.sync.push import PeriodicAction, PeriodicThread, Pusher, is_uploading
-from ...spec.layout import RunPaths
-from ...spec.plan import Plan
 from ...storage import emulator, posix
 from ...storage.locking import file_lock
 from ...storage.retry import Retries

@@ -10,11 +10,11 @@ from typing import Literal
 from ...checks import Facts, Finding, communication, strategies
 from ...checks.ray import of_ray
 from ...clock import Clock
-from ...spec import capabilities
-from ...spec.job import Job
-from ...spec.plan import Plan
-from ...spec.policies import Target
-from ...spec.targets import Ray
+from ...job import capabilities
+from ...job.job import Job
+from ...job.plan import Plan
+from ...job.policies import Target
+from ...job.targets import Ray
 from ..base import Draft, Request, RunHandle
 from . import request as job_request
 

@@ -18,8 +18,8 @@ import requests
 
 from ...clock import Clock, SystemClock
 from ...errors import InputError, MissingError, PodliftError, UnavailableError
-from ...spec.http import VARIABLE
-from ...spec.targets import Ray
+from ...job.http import VARIABLE
+from ...job.targets import Ray
 from ...storage.retry import Retries
 from ...text import innermost
 

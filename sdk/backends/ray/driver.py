@@ -19,13 +19,13 @@ from typing import Protocol
 from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import AlreadyExistsError, MissingError, PodliftError, StoreError
+from ...job.layout import RunPaths
+from ...job.wire import decode, parsed
 from ...records import cancels
 from ...records.events import Event, parse, source_of
 from ...records.recorder import Recorder
 from ...records.sync.index import SYNC_RETRY
 from ...records.sync.push import ContainerUploader
-from ...spec.layout import RunPaths
-from ...spec.wire import decode, parsed
 from ...status import EXIT_INFRASTRUCTURE, Reason, State
 from ...storage.folder_files import path_of
 from ...storage.registry import open_files, open_store

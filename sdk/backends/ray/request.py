@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from ...checks import Finding
 from ...hardware import accelerators
+from ...job.cluster import named
+from ...job.container import RESTART_CODE, ContainerTerms
+from ...job.findings import note
+from ...job.layout import RootPaths
+from ...job.plan import Plan
+from ...job.policies import Limits
+from ...job.raw import leaves, patched
+from ...job.targets import Ray
 from ...packaging.runtime_archive import loader
-from ...spec.cluster import named
-from ...spec.container import RESTART_CODE, ContainerTerms
-from ...spec.findings import note
-from ...spec.layout import RootPaths
-from ...spec.plan import Plan
-from ...spec.policies import Limits
-from ...spec.raw import leaves, patched
-from ...spec.targets import Ray
 from ...storage import emulator
 from .. import containers
 from ..containers import bucket_of, key_of

@@ -14,15 +14,15 @@ from dataclasses import replace
 
 from ...clock import Clock
 from ...errors import MissingError, StoreError, UnavailableError
+from ...job.plan import Plan
+from ...job.targets import Ray
+from ...job.wire import parsed
 from ...process.log_lines import LogLine
 from ...records import verdicts
 from ...records.events import last_resume, source_of
 from ...records.recorder import has_ended, known_resumes, read_events
 from ...records.sync.index import KEYS
 from ...records.timeline import NOW, Moment
-from ...spec.plan import Plan
-from ...spec.targets import Ray
-from ...spec.wire import parsed
 from ...status import Reason, State, Status
 from ...storage import trees
 from ...storage.retry import Outage

@@ -12,12 +12,12 @@ from typing import cast
 
 from ...clock import SystemClock
 from ...errors import InputError, PodliftError, UnavailableError
+from ...job.layout import RootPaths
+from ...job.plan import Plan
+from ...job.targets import Ray
 from ...records.events import last_resume
 from ...records.recorder import known_resumes, read_events
 from ...records.sync.index import KEYS, SYNC_RETRY, SyncedRun
-from ...spec.layout import RootPaths
-from ...spec.plan import Plan
-from ...spec.targets import Ray
 from ...status import Reason, State
 from ...storage import posix
 from ...storage.folder_files import in_folder, path_of

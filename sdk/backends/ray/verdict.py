@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from ...job.layout import RunPaths
 from ...process import exit_reasons
 from ...records import verdicts
 from ...records.events import Event, message_of, reason_of, source_of
-from ...spec.layout import RunPaths
 from ...status import EXIT_CANCELLED, EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage.store import Store, create
 

@@ -12,11 +12,11 @@ from typing import Literal
 
 from ...checks import Facts, Finding, communication, of_vertex, strategies
 from ...clock import Clock
-from ...spec import capabilities
-from ...spec.job import Job
-from ...spec.payload import Kill
-from ...spec.plan import Plan
-from ...spec.policies import Target, Vertex
+from ...job import capabilities
+from ...job.job import Job
+from ...job.payload import Kill
+from ...job.plan import Plan
+from ...job.policies import Target, Vertex
 from ..base import Draft, Request, RunHandle
 from . import request as job_request
 

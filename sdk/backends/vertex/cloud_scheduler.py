@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from ...checks import vertex_schedule
 from ...clock import Clock
 from ...errors import InputError, UnavailableError
-from ...spec.findings import Finding
-from ...spec.plan import Plan
-from ...spec.policies import Vertex
-from ...spec.values import changed
+from ...job.findings import Finding
+from ...job.plan import Plan
+from ...job.policies import Vertex
+from ...job.values import changed
 from ...storage.retry import Retries
 from ..containers import upload_archives
 from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest

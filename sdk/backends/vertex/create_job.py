@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, ConflictError, MissingError, PodliftError
+from ...job.layout import RunPaths
+from ...job.wire import parsed
 from ...logs import logger
-from ...spec.layout import RunPaths
-from ...spec.wire import parsed
 from ...status import Reason
 from ...storage import emulator
 from ...storage.store import Store, create

@@ -9,8 +9,8 @@ import requests
 from ...clock import Clock
 from ...errors import MissingError, PodliftError, UnavailableError
 from ...hardware import accelerators, pricing
-from ...spec.plan import Plan
-from ...spec.policies import Vertex
+from ...job.plan import Plan
+from ...job.policies import Vertex
 from ...storage import emulator
 from ..deliveries import Delivery
 from ..triggers import FailedKeeper

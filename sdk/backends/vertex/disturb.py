@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 import requests
 
 from ...errors import InputError, PodliftError
-from ...spec.payload import Kill
-from ...spec.plan import Plan
+from ...job.payload import Kill
+from ...job.plan import Plan
 from ...storage import emulator
 from . import client
 from .request import replica_names

@@ -19,9 +19,9 @@ from ...checks import buckets, vertex_online
 from ...checks.check import Check, Level, bad, fine, mended_by, unknown
 from ...hardware import pricing
 from ...hardware.regions import CHEAPEST
-from ...spec.findings import Facts
-from ...spec.job import Job
-from ...spec.policies import Target, Vertex
+from ...job.findings import Facts
+from ...job.job import Job
+from ...job.policies import Target, Vertex
 from ...storage import emulator
 from ...text import and_more, emulator_at, joined
 from ..setup import Proposed

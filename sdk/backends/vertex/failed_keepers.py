@@ -8,9 +8,9 @@ from functools import partial
 
 from ...clock import Clock
 from ...errors import PodliftError
-from ...spec.layout import RootPaths
-from ...spec.plan import Plan
-from ...spec.policies import Vertex
+from ...job.layout import RootPaths
+from ...job.plan import Plan
+from ...job.policies import Vertex
 from ...storage import emulator
 from ...text import clipped
 from ..containers import key_of

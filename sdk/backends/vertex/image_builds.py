@@ -9,7 +9,7 @@ from typing import Any
 
 from ...clock import Clock
 from ...errors import InputError, MissingError, UnavailableError
-from ...spec.policies import Target, Vertex
+from ...job.policies import Target, Vertex
 from ...storage import emulator
 from ..images import Build, ImageDraft
 from . import image_recipe

@@ -15,8 +15,8 @@ from pathlib import Path
 from ...errors import InputError, nearest
 from ...hardware import regions
 from ...hardware.regions import CHEAPEST
-from ...spec.images import EMULATED, FAMILIES
-from ...spec.policies import Vertex
+from ...job.images import EMULATED, FAMILIES
+from ...job.policies import Vertex
 from ..images import ImageDraft
 
 DOCKERFILE = Path(__file__).parent / "Dockerfile"

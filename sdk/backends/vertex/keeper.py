@@ -17,15 +17,15 @@ from typing import Any
 from ...clock import Clock
 from ...errors import InputError, MissingError
 from ...hardware import pricing
+from ...job import vertex_job
+from ...job.layout import RootPaths
+from ...job.plan import Plan
+from ...job.policies import LONGEST_S, Keeper, Vertex
+from ...job.wire import parsed
 from ...packaging.runtime_archive import loader
 from ...records import spending
 from ...records.spending import Spent
 from ...records.sync.index import SYNC_RETRY
-from ...spec import vertex_job
-from ...spec.layout import RootPaths
-from ...spec.plan import Plan
-from ...spec.policies import LONGEST_S, Keeper, Vertex
-from ...spec.wire import parsed
 from ...status import Reason
 from ...storage.gcs.files import BucketFiles
 from ...storage.store import Store, create

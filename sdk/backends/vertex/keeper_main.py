@@ -10,14 +10,14 @@ from typing import Any
 from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import PodliftError, StoreError, UnavailableError, may_pass
+from ...job.layout import RootPaths, RunPaths
+from ...job.plan import Plan
+from ...job.policies import Vertex
 from ...logs import logger
 from ...records.events import Event, source_of
 from ...records.plans import read_plan
 from ...records.recorder import has_ended
 from ...records.sync.index import SYNC_RETRY, SyncedRun
-from ...spec.layout import RootPaths, RunPaths
-from ...spec.plan import Plan
-from ...spec.policies import Vertex
 from ...status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ...storage.gcs.store import GcsStore
 from ...storage.store import create

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from ...clock import Clock
 from ...errors import MissingError
+from ...job.plan import Plan
+from ...job.policies import Vertex
 from ...records.events import Event, continues, last_resume, resume_count, source_of
 from ...records.recorder import has_ended, read_events
 from ...records.sync.index import SYNC_RETRY
-from ...spec.plan import Plan
-from ...spec.policies import Vertex
 from ...storage import emulator_clock
 from ...storage.gcs.files import BucketFiles
 from ...storage.retry import Outage

@@ -13,9 +13,9 @@ from ...clock import SystemClock
 from ...errors import InputError
 from ...hardware import machines
 from ...hardware.price_table import KnownPrices, PriceTable
-from ...spec.job import Job
-from ...spec.policies import Target
-from ...spec.wire import decode
+from ...job.job import Job
+from ...job.policies import Target
+from ...job.wire import decode
 from ...storage import emulator, small_files
 from ...storage.cache import cache_folder
 

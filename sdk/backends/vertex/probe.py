@@ -21,10 +21,10 @@ from ...clock import SystemClock
 from ...errors import InputError, StoreError
 from ...hardware import pricing
 from ...hardware.regions import CHEAPEST
-from ...spec.findings import Facts
-from ...spec.images import EMULATED
-from ...spec.job import Job
-from ...spec.policies import Vertex
+from ...job.findings import Facts
+from ...job.images import EMULATED
+from ...job.job import Job
+from ...job.policies import Vertex
 from ...storage import emulator
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.requests import GcsStatusError as Refusal

@@ -15,14 +15,14 @@ from typing import Any
 from ... import ids
 from ...checks import Facts, Finding
 from ...hardware import accelerators
+from ...job import vertex_job
+from ...job.container import RESTART_CODE, ContainerTerms
+from ...job.layout import RootPaths
+from ...job.places import Place
+from ...job.plan import Plan
+from ...job.policies import Resources, Vertex
+from ...job.raw import leaves, patched
 from ...packaging.runtime_archive import loader
-from ...spec import vertex_job
-from ...spec.container import RESTART_CODE, ContainerTerms
-from ...spec.layout import RootPaths
-from ...spec.places import Place
-from ...spec.plan import Plan
-from ...spec.policies import Resources, Vertex
-from ...spec.raw import leaves, patched
 from .. import containers
 from ..containers import key_of
 from . import image_recipe

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 
 from ...hardware import pricing
 from ...hardware.pricing import Price
+from ...job.places import Place
+from ...job.plan import Plan
+from ...job.policies import Resources, Vertex
+from ...job.values import changed
 from ...records import spending
 from ...records.events import Event, continues
 from ...records.restarts import Decision, EndedAttempt, decide, of_tasks
 from ...records.spending import Spent
-from ...spec.places import Place
-from ...spec.plan import Plan
-from ...spec.policies import Resources, Vertex
-from ...spec.values import changed
 from ...status import Reason, State
 
 # Other machines may be free, or stay longer.

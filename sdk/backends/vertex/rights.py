@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from ...spec.policies import Keeper
+from ...job.policies import Keeper
 from . import reads
 from .reads import ServiceReply, read
 

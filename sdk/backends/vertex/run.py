@@ -17,6 +17,9 @@ from itertools import chain
 
 from ...clock import Clock
 from ...errors import AccessError, PodliftError, StoreError, UnavailableError
+from ...job.plan import Plan
+from ...job.policies import LONGEST_S, Vertex
+from ...job.wire import parsed
 from ...logs import logger
 from ...records import spending
 from ...records.events import Event
@@ -25,9 +28,6 @@ from ...records.sync.index import SYNC_RETRY
 from ...records.timeline import NOW, Moment
 from ...runtime import secret_values
 from ...runtime.container.tail import TAIL_BYTES
-from ...spec.plan import Plan
-from ...spec.policies import LONGEST_S, Vertex
-from ...spec.wire import parsed
 from ...status import Reason, State, Status
 from ...storage import emulator, trees
 from ...storage.gcs.files import BucketFiles

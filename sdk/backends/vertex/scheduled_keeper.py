@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ... import ids
+from ...job import vertex_job
+from ...job.layout import RootPaths
+from ...job.plan import Plan
+from ...job.policies import LONGEST_S, Keeper, Vertex
+from ...job.values import changed
 from ...packaging.runtime_archive import entrypoint_file, loader, runtime_archive
-from ...spec import vertex_job
-from ...spec.layout import RootPaths
-from ...spec.plan import Plan
-from ...spec.policies import LONGEST_S, Keeper, Vertex
-from ...spec.values import changed
 from ...storage import cache
 from ..containers import PYTHON_RANGE, key_of
 from ..triggers import TriggerDraft

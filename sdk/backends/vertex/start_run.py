@@ -13,13 +13,13 @@ from typing import Any
 from ...checks import vertex_online
 from ...clock import Clock, SystemClock
 from ...errors import InputError, PodliftError
+from ...job.places import Place
+from ...job.plan import Plan
+from ...job.policies import Vertex
+from ...job.values import changed
 from ...records.events import last_resume, source_of
 from ...records.recorder import known_resumes, read_events
 from ...records.sync.index import SYNC_RETRY, SyncedRun
-from ...spec.places import Place
-from ...spec.plan import Plan
-from ...spec.policies import Vertex
-from ...spec.values import changed
 from ...storage import emulator, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ...storage.gcs.store import GcsStore

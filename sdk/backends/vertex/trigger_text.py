@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...hardware import pricing
-from ...spec.policies import Keeper, Vertex
+from ...job.policies import Keeper, Vertex
 from ...text import counted, duration, joined, money
 from ..triggers import TriggerDraft
 from . import scheduled_keeper

@@ -12,10 +12,10 @@ from contextlib import suppress
 
 from ...clock import Clock
 from ...errors import ConflictError, MissingError
+from ...job.plan import Plan
 from ...logs import logger
 from ...records.plans import read_plan
 from ...records.sync.index import SYNC_RETRY
-from ...spec.plan import Plan
 from ...status import Reason
 from ...storage.gcs.files import BucketFiles
 from ...storage.store import Store

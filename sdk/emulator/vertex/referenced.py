@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...spec.images import EMULATED
+from ...job.images import EMULATED
 from ..builds.builds import IMAGE
 from ..builds.store import StoredResources
 from ..faults import FaultRules

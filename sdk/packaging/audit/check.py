@@ -21,8 +21,8 @@ from typing import Any
 from ... import text
 from ...checks import communication, strategies
 from ...errors import Problems, nearest
-from ...spec.credentials import formats_in
-from ...spec.findings import Finding
+from ...job.credentials import formats_in
+from ...job.findings import Finding
 from ..entry import LocatedEntry
 from . import environment, estimators, keras2, optional_packages, shadowed
 from .environment import Preload

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ... import text
 from ...checks.communication import Communication
-from ...spec.findings import Finding
+from ...job.findings import Finding
 from .program import Import, Program, is_main_guard
 
 _FRAMEWORKS = ("tensorflow", "keras", "tf_keras")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.utils import canonicalize_name
 
-from ...spec.findings import Finding
+from ...job.findings import Finding
 from ..requirements.read import TENSORFLOWS
 from .import_sources import TaskEnvironment
 from .installed import Installed

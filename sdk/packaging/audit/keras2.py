@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ... import text
 from ...checks import keras2
-from ...spec.findings import Finding
+from ...job.findings import Finding
 from .program import Program
 
 _SHOWN = 3

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 
 from ... import text
-from ...spec.findings import Finding
+from ...job.findings import Finding
 from .import_sources import ImportSources
 from .keras2 import guarded, imported
 from .program import Import, Program

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ...spec.findings import Finding
+from ...job.findings import Finding
 from .program import Import, Program
 
 NAME = "sdk"

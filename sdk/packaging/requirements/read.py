@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from ... import text
 from ...checks import Finding
 from ...errors import InputError, nearest
-from ...spec.findings import note, warning
+from ...job.findings import note, warning
 from ...storage.paths import usable
 from .. import project
 from . import lock, pyproject, requirements_txt

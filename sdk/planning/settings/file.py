@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError, Problems, nearest
+from ...job.setting_names import TABLES, table_of
 from ...packaging import project
-from ...spec.setting_names import TABLES, table_of
 from ...storage.paths import usable
 from . import table as config
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from ...spec.job import FromCaller, JsonArgs
-from ...spec.places import Place
-from ...spec.policies import Local, Vertex
-from ...spec.targets import Ray
+from ...job.job import FromCaller, JsonArgs
+from ...job.places import Place
+from ...job.policies import Local, Vertex
+from ...job.targets import Ray
 
 Texts = Sequence[str | Path]
 Inputs = Mapping[str, str | Path]

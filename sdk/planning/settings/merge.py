@@ -11,12 +11,12 @@ from typing import Any
 
 from ... import backends
 from ...errors import InputError, Problems, nearest
-from ...spec import policies
-from ...spec.job import Job
-from ...spec.setting_names import setting_name
-from ...spec.targets import BACKENDS
-from ...spec.values import Value
-from ...spec.values import given as given_fields
+from ...job import policies
+from ...job.job import Job
+from ...job.setting_names import setting_name
+from ...job.targets import BACKENDS
+from ...job.values import Value
+from ...job.values import given as given_fields
 from . import file as configfile
 from . import table
 

@@ -14,12 +14,12 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Literal
 
 from ...errors import InputError, Problems, nearest
-from ...spec.gates import Gate
-from ...spec.job import Job
-from ...spec.policies import Checkpoints, Code, Limits, Local, Resources, Retry, Target, Vertex
-from ...spec.setting_names import EVERY, setting_name
-from ...spec.targets import BACKENDS, Ray
-from ...spec.values import Value, given
+from ...job.gates import Gate
+from ...job.job import Job
+from ...job.policies import Checkpoints, Code, Limits, Local, Resources, Retry, Target, Vertex
+from ...job.setting_names import EVERY, setting_name
+from ...job.targets import BACKENDS, Ray
+from ...job.values import Value, given
 from ...text import compact_duration, parse_duration
 
 PREFIX = "PODLIFT_"

@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, ConflictError, MissingError, StoreError
-from ...spec.layout import RunPaths
-from ...spec.wire import decode, parsed
+from ...job.layout import RunPaths
+from ...job.wire import decode, parsed
 from ...status import Progress
 from ...storage import posix
 from ...storage.locking import file_lock

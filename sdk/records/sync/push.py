@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from ...clock import Clock
 from ...errors import PodliftError
+from ...job.layout import RunPaths
 from ...logs import logger
-from ...spec.layout import RunPaths
 from ...storage import posix
 from ...storage.checksums import crc32c
 from ...storage.locking import file_lock

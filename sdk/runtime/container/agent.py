@@ -25,6 +25,12 @@ from typing import Any
 from ... import logs
 from ...clock import SystemClock
 from ...errors import AccessError, InputError, PodliftError
+from ...job import cluster
+from ...job.container import ContainerTerms
+from ...job.layout import RunPaths
+from ...job.payload import VERSION, Payload
+from ...job.policies import Retry
+from ...job.wire import decode
 from ...process import cores, free_memory
 from ...process.redirect import start
 from ...process.template import Imports, TaskStart, Template, room_for, top_modules
@@ -33,12 +39,6 @@ from ...records.events import PHASE, TRAINED
 from ...records.recorder import Recorder
 from ...records.sync.index import SyncedRun
 from ...records.sync.push import ContainerUploader
-from ...spec import cluster
-from ...spec.container import ContainerTerms
-from ...spec.layout import RunPaths
-from ...spec.payload import VERSION, Payload
-from ...spec.policies import Retry
-from ...spec.wire import decode
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import own_folders, posix
 from ...storage.folder_files import path_of

@@ -14,6 +14,10 @@ from pathlib import Path
 from ... import logs
 from ...clock import Clock
 from ...errors import PodliftError
+from ...job import cluster
+from ...job.container import ContainerTerms
+from ...job.layout import RunPaths
+from ...job.payload import TASK_RESTARTS, Payload
 from ...process import exit_reasons, idle, spawn
 from ...process.exit_reasons import OutOfMemory
 from ...process.hang import Activity, HangDetector, blame
@@ -31,10 +35,6 @@ from ...records.events import (
     untrained,
 )
 from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress
-from ...spec import cluster
-from ...spec.container import ContainerTerms
-from ...spec.layout import RunPaths
-from ...spec.payload import TASK_RESTARTS, Payload
 from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, State
 from ...storage import own_folders, posix
 from ...storage.store import Store

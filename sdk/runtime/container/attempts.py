@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass, field, replace
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, CorruptRunError, MissingError, StoreError
+from ...job import cluster
+from ...job.layout import RunPaths
+from ...job.policies import Retry
+from ...job.wire import decode, parsed
 from ...logs import logger
 from ...records import cancels
 from ...records.restarts import Decision, EndedAttempt, decide
-from ...spec import cluster
-from ...spec.layout import RunPaths
-from ...spec.policies import Retry
-from ...spec.wire import decode, parsed
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage.store import Store, create
 from .task_restarts import TaskRestart, TaskRestarts

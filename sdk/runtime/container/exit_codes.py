@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from ...spec.container import ContainerTerms
+from ...job.container import ContainerTerms
 from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, Reason
 
 _SHELL_SIGNAL = 128

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ...errors import InputError
+from ...job import cluster
+from ...job.container import ContainerTerms
 from ...process.ports import PortReservation
-from ...spec import cluster
-from ...spec.container import ContainerTerms
 
 
 class TaskAddress:

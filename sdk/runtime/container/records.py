@@ -7,11 +7,11 @@ from contextlib import suppress
 from functools import lru_cache
 
 from ...errors import StoreError
+from ...job.layout import RunPaths
+from ...job.payload import Payload
 from ...logs import logger
 from ...records.events import Event, parse
 from ...records.sync.index import SYNC_RETRY
-from ...spec.layout import RunPaths
-from ...spec.payload import Payload
 from ...storage import posix
 from ...storage.registry import open_store
 from ...storage.store import Store

@@ -18,9 +18,9 @@ from functools import partial
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, MissingError
+from ...job.layout import RunPaths
 from ...process.line_pipe import LinePipe, end_of_lines
 from ...records.sync.push import PeriodicAction, PeriodicThread
-from ...spec.layout import RunPaths
 from ...storage.store import Store
 from ...text import size
 from ...tracebacks import last_error

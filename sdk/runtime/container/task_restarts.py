@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+from ...job.layout import RunPaths
+from ...job.wire import decode, parsed
 from ...records.restarts import Decision, EndedAttempt
-from ...spec.layout import RunPaths
-from ...spec.wire import decode, parsed
 from ...status import Reason, State
 from ...storage.store import Store, create
 

@@ -17,14 +17,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...clock import Clock
+from ...job import cluster
+from ...job.layout import RunPaths
+from ...job.payload import Payload
 from ...logs import logger
 from ...process import free_memory
 from ...records.events import PACED, SAVED, saved_step
 from ...records.kills import KillRecords
 from ...records.recorder import read_events
-from ...spec import cluster
-from ...spec.layout import RunPaths
-from ...spec.payload import Payload
 from ...status import EXIT_CHECKPOINTED, continuation
 from ...storage.registry import open_store
 from ..account import CHECKPOINT

@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from ...job.payload import Kill
 from ...records.kills import Done, KillRecords
-from ...spec.payload import Kill
 
 # The emulator reads the announcement of a kill at once.
 _WAIT_S = 60.0

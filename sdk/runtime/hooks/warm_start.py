@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import CorruptObjectError, InputError
+from ...job.payload import InitialWeights
 from ...logs import logger
-from ...registry import files
-from ...spec.payload import InitialWeights
+from ...model_registry import files
 from ...storage.locking import file_lock
 from ...storage.registry import open_store
 from ...text import and_more

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from ...job.payload import Payload
 from ...logs import logger
-from ...spec.payload import Payload
 from . import Function, Patch, around, is_supported_tensorflow
 from .tpu import has_stand_in
 

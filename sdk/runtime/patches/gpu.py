@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...hardware import accelerators
-from ...spec import cluster
-from ...spec.payload import Payload
+from ...job import cluster
+from ...job.payload import Payload
 from . import Patch, keras_multi_worker
 from .tpu import has_stand_in, stand_in
 

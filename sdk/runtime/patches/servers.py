@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from ...job import cluster
 from ...logs import logger
-from ...spec import cluster
 from . import Function, Patch, around, plumbing
 
 _log = logger("runtime")

@@ -10,8 +10,8 @@ from typing import Any
 
 from ...clock import SystemClock
 from ...hardware import Accelerator, accelerators
+from ...job.payload import Payload
 from ...logs import logger
-from ...spec.payload import Payload
 from ..tpu import host
 from . import Function, Patch, around, is_supported_tensorflow, keras_multi_worker, plumbing
 

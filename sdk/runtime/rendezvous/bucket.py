@@ -16,11 +16,11 @@ from typing import Literal
 
 from ...clock import Clock, SystemClock
 from ...errors import AlreadyExistsError, MissingError, PodliftError, StoreError
+from ...job.layout import RunPaths
+from ...job.payload import Payload
+from ...job.wire import parsed
 from ...logs import logger
 from ...records import cancels
-from ...spec.layout import RunPaths
-from ...spec.payload import Payload
-from ...spec.wire import parsed
 from ...storage.registry import open_store
 from ...storage.retry import RetryPolicy
 from ...storage.store import Store

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from ...job.layout import RunPaths
 from ...logs import logger
-from ...spec.layout import RunPaths
 from ...storage import posix
 
 _log = logger("runtime")

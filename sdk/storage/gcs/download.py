@@ -1,6 +1,6 @@
 """The first stage of a container of podlift: fetches a Python file from the root, checks its sha256 and runs it.
 
-This text is the container's command. It needs only the standard library, of any Python 3.
+This text is the container's command. It needs only the standard library of any Python 3.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 GOOGLE = "https://storage.googleapis.com"
 _TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105
-# The exit code if another try will not help. That after which the service starts the container again is in a variable.
+# The exit code if another try will not help; what holds the code for a restart.
 _INFRASTRUCTURE, _RESTART = 3, "PODLIFT_RESTART_CODE"
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ...checks.check import Check, Level, bad, fine
 from ...errors import Problems
+from ...job.targets import BACKENDS
 from ...planning.settings import table
-from ...spec.targets import BACKENDS
 from ...storage.folder_files import path_of
 from . import interpreter, machine
 from . import root as roots

@@ -20,10 +20,10 @@ from ...errors import (
     CorruptRunError,
     MissingError,
 )
+from ...job.layout import RootPaths, RunPaths
+from ...job.plan import Plan
 from ...records.events import fold, parse, status_records
 from ...records.sync.index import SYNC_RETRY, in_parallel
-from ...spec.layout import RootPaths, RunPaths
-from ...spec.plan import Plan
 from ...status import State, Status
 from ...storage.registry import Files, open_files, open_store
 from . import root

@@ -11,11 +11,11 @@ from pathlib import Path
 from ... import ids
 from ...clock import SystemClock
 from ...errors import PodliftError
+from ...job.layout import RunPaths
 from ...process import venv
 from ...process.supervision import is_supervised
 from ...records.recorder import is_owned, is_uploaded
 from ...records.sync import push
-from ...spec.layout import RunPaths
 from ...storage import file_systems, folders
 from .folder import FolderRoot, entries, measured
 from .root import Candidate, ChangedError, Limits, Place

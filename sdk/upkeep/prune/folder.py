@@ -16,10 +16,10 @@ from pathlib import Path
 
 from ... import api
 from ...errors import PodliftError
+from ...job.layout import RunPaths
 from ...process.janitor_watch import end_leftovers
 from ...records.recorder import has_ended
 from ...run import seen
-from ...spec.layout import RunPaths
 from ...storage import file_systems, folders
 from . import root
 from .root import ARCHIVES, KNOWN, MAX_RECORD_BYTES, Archive, Candidate, ChangedError, Place, PrunedRoot

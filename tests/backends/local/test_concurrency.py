@@ -151,7 +151,7 @@ def test_a_plan_that_several_processes_submit_at_once_is_executed_once(write, ro
         "client.py",
         """
         import sdk
-        from sdk.spec.plan import Plan
+        from sdk.job.plan import Plan
         print("ready", flush=True)
         input()
         try:

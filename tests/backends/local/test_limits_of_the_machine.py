@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from support import LIMIT_S
 
 import sdk
+from sdk.job.layout import RunPaths
 from sdk.process import exit_reasons
 from sdk.records.recorder import Recorder, has_ended, read_events
-from sdk.spec.layout import RunPaths
 from sdk.storage import reserve
 from sdk.storage.file_systems import describe, out_of_space
 from sdk.storage.reserve import Reserve

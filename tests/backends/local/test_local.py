@@ -377,14 +377,6 @@ def test_isolated_tasks_reach_each_other_and_nothing_else(write) -> None:
     assert set(said(run)) <= {"['lo']", "['lo', 'sit0']", "['lo', 'tunl0']"}
 
 
-def test_a_users_folder_named_sdk_does_not_replace_ours(write) -> None:
-    write("sdk/__init__.py", "raise RuntimeError('not this one')")
-    write("train.py", "import sdk; print(sdk.context().task)")
-    run = sdk.submit("train.py")
-    run.result(LIMIT_S)
-    assert said(run) == ["chief-0"]
-
-
 def test_editing_the_source_after_submit_does_not_change_the_run(write) -> None:
     write("helper.py", "WORD = 'before'")
     script = write("train.py", f"{WAITS}import helper; print(helper.WORD)")

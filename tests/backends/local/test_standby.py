@@ -18,7 +18,7 @@ from test_template import events, left_alive
 
 import sdk
 from sdk.backends.local import template as local_template
-from sdk.spec.job import FromCaller
+from sdk.job.job import FromCaller
 
 # The attempts after the first one end well.
 ENDS = """

@@ -17,9 +17,9 @@ import pytest
 from support import LIMIT_S, full_only, said, until
 
 import sdk
+from sdk.job.job import FromCaller
 from sdk.records.events import Event
 from sdk.records.recorder import read_events
-from sdk.spec.job import FromCaller
 
 Fake = Callable[..., dict]
 # Prints what a process is, but for what cannot be the same twice.

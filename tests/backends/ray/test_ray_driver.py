@@ -15,8 +15,8 @@ from sdk.backends.ray.cluster import AgentEnd
 from sdk.backends.ray.driver import Driver
 from sdk.backends.ray.placement import ClusterResources, Placement, shortage
 from sdk.backends.ray.request import DriverSpec
-from sdk.spec.layout import RunPaths
-from sdk.spec.wire import decode
+from sdk.job.layout import RunPaths
+from sdk.job.wire import decode
 from sdk.storage.posix_store import PosixStore
 
 TASKS = ["chief-0", "worker-0"]

@@ -13,8 +13,8 @@ from support import FakeClock
 
 import sdk
 from sdk.backends.vertex import request
-from sdk.spec.plan import Plan
-from sdk.spec.policies import Vertex
+from sdk.job.plan import Plan
+from sdk.job.policies import Vertex
 from sdk.storage.posix_store import PosixStore
 from sdk.testing.vertex import Cloud
 

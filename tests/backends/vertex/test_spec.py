@@ -22,10 +22,10 @@ from sdk.backends.base import Draft
 from sdk.backends.vertex import VertexBackend, request
 from sdk.checks import Finding
 from sdk.hardware import accelerators
+from sdk.job import cluster
+from sdk.job.layout import RunPaths
+from sdk.job.plan import Plan
 from sdk.packaging.runtime_archive import loader
-from sdk.spec import cluster
-from sdk.spec.layout import RunPaths
-from sdk.spec.plan import Plan
 
 # `GOLDEN=write pytest tests/backends/vertex/test_spec.py` writes it anew: read the difference before it is committed.
 GOLDEN = GOLDEN_FILES / "vertex" / "bodies.json"

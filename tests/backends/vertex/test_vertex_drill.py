@@ -18,7 +18,7 @@ import sdk
 from sdk.backends.vertex import disturb
 from sdk.clock import SystemClock
 from sdk.drill import kills, run_drill, runs
-from sdk.spec.payload import Drill, Kill, KillTarget
+from sdk.job.payload import Drill, Kill, KillTarget
 from sdk.testing.vertex import Cloud
 
 PLACES = ("us-central1:spot", "europe-west4:standard")
@@ -28,8 +28,8 @@ import os, time
 import sdk
 from sdk.records.kills import KillRecords
 from sdk.runtime.hooks.kill_points import KillPoints
-from sdk.spec.layout import RunPaths
-from sdk.spec.payload import Payload
+from sdk.job.layout import RunPaths
+from sdk.job.payload import Payload
 from sdk.storage.registry import open_store
 
 ctx, attempt = sdk.context(), int(os.environ["PODLIFT_ATTEMPT"])

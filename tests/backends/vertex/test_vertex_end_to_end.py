@@ -10,8 +10,8 @@ from support import REPO, made
 
 import sdk
 from sdk.drill.comparison import compare_ends, end_of
-from sdk.spec.layout import RunPaths
-from sdk.spec.payload import Drill
+from sdk.job.layout import RunPaths
+from sdk.job.payload import Drill
 from sdk.testing.vertex import Cloud
 
 DIGITS = REPO / "jobs" / "digits" / "train.py"

@@ -39,7 +39,7 @@ def test_without_its_log_a_job_has_the_three_times_that_google_keeps() -> None:
 
 
 def test_a_job_is_told_once_although_its_verdict_holds_it_too() -> None:
-    data = {"job": NAME, "vendor": "JOB_STATE_FAILED", "times": {"created": 100.0, "started": 110.0}}
+    data = {"job": NAME, "vendor": "JOB_STATE_FAILED", "times": {"created": 100.0, "started": 110.0}, "message": ""}
     final = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=150.0, data=data)
     found = told(job("FAILED", started=110.0, ended=150.0), "Job is running.", events=(final,))
     assert texts(found) == ["created job 77 in us-central1", "Job is running.", "the job ended: FAILED"]
@@ -92,6 +92,7 @@ def test_earlier_jobs_and_what_went_wrong_before_a_job_are_part_of_it() -> None:
         "job": NAME.replace("77", "76"),
         "vendor": "JOB_STATE_FAILED",
         "times": {"created": 50.0, "started": None},
+        "message": "",
     }
     finals = (
         Event(attempt=0, source="supervisor", sequence=1, kind="final", time=60.0, data=earlier),

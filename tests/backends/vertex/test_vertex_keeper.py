@@ -23,8 +23,8 @@ from sdk.backends.vertex import start_run
 from sdk.backends.vertex.create_job import JobNotCreatedError
 from sdk.clock import SystemClock
 from sdk.errors import PodliftError
+from sdk.job import plan_text
 from sdk.packaging.runtime_archive import entrypoint_file, runtime_archive
-from sdk.spec import plan_text
 from sdk.testing.vertex import Cloud
 
 ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"

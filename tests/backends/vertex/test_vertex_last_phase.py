@@ -11,8 +11,8 @@ import pytest
 from support import LIMIT_S, until
 
 import sdk
+from sdk.model_registry.models import Model
 from sdk.records.recorder import read_events
-from sdk.registry.models import Model
 from sdk.storage.registry import open_store
 from sdk.testing.vertex import Cloud
 

@@ -11,8 +11,8 @@ import pytest
 
 import sdk
 from sdk.backends.vertex.resubmit import JobEnd, following
+from sdk.job.plan import Plan
 from sdk.records.events import Event
-from sdk.spec.plan import Plan
 
 PLACES = ("us-central1:spot", "us-central1:standard", "europe-west4:standard")
 

@@ -14,7 +14,7 @@ from support import LIMIT_S, made
 import sdk
 from sdk import Reason, State
 from sdk.hardware import accelerators, pricing
-from sdk.spec.plan import Plan
+from sdk.job.plan import Plan
 from sdk.testing.vertex import Cloud
 
 NO_MACHINES = {"api": "vertex", "kind": "stockout", "times": 3}

@@ -77,7 +77,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.P
 
 
 def lines(made: sdk.Plan, label: str) -> list[str]:
-    from sdk.spec import plan_text
+    from sdk.job import plan_text
 
     return [text for name, text in plan_text.lines(made) if name == label]
 

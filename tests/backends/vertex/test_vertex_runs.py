@@ -16,7 +16,7 @@ from support import LIMIT_S, made, until
 import sdk
 from sdk import Reason, State, api
 from sdk.errors import PodliftError
-from sdk.spec.job import FromCaller
+from sdk.job.job import FromCaller
 from sdk.testing.vertex import Cloud
 
 

@@ -23,10 +23,10 @@ from support import LIMIT_S, REPO, full_only, needs, said, until
 import sdk
 from sdk import State
 from sdk.cli import app
+from sdk.job.layout import RootPaths
 from sdk.packaging.runtime_archive import runtime_archive
 from sdk.schedules.handle import Schedule
 from sdk.schedules.records import SlotRecord
-from sdk.spec.layout import RootPaths
 from sdk.storage.registry import open_store
 from sdk.testing.vertex import Cloud
 from sdk.upkeep import prune

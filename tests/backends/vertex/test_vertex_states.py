@@ -132,8 +132,6 @@ def test_a_verdict_keeps_what_the_vendor_forgets_of_its_job() -> None:
     data = verdict(EndedJob(events=[], job=vendor, tasks=TASKS))
     final = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=120.0, data=data)
     assert states.job_of(final) == vendor
-    old = dataclasses.replace(final, data={"job": NAME, "vendor": "JOB_STATE_FAILED"})
-    assert states.job_of(old) == VendorJob(name=NAME, state="JOB_STATE_FAILED", ended=120.0)
 
 
 def test_without_a_record_the_vendors_text_is_the_cause_and_names_our_task() -> None:

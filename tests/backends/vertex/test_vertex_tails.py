@@ -10,8 +10,8 @@ from support import LIMIT_S, heard, said, until
 import sdk
 from sdk.backends.vertex import logs, tails
 from sdk.errors import AccessError, MissingError
-from sdk.spec.job import FromCaller
-from sdk.spec.layout import RunPaths
+from sdk.job.job import FromCaller
+from sdk.job.layout import RunPaths
 from sdk.storage.gcs.files import BucketFiles
 from sdk.testing.gcs import GcsServer
 from sdk.testing.vertex import Cloud

@@ -15,8 +15,8 @@ from support import PROGRAMS, REPO
 import sdk
 from sdk import api
 from sdk.drill.comparison import compare_ends, end_of
-from sdk.spec.layout import RunPaths
-from sdk.spec.payload import Drill
+from sdk.job.layout import RunPaths
+from sdk.job.payload import Drill
 from sdk.testing.vertex import Cloud
 
 pytestmark = pytest.mark.full

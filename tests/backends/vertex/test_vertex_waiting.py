@@ -18,9 +18,9 @@ from sdk.backends.vertex.keeper import Kept
 from sdk.backends.vertex.waiting import Resubmission
 from sdk.errors import AccessError, StoreError, UnavailableError
 from sdk.hardware import pricing
+from sdk.job.plan import Plan
 from sdk.records.events import Event
 from sdk.records.spending import Spent
-from sdk.spec.plan import Plan
 from sdk.status import Reason
 from sdk.storage.posix_store import PosixStore
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import sdk
 from sdk.backends.vertex import request
+from sdk.job import cluster
+from sdk.job.container import RESTART_CODE
+from sdk.job.layout import RootPaths, RunPaths
+from sdk.job.plan import Plan
 from sdk.packaging import bundle
 from sdk.packaging.runtime_archive import entrypoint_file, loader, runtime_archive
 from sdk.process.ports import PortReservation
 from sdk.records.events import Event, parse
-from sdk.spec import cluster
-from sdk.spec.container import RESTART_CODE
-from sdk.spec.layout import RootPaths, RunPaths
-from sdk.spec.plan import Plan
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.store import GcsStore
 from sdk.testing.gcs import GcsServer

@@ -15,13 +15,13 @@ import pytest
 from support import FakeClock, until
 
 from sdk.errors import StoreError
+from sdk.job import cluster
+from sdk.job.container import ContainerTerms
+from sdk.job.policies import Resources, Retry, Vertex
 from sdk.runtime.container.attempts import Attempts
 from sdk.runtime.container.identity import TaskAddress
 from sdk.runtime.container.tail import LogFile
 from sdk.runtime.secret_values import words
-from sdk.spec import cluster
-from sdk.spec.container import ContainerTerms
-from sdk.spec.policies import Resources, Retry, Vertex
 from sdk.storage.posix_store import PosixStore
 
 TASKS = ("chief-0", "worker-0")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.spec.layout import RunPaths
+from sdk.job.layout import RunPaths
 
 from .cloud import BUCKET, Cloud
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nvml import one_gpu
 
-from sdk.spec.values import changed
+from sdk.job.values import changed
 
 from .cloud import Cloud
 

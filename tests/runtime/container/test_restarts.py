@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sdk.spec.layout import RunPaths
+from sdk.job.layout import RunPaths
 from sdk.testing.gcs import GcsServer
 
 from .cloud import Cloud, Container

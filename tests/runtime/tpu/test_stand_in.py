@@ -12,9 +12,9 @@ import sdk
 from sdk.clock import SystemClock
 from sdk.errors import InputError
 from sdk.hardware import accelerators
+from sdk.job.payload import Payload
 from sdk.runtime.patches import tpu
 from sdk.runtime.tpu import host
-from sdk.spec.payload import Payload
 
 np = pytest.importorskip("numpy")
 needs("tensorflow")
@@ -171,7 +171,7 @@ sys.modules["googleapiclient"] = None  # images do not have it
 os.environ["TPU_CONFIG"] = json.dumps({"project": "tenant-tp", "zone": "us-central1-b", "tpu_node_name": "node-7"})
 if sys.argv[1:]:
     from sdk.runtime.patches import install, tpu
-    from sdk.spec.payload import Payload
+    from sdk.job.payload import Payload
     install(tpu.patches(Payload.from_json(sys.argv[1]), os.environ))
 import tensorflow as tf
 found = {}

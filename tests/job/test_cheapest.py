@@ -7,7 +7,7 @@ import pytest
 import sdk
 from sdk.checks import Facts
 from sdk.hardware.price_table import KnownPrices, MachinePrices
-from sdk.spec.policies import Resources, Vertex
+from sdk.job.policies import Resources, Vertex
 
 PRICES = {"us-central1": 1.38, "us-west1": 1.20, "us-west4": 1.55}
 

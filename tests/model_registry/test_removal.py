@@ -10,9 +10,9 @@ import pytest
 from programs.store_faults import FaultyStore, StoreFault
 
 from sdk.errors import ConflictError, InputError, StoreError
+from sdk.model_registry import evidence, files
+from sdk.model_registry.models import Model, ModelVersion
 from sdk.planning.roots import in_bucket
-from sdk.registry import evidence, files
-from sdk.registry.models import Model, ModelVersion
 from sdk.upkeep import prune
 from sdk.upkeep.prune import root as pruning
 from sdk.upkeep.prune.bucket import BucketRoot

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Literal
 
 from ..errors import nearest
-from ..spec.gates import Gain, Gate, Guard, exact
+from ..job.gates import Gain, Gate, Guard, exact
 
 Outcome = Literal["promote", "keep", "ask"]
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import InputError, StoreError
-from ..spec.payload import InitialWeights
-from ..spec.plan import Plan
+from ..job.payload import InitialWeights
+from ..job.plan import Plan
 from ..storage import fingerprints, trees
 from ..text import and_more
 from .files import ModelFiles

@@ -13,12 +13,12 @@ from support import FakeClock
 import sdk
 from sdk.cli import app
 from sdk.errors import CorruptObjectError, InputError
-from sdk.registry import evidence
-from sdk.registry.decision import Evaluation, decide
-from sdk.registry.evidence import Evidence
-from sdk.registry.lineage import Candidate
-from sdk.registry.models import Model
-from sdk.registry.records import VersionData
+from sdk.model_registry import evidence
+from sdk.model_registry.decision import Evaluation, decide
+from sdk.model_registry.evidence import Evidence
+from sdk.model_registry.lineage import Candidate
+from sdk.model_registry.models import Model
+from sdk.model_registry.records import VersionData
 from sdk.storage import posix
 
 GATE = sdk.Gate(

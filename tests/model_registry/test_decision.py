@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import sdk
-from sdk.registry.decision import Decision, Evaluation, decide
+from sdk.model_registry.decision import Decision, Evaluation, decide
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e6, max_value=1e6)
 ANY = NUMBERS | st.sampled_from([math.nan, math.inf, -math.inf])

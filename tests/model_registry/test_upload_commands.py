@@ -10,7 +10,7 @@ import pytest
 from sdk import registered
 from sdk.cli import app
 from sdk.errors import InputError
-from sdk.registry.models import Model
+from sdk.model_registry.models import Model
 from sdk.storage.registry import open_store
 
 # https://cloud.google.com/sdk/gcloud/reference/ai/models/upload names these; the first two are required.
@@ -78,7 +78,7 @@ def test_without_a_project_or_a_bucket_there_is_nothing_to_upload(
 def test_each_move_of_the_champion_and_show_print_them(
     model: Model, add: Callable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for each in ("sdk.registered.open_store", "sdk.registry.models.open_store"):
+    for each in ("sdk.registered.open_store", "sdk.model_registry.models.open_store"):
         monkeypatch.setattr(each, lambda root: model.store)
     root = f"--root={model.root}"
     for champion, words in (

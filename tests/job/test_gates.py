@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdk
-from sdk.spec.gates import Gain, Guard
+from sdk.job.gates import Gain, Guard
 
 FINITE = st.floats(-1e12, 1e12)
 ASKED = {"evaluate": "quality:measure", "data": "test", "metric": "accuracy"}

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from ..errors import AlreadyExistsError, CorruptObjectError, InputError, MissingError
 from ..ids import digest_of
+from ..job.wire import decode, parsed
 from ..records.sync.index import in_parallel
-from ..spec.wire import decode, parsed
 from ..storage import own_folders, posix, trees
 from ..storage.paths import usable
 from ..storage.store import Store, create

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import sdk
 from sdk.cli import emulator
 from sdk.hardware import accelerators, regions
-from sdk.spec.plan import Plan
+from sdk.job.plan import Plan
 
 CPU_JOB = sdk.Resources(workers=2)
 PLACES = st.builds(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sdk.spec.credentials import formats_in, kind_of
+from sdk.job.credentials import formats_in, kind_of
 
 # Put together here, so that no scanner takes them for real ones.
 GITHUB = "ghp_" + "a1B2" * 9

@@ -11,11 +11,11 @@ from programs.store_faults import FaultyStore, Op, StoreFault
 from support import FakeClock
 
 import sdk
-from sdk.registry.decision import Evaluation
-from sdk.registry.lineage import Candidate
-from sdk.registry.models import Model, ModelVersion
-from sdk.registry.promotion import MOST_COMPARISONS, Trial, judge
-from sdk.spec.layout import RootPaths
+from sdk.job.layout import RootPaths
+from sdk.model_registry.decision import Evaluation
+from sdk.model_registry.lineage import Candidate
+from sdk.model_registry.models import Model, ModelVersion
+from sdk.model_registry.promotion import MOST_COMPARISONS, Trial, judge
 from sdk.status import Registered
 from sdk.storage import posix
 from sdk.storage.registry import open_store

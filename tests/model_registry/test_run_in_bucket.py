@@ -8,7 +8,7 @@ import pytest
 from support import LIMIT_S
 
 import sdk
-from sdk.registry.models import Model
+from sdk.model_registry.models import Model
 from sdk.testing.vertex import Cloud
 
 PROGRAM = """

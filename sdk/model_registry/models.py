@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..clock import Clock, SystemClock
 from ..errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
+from ..job.layout import RootPaths
 from ..records.sync.index import in_parallel
-from ..spec.layout import RootPaths
 from ..status import State
 from ..storage.registry import open_store
 from ..storage.store import Store, create, current

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 import sdk
-from sdk.spec.wire import decode
+from sdk.job.wire import decode
 
 KEY = "projects/p/secrets/api-key"
 

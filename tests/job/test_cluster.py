@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from sdk.spec import cluster
+from sdk.job import cluster
 
 
 def environment(workers: int, shape: str, task: int) -> dict[str, str]:

@@ -16,11 +16,11 @@ from support import REPO
 
 import sdk
 from sdk.errors import ConflictError, CorruptObjectError, InputError, StoreError
-from sdk.registry import files
-from sdk.registry.models import Model
-from sdk.registry.records import version_key
-from sdk.spec.layout import RootPaths
-from sdk.spec.payload import InitialWeights
+from sdk.job.layout import RootPaths
+from sdk.job.payload import InitialWeights
+from sdk.model_registry import files
+from sdk.model_registry.models import Model
+from sdk.model_registry.records import version_key
 from sdk.storage.registry import open_store
 
 

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeVar
 
 from ..errors import CorruptObjectError
-from ..spec.payload import InitialWeights
-from ..spec.wire import decode, parsed
+from ..job.payload import InitialWeights
+from ..job.wire import decode, parsed
 
 FORMAT = 1
 VERSION_KEY = re.compile(r"records/([^/]+)/versions/(\d{6,})\.json")

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 
 from ..errors import CorruptObjectError, MissingError
 from ..ids import digest_of
-from ..spec.gates import Gate
+from ..job.gates import Gate
 from ..storage.store import Store, create
 from .decision import Decision, Evaluation, GuardResult, Outcome
 from .records import FORMAT, VersionData, account, decoded

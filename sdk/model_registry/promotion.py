@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import CorruptObjectError, InputError
-from ..spec.gates import Gate
+from ..job.gates import Gate
 from ..status import Registered
 from . import evidence, lineage
 from .decision import Decision, Evaluation, decide

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from support import FakeClock
 
-from sdk.registry.lineage import Candidate
-from sdk.registry.models import Model, ModelVersion
-from sdk.registry.records import VersionData
-from sdk.spec.payload import InitialWeights
+from sdk.job.payload import InitialWeights
+from sdk.model_registry.lineage import Candidate
+from sdk.model_registry.models import Model, ModelVersion
+from sdk.model_registry.records import VersionData
 from sdk.storage import posix
 from sdk.testing.gcs import GcsServer
 
