@@ -229,6 +229,14 @@ def _allow(folder: int) -> None:
         os.fchmod(folder, 0o700)
 
 
+def _is_trusted(link: os.stat_result, folder: int) -> bool:
+    """Return whether no other user can have made a link in this open folder."""
+    if link.st_uid in (0, os.geteuid()):
+        return True
+    # In a user namespace, root and all others look like one user. Where only its owner writes, root's link stays root's.
+    return link.st_uid == os.stat("/").st_uid and not os.fstat(folder).st_mode & 0o022
+
+
 def _parent_of(path: str) -> tuple[int, str]:
     """Open the folder that a path is in, one folder after the other, and return its handle and the last name."""
     path = os.path.abspath(path)
@@ -251,7 +259,7 @@ def _parent_of(path: str) -> tuple[int, str]:
             target = os.readlink("", dir_fd=inner)
             os.close(inner)
             links += 1
-            if info.st_uid not in (0, os.geteuid()) or links > _LINKS:
+            if not _is_trusted(info, folder) or links > _LINKS:
                 raise ForeignFolderError(f"A link of user {info.st_uid} is on the way to {path!r}: {name!r}.")
             if target.startswith("/"):
                 os.close(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -15,11 +16,12 @@ import pytest
 from other_user import NEEDS_ROOT, Victim
 
 from sdk.emulator.vertex import bucket_fs
-from sdk.process import janitor, venv
+from sdk.process import janitor, namespaces, venv
 from sdk.storage import folders, own_folders
 from sdk.upkeep.prune import folder as prune
 
 pytestmark = [NEEDS_ROOT, pytest.mark.process]
+_SET_DUMPABLE = 4
 _STEPS = 60  # more than any of these removals has
 
 
@@ -207,6 +209,32 @@ def test_links_of_this_user_and_of_root_on_the_way_are_followed(victim) -> None:
     (victim.open / "short").symlink_to("real")
     assert own_folders.discard(str(victim.open / "short" / "podlift-0"))
     assert list((victim.open / "real").iterdir()) == []
+
+
+def test_a_link_of_root_is_followed_where_root_has_no_name_and_one_in_an_open_folder_is_not(
+    victim, monkeypatch
+) -> None:
+    """As in a task without a network, and in a container without root."""
+    if namespaces.why_not():
+        pytest.skip("no user namespace can be made here")
+    monkeypatch.setattr(other_user, "UID", 4321)
+    closed = victim.folder / "closed"
+    closed.mkdir(mode=0o755)
+    for place, is_removed in ((closed, True), (victim.open, False)):
+        folder = place / "real" / "podlift-0"
+        folder.mkdir(parents=True, mode=0o700)
+        for each in (folder, folder.parent):
+            os.chown(each, 4321, 4321)
+        (place / "short").symlink_to("real")
+
+        def remove(path: str = str(place / "short" / "podlift-0"), expected: bool = is_removed) -> None:
+            # After it has changed its user, a process may not write its own files in /proc.
+            ctypes.CDLL(None).prctl(_SET_DUMPABLE, 1, 0, 0, 0)
+            namespaces._enter_network()
+            assert own_folders.discard(path) == expected
+
+        other_user.does(remove)
+        assert folder.exists() != is_removed
 
 
 def test_what_is_mounted_in_a_temporary_folder_stays(victim) -> None:
