@@ -31,10 +31,10 @@ _METAVARS = {
     "model": "NAME", "gate_evaluate": "MODULE:FUNCTION", "gate_data": "INPUT", "gate_metric": "METRIC",
     "gate_min_gain": "GAIN", "gate_guards": "GUARD", "gate_ask_below": "GAIN",
     "vertex_project": "ID", "vertex_regions": "R[,R]", "vertex_places": "PLACE[,PLACE]",
-    "vertex_bucket": "BUCKET", "vertex_staging_buckets": "JSON", "vertex_service_account": "EMAIL",
-    "vertex_image": "URI", "vertex_images": "JSON",
+    "vertex_bucket": "BUCKET", "vertex_service_account": "EMAIL",
+    "vertex_image": "URI",
     "vertex_machine": "TYPE", "vertex_disk_gb": "N", "vertex_labels": "JSON", "vertex_raw": "JSON",
-    "ray_address": "URL", "ray_entrypoint_num_cpus": "N", "ray_runtime_env": "JSON", "ray_headers": "JSON", "ray_raw": "JSON",
+    "ray_address": "URL", "ray_headers": "JSON", "ray_raw": "JSON",
     "vertex_network": "NETWORK", "vertex_kms_key": "KEY", "vertex_tensorboard": "NAME", "vertex_persistent_resource": "ID",
     "vertex_keeper_service_account": "EMAIL", "vertex_keeper_image": "URI",
 }  # fmt: skip
@@ -92,7 +92,7 @@ def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]
 
 def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add an option for every setting, and those of the target: the verb gets all of them as its keyword `command`."""
-    names = [name for name in table.SETTINGS if name not in _OWN_FORM]
+    names = [name for name in table.SETTINGS if name not in (*_OWN_FORM, *table.FILE_ONLY)]
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(verb)

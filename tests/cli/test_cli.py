@@ -52,14 +52,19 @@ def test_the_first_help_screen_shows_the_few_verbs_and_the_exit_codes(podlift, h
     assert here("--version") == (0, f"podlift {sdk.__version__}\n", "")
 
 
-def test_every_setting_is_an_option_of_submit_and_plan(here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_setting_is_an_option_of_submit_and_plan_unless_a_file_holds_it(
+    here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     for verb in ("submit", "plan"):
         shown = here(verb, "--help-all").stdout
         own_form = {"entry": "ENTRY", "inputs": "--input ", "env": "--env "}
         shown = shown.replace("--[no-]", "--")
         flags = {name: own_form.get(name, f"--{name.replace('_', '-')} ") for name in [*table.SETTINGS, *table.TARGET]}
-        assert [name for name, flag in flags.items() if flag not in shown] == []
+        assert {name for name, flag in flags.items() if flag not in shown} == {*table.FILE_ONLY}
+        refused = here(verb, "train.py", "--local-standby", "on")
+        assert refused.code == 2
+        assert "local_standby is set in podlift.toml, or by PODLIFT_LOCAL_STANDBY." in refused.stderr
 
 
 def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stderr(write, podlift) -> None:
