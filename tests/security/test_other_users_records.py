@@ -246,5 +246,5 @@ def test_a_list_of_runs_ends_nothing_that_a_killed_supervisor_has_left_and_a_sta
     until(lambda: sdk.runs()[0].status.state is sdk.State.LOST)
     assert psutil.pid_exists(task) and Path(started.data["temporary"]).is_dir()
     assert run.status().state is sdk.State.LOST
-    until(lambda: not psutil.pid_exists(task))
+    until(lambda: has_ended(task))
     assert not Path(started.data["temporary"]).exists()
