@@ -323,6 +323,11 @@ class LocalGang:
         if first not in self._codes and spawn.is_exiting(self._tasks[first]):
             # Others may fail because it exited. Its exit code will be known in a moment.
             return None
+        known = len(self._codes)
+        self._reap(may_restart=True)
+        if len(self._codes) > known:
+            # A peer died after the last look at the exits, and this failure may be about that.
+            return None
         return self._explain(record, silent)
 
     def _restart_alone(self, verdict: Verdict) -> Verdict | None:
