@@ -24,6 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from sdk.hardware.accelerators import STAND_IN_ENV
 from sdk.process import spawn
 
 _REAL = spawn.spawn
@@ -60,7 +61,8 @@ class WarmRuns:
         """Return the process that is forked, which the first run starts."""
         if self._process is None:
             command = [sys.executable, __file__, " ".join(self._modules), _ROOM]
-            env = {**os.environ, "PYTHONPATH": str(_RUNTIME.parents[1]), "PYTHONUNBUFFERED": "1"}
+            # TensorFlow reads the variables of stand-ins when it is imported, which is before a task gets them.
+            env = {**os.environ, **STAND_IN_ENV, "PYTHONPATH": str(_RUNTIME.parents[1]), "PYTHONUNBUFFERED": "1"}
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env
             )
