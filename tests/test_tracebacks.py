@@ -223,7 +223,7 @@ def test_why_tells_the_story_in_project_paths_and_status_has_one_line(write, cap
         ("ERROR:root:could not load", "ERROR:root:could not load"),
         ("Error: no file\n\x1b[31mfailed: again\x1b[0m", "failed: again"),
         ("2026-11-28 10:00:00 ERROR train: no file", "2026-11-28 10:00:00 ERROR train: no file"),
-        ("mean_squared_error: 0.5\n0 errors", ""),
+        ("mean_squared_error: 0.5\n0 errors\nMean Squared Error: 0.02", ""),
         (
             "E0000 00:00:1795876419.109385 8277 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: Failed",
             "",

@@ -285,3 +285,30 @@ def test_a_method_that_the_chief_alone_calls_is_named_and_not_tried_again(
         f"call {method} in every task" in status.failure.message
         or "in every task, in the same order" in status.failure.message
     )
+
+
+def test_predict_of_legacy_keras_returns_every_type_and_row_in_order(tmp_path: Path) -> None:
+    pytest.importorskip("tf_keras")
+    program = tmp_path / "train.py"
+    program.write_text(
+        textwrap.dedent("""
+        import numpy as np
+        import sdk
+        import tensorflow as tf
+        import tf_keras as keras
+
+        strategy = sdk.context().strategy
+        x = np.arange(20, dtype="float32")[:, None]
+        for dtype in ("bool", "bfloat16", "uint8"):
+            with strategy.scope():
+                model = keras.Sequential([keras.layers.Lambda(lambda value: tf.cast(value - 9, dtype), input_shape=(1,))])
+            found = model.predict(x, batch_size=4, verbose=0)
+            print("FOUND", dtype, np.asarray(found).astype("float32").ravel().tolist())
+    """)
+    )
+    found = []
+    for workers in (1, 2):
+        run = sdk.submit(program, workers=workers, root=tmp_path / "pods")
+        run.result(120)
+        found.append([line.text for line in run.logs(task="chief-0") if line.text.startswith("FOUND")])
+    assert len(found[0]) == 3 and found[0] == found[1]
