@@ -71,6 +71,16 @@ def until(condition: Callable[[], object], what: Callable[[], object] = lambda: 
         time.sleep(0.02)
 
 
+def has_ended(pid: int) -> bool:
+    """Whether or not its new parent, which may be this process, has taken note of it."""
+    import psutil
+
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def made(cloud: Cloud) -> list[Any]:
     """Return the custom jobs of an emulated cloud, the first one of a run before its next one."""
     found = list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=LIMIT_S))

@@ -9,9 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, has_ended
 
 import sdk
 from sdk.cli import tensorboard
@@ -76,7 +75,7 @@ def test_one_that_does_not_end_is_killed_before_podlift_ends() -> None:
         pid = int(process.stdout.readline())
         process.terminate()
         process.wait(LIMIT_S)
-    assert not psutil.pid_exists(pid)
+    assert has_ended(pid)
 
 
 def test_without_one_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import other_user
 import psutil
 import pytest
 from other_user import NEEDS_ROOT, UID, Victim
-from support import LIMIT_S, WAITS, until
+from support import LIMIT_S, WAITS, has_ended, until
 
 import sdk
 from sdk.clock import SystemClock
@@ -186,14 +186,6 @@ def test_a_run_directory_that_is_a_link_to_the_readers_run_ends_nothing(trap) ->
     assert "link-aaaaaa" in [info.id for info in sdk.runs(root=trap.root, limit=None)]
 
 
-def has_ended(pid: int) -> bool:
-    """Whether or not its new parent, which may be this process, has taken note of it."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 @pytest.mark.parametrize("shared", ["by a group", "on a file system that shows another owner"])
 def test_what_killed_supervisors_have_left_in_the_users_own_run_is_ended_and_removed(
     write, monkeypatch, shared
@@ -244,7 +236,7 @@ def test_a_list_of_runs_ends_nothing_that_a_killed_supervisor_has_left_and_a_sta
     janitor.kill()
     supervisor.kill()
     until(lambda: sdk.runs()[0].status.state is sdk.State.LOST)
-    assert psutil.pid_exists(task) and Path(started.data["temporary"]).is_dir()
+    assert not has_ended(task) and Path(started.data["temporary"]).is_dir()
     assert run.status().state is sdk.State.LOST
     until(lambda: has_ended(task))
     assert not Path(started.data["temporary"]).exists()

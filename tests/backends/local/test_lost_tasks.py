@@ -8,9 +8,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from support import LIMIT_S, until
+from support import LIMIT_S, has_ended, until
 
 import sdk
 from sdk.cli import app
@@ -219,11 +218,11 @@ def test_what_a_killed_task_has_started_ends_before_it_starts_again_and_what_oth
     pids = {task: json.loads((tmp_path / task).read_text()) for task in run.plan.tasks}
     os.kill(pids["worker-0"]["task"], signal.SIGKILL)
     until(lambda: (tmp_path / "worker-0.1").exists(), run.why)
-    alive = {task: [name for name, pid in found.items() if psutil.pid_exists(pid)] for task, found in pids.items()}
+    alive = {task: [name for name, pid in found.items() if not has_ended(pid)] for task, found in pids.items()}
     assert alive == {"chief-0": list(pids["chief-0"]), "worker-0": [], "ps-0": list(pids["ps-0"])}
     (tmp_path / "enough").write_text("")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
-    assert not any(psutil.pid_exists(pid) for found in pids.values() for pid in found.values())
+    assert all(has_ended(pid) for found in pids.values() for pid in found.values())
 
 
 def test_a_failure_is_settled_by_a_restart_although_the_program_has_replaced_the_clock(
