@@ -44,7 +44,7 @@ def goodput(
     at_least: AtLeast = AT_LEAST * 100,
     json_output: Json = False,
 ) -> None:
-    """Train once, kill a task every few minutes, and report what the time was spent on."""
+    """Train once, kill a task every few minutes, and report where the time went."""
     problems, times = Problems(), {"--for": 1.0, "--kill-every": 1.0}
     for name, text in (("--for", for_), ("--kill-every", kill_every)):
         with problems.collect():

@@ -38,7 +38,7 @@ class EmulatorTime(SystemClock):
 
 
 def ahead_s(time: float) -> float:
-    """Return how far the clock of the emulator, if one is configured, was ahead of this machine at an instant of its own.
+    """Return the seconds by which the emulator's clock was ahead, at one of its own times; 0 without an emulator.
 
     Jobs that it ran have the times of its clock, and what their processes recorded has those of this machine.
     """

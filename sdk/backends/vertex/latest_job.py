@@ -152,7 +152,7 @@ class LatestJob:
 
     def _translated(self, job: VendorJob) -> VendorJob:
         if job.name not in self._ahead_s:
-            # Its clock does not move with that of the emulator.
+            # The clock of a job does not move with the emulator's.
             self._ahead_s[job.name] = 0.0 if job.created is None else emulator_clock.ahead_s(job.created)
         ahead_s = self._ahead_s[job.name]
         created, started, ended = (

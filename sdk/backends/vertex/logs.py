@@ -101,7 +101,7 @@ def entries(
 
 
 class LogReader:
-    """Reads a job's log. Its times are `ahead_s` ahead of this machine, and those of the entries that it yields are not."""
+    """Reads a job's log, whose times are `ahead_s` ahead of this machine; its entries have this machine's time."""
 
     def __init__(
         self, query: Query, project: str, job_id: str, *, polling: Polling, clock: Clock, ahead_s: float = 0.0

@@ -47,7 +47,7 @@ class EmulatorClock:
         return self._ahead_s + (self._clock.now() if self._frozen_at is None else self._frozen_at)
 
     def ahead_at(self, time: float) -> float:
-        """Return how far it was ahead at an instant of its own."""
+        """Return the seconds by which it was ahead, at one of its own times."""
         with self._lock:
             index = bisect.bisect_right(self._moves, (time, _MAX_AHEAD_S))
             return self._moves[index - 1][1] if index else 0.0

@@ -21,7 +21,7 @@ INSIDE = (
     "training loop may stay outside."
 )
 _EXTREME = "_podlift_extreme"  # of a variable: "max" or "min"
-_ASSIGNED = "_podlift_assigned"  # of a variable: what all replicas together were last assigned
+_ASSIGNED = "_podlift_assigned"  # on a variable: the last value that all replicas were assigned together
 _OUTSIDE = "_podlift_outside"  # of a variable that was made outside the scope
 _together: ContextVar[bool] = ContextVar("_together", default=False)
 _EXTREMES = {"max": "largest", "min": "smallest"}
@@ -152,7 +152,7 @@ def _is_constant(value: Any) -> bool:
 
 
 def together(original: Function, *args: Any, **options: Any) -> Any:
-    """Call what all tasks call at the same time, and read the metrics of all tasks in it."""
+    """Call a function that all tasks call together; metrics that it reads count all tasks."""
     token = _together.set(True)
     try:
         return original(*args, **options)

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 GOOGLE = "https://storage.googleapis.com"
 _TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105
-# The exit code if another try will not help; what holds the code for a restart.
+# The exit code without another try, and the variable with the code for a restart.
 _INFRASTRUCTURE, _RESTART = 3, "PODLIFT_RESTART_CODE"
 
 
