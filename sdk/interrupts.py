@@ -14,7 +14,7 @@ def _is_command() -> bool:
     """Return whether this process is the command `podlift`, whose first import of podlift this is."""
     first, words = os.path.basename((getattr(sys, "argv", None) or [""])[0]), list(sys.orig_argv)
     if first == "-m":
-        return words[words.index("-m") + 1 :][:1] == ["sdk"]
+        return "-m" in words and words[words.index("-m") + 1 :][:1] == ["sdk"]
     return first in ("podlift", "podlift.exe")
 
 

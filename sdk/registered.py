@@ -13,6 +13,7 @@ from . import ids
 from .api import attach
 from .clock import Clock
 from .errors import InputError, Problems, nearest
+from .hardware.regions import CHEAPEST
 from .job.layout import RootPaths
 from .job.policies import Vertex
 from .model_registry import lineage
@@ -85,6 +86,8 @@ def upload_commands(version: ModelVersion) -> str:
     if not target.project:
         return ""
     region, local = target.place_regions[0], f"{model.name}-{number}"
+    if region == CHEAPEST:
+        region = "REGION"  # which one a run gets is decided when it is planned
     folder = f"{RootPaths(model.root).models}/exports/{model.name}/{number:06d}"
     names = f"projects/{target.project}/locations/{region}/models/{model.name}"
     first = all(move.champion == number for move in model.history())

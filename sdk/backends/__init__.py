@@ -21,7 +21,6 @@ _TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBacke
 _TRIGGERS = {"vertex": ".vertex.cloud_scheduler:CloudScheduler"}
 # The same services, as the container of a keeper asks it.
 _DELIVERIES = {"vertex": ".vertex.deliveries:VertexDeliveries"}
-# What the service of a backend does, and which tests show that local runs and the emulator do the same.
 # What reads the list prices of the machines that a backend rents.
 _PRICES = {"vertex": ".vertex.price_refresh:VertexPrices"}
 # What looks at the account of a backend's service before a first run, and the settings that it proposes.

@@ -22,7 +22,7 @@ from ..clock import Clock
 from ..errors import InputError, MissingError
 from ..job.plan import Plan
 from ..status import EXIT_CANCELLED, EXIT_CHECKPOINTED, EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, State
-from ..storage import secret_manager
+from ..storage import emulator_clock, secret_manager
 from . import triggered
 from .firing import KeptRuns, Runs, url_of
 from .keeper_main import KeeperSpec, keep
@@ -101,6 +101,7 @@ def deliver(
         return Delivered(record=None, text=late)
     if order.detach:
         return _handed_over(book, schedule, delivery, clock)
+    clock = emulator_clock.of_machine(clock)
     service, kept = OwnDeliveries(schedule, delivery), KeptRuns(clock)
     runs, spec = runs or kept, KeeperSpec(schedule=name, id=schedule.id, keep_for_s=float("inf"))
     with closing(kept):

@@ -294,13 +294,13 @@ class Schedule:
         if record.state != RUNNING:
             return record
         try:
-            status = LocalRuns(self._clock).status(url_of(self.root, record))
+            status = LocalRuns(emulator_clock.of_machine(self._clock)).status(url_of(self.root, record))
         except PodliftError as error:
             return replace(record, reason=str(error))
         if not status.state.terminal:
             return record
-        # The clock of an emulator that fires may have been moved; a run has the times of this machine.
-        ahead_s = self._clock.now() - SystemClock().now()
+        # An emulator whose clock was moved has fired it; a run has the times of this machine.
+        ahead_s = emulator_clock.ahead_s(record.started or record.taken) if self.record.trigger else 0.0
         ended = status.since + ahead_s if status.since else None
         about = {"state": status.state.value, "reason": status.reason.value, "ended": ended}
         return replace(record, registered=status.registered, **about)  # type: ignore[arg-type]

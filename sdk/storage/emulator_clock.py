@@ -37,6 +37,11 @@ class EmulatorTime(SystemClock):
         self._asked = time.monotonic()
 
 
+def of_machine(clock: Clock) -> Clock:
+    """Return the clock for runs of a schedule that goes by this clock: processes have the time of this machine."""
+    return SystemClock() if isinstance(clock, EmulatorTime) else clock
+
+
 def ahead_s(time: float) -> float:
     """Return the seconds by which the emulator's clock was ahead, at one of its own times; 0 without an emulator.
 

@@ -70,7 +70,6 @@ def podlift(environment: Callable[..., dict[str, str]]) -> Callable[..., Shown]:
             errors="replace",
             env=environment(**variables),
             timeout=LIMIT_S,
-            preexec_fn=_heed_ctrl_c,
         )
         return Shown(done.returncode, done.stdout, done.stderr)
 

@@ -189,7 +189,6 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
         stderr=subprocess.DEVNULL,
         text=True,
         env={**os.environ, "PYTHONPATH": str(REPO)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     return process, process.stdout.readline().strip().partition("=")[2]

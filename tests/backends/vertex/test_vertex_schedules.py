@@ -246,6 +246,19 @@ def test_a_workflow_a_cron_job_and_cloud_scheduler_deliver_one_slot_and_start_on
     assert len(record.notes) >= 2 and all("delivered" in note for note in record.notes)
 
 
+@pytest.mark.full
+def test_a_slot_that_a_command_delivers_ends_after_it_has_started_by_a_moved_clock(
+    podlift_vertex: Cloud, weekly: Callable[..., Weekly]
+) -> None:
+    podlift_vertex.advance(3 * 86400)
+    this = weekly()
+    assert this.schedule.run_due().exit_code == 0
+    podlift_vertex.advance(86400)
+    (record,) = this.history()
+    assert record.state == "SUCCEEDED", record.reason
+    assert 0 <= (record.ended or 0.0) - (record.started or 0.0) < 3600, record
+
+
 def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(
     podlift_vertex: Cloud, weekly: Callable[..., Weekly]
 ) -> None:
