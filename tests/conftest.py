@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 import sdk
 from sdk.packaging.project import parse_toml
 
-pytest_plugins = ["tiers", "strategy_page", "warm_starts", "workers"]
+pytest_plugins = ["tiers", "costs", "strategy_page", "warm_starts"]
 
 # Without bytecode, each process that a test starts compiles podlift again: half of the time of a start.
 sys.dont_write_bytecode = False
@@ -47,8 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     """Forget the user's settings, and stop at once if a dependency is missing."""
-    # Fixtures of modules run before `_no_settings`.
-    for name in filter(_is_setting, list(os.environ)):
+    # Fixtures of modules run before `_no_settings`. pytest-xdist gives its workers a width and a path of its own.
+    for name in [name for name in os.environ if _is_setting(name) or name in ("COLUMNS", "PYTHONPATH")]:
         del os.environ[name]
     # A supervisor without a dependency fails in ways that do not name it.
     wanted = parse_toml(Path(__file__).parents[1].joinpath("pyproject.toml").read_bytes(), "pyproject.toml")["project"]

@@ -11,6 +11,8 @@ from support import REPO, heard
 
 from sdk import logs
 
+pytestmark = pytest.mark.process
+
 TASK = """
 import logging, logging.config, os, signal, sys, threading, time
 sys.path.insert(0, {repo!r})

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 import sdk
 from sdk import tracebacks
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 COPY = "/root/.podlift/runs/digits-aaaaaa/attempts/0001/tasks/chief-0/code"
 SITE = "/home/me/.venv/lib/python3.11/site-packages"
 OURS = str(Path(sdk.__file__).parent)
@@ -186,6 +188,7 @@ def test_a_megabyte_takes_no_time() -> None:
     assert time.process_time() - began < 5
 
 
+@pytest.mark.process
 def test_why_tells_the_story_in_project_paths_and_status_has_one_line(write, capsys) -> None:
     from sdk.cli import app
 

@@ -12,6 +12,8 @@ from warm_runs import WarmRuns
 
 import sdk
 
+pytestmark = pytest.mark.process
+
 PROGRAM = """
     import gc, json, os, signal, sys, tempfile, threading
 

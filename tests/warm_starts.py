@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
-from tier_tables import WARM
-from tiers import listed, name_of
 from warm_runs import WarmRuns
 
 
@@ -36,12 +34,10 @@ def _warm_podlift(request: pytest.FixtureRequest) -> Iterator[WarmRuns | nullcon
     yield from _warm(request)
 
 
-@pytest.fixture(autouse=True)
-def _warm_starts(request: pytest.FixtureRequest) -> Iterator[None]:
-    if not listed(name_of(request.node), WARM):
-        yield
-        return
-    with request.getfixturevalue("_warm_podlift"):
+@pytest.fixture
+def warm_podlift(_warm_podlift: WarmRuns | nullcontext[None]) -> Iterator[None]:
+    """The runs of a test begin as forks of a process that has imported podlift."""
+    with _warm_podlift:
         yield
 
 

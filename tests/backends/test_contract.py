@@ -8,6 +8,8 @@ from sdk.testing import fake_backend
 from sdk.testing.backend import BackendContract
 from sdk.testing.fake_backend import FakeBackend
 
+pytestmark = pytest.mark.process
+
 
 class TestLocal(BackendContract):
     name = "local"

@@ -14,6 +14,8 @@ from sdk.checkpoint import restore
 from sdk.job.payload import Drill, Kill
 from sdk.storage.registry import open_store
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+
 # The first epoch takes so long that a save costs little beside it.
 PROGRAM = """
 import glob, os, time, keras, numpy as np, tensorflow as tf, sdk

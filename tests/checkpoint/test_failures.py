@@ -23,6 +23,8 @@ from sdk.records.recorder import read_events
 from sdk.runtime.hooks import rescue
 from sdk.storage.registry import open_store
 
+pytestmark = pytest.mark.tensorflow
+
 # A fault that comes in one attempt, and not again.
 HEAD = """
 import os, time, keras, numpy as np, tensorflow as tf, sdk
@@ -130,6 +132,7 @@ def undisturbed_loop(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str
     return _undisturbed(tmp_path_factory.mktemp("loop"), LOOP.replace("WHERE", "''"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("where", "fault", "step"),
     [
@@ -161,6 +164,7 @@ def test_a_fit_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
     assert (sums(run), said(run)) == undisturbed_fit
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("where", "step"),
     [
@@ -198,6 +202,7 @@ def test_a_failure_does_not_save_what_is_no_number(monkeypatch, tmp_path) -> Non
     assert "If it is resumed, no checkpoint was saved: attempt 2 starts from the beginning." in run.why()
 
 
+@pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
@@ -242,6 +247,7 @@ def test_tasks_that_fail_alike_at_the_end_of_an_epoch_save_together(monkeypatch,
     assert (sums(run), said(run)) == (sums(undisturbed), said(undisturbed))
 
 
+@pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,8 @@ from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
 from .parts import Attempt
 
+pytestmark = pytest.mark.process
+
 __all__ = ["podlift_gcs", "podlift_gcs_server"]
 
 

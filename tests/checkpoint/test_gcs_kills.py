@@ -11,6 +11,8 @@ from support import PROGRAMS
 
 from .test_kills import STEPS
 
+pytestmark = pytest.mark.process
+
 RARE = [name for name in STEPS if name[3:] not in ("the-data", "retention")]
 
 

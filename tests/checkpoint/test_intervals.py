@@ -174,6 +174,7 @@ model.fit(np.ones((80, 4), "float32"), np.ones((80, 1), "float32"), batch_size=1
 """
 
 
+@pytest.mark.full
 @pytest.mark.tensorflow
 def test_a_fit_is_saved_every_few_seconds_and_the_run_records_the_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -189,6 +190,7 @@ def test_a_fit_is_saved_every_few_seconds_and_the_run_records_the_interval(
     assert len(run.checkpoints()) >= 2
 
 
+@pytest.mark.full
 @pytest.mark.tensorflow
 def test_weights_that_are_no_numbers_any_more_do_not_replace_those_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

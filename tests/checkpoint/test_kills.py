@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support import PROGRAMS
 
+pytestmark = pytest.mark.process
+
 # Each line is one attempt, killed there, and each begins with what the one before has left.
 STEPS = {
     "02-the-lease": ["kill before swap LEASE 1", "kill after swap LEASE 1"],

@@ -15,6 +15,8 @@ from sdk.checkpoint import restore
 from sdk.job.payload import Drill, Kill
 from sdk.storage.registry import open_store
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.spread]
+
 TWO_FITS = """
 import keras, numpy as np
 x = np.random.default_rng(0).normal(size=(80, 4)).astype("float32")
@@ -53,6 +55,7 @@ def said(run: sdk.Run, word: str) -> str:
     return [line.text for line in run.logs() if line.text.startswith(word)][-1]
 
 
+@pytest.mark.full
 def test_a_fit_that_is_finished_is_left_out_with_its_history_and_its_weights(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     program = TWO_FITS.replace("WIDTH", "3")
@@ -69,6 +72,7 @@ def test_a_fit_that_is_finished_is_left_out_with_its_history_and_its_weights(mon
     assert "of phase 2" in text
 
 
+@pytest.mark.full
 def test_any_number_of_fits_continues_at_the_one_that_was_interrupted(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     program = """
@@ -96,6 +100,7 @@ print("scores", scores, [float(fold.evaluate(x, y, verbose=0)).hex() for fold in
     assert re.search("restored (step 2|its end) of phase (28|29)", "\n".join(line.text for line in killed.logs()))
 
 
+@pytest.mark.full
 def test_a_checkpoint_of_another_model_is_refused_with_what_differs(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     run = trained(TWO_FITS.replace("WIDTH", "3") + "raise SystemExit('a bug')")
@@ -117,6 +122,7 @@ def test_fit_without_protection_saves_nothing(monkeypatch, tmp_path) -> None:
     assert run.checkpoints() == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("before", "now"), [(1, 2), pytest.param(2, 1, marks=pytest.mark.full)])
 def test_another_number_of_tasks_takes_over_parameters_and_optimizer(
     monkeypatch, tmp_path, before: int, now: int
@@ -144,6 +150,7 @@ model.fit(x, np.zeros((64, 2)), batch_size=16, epochs=2, shuffle=False, verbose=
     assert any("restored the state of another run" in line for line in text)
 
 
+@pytest.mark.full
 def test_a_fit_that_asks_for_it_is_protected_where_others_are_not(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     text = TWO_FITS.replace("WIDTH", "3").replace("import keras", "import sdk, keras")
@@ -155,6 +162,7 @@ def test_a_fit_that_asks_for_it_is_protected_where_others_are_not(monkeypatch, t
     assert [entry.reason for entry in run.checkpoints()] == ["final"]
 
 
+@pytest.mark.full
 def test_a_model_with_optimizers_and_state_of_its_own_is_continued(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     program = """
@@ -239,6 +247,7 @@ print("histories", history.history, history.epoch, flush=True)
     assert said(preempted, "histories") == said(undisturbed, "histories")
 
 
+@pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_limit_of_steps_counts_those_of_earlier_attempts(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
@@ -248,6 +257,7 @@ def test_a_limit_of_steps_counts_those_of_earlier_attempts(monkeypatch, tmp_path
     assert run.status().saved_step == 24
 
 
+@pytest.mark.full
 def test_a_loss_that_is_no_number_is_saved_and_continued(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     program = TWO_FITS.replace("WIDTH", "3").replace("x = ", "x = np.float32('nan') + ")

@@ -21,6 +21,8 @@ from sdk.checkpoint import restore
 from sdk.job.payload import Drill, Kill
 from sdk.storage.registry import open_store
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+
 PAGE = REPO / "docs" / "reference" / "checkpoints-table.md"
 HEAD = """# Training after a kill, beside the same training without one
 

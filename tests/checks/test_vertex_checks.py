@@ -865,6 +865,7 @@ def test_strategies_are_read_from_the_code_and_not_from_its_comments(source: str
     assert strategies_in(source) == expected
 
 
+@pytest.mark.process
 def test_checks_import_nothing_heavy() -> None:
     code = (
         "import sys; bare = set(sys.modules); import sdk.checks, sdk.hardware.pricing; "

@@ -15,6 +15,8 @@ from support import FINISHED_RUN, full_only, until
 import sdk
 from sdk.planning.settings import table
 
+pytestmark = pytest.mark.process
+
 KEYS = {
     "version",
     "progress",

@@ -21,6 +21,8 @@ from sdk.cli import completion
 from sdk.cli.verbs import MODULES
 from sdk.hardware import accelerators
 
+pytestmark = pytest.mark.process
+
 REPO = Path(__file__).parents[2]
 
 

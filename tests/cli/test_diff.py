@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
 
+
+@pytest.mark.process
 def test_diff_ends_as_diff_does_and_takes_files_and_runs(write, here) -> None:
     write("code/train.py", "print(1)")
     assert here("plan", "code/train.py", "-o", "a.json").code == 0

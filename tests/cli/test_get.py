@@ -16,6 +16,8 @@ from support import FINISHED_RUN, LIMIT_S
 import sdk
 from sdk.records.recorder import read_events
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 LEAVE = """
     import os, sdk
     with open(os.path.join(sdk.context().dirs.model, "m.keras"), "w") as file:

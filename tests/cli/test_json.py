@@ -21,6 +21,8 @@ from sdk.job.layout import RunPaths
 from sdk.planning.preflight_findings import PreflightReport as Preflight
 from sdk.runtime.reporting import ProgressWriter
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 WITH_SETTINGS = ("submit", "plan", "preflight", "drill", "goodput", "schedule create")
 PAGE = (REPO / "docs" / "reference" / "json.md").read_text()
 
@@ -89,6 +91,7 @@ def test_each_verb_that_looks_at_a_run_prints_what_the_page_says(ended, here, tm
     assert set(keys_of(found, common)) >= common
 
 
+@pytest.mark.process
 def test_a_submit_and_a_refusal_print_what_the_page_says(write, here) -> None:
     write("train.py", "import sdk\nsdk.context().report({'loss': 1}, step=3)")
     agrees("submit", json.loads(here("submit", "train.py", "--json").stdout))

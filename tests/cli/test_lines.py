@@ -9,6 +9,8 @@ import pytest
 from sdk.backends.base import LogLine
 from sdk.cli.lines import Printer, since_then, too_many
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 BAR = [("start", "\n"), ("1/3", "\r"), ("2/3", "\r"), ("3/3", "\n"), ("half ", ""), ("whole", "\n"), ("last", "")]
 
 

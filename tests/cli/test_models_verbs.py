@@ -15,6 +15,8 @@ import sdk
 from sdk.cli import screen
 from sdk.upkeep import prune
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 TRAIN = """
     import pathlib, sys, sdk
     context = sdk.context()

@@ -11,6 +11,8 @@ from support import FINISHED_RUN
 
 import sdk
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 
 @pytest.fixture
 def made(root: Path):
@@ -93,6 +95,7 @@ def test_a_folder_of_a_runs_name_does_not_hide_the_run(made, here, tmp_path: Pat
     assert sdk.attach("other-cccccc").url == str(elsewhere), "in a folder of runs their names are paths"
 
 
+@pytest.mark.process
 def test_every_verb_finds_a_run_in_the_folder_into_which_it_was_brought(write, here, tmp_path: Path) -> None:
     write("train.py", "open('weights', 'w').write('w')")
     run = sdk.submit("train.py")

@@ -11,6 +11,8 @@ import pytest
 import sdk
 from sdk.planning.settings import table
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 
 def workers(*args, **options) -> int:
     return len(sdk.plan(*args, **options).tasks)
@@ -48,6 +50,7 @@ def test_config_shows_each_value_and_who_said_so(write, here, monkeypatch) -> No
     assert set(settings) == {*table.SETTINGS, *table.TARGET}
 
 
+@pytest.mark.process
 def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
     write("jobs/train.py", "print('ran')")
     write(
@@ -178,6 +181,7 @@ def test_variables_and_inputs_of_several_sources_are_merged_name_by_name(write, 
     assert plan["inputs"] == {"a": str(tmp_path / "project/data/a.csv"), "b": str(tmp_path / "project/b.csv")}
 
 
+@pytest.mark.process
 def test_a_task_sees_the_machine_and_nothing_else_of_the_callers_environment(write, monkeypatch) -> None:
     write("train.py", "import os, json; print(json.dumps(dict(os.environ)))")
     given = {
@@ -202,6 +206,7 @@ def test_a_task_sees_the_machine_and_nothing_else_of_the_callers_environment(wri
     assert seen["HOME"] == __import__("os").environ["HOME"]
 
 
+@pytest.mark.process
 def test_a_variable_can_be_copied_without_being_stored(write, here, monkeypatch, root: Path) -> None:
     write("train.py", "import os; print(len(os.environ['MY_SECRET']))")
     monkeypatch.setenv("MY_SECRET", "s3cret-value")

@@ -9,7 +9,10 @@ import pytest
 
 import sdk
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
 
+
+@pytest.mark.process
 def test_a_written_plan_is_executed_exactly(write, here, tmp_path: Path, monkeypatch) -> None:
     write("train.py", "import sys; print(sys.argv[1:])")
     planned = here("plan", "train.py", "-v", "-o", "p.json", "--workers", "2", "--", "--epochs", "3")

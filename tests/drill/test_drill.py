@@ -362,6 +362,7 @@ def attempt_under(folder: Path, number: int, *words: str) -> int:
     ).returncode
 
 
+@pytest.mark.process
 def test_each_kill_happens_once_also_within_an_execution_of_several_steps(tmp_path: Path) -> None:
     words = ("chief-0@step:18", "chief-0@epoch:4", "worker-0@step:8", "chief-0@step:900")
     codes = [attempt_under(tmp_path, number, *words) for number in (1, 2, 3)]

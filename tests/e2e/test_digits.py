@@ -7,6 +7,8 @@ from support import REPO
 
 import sdk
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:

@@ -19,6 +19,13 @@ from support import LONG_LIMIT_S, REPO
 import sdk
 
 HOW_TO = sorted(path.name for path in (REPO / "docs" / "how-to").glob("*.md"))
+_FULL = {
+    "from-ray-train.md": [pytest.mark.tensorflow, pytest.mark.full],
+    "from-tensorflow-cloud.md": [pytest.mark.full],
+    "from-custom-jobs.md": [pytest.mark.full],
+    "schedules.md": [pytest.mark.full],
+    "tidy-up.md": [pytest.mark.full],
+}
 # A program without TensorFlow, in place of the reader's own `train.py`.
 PROGRAM = """
 import sdk
@@ -126,11 +133,13 @@ def do(page: Path, shell: Shell, started: list[subprocess.Popen[str]]) -> None:
     assert differences == [], "\n".join(differences)
 
 
+@pytest.mark.full
+@pytest.mark.tensorflow
 def test_the_tutorial_works_word_for_word(shell: Shell, background: list[subprocess.Popen[str]]) -> None:
     do(REPO / "docs" / "tutorial.md", shell, background)
 
 
-@pytest.mark.parametrize("name", HOW_TO)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_FULL.get(name, ())) for name in HOW_TO])
 def test_the_examples_of_a_guide_work(
     name: str, shell: Shell, background: list[subprocess.Popen[str]], request: pytest.FixtureRequest
 ) -> None:

@@ -20,6 +20,8 @@ from sdk.drill import DrillReport, run_drill, runs
 from sdk.job.payload import Drill
 from sdk.testing import tasks
 
+pytestmark = [pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
+
 FIT = """
     import keras
     import numpy as np
@@ -68,6 +70,8 @@ def drill_by_command(*words: str) -> tuple[int, dict[str, Any], str]:
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.full
+@pytest.mark.tensorflow
 def test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights(write, root: Path) -> None:
     write("train.py", FIT)
     code, told, said = drill_by_command("train.py", "--kill", "chief-0@save:3", "--checkpoint-every", "5steps")
@@ -83,6 +87,7 @@ def test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights(write, r
     assert "attempt 1 is over: chief-0@save:3" in said
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, podlift_gcs, monkeypatch, tmp_path) -> None:
     podlift_gcs.client().create_bucket("mine")
@@ -102,6 +107,7 @@ def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, podlif
     assert not list((tmp_path / "here").glob("podlift/gs/*/*/runs/*/store"))
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_a_fit_survives_kills_at_every_point(podlift_drill, write) -> None:
     write("train.py", FIT)
@@ -118,6 +124,7 @@ def test_a_fit_survives_kills_at_every_point(podlift_drill, write) -> None:
     assert (len(report.kills), report.attempts) == (7, 8)
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_two_trainings_that_differ_are_reported_with_the_first_array_and_the_unseeded_line(write) -> None:
     write(
@@ -142,6 +149,7 @@ def test_two_trainings_that_differ_are_reported_with_the_first_array_and_the_uns
     assert set(report.runs) == {"undisturbed", "again"}, "there is nothing to learn from killing it"
 
 
+@pytest.mark.process
 def test_a_program_that_saves_nothing_learns_what_a_drill_needs(podlift_drill, write, tmp_path: Path) -> None:
     write("train.py", "print('no training here')")
     code, told, _ = drill_by_command("train.py", "--kill", "random:1")
@@ -153,6 +161,7 @@ def test_a_program_that_saves_nothing_learns_what_a_drill_needs(podlift_drill, w
     assert "add sdk.context().checkpoint(...) and its step() to your own loop" in str(report)
 
 
+@pytest.mark.process
 def test_a_program_that_fails_undisturbed_is_reported_with_its_traceback(write) -> None:
     write("train.py", "raise KeyError('column')")
     with pytest.raises(sdk.RunFailedError, match="column"):
@@ -163,6 +172,7 @@ def test_a_program_that_fails_undisturbed_is_reported_with_its_traceback(write) 
     assert "column" in told["problems"][0]
 
 
+@pytest.mark.process
 def test_what_no_seed_decides_is_noted_where_the_program_asks_for_it_and_only_there(write) -> None:
     write(
         "train.py",
@@ -200,6 +210,7 @@ def test_what_no_seed_decides_is_noted_where_the_program_asks_for_it_and_only_th
     assert found[12] == "numpy.random.RandomState() without a seed"
 
 
+@pytest.mark.process
 def test_tasks_are_harmed_from_outside_and_missing_ones_are_reported(write) -> None:
     write(
         "train.py",
@@ -215,6 +226,7 @@ def test_tasks_are_harmed_from_outside_and_missing_ones_are_reported(write) -> N
         tasks.preempt(run, "chief-0")
 
 
+@pytest.mark.process
 def test_who_interrupts_a_drill_takes_its_run_along(write, root: Path) -> None:
     write("train.py", "import time; time.sleep(600)")
     command = [sys.executable, "-m", "sdk", "drill", "train.py"]
@@ -233,6 +245,7 @@ def test_who_interrupts_a_drill_takes_its_run_along(write, root: Path) -> None:
     assert info.status.state is sdk.State.CANCELLED
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_the_digits_job_passes_on_two_workers_under_kills_at_random_steps(root: Path) -> None:
     words = ["--workers", "2", "--kill", "worker-0@step:40", "--kill", "random:2", "--checkpoint-every", "10steps"]
@@ -241,6 +254,7 @@ def test_the_digits_job_passes_on_two_workers_under_kills_at_random_steps(root: 
     assert (told["steps"], told["attempts"], len(told["kills"])) == (72, 4, 3)
 
 
+@pytest.mark.process
 @pytest.mark.full
 @pytest.mark.parametrize(("more", "verdict"), [("", "passed"), ("hidden += 1.0", "not_equal")])
 def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, more: str, verdict: str) -> None:
@@ -253,6 +267,7 @@ def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, mor
         assert report.notes == (f"The first checkpoint that differs follows this kill: {report.kills[0]}.",)
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_a_fit_behind_a_large_shuffle_goes_on_with_the_same_weights(write) -> None:
     write("train.py", SHUFFLED)
@@ -262,6 +277,7 @@ def test_a_fit_behind_a_large_shuffle_goes_on_with_the_same_weights(write) -> No
     assert kill.restored, report
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_a_kill_whose_point_is_never_reached_is_reported(podlift_drill, write) -> None:
     write("train.py", FIT)
@@ -272,6 +288,7 @@ def test_a_kill_whose_point_is_never_reached_is_reported(podlift_drill, write) -
     assert [kill.step for kill in report.kills] == [40]
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_a_training_that_ends_otherwise_when_it_is_killed_fails_the_drill(write) -> None:
     write(

@@ -16,6 +16,8 @@ from support import LONG_LIMIT_S, REPO, full_only
 import sdk
 from sdk.records.recorder import read_events
 
+pytestmark = pytest.mark.spread
+
 EXAMPLES = REPO / "examples"
 
 
@@ -28,6 +30,8 @@ def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES) -> str:
     return done.stdout
 
 
+@pytest.mark.full
+@pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("name", "output"),
     [
@@ -40,6 +44,7 @@ def test_an_example_prints_what_it_promises(name: str, output: str, tmp_path: Pa
     assert output in shown_by([sys.executable, name], tmp_path)
 
 
+@pytest.mark.tensorflow
 def test_the_first_example_trains_on_two_workers_with_unchanged_fit(tmp_path: Path) -> None:
     assert "'accuracy': " in shown_by([sys.executable, "01_local.py"], tmp_path)
     (run,) = (sdk.attach(found.url) for found in sdk.runs(root=tmp_path))
@@ -55,6 +60,7 @@ def test_the_first_example_trains_on_two_workers_with_unchanged_fit(tmp_path: Pa
     assert sizes == [516, 516], "129 parameters of 4 bytes"
 
 
+@pytest.mark.process
 def test_the_notebook_gets_the_value_of_its_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +78,7 @@ def test_the_notebook_gets_the_value_of_its_function(
     assert "'weight': 0.98" in capsys.readouterr().out
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_second(tmp_path: Path) -> None:
     project = tmp_path / "gate"
@@ -85,6 +92,7 @@ def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_secon
     assert {guard.holds for guard in second.guards} == {True}
 
 
+@pytest.mark.process
 def test_the_guide_quotes_the_project_with_a_gate() -> None:
     guide = (REPO / "docs" / "how-to" / "models.md").read_text()
     settings = (EXAMPLES / "gate" / "pyproject.toml").read_text().partition("[tool.podlift]")[2]
@@ -93,16 +101,19 @@ def test_the_guide_quotes_the_project_with_a_gate() -> None:
     assert f"```python\n{program}```" in guide
 
 
+@pytest.mark.process
 def test_the_own_backend_runs(tmp_path: Path) -> None:
     assert "State.SUCCEEDED own-" in shown_by([sys.executable, "examples/05_own_backend.py"], tmp_path, REPO)
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_the_own_backend_fulfils_the_contract(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/05_own_backend.py"]
     assert " passed" in shown_by(command, tmp_path, REPO)
 
 
+@pytest.mark.process
 def test_the_readme_shows_the_first_example() -> None:
     code = (EXAMPLES / "01_local.py").read_text().split('"""\n\n')[1]
     assert code in (REPO / "README.md").read_text()

@@ -11,7 +11,7 @@ from support import LONG_LIMIT_S, needs
 import sdk
 
 needs("tensorflow", "keras")
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.tensorflow]
 
 PROGRAM = """
 import os

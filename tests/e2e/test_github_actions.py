@@ -13,6 +13,8 @@ import yaml
 from support import LONG_LIMIT_S as LIMIT_S
 from support import REPO
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+
 EXAMPLES = REPO / "examples"
 
 

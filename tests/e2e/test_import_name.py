@@ -14,6 +14,8 @@ from support import LIMIT_S, REPO
 import sdk
 from sdk.records.recorder import read_events
 
+pytestmark = pytest.mark.process
+
 # A project may have its own `podlift`: that name is nobody else's in a program.
 CHILD = {
     "requirements.txt": "",

@@ -11,6 +11,8 @@ from support import PROGRAMS
 
 import sdk
 
+pytestmark = pytest.mark.process
+
 ISOLATED = sdk.Code(isolated=True)
 
 

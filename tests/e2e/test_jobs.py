@@ -13,6 +13,8 @@ from support import LIMIT_S, REPO, full_only, needs
 
 import sdk
 
+pytestmark = pytest.mark.tensorflow
+
 needs("tensorflow", "sklearn")
 
 JOBS = REPO / "jobs"
@@ -25,6 +27,7 @@ FEW_STEPS = {
 }
 
 
+@pytest.mark.xdist_group("tensorflow")
 @pytest.mark.parametrize("name", ["digits_loop", full_only("ae_images"), full_only("char_lm")])
 def test_a_job_runs_by_hand_too_and_leaves_a_model(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -39,6 +42,7 @@ def test_a_job_runs_by_hand_too_and_leaves_a_model(
     assert made and (name == "char_lm" or all(keras.models.load_model(each).count_params() for each in made))
 
 
+@pytest.mark.xdist_group("forked")
 def test_recommender_takes_a_few_steps_with_a_worker_and_a_parameter_server(tmp_path: Path, warm_runs: Any) -> None:
     with warm_runs:
         run = sdk.submit(JOBS / "recommender" / "train.py", args=["--steps", "4"], workers=2, ps=1, root=tmp_path)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 import sdk
+
+pytestmark = pytest.mark.tensorflow
 
 PROGRAM = """
     import numpy as np

@@ -15,6 +15,8 @@ from support import LIMIT_S
 import sdk
 from sdk.process import namespaces
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
+
 # What a process sees of the network. Connecting a datagram socket sends nothing: it fails where there is no route. The
 # addresses: one that is reserved for documents, the metadata server of Google's machines, this machine.
 LOOK = """

@@ -24,6 +24,8 @@ from sdk.schedules.server import Server
 from sdk.storage.registry import open_store
 from sdk.testing.vertex import Cloud
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 needs("cronsim", "google.cloud.scheduler_v1")
 WEEK_S = 7 * 86400.0
 HOW_TO = REPO / "docs" / "how-to" / "models.md"

@@ -15,6 +15,8 @@ from support import LIMIT_S
 
 import sdk
 
+pytestmark = pytest.mark.process
+
 pytest_plugins = ["pytester"]
 
 

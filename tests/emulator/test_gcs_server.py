@@ -20,6 +20,8 @@ from support import LIMIT_S, REPO
 from sdk.cli import app
 from sdk.emulator import server
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost@evil:1"]

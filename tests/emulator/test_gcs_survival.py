@@ -21,6 +21,8 @@ from google.api_core.retry import Retry
 
 from sdk.testing.gcs import GcsServer
 
+pytestmark = pytest.mark.process
+
 WRITERS = 4
 
 

@@ -14,7 +14,7 @@ import sdk
 GPUS = int(os.environ["TEST_GPUS"])
 one_gpu = pytest.mark.skipif(GPUS < 1, reason="no GPU on this machine")
 two_gpus = pytest.mark.skipif(GPUS < 2, reason=f"needs two GPUs; this machine has {GPUS}")
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 
 HEAD = """
 import json, os

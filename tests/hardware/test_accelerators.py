@@ -120,6 +120,7 @@ def test_a_row_says_all_that_a_request_needs_or_why_there_is_none(row: accelerat
         assert 0 < rate.usd < 1000 and rate.source.date.startswith("202") and rate.source.name
 
 
+@pytest.mark.process
 def test_types_are_those_of_the_real_client() -> None:
     code = (
         "from google.cloud.aiplatform_v1.types import AcceleratorType; from sdk.hardware.accelerators import ROWS; "

@@ -23,6 +23,8 @@ from sdk.model_registry.models import Model
 from sdk.model_registry.records import version_key
 from sdk.storage.registry import open_store
 
+pytestmark = pytest.mark.process
+
 
 def program(*words: str) -> subprocess.CompletedProcess[str]:
     script = REPO / "tests" / "programs" / "promotions.py"
@@ -119,6 +121,7 @@ def test_of_24_promotions_that_saw_the_same_champion_one_wins(model: Model, add)
     assert [move.champion for move in model.history()] == [1, won]
 
 
+@pytest.mark.parametrize("root", ["folder", pytest.param("bucket", marks=pytest.mark.full)], indirect=True)
 def test_24_promotions_at_once_that_try_again_all_win_in_turn(model: Model, add) -> None:
     for _ in range(25):
         add()

@@ -19,6 +19,8 @@ from sdk.upkeep.prune.bucket import BucketRoot
 from sdk.upkeep.prune.folder import FolderRoot
 from sdk.upkeep.prune.root import ChangedError, Limits
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ context.report({"accuracy": 0.5}, step=1)
 """
 
 
-@pytest.mark.parametrize("backend", ["local", "vertex"])
+@pytest.mark.parametrize("backend", [pytest.param("local", marks=pytest.mark.full), "vertex"])
 def test_a_run_in_a_bucket_is_registered_and_promoted_by_its_last_phase(
     podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:

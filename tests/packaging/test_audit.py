@@ -16,6 +16,8 @@ from support import REPO, full_only
 import sdk
 from sdk.packaging.audit.installed import Installed
 
+pytestmark = pytest.mark.process
+
 AUDITED = ("imports", "reads", "sets")
 
 

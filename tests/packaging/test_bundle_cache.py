@@ -36,6 +36,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.process
 def test_an_unchanged_project_is_read_once(project: Path, monkeypatch) -> None:
     first = sdk.plan("train.py")
     seen = reads(monkeypatch)

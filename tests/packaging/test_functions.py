@@ -19,6 +19,8 @@ from support import REPO
 import sdk
 from sdk.packaging.source.functions import FunctionModule, function_module, import_name
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 COUNTER = itertools.count()
 
 

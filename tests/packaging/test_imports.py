@@ -292,6 +292,7 @@ def test_a_folder_named_sdk_that_nobody_imports_from_does_no_harm(write, text: s
     assert findings() == []
 
 
+@pytest.mark.process
 def test_modules_that_lose_against_pythons_own_in_a_task_are_named(write) -> None:
     for name in ("json.py", "random/__init__.py", "wave.py", "os.py", "lib/uuid.py"):
         write(name)

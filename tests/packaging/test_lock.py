@@ -14,6 +14,8 @@ from sdk.packaging.requirements import lock
 from sdk.packaging.requirements.read import Requirements, gather
 from sdk.process import uv
 
+pytestmark = pytest.mark.process
+
 LOCK = Path(__file__).with_name("app.uv.lock")
 SCRIPTS = sysconfig.get_path("scripts")
 

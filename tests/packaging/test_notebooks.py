@@ -14,6 +14,8 @@ import sdk
 from sdk.packaging.source.notebooks import Script, script
 from sdk.runtime import cells
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 
 def notebook(*cells: str | list[str], **more: Any) -> dict[str, Any]:
     return {"nbformat": 4, "metadata": {}, "cells": [{"cell_type": "code", "source": cell} for cell in cells], **more}

@@ -59,6 +59,7 @@ def test_a_requirement_that_what_is_there_satisfies_is_no_pin(write, line: str) 
     assert pins(read((line,)), BROUGHT) == []
 
 
+@pytest.mark.process
 def test_a_lock_is_told_to_lock_what_is_there(write) -> None:
     files = f"sdist = {{ url = 'https://host.example/numpy-1.26.4.tar.gz', hash = 'sha256:{'ab' * 32}' }}\n"
     write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['numpy']\n")

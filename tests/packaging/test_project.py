@@ -19,6 +19,8 @@ from sdk.errors import InputError
 from sdk.packaging import project
 from sdk.packaging.ignore import IgnoreRules
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 
 def files(plan: sdk.Plan) -> list[str]:
     return [file.path for file in plan.code.files]

@@ -386,6 +386,7 @@ def test_a_wheel_of_this_machine_is_refused_with_what_to_write(write) -> None:
     assert "not a Python project" in refused(("./wheels",))[0]
 
 
+@pytest.mark.process
 def test_the_first_file_that_says_anything_wins_and_the_others_are_named(write) -> None:
     assert read() == Requirements()
     write("environment.yml")

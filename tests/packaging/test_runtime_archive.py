@@ -73,6 +73,7 @@ def test_it_holds_podlift_as_it_is_and_compiled_code_of_checksums_only(tmp_path:
     assert {"requests", "urllib3", "certifi", "idna", "charset_normalizer", "google_crc32c"} <= brought
 
 
+@pytest.mark.process
 def test_a_bare_python_that_has_it_speaks_to_buckets(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
     with tarfile.open(runtime_archive(tmp_path).path) as tar:
@@ -144,6 +145,7 @@ print(count)
 _OF_THE_CLIENT = "psutil pydantic pydantic_core packaging pathspec click typer rich google fsspec tomli starlette"
 
 
+@pytest.mark.process
 def test_what_a_task_imports_needs_the_standard_library_alone(tmp_path: Path) -> None:
     """TensorFlow and NumPy are blocked because they take seconds: what imports them runs beside them."""
     blocked = f"{_OF_THE_CLIENT} numpy tensorflow keras tf_keras"

@@ -7,6 +7,8 @@ import pytest
 
 import sdk
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 
 def test_all_mistakes_are_in_one_error_and_nothing_is_written(write, root: Path) -> None:
     write("train.py", "import helpr\n")
@@ -32,6 +34,7 @@ def test_a_root_below_a_file_is_refused(write) -> None:
         sdk.submit("train.py", root=file / "runs")
 
 
+@pytest.mark.process
 def test_a_root_inside_a_run_is_refused(write) -> None:
     write("train.py", "print(1)")
     run = sdk.submit("train.py")

@@ -14,6 +14,8 @@ from support import REPO
 import sdk
 from sdk.planning.settings import keywords, table
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 # One of each kind: a number, a time, a text, a path, a switch, a choice, texts, a mapping, a policy's, a backend's.
 SAID: dict[str, object] = {
     "max_steps": 20,
@@ -86,6 +88,7 @@ def test_unknown_and_contradicting_keywords_are_named_together_with_the_nearest_
         sdk.submit(sdk.plan("hello.py"), max_steps=20)
 
 
+@pytest.mark.process
 def test_a_type_checker_finds_wrong_names_and_types_in_a_users_program(tmp_path: Path) -> None:
     lines = {
         "import sdk": "",

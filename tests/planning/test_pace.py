@@ -15,6 +15,8 @@ from sdk.job.layout import RootPaths, RunPaths
 from sdk.records.accounts import TaskAccount
 from sdk.records.recorder import Recorder
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 SIZE = 400_000_000
 
 

@@ -23,6 +23,8 @@ from sdk.planning import preflight_cache
 from sdk.preflight import PreflightFinding, PreflightLimits, PreflightReport, describe, preflight
 from sdk.process import spawn
 
+pytestmark = pytest.mark.tensorflow
+
 HERE = Path(__file__).parent
 CORPUS = sorted((PROGRAMS / "tpu").glob("*/*.py"))
 # In every run: one of each kind of step, and of what is found. The others are as quick, but many.

@@ -19,6 +19,8 @@ from sdk.process import cores
 from sdk.process.cores import Cores
 from sdk.runtime.patches import own_threads
 
+pytestmark = pytest.mark.process
+
 PAIR = ("chief-0", "worker-0")
 PROGRAM = """
 import json, os

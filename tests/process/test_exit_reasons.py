@@ -11,6 +11,8 @@ import pytest
 from sdk.process.exit_reasons import MemoryWatch, OutOfMemory, describe
 from sdk.status import Reason
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize(
     ("code", "memory", "reason", "said"),

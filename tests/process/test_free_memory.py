@@ -9,6 +9,8 @@ import pytest
 import sdk
 from sdk.process import free_memory
 
+pytestmark = pytest.mark.process
+
 MB = 1_000_000
 MEMINFO = {"proc/meminfo": "MemTotal: 16000000 kB\nMemAvailable:    8000000 kB\n"}
 SECOND = {"proc/self/cgroup": "0::/user/job\n"}

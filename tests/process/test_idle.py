@@ -18,6 +18,8 @@ from sdk.process.idle import UNREADABLE, IdleWatch, watched
 from sdk.records.machine import GpuUse
 from sdk.records.recorder import read_events
 
+pytestmark = pytest.mark.process
+
 LIMIT = 60.0
 VERTEX = sdk.Vertex(project="my-project", bucket="mine")
 

@@ -8,6 +8,8 @@ import pytest
 
 from sdk.process import log_pages
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:

@@ -18,6 +18,8 @@ from sdk.job.layout import RunPaths
 from sdk.process import machine
 from sdk.records.machine import GpuUse, MachineSample, MachineUse, interval_s, machine_use, write
 
+pytestmark = pytest.mark.process
+
 SAMPLE = MachineSample(
     time=100.0,
     cpu_cores=1.5,

@@ -31,7 +31,10 @@ from sdk.process import janitor, supervision
 from sdk.records.events import Event
 from sdk.records.recorder import read_events
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the janitor works on Linux only")
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the janitor works on Linux only"),
+    pytest.mark.process,
+]
 
 # How long a victim has lived when it is killed: to a moment after the end of a run that nobody disturbs.
 MOMENTS_S = (0.0, 2.0)

@@ -27,6 +27,8 @@ from sdk.process import venv as envs
 from sdk.storage.cache import cache_folder
 from sdk.storage.cache import environments as environments_folder
 
+pytestmark = pytest.mark.process
+
 # A source distribution whose build says that it began, and waits until it may end.
 BACKEND = """
     import os, time
@@ -175,6 +177,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Path]:
     return place, place.ensure("tiny.TOP==1.*", "tiny_base<2", "absent; python_version < '3'", **astray)
 
 
+@pytest.mark.full
 def test_an_environment_holds_its_requirements_in_their_versions_and_nothing_else_of_ours(built) -> None:
     _, python = built
     assert say(python, "import tiny_top, tiny_base; print(tiny_top.VERSION, tiny_base.VERSION)") == "1.5 1.0"

@@ -15,6 +15,8 @@ from support import LIMIT_S, REPO, until
 from sdk.process import spawn
 from sdk.process.template import CannotForkError, Imports, TaskStart, Template
 
+pytestmark = pytest.mark.process
+
 SCRIPT = str(REPO / "sdk" / "runtime" / "template.py")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="fork is safe on Linux only")
 

@@ -12,6 +12,8 @@ from support import FINISHED_RUN
 
 import sdk
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 
 def plan_with(**changes: object) -> Callable[[Path], None]:
     def damage(run: Path) -> None:

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from sdk.records.events import Event, first_failure, fold, parse, status_records
 from sdk.status import Reason, State
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 
 def event(kind: str, time: float = 1.0, source: str = "supervisor", attempt: int = 0, **data: object) -> Event:
     return Event(attempt=attempt, source=source, sequence=1, kind=kind, time=time, data=data)

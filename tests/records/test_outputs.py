@@ -17,6 +17,8 @@ from support import LIMIT_S, full_only, until
 import sdk
 from sdk.records.recorder import read_events
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 LEAVE = """\
 import os, sys, time
 import sdk

@@ -22,6 +22,8 @@ from sdk.records.explain import MEANINGS, RunContext, explain
 from sdk.records.recorder import read_events
 from sdk.records.timeline import NOW, Moment
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 CONTEXT = RunContext(
     ref="REF", paths=RunPaths("/r/runs/digits-aaaaaa"), tasks=["chief-0", "worker-0"], now=100.0, zone=timezone.utc
 )
@@ -362,6 +364,7 @@ def test_what_a_dead_peer_causes_is_no_cause(kind: str, message: str, collateral
     assert first_failure([echo, cause], 1) is (cause if collateral else echo)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("text", "reason", "said"),
     [
@@ -383,6 +386,7 @@ def test_a_failed_import_and_a_wrong_entry_are_told_from_an_error_of_the_program
     assert said in run.why()
 
 
+@pytest.mark.process
 def test_a_run_is_explained_live_and_after_its_supervisor_was_killed_from_anywhere(write, tmp_path: Path) -> None:
     write("train.py", "import time; print('on its way', flush=True); time.sleep(600)")
     run = sdk.submit("train.py", workers=2)
@@ -401,6 +405,7 @@ def test_a_run_is_explained_live_and_after_its_supervisor_was_killed_from_anywhe
     assert f"Next: podlift logs {run.id}" in run.why()
 
 
+@pytest.mark.process
 def test_the_explanation_is_the_message_of_the_error_and_what_the_command_shows(write, capsys) -> None:
     from sdk.cli import app
 
@@ -420,6 +425,7 @@ def test_the_explanation_is_the_message_of_the_error_and_what_the_command_shows(
     assert run.why() in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_run_whose_records_are_damaged_is_said_to_be(write) -> None:
     write("train.py", "print(1)")
     run = sdk.submit("train.py")

@@ -77,6 +77,7 @@ def tracked(*suffixes: str) -> list[Path]:
     return [REPO / name for name in listed.splitlines() if name.endswith(suffixes) and (REPO / name).is_file()]
 
 
+@pytest.mark.process
 def test_every_page_and_source_file_that_is_mentioned_exists() -> None:
     missing = set()
     for path in tracked(".py", ".md", ".toml", "scripts/bench"):

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from support import REPO
 
+pytestmark = pytest.mark.xdist_group("imports")
+
 SOURCES = sorted((REPO / "sdk").rglob("*.py"))
 # A row may import the rows before it and itself; two names of one row never import each other.
 LAYERS = [

@@ -81,6 +81,7 @@ def test_functions_fit_on_a_screen() -> None:
     assert long == {}
 
 
+@pytest.mark.process
 def test_import_sdk_loads_nothing_heavy() -> None:
     # Some distributions of Google register their namespace packages in every Python that starts: that is not ours.
     code = (
@@ -91,6 +92,7 @@ def test_import_sdk_loads_nothing_heavy() -> None:
     assert shown.strip() == "[]"
 
 
+@pytest.mark.process
 def test_planning_a_run_loads_no_framework_and_no_cloud_client(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tensorflow")
     heavy = (*HEAVY[:6], "jinja2")
@@ -104,6 +106,7 @@ def test_planning_a_run_loads_no_framework_and_no_cloud_client(tmp_path: Path) -
     assert shown.strip() == "[]"
 
 
+@pytest.mark.process
 def test_what_runs_in_a_training_image_needs_the_standard_library_only() -> None:
     parts = ["runtime", "runtime.patches", "runtime.hooks", "runtime.rendezvous"]
     folders = {part: REPO / "sdk" / part.replace(".", "/") for part in parts}
@@ -112,6 +115,7 @@ def test_what_runs_in_a_training_image_needs_the_standard_library_only() -> None
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, capture_output=True)
 
 
+@pytest.mark.process
 def test_checkpoints_are_kept_without_tensorflow() -> None:
     names = [m.name for m in pkgutil.iter_modules([str(REPO / "sdk" / "checkpoint")])]
     modules = [f"sdk.checkpoint.{name}" for name in names if name != "tf"]
@@ -123,6 +127,7 @@ def test_checkpoints_are_kept_without_tensorflow() -> None:
     assert shown.stdout.strip() == "[]"
 
 
+@pytest.mark.process
 def test_public_names_work_twice_after_every_module_was_imported() -> None:
     for module in pkgutil.walk_packages(sdk.__path__, "sdk."):
         if not module.name.endswith("__main__"):
@@ -150,6 +155,7 @@ def test_public_names_have_a_docstring_and_are_in_the_reference() -> None:
         assert f"`{name}" in reference, name
 
 
+@pytest.mark.process
 def test_the_reference_is_made_from_the_docstrings_as_they_are() -> None:
     subprocess.run([sys.executable, str(REPO / "scripts" / "reference"), "--check"], check=True)
 
@@ -165,6 +171,7 @@ def tracked() -> list[Path]:
     return [REPO / name for name in listed if name and (REPO / name).is_file()]
 
 
+@pytest.mark.process
 def test_links_of_the_documents_lead_somewhere() -> None:
     broken = []
     for path in (p for p in tracked() if p.suffix == ".md"):

@@ -14,6 +14,8 @@ from test_layers import MODULES, imports_of
 from sdk import backends
 from sdk.job.targets import BACKENDS
 
+pytestmark = pytest.mark.xdist_group("imports")
+
 NAMES = {*backends.names(), *BACKENDS, "kubernetes", "ray"}
 TARGETS = {kind.__name__ for kind in BACKENDS.values()} | {"LocalBackend", "VertexBackend", "RayBackend", "Kubernetes"}
 # The tables of settings say which settings belong to which backend.

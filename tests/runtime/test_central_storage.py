@@ -82,4 +82,4 @@ def test_a_keras_that_adds_by_itself_is_left_alone():
     """)
 
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from support import Later, needs
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
+
 needs("numpy", "keras", "tf_keras", "tensorflow")
 import numpy as np  # noqa: E402
 

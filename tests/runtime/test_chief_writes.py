@@ -293,12 +293,16 @@ CHECKS = [
 ]
 
 
+@pytest.mark.full
+@pytest.mark.tensorflow
 @needs_tensorflow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_after_a_kill_and_a_restart_of_two_tasks(job, check):
     check(job)
 
 
+@pytest.mark.full
+@pytest.mark.tensorflow
 @needs_tensorflow
 def test_the_shared_model_holds_what_both_tasks_trained(job):
     is_statistic = [len(weight) == 4 and index in (4, 5) for index, weight in enumerate(job.chief["weights"])]
@@ -309,6 +313,7 @@ def test_the_shared_model_holds_what_both_tasks_trained(job):
     assert trained[0] == trained[1]
 
 
+@pytest.mark.tensorflow
 @needs_tensorflow
 @pytest.mark.full
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
@@ -316,6 +321,7 @@ def test_after_a_kill_and_a_restart_of_two_tasks_with_legacy_keras(legacy_job, c
     check(legacy_job)
 
 
+@pytest.mark.tensorflow
 @needs_tensorflow
 def test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty(tmp_path):
     [(code, output)] = train(tmp_path, 1, "alone")
@@ -324,6 +330,7 @@ def test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty(tmp_path):
     assert not (tmp_path / "temp").exists()
 
 
+@pytest.mark.tensorflow
 @needs_tensorflow
 @pytest.mark.full
 def test_a_program_that_takes_worker_0_for_the_chief_still_leaves_its_model(tmp_path):
@@ -344,6 +351,7 @@ def resume_with_nothing_left(folder, backup, *mode, **environment):
     return results
 
 
+@pytest.mark.tensorflow
 @needs_tensorflow
 @pytest.mark.full
 @pytest.mark.parametrize("legacy", ["0", "1"])
@@ -353,6 +361,7 @@ def test_a_late_worker_restores_what_the_chief_restored_and_then_deleted(tmp_pat
     assert all("epochs: []" in output for _, output in results)
 
 
+@pytest.mark.tensorflow
 @needs_tensorflow
 @pytest.mark.full
 def test_a_backup_on_a_disk_of_the_chief_alone_fails_with_a_reason(tmp_path):
@@ -361,6 +370,7 @@ def test_a_backup_on_a_disk_of_the_chief_alone_fails_with_a_reason(tmp_path):
     assert all("restored different epochs. Received: [2, 0]" in output for _, output in results), results
 
 
+@pytest.mark.tensorflow
 @needs_tensorflow
 @pytest.mark.full
 def test_backups_that_are_damaged_interrupted_kept_or_removed(tmp_path):
@@ -371,6 +381,7 @@ def test_backups_that_are_damaged_interrupted_kept_or_removed(tmp_path):
     assert not (tmp_path / "temp").exists()
 
 
+@pytest.mark.tensorflow
 @needs_tensorflow
 @pytest.mark.full
 @pytest.mark.skipif(version_of("tensorflow") < (2, 17), reason="that converter aborts on any Keras 3 model")

@@ -16,6 +16,8 @@ from sdk.runtime.reporting import Reporter
 from sdk.testing import tasks
 
 np = pytest.importorskip("numpy")
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
 needs("tensorflow")
 
 PROGRAM = PROGRAMS / "evaluated.py"

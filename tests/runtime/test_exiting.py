@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support import REPO
 
+pytestmark = pytest.mark.process
+
 PROGRAM = """
 import atexit, sys, threading, time
 from sdk.runtime import exiting

@@ -13,6 +13,8 @@ from support import LIMIT_S
 
 import sdk
 
+pytestmark = pytest.mark.process
+
 # Every way in which the original project is found in practice, each with its own module.
 PROGRAM = """
     import importlib, importlib.util, json, os, site, sys

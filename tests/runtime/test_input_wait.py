@@ -10,6 +10,8 @@ import sys
 import pytest
 from support import PROGRAMS, REPO
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+
 # Of one process, since TensorFlow's start costs more than all of it.
 WAYS = (
     "fit",

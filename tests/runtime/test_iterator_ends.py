@@ -293,6 +293,7 @@ def test_behind_the_programs_exit_handlers_no_thread_runs_before_the_one_that_en
     assert (done.returncode, done.stdout.splitlines()) == (0, expected), done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.tensorflow
 def test_a_process_does_not_wait_for_its_last_iterators() -> None:
     needs("tensorflow")
@@ -304,6 +305,7 @@ def test_a_process_does_not_wait_for_its_last_iterators() -> None:
     assert time.time() - float(done.stdout) < 4, done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.tensorflow
 def test_tensorflow_still_waits_and_the_patch_does_not() -> None:
     """The probe: if it fails because nothing waits, `sdk/runtime/patches/iterator_ends.py` is no longer needed."""
@@ -320,6 +322,7 @@ def test_tensorflow_still_waits_and_the_patch_does_not() -> None:
     assert min(found["patched"]["at once"], 2) >= min(found["as it is"]["at once"], 2), found
 
 
+@pytest.mark.full
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_epochs_give_the_same_results_and_each_ends_in_another_thread(workers: int) -> None:

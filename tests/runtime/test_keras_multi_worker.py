@@ -14,6 +14,8 @@ import sdk
 
 np = pytest.importorskip("numpy")
 
+pytestmark = pytest.mark.tensorflow
+
 SCRIPT = PROGRAMS / "agreement.py"
 QUICK = ["dense_sgd-fit-weighted_tiny_last", "dense_sgd-loop-uneven"]
 OF_STEPS = ["logs_that_one_task_reads", "sums_of_a_step"]
@@ -84,16 +86,19 @@ def full(tmp_path_factory):
     return {n: run_tasks(tmp_path_factory.mktemp(f"full{n}"), n, cases, timeout_s=900) for n in (1, 2, 3)}
 
 
+@pytest.mark.xdist_group("forked")
 @pytest.mark.parametrize("case", QUICK)
 def test_all_tasks_report_and_end_with_the_same_numbers_as_one(one, several, case):
     assert_same_on_all_tasks(several, case)
     assert_as_one(one[0], several[0], case, tolerance(case))
 
 
+@pytest.mark.xdist_group("forked")
 def test_a_callback_of_one_task_alone_reads_the_logs_that_all_would_see_and_changes_nothing(several):
     assert_same_on_all_tasks(several, "logs_that_one_task_reads")
 
 
+@pytest.mark.xdist_group("forked")
 def test_a_step_on_finite_data_asks_for_its_batch_and_the_size_of_it_in_one_sum(several):
     """Beside 47 gradients, two numbers that are shown, and the question for the batch that shows the types."""
     for folder in several:
@@ -168,6 +173,7 @@ def test_it_imports_neither_tensorflow_nor_keras_itself():
     """)
 
 
+@pytest.mark.full
 def test_it_is_applied_to_this_keras_before_anything_starts_the_runtime():
     program("""
         install([PATCH])
@@ -179,6 +185,7 @@ def test_it_is_applied_to_this_keras_before_anything_starts_the_runtime():
     """)
 
 
+@pytest.mark.full
 def test_a_keras_that_was_cured_already_is_left_alone():
     program("""
         import keras.src.backend.tensorflow.trainer as trainer
@@ -202,6 +209,7 @@ def test_a_keras_that_was_cured_already_is_left_alone():
     """)
 
 
+@pytest.mark.full
 def test_an_unknown_keras_or_tensorflow_is_not_patched_and_the_log_reports_that():
     program("""
         import keras.src.backend.tensorflow.trainer as trainer, keras.src.version as version
@@ -240,6 +248,7 @@ def test_one_device_computes_what_it_does_without_it():
     program(text)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("moment", "method", "expected"),
     [
@@ -287,6 +296,7 @@ def test_a_method_that_the_chief_alone_calls_is_named_and_not_tried_again(
     )
 
 
+@pytest.mark.full
 def test_predict_of_legacy_keras_returns_every_type_and_row_in_order(tmp_path: Path) -> None:
     pytest.importorskip("tf_keras")
     program = tmp_path / "train.py"

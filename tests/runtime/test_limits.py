@@ -13,6 +13,8 @@ from support import LONG_LIMIT_S as LIMIT_S
 
 import sdk
 
+pytestmark = pytest.mark.tensorflow
+
 MAX_STEPS = 20
 KERASES = ["keras", pytest.param("tf_keras", marks=pytest.mark.full)]
 
@@ -169,11 +171,13 @@ CASES = {
 }
 
 
+@pytest.mark.xdist_group("forked")
 @pytest.mark.parametrize("name", CASES)
 def test_fit_ends_after_the_steps_with_one_validation_and_callbacks_see_a_clean_end(alone, name) -> None:
     assert told(alone[name]) == CASES[name]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["long", "short"])
 def test_several_tasks_end_at_the_same_step_as_one(two, name) -> None:
     _, tasks, kind = two
@@ -181,23 +185,28 @@ def test_several_tasks_end_at_the_same_step_as_one(two, name) -> None:
         assert told(found[f"{kind} {name}"]) == CASES[name]
 
 
+@pytest.mark.xdist_group("forked")
 def test_the_optimizer_has_made_these_steps_and_executions_of_several_are_not_cut(alone) -> None:
     assert [alone[name]["trained"] for name in ("long", "again", "executions")] == [20, 20, 24]
 
 
+@pytest.mark.xdist_group("forked")
 def test_epochs_without_the_validation_that_the_program_expects_have_a_val_loss_that_is_no_number(alone) -> None:
     assert [math.isnan(value) for value in alone["short"]["val_loss"]] == [True, True, False]
     assert [math.isnan(value) for value in alone["rare"]["val_loss"]] == [False]
 
 
+@pytest.mark.xdist_group("forked")
 def test_an_evaluation_of_the_programs_own_is_left_alone(alone) -> None:
     assert alone["evaluating"]["evaluated"] == 30
 
 
+@pytest.mark.full
 def test_a_loop_that_asks_after_each_step_does_the_steps_in_every_task(two) -> None:
     assert [found["behind"] for found in two[1]] == [MAX_STEPS, MAX_STEPS]
 
 
+@pytest.mark.full
 def test_the_run_is_a_success_its_metrics_are_reported_and_the_log_says_why_it_was_short(two) -> None:
     run, *_ = two
     assert run.status().state is sdk.State.SUCCEEDED
@@ -208,6 +217,7 @@ def test_the_run_is_a_success_its_metrics_are_reported_and_the_log_says_why_it_w
         assert any("fit ends after 20 steps: max_steps=20" in line.text for line in run.logs(task=task))
 
 
+@pytest.mark.full
 def test_checkpoints_named_after_a_validation_are_written_in_every_epoch(two) -> None:
     run, _, kind = two
     written = sorted(path.name for path in Path(run.plan.paths.checkpoints, kind).iterdir())

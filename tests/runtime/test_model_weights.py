@@ -10,6 +10,8 @@ import pytest
 from registered_models import register
 from support import Later, full_only, needs
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
+
 needs("numpy", "keras", "tf_keras", "tensorflow")
 import numpy as np  # noqa: E402
 
@@ -123,7 +125,7 @@ def test_each_format_restores_every_weight_of_the_same_program(
     ("library", "name"),
     [
         ("keras", "model.keras"),
-        ("keras", "export"),
+        full_only("keras", "export"),
         full_only("tf_keras", "model.keras"),
         full_only("tf_keras", "folder"),
     ],

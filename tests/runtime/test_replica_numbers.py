@@ -7,6 +7,8 @@ from support import PROGRAMS, said
 
 import sdk
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+
 PROGRAM = PROGRAMS / "replica_numbers.py"
 OUTSIDE = "was made outside strategy.scope(): each of the 2 tasks has one of its own, which knows the examples"
 OVERWRITES = "in each step instead of adding to it, and the values of all 2 replicas are added up when it is read"

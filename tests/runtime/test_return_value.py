@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 import sdk
 from sdk.runtime.return_value import encode
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 Point = collections.namedtuple("Point", "x y")
 
 

@@ -14,6 +14,8 @@ import sdk
 from sdk.testing import tasks
 
 np = pytest.importorskip("numpy")
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
 needs("tensorflow")
 
 EXAMPLES, BATCH = 24, 8

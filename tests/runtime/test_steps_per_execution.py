@@ -9,6 +9,8 @@ from support import PROGRAMS, needs
 import sdk
 
 np = pytest.importorskip("numpy")
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 needs("tensorflow")
 
 SCRIPT = PROGRAMS / "steps.py"

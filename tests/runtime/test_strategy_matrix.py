@@ -83,6 +83,7 @@ def differences(cell, one, tasks):
     return found
 
 
+@pytest.mark.tensorflow
 @pytest.mark.full
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell.name} ({cell.run})")
 def test_a_cell_gives_the_numbers_of_one_device_or_fails_as_the_page_says(seen, cell, record_property):
@@ -96,12 +97,10 @@ def test_a_cell_gives_the_numbers_of_one_device_or_fails_as_the_page_says(seen, 
 # --- The page ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.unit
 def test_the_page_is_what_was_measured():
     assert (REPO / "docs" / "reference" / "strategies.md").read_text() == page(json.loads(MEASURED.read_text()))
 
 
-@pytest.mark.unit
 def test_every_cell_was_measured_and_is_within_its_tolerance():
     measured, every = json.loads(MEASURED.read_text()), {cell.name: cell for cell in CELLS}
     assert measured.keys() == every.keys()

@@ -10,6 +10,8 @@ from support import LIMIT_S, PROGRAMS, full_only, needs, said
 
 import sdk
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
+
 needs("tensorflow", "tf_keras", "sklearn")
 PROGRAM = PROGRAMS / "warm_started.py"
 
@@ -67,6 +69,7 @@ def began_with(run: sdk.Run, loss: float, *, tasks: Sequence[str] = ("chief-0",)
         assert found[0] == pytest.approx(loss, rel=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_the_first_step_has_the_champions_loss_and_a_fresh_optimizer(trained: tuple[Path, float]) -> None:
     root, loss = trained
@@ -110,6 +113,7 @@ def test_every_worker_begins_with_them_again_after_a_kill_and_continues_from_a_c
     assert "warm start: not loaded, the run has a checkpoint of its own" in log(run)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_what_the_programs_own_callback_restores_has_priority(trained: tuple[Path, float]) -> None:
     root, loss = trained
@@ -120,6 +124,7 @@ def test_what_the_programs_own_callback_restores_has_priority(trained: tuple[Pat
     assert numbers(run, "first", 3)["chief-0"][0] < loss * 0.999
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_loop_asks_for_them_and_keeps_what_it_has_restored(trained: tuple[Path, float]) -> None:
     root, loss = trained
@@ -131,6 +136,7 @@ def test_a_loop_asks_for_them_and_keeps_what_it_has_restored(trained: tuple[Path
     assert not undisturbed.status().findings
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_program_that_never_used_them_gets_a_note(trained: tuple[Path, float]) -> None:
     root, _ = trained
@@ -154,6 +160,7 @@ def test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step
     assert numbers(run, "first") == {}
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("warm_tensorflow")
 @pytest.mark.parametrize(
     ("args", "settings"),
@@ -177,6 +184,7 @@ def test_models_that_are_built_late_tf_keras_and_replicas_begin_with_them_too(
     began_with(submitted(tmp_path, *args, warm_start="champion", **settings), loss, tasks=tasks)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_without_a_version_the_weights_are_fresh_and_the_log_says_so(tmp_path: Path) -> None:
     run = submitted(tmp_path, "--loop", warm_start="last")
@@ -184,6 +192,7 @@ def test_without_a_version_the_weights_are_fresh_and_the_log_says_so(tmp_path: P
     assert f"warm start: fresh weights: the model 'digits' below {tmp_path} has no version yet" in log(run)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_of_several_model_files_the_program_names_one(tmp_path: Path) -> None:
     loss = champion(tmp_path, "--save", "last.keras", "best.keras")

@@ -137,6 +137,7 @@ def main():
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("fails", [False, True])
 def test_nothing_that_is_kept_of_a_run_holds_the_secret(
     write, root: Path, monkeypatch: pytest.MonkeyPatch, fails: bool

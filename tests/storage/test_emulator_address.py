@@ -126,6 +126,7 @@ image = "us-docker.pkg.dev/p/r/i:1"
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_names_a_dead_emulator_and_does_not_wait_for_it(tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "train.py").write_text("print(1)")

@@ -90,6 +90,7 @@ def test_an_emulator_is_named_by_either_variable_and_no_proxy_stands_before_it(
     assert gcs.client().bucket("bucket").blob("x").exists()
 
 
+@pytest.mark.process
 def test_without_credentials_it_is_said_how_to_get_them_and_nobody_is_asked(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path), "NO_GCE_CHECK": "true", "PATH": os.environ["PATH"]}
     program = (

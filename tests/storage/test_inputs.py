@@ -9,7 +9,10 @@ from support import LIMIT_S
 
 import sdk
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
 
+
+@pytest.mark.process
 def test_the_program_finds_a_path_that_was_relative_to_the_callers_folder(write, tmp_path: Path) -> None:
     text = """
         import json, os, sdk
@@ -26,6 +29,7 @@ def test_the_program_finds_a_path_that_was_relative_to_the_callers_folder(write,
     assert run.plan.inputs == {"train": f"{tmp_path}/data"}
 
 
+@pytest.mark.process
 def test_a_function_finds_them_too_and_a_plan_shows_them(write, tmp_path: Path) -> None:
     write("train.py", "import sdk\ndef main():\n    return sdk.context().inputs\n")
     write("data.csv", "1")

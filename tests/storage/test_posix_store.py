@@ -104,6 +104,7 @@ def test_a_pipe_or_a_folder_in_the_place_of_an_object_is_not_waited_for(store: P
         store.get("folder/x")
 
 
+@pytest.mark.process
 def test_of_24_processes_one_creates_an_object_and_one_swaps_it(store: PosixStore) -> None:
     first = store.swap("lease", [b"first"], expected=None)
     text = """
@@ -126,6 +127,7 @@ def test_of_24_processes_one_creates_an_object_and_one_swaps_it(store: PosixStor
         assert [words[index] for words in said if words[index] != "lost"] == [bytes(store.get(key)).decode()]
 
 
+@pytest.mark.process
 def test_a_killed_holder_leaves_no_lock(store: PosixStore) -> None:
     store.put_new("x", [b""])
     holder = program(
@@ -158,6 +160,7 @@ def test_a_lock_that_is_held_for_ever_is_an_error_that_says_how_to_find_the_hold
         store.swap("x", [b""], expected=None)
 
 
+@pytest.mark.process
 def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_one_writes_is_not(
     store: PosixStore,
 ) -> None:
@@ -215,6 +218,7 @@ def test_a_file_system_without_hard_links_is_refused_by_name(
     assert list(Path(store.url, ".parts").iterdir()) == []
 
 
+@pytest.mark.process
 def test_a_file_that_may_grow_no_further_is_an_error_and_leaves_nothing(store: PosixStore) -> None:
     store.put_new("old", [b"old"])
     text = """

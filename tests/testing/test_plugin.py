@@ -19,6 +19,8 @@ import sdk.job.edge
 import sdk.launch
 import sdk.planning.prepare
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 pytest_plugins = ["pytester"]
 
 REPO = str(Path(sdk.__file__).parent.parent)

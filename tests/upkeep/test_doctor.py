@@ -23,6 +23,8 @@ from sdk.checks.check import Check
 from sdk.storage.file_systems import Mount, holding, inside, parse
 from sdk.upkeep.doctor import interpreter, machine, root
 
+pytestmark = pytest.mark.process
+
 
 class Shown(NamedTuple):
     code: int

@@ -24,6 +24,8 @@ from sdk.process import venv as environments
 from sdk.records.recorder import read_events
 from sdk.upkeep import prune
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 DAY_S = 86400.0
 
 

@@ -28,6 +28,8 @@ from sdk.upkeep import prune
 from sdk.upkeep.prune import bucket
 from sdk.upkeep.prune import root as pruned
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 ROOT = "gs://mine/podlift"
 FINAL = "events/0000.supervisor.000003.final.json"
 

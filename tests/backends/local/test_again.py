@@ -11,6 +11,8 @@ from support import LIMIT_S, WAITS, full_only, until
 import sdk
 from sdk.records.recorder import read_events
 
+pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
+
 COUNTING = """
 import os, signal, sys
 attempt = int(os.environ["PODLIFT_ATTEMPT"])

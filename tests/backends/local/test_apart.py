@@ -16,6 +16,8 @@ import sdk
 from sdk.checkpoint import restore
 from sdk.storage.registry import open_store
 
+pytestmark = pytest.mark.process
+
 # As much of TensorFlow as is looked at.
 FAKE = {
     "tensorflow/__init__.py": "from tensorflow.python.training import server_lib",

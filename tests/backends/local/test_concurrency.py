@@ -15,6 +15,8 @@ from support import until
 import sdk
 from sdk.records.recorder import read_events
 
+pytestmark = pytest.mark.process
+
 REPO = str(Path(sdk.__file__).parent.parent)
 # Each task listens as TensorFlow does, and asks everybody at the cluster's addresses who he is: a port that two runs share
 # would sooner or later answer with a stranger's name.

@@ -24,6 +24,8 @@ from sdk.records.sync.push import PeriodicAction, Pusher
 from sdk.storage.gcs.store import GcsStore
 from sdk.upkeep.doctor.root import bucket
 
+pytestmark = [pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
+
 ROOT = "gs://mine/podlift"
 NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
 TWO_TASKS = """
@@ -92,6 +94,7 @@ def content(gcs, run: sdk.Run, file: str) -> bytes:
     return b"".join(found[name] for name in sorted(found))
 
 
+@pytest.mark.process
 def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp_path) -> None:
     run = submit(TWO_TASKS, resources=sdk.Resources(workers=2))
     assert run.url == f"{ROOT}/runs/{run.id}"
@@ -118,6 +121,7 @@ def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp
     assert sdk.attach(run.id).status().state is sdk.State.SUCCEEDED
 
 
+@pytest.mark.process
 def test_the_logs_are_followed_from_another_machine_and_it_cancels_the_run(gcs, write, elsewhere) -> None:
     run = submit(WAITING)
     elsewhere()
@@ -134,6 +138,7 @@ def test_the_logs_are_followed_from_another_machine_and_it_cancels_the_run(gcs, 
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_a_killed_supervisor_is_known_elsewhere_and_the_run_goes_on_there(gcs, write, elsewhere) -> None:
     run = submit(WAITING)
@@ -155,6 +160,7 @@ def test_a_killed_supervisor_is_known_elsewhere_and_the_run_goes_on_there(gcs, w
     assert [line.text for line in other.logs()] == [*said, "attempt 2"]
 
 
+@pytest.mark.process
 def test_a_machine_that_is_gone_is_known_by_its_old_heartbeat_and_the_run_goes_on_elsewhere(
     gcs, write, elsewhere, monkeypatch
 ) -> None:
@@ -179,6 +185,7 @@ def test_a_machine_that_is_gone_is_known_by_its_old_heartbeat_and_the_run_goes_o
     assert sdk.attach(run.url).status().state is sdk.State.SUCCEEDED
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_a_storage_that_is_gone_for_a_while_loses_nothing(gcs, write) -> None:
     run = submit(WAITING)
@@ -191,6 +198,7 @@ def test_a_storage_that_is_gone_for_a_while_loses_nothing(gcs, write) -> None:
     assert content(gcs, run, "attempts/0001/logs/chief-0.log") == Path(run.plan.paths.log(1, "chief-0")).read_bytes()
 
 
+@pytest.mark.process
 def test_two_machines_cannot_both_resume_a_run(gcs, write, elsewhere) -> None:
     run = submit("raise SystemExit('disk full')")
     assert run.wait(LIMIT_S).state is sdk.State.FAILED
@@ -204,6 +212,7 @@ def test_two_machines_cannot_both_resume_a_run(gcs, write, elsewhere) -> None:
     assert other.wait(LIMIT_S).attempts == 2
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_every_fifth_request_goes_wrong_and_all_of_the_run_is_in_the_bucket(gcs, write, tmp_path) -> None:
     kinds = ("status_before", "drop_before", "status_after", "drop_after", "truncate")
@@ -221,6 +230,7 @@ def test_every_fifth_request_goes_wrong_and_all_of_the_run_is_in_the_bucket(gcs,
     assert objects(gcs, f"{place}/outputs/model/weights/").popitem()[1] == bytes(range(256)) * 4096
 
 
+@pytest.mark.process
 def test_what_a_killed_carrier_has_not_brought_is_brought_by_the_next_client(gcs, write) -> None:
     run = submit(WAITING)
     until(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
@@ -231,6 +241,7 @@ def test_what_a_killed_carrier_has_not_brought_is_brought_by_the_next_client(gcs
     assert any(name.endswith(".final.json") for name in objects(gcs, f"podlift/runs/{run.id}/events/"))
 
 
+@pytest.mark.process
 def test_a_killed_uploader_is_replaced_without_any_client(gcs, write) -> None:
     run = submit(WAITING)
     until(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
@@ -248,6 +259,7 @@ def test_a_killed_uploader_is_replaced_without_any_client(gcs, write) -> None:
     assert uploader.is_uploaded(run.plan.paths)
 
 
+@pytest.mark.process
 def test_broken_cancel_requests_do_not_stop_the_upload_and_are_logged_once(gcs, write, monkeypatch) -> None:
     monkeypatch.setattr(uploader, "start", lambda plan: None)
     monkeypatch.setattr(uploader, "_CANCEL_REQUESTS_S", 0.0)
@@ -268,6 +280,7 @@ def test_broken_cancel_requests_do_not_stop_the_upload_and_are_logged_once(gcs, 
     assert "\n".join(said).count("cancel requests failed: Traceback") == 1
 
 
+@pytest.mark.process
 def test_what_cannot_be_uploaded_never_counts_as_uploaded(gcs, write, monkeypatch) -> None:
     run = submit("import os; open('run.sh', 'w').close(); os.chmod('run.sh', 0o755)")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
@@ -288,6 +301,7 @@ def test_what_cannot_be_uploaded_never_counts_as_uploaded(gcs, write, monkeypatc
         Pusher(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock()).push(last=True)
 
 
+@pytest.mark.process
 def test_an_action_that_fails_is_repeated_when_it_is_due_and_logged_again_when_the_failure_changes() -> None:
     outcomes = iter([sdk.PodliftError("no network")] * 3 + [sdk.PodliftError("no bucket"), KeyError("x"), None])
 
@@ -331,6 +345,7 @@ model.save("gs://mine/saved.keras")
 """
 
 
+@pytest.mark.process
 @pytest.mark.full
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_fit_goes_on_from_its_checkpoint_in_the_bucket_and_tensorflow_itself_reaches_it(
@@ -355,6 +370,7 @@ def test_a_fit_goes_on_from_its_checkpoint_in_the_bucket_and_tensorflow_itself_r
     assert gcs.client().bucket("mine").blob("saved.keras").exists()
 
 
+@pytest.mark.process
 def test_roots_that_cannot_be_used_are_told_before_anything_is_written(gcs, write, tmp_path) -> None:
     write("train.py", "print(1)")
     with pytest.raises(sdk.InputError, match="there is no bucket 'other'"):
@@ -377,6 +393,7 @@ def test_roots_that_cannot_be_used_are_told_before_anything_is_written(gcs, writ
         sdk.attach(f"{ROOT}/runs/train-aaaaaa")
 
 
+@pytest.mark.process
 def test_the_doctor_warns_of_buckets_that_multiply_cost_with_the_command(gcs, monkeypatch) -> None:
     assert [check.name for check in bucket(ROOT)] == ["root"], "an emulator bills nothing"
     # As if Google had answered.
@@ -391,6 +408,7 @@ def test_the_doctor_warns_of_buckets_that_multiply_cost_with_the_command(gcs, mo
     assert "gcloud storage buckets create gs://other" in missing.fix
 
 
+@pytest.mark.process
 def test_a_permission_that_is_taken_away_is_told_and_all_is_brought_when_it_is_back(gcs, write) -> None:
     run = submit(WAITING)
     until(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
@@ -420,6 +438,7 @@ pathlib.Path("second.txt").write_text("second")
 """
 
 
+@pytest.mark.process
 def test_what_a_program_has_left_goes_on_with_it_to_another_machine(
     gcs, write, elsewhere, monkeypatch, tmp_path
 ) -> None:
@@ -439,6 +458,7 @@ def test_what_a_program_has_left_goes_on_with_it_to_another_machine(
         assert os.access(work / "run.sh", os.X_OK) and not os.access(work / "first.txt", os.X_OK)
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_no_byte_is_lost_or_doubled_when_the_carrier_is_killed_again_and_again(gcs, write) -> None:
     kinds = ("status_before", "drop_before", "status_after", "drop_after", "stall")
@@ -455,6 +475,7 @@ def test_no_byte_is_lost_or_doubled_when_the_carrier_is_killed_again_and_again(g
     assert len(list(run.logs())) > 1000
 
 
+@pytest.mark.process
 def test_without_credentials_a_root_in_a_bucket_says_how_to_get_them(write, monkeypatch, tmp_path) -> None:
     write("train.py", "print(1)")
     for name in ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"):
@@ -466,6 +487,7 @@ def test_without_credentials_a_root_in_a_bucket_says_how_to_get_them(write, monk
         sdk.plan("train.py", root=ROOT)
 
 
+@pytest.mark.process
 def test_nothing_is_redirected_without_an_emulator_and_its_missing_packages_are_named(monkeypatch, tmp_path) -> None:
     assert start.start({"https_proxy": "http://proxy:1"}, str(tmp_path)) == {}
     monkeypatch.setitem(sys.modules, "sdk.process.redirect.proxy", None)
@@ -485,6 +507,8 @@ print("total", int(total), flush=True)
 """
 
 
+@pytest.mark.full
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("status", [403, pytest.param(401, marks=pytest.mark.full)])
 def test_a_permission_that_ends_while_training_ends_the_run_and_harms_no_checkpoint(gcs, write, status: int) -> None:
     rule = {
@@ -509,6 +533,7 @@ def test_a_permission_that_ends_while_training_ends_the_run_and_harms_no_checkpo
     assert any(f"restored step {before} of phase 1" in line for line in text)
 
 
+@pytest.mark.process
 def test_ended_runs_of_a_bucket_are_listed_from_what_is_known_here_until_they_are_resumed(
     gcs, write, elsewhere, monkeypatch
 ) -> None:

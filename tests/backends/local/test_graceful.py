@@ -10,6 +10,8 @@ from support import LIMIT_S, until
 
 import sdk
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("warm_podlift")]
+
 # Two tasks in lockstep, as training with collectives is: no step ends before both take part in it.
 LOOP = """
 import pathlib, time, sdk

@@ -105,6 +105,7 @@ def lost(run: sdk.Run) -> None:
     until(lambda: run.status().state is sdk.State.LOST, run.status)
 
 
+@pytest.mark.process
 def test_the_table_names_all_that_is_created_before_the_record_of_an_attempt(starts) -> None:
     run = submitted()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
@@ -114,6 +115,7 @@ def test_the_table_names_all_that_is_created_before_the_record_of_an_attempt(sta
     assert tuple(dict.fromkeys(found[begun:recorded])) == CREATED
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("last", [name if name in ALWAYS else full_only(name) for name in CREATED])
 def test_a_supervisor_that_was_killed_after_any_of_them_leaves_a_run_that_goes_on(starts, last) -> None:
     starts.kill_after(last)
@@ -127,6 +129,7 @@ def test_a_supervisor_that_was_killed_after_any_of_them_leaves_a_run_that_goes_o
     assert said(run)[-1] == f"attempt {status.attempts}"
 
 
+@pytest.mark.process
 def test_each_of_several_resumes_may_be_killed_while_it_starts_its_attempt(starts) -> None:
     starts.kill_after("payload.json")
     run = submitted()
@@ -140,6 +143,7 @@ def test_each_of_several_resumes_may_be_killed_while_it_starts_its_attempt(start
     assert [info.status.state for info in sdk.runs()] == [sdk.State.SUCCEEDED]
 
 
+@pytest.mark.process
 def test_another_machine_goes_on_with_a_run_whose_supervisor_was_killed_while_it_started_its_attempt(
     starts, podlift_gcs, monkeypatch, tmp_path
 ) -> None:
@@ -161,6 +165,7 @@ def test_another_machine_goes_on_with_a_run_whose_supervisor_was_killed_while_it
     assert said(other) == ["attempt 2"]
 
 
+@pytest.mark.process
 def test_a_schedule_goes_on_with_a_run_whose_supervisor_was_killed_while_it_started_its_attempt(starts) -> None:
     schedule = sdk.schedule(sdk.Job("train.py", retry=NEVER), name="weekly", cron="0 3 * * 1")
     starts.kill_after("payload.json")

@@ -22,6 +22,8 @@ from sdk.runtime.evaluation import checked
 from sdk.runtime.last_phase import failure_of, judge
 from sdk.status import EXIT_INFRASTRUCTURE
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 PROGRAM = """
 import sys, sdk
 from pathlib import Path

@@ -24,6 +24,8 @@ from sdk.storage import reserve
 from sdk.storage.file_systems import describe, out_of_space
 from sdk.storage.reserve import Reserve
 
+pytestmark = pytest.mark.process
+
 FILL = """
 import os, pathlib
 folder = pathlib.Path(os.environ["AIP_MODEL_DIR"])

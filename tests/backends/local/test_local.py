@@ -20,6 +20,8 @@ from sdk.process import spawn
 from sdk.records.events import Event
 from sdk.records.recorder import read_events
 
+pytestmark = [pytest.mark.process, pytest.mark.spread]
+
 
 def event(run: sdk.Run, kind: str) -> Event:
     until(lambda: any(e.kind == kind for e in read_events(run.plan.paths)))

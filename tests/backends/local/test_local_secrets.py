@@ -9,6 +9,8 @@ from support import LIMIT_S
 
 import sdk
 
+pytestmark = pytest.mark.process
+
 KEY = "projects/my-project/secrets/api-key"
 PROGRAM = """
 import os, subprocess, sys

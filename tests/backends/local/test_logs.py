@@ -23,6 +23,8 @@ from sdk.process.log_index import LogIndexWriter
 from sdk.process.log_tail import last_lines
 from sdk.records.recorder import read_events
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 pieces = st.lists(st.binary(max_size=6) | st.sampled_from([b"\n", b"\r", b"\r\n", b"\b\b\r", "é━".encode(), b"\0\xff"]))
 
 

@@ -15,6 +15,8 @@ import sdk
 from sdk.cli import app
 from sdk.records.recorder import read_events
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 # The first task trains until the test has seen enough. A line "task attempt restarts pid port" for each process of a task.
 PROGRAM = """
 import json, os, pathlib, sys, threading, time

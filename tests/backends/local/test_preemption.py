@@ -16,6 +16,8 @@ import sdk
 from sdk.checkpoint import manifest, restore
 from sdk.storage.registry import open_store
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.spread]
+
 FIT = """
 import time, keras, numpy as np, tensorflow as tf, sdk
 ctx = sdk.context()
@@ -74,6 +76,7 @@ def codes(run: sdk.Run, attempt: int) -> list[int]:
     return [json.loads(path.read_text())["data"]["code"] for path in found]
 
 
+@pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_all_tasks_save_behind_the_same_step_go_on_without_a_charge_and_leave_their_loops_together(write) -> None:
     write("train.py", FIT.replace("STEPS", "3000"))
@@ -96,6 +99,7 @@ def test_all_tasks_save_behind_the_same_step_go_on_without_a_charge_and_leave_th
     assert status.saved_step > int(left[0]), "what the second attempt has done is saved, too"
 
 
+@pytest.mark.full
 def test_a_loop_of_ones_own_goes_on_with_the_next_element(write) -> None:
     write("train.py", LOOP.replace("STEPS", "100"))
     run = sdk.submit(job())
@@ -107,6 +111,7 @@ def test_a_loop_of_ones_own_goes_on_with_the_next_element(write) -> None:
     assert "chief-0: restored True" in texts(run)
 
 
+@pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_run_that_was_cancelled_goes_on_where_it_was(write) -> None:
     write("train.py", LOOP.replace("STEPS", "100"))
@@ -140,6 +145,7 @@ def test_a_task_that_trains_nothing_ends_at_once(write) -> None:
     assert run.wait(LIMIT_S).reason is sdk.Reason.PREEMPTED
 
 
+@pytest.mark.full
 def test_after_the_bug_is_fixed_training_goes_on_with_the_current_code(write) -> None:
     broken = LOOP.replace("STEPS", "300").replace("time.sleep(0.1)", "assert ckpt.steps != 100, 'the bug'")
     write("train.py", broken)

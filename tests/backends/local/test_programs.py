@@ -13,6 +13,8 @@ from support import LIMIT_S, full_only, said, until
 import sdk
 from sdk.process import spawn
 
+pytestmark = pytest.mark.process
+
 PROGRAMS = {
     "annotations stay what they are": "def f(x: int): ...\nprint(f.__annotations__)",
     "a fork that leaves by sys.exit": """

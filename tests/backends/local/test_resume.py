@@ -12,6 +12,8 @@ from support import LIMIT_S, until
 
 import sdk
 
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+
 NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
 PROGRAM = """
 import os, time, sdk

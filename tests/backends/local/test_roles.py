@@ -14,6 +14,8 @@ from sdk.runtime import context
 from sdk.runtime.reporting import Reporter
 from sdk.testing import tasks
 
+pytestmark = pytest.mark.usefixtures("warm_podlift")
+
 # As tf.distribute's guide has it: servers and workers serve until somebody stops them, the chief coordinates.
 COORDINATED = """
     import tensorflow as tf
@@ -142,6 +144,7 @@ def printed(run: sdk.Run, task: str) -> str:
     return "\n".join(line.text for line in run.logs(task=task))
 
 
+@pytest.mark.process
 def test_servers_that_never_end_are_stopped_as_soon_as_the_chief_is_done(write: Any) -> None:
     write(
         "train.py",
@@ -164,6 +167,7 @@ def test_servers_that_never_end_are_stopped_as_soon_as_the_chief_is_done(write: 
     assert "limit_exit_wait" not in printed(run, "chief-0")
 
 
+@pytest.mark.process
 def test_an_evaluator_knows_what_it_is_and_comes_to_its_own_end(write: Any) -> None:
     write(
         "train.py",
@@ -190,6 +194,7 @@ def test_an_evaluator_knows_what_it_is_and_comes_to_its_own_end(write: Any) -> N
     assert pools == ["workerpool0", "workerpool1", "workerpool3"]
 
 
+@pytest.mark.process
 def test_a_failure_of_a_server_is_the_failure_of_the_run(write: Any) -> None:
     write(
         "train.py",
@@ -207,6 +212,7 @@ def test_a_failure_of_a_server_is_the_failure_of_the_run(write: Any) -> None:
     assert "ps-0 failed: ValueError: no port" in status.failure.message
 
 
+@pytest.mark.process
 def test_a_chief_with_servers_stops_between_two_steps_and_takes_them_along(write: Any) -> None:
     write(
         "train.py",
@@ -231,6 +237,7 @@ def test_a_chief_with_servers_stops_between_two_steps_and_takes_them_along(write
     assert printed(run, "chief-0").endswith("saved")
 
 
+@pytest.mark.process
 def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
     write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +250,7 @@ def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
         sdk.context().per_worker_data(lambda: None)
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_workers_and_servers_that_make_the_strategy_too_serve_the_chief(write: Any) -> None:
     write("train.py", ONE_BINARY)
@@ -253,6 +261,7 @@ def test_workers_and_servers_that_make_the_strategy_too_serve_the_chief(write: A
         assert f"{task} runs tf.distribute.Server here, until it is stopped" in printed(run, task)
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_parameter_servers_hold_the_weights(write: Any) -> None:
     write("train.py", COORDINATED)
@@ -263,6 +272,7 @@ def test_parameter_servers_hold_the_weights(write: Any) -> None:
     assert "the weights are on /job:ps/replica:0/task:0" in printed(run, "chief-0")
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_the_context_gives_the_strategy_of_the_cluster_and_its_state_is_saved(write: Any) -> None:
     write("train.py", BY_CONTEXT)
@@ -274,6 +284,7 @@ def test_the_context_gives_the_strategy_of_the_cluster_and_its_state_is_saved(wr
     assert "evaluating with _DefaultDistributionStrategy" in printed(run, "evaluator-0")
 
 
+@pytest.mark.tensorflow
 @pytest.mark.full
 def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_and_no_step_is_missing(write: Any) -> None:
     write("train.py", (PROGRAMS / "parameter_servers.py").read_text())
@@ -301,6 +312,7 @@ def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_and_no
     assert set(started.data["pids"]) == exited, "each task ended with the run"
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_server_from_the_last_epoch(
     write: Any,
@@ -334,6 +346,7 @@ def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_se
     assert "with parameter servers, each worker begins its data anew" in printed(run, "chief-0")
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_an_embedding_that_servers_share_is_restored(write: Any) -> None:
     write("train.py", SHARDED)
@@ -349,6 +362,7 @@ def test_an_embedding_that_servers_share_is_restored(write: Any) -> None:
     assert len(tables) == 4 and len(set(tables)) == 3 and tables[1] == tables[2], "saved, and restored"
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_a_fit_of_keras_3_with_parameter_servers_ends_with_what_can_train_with_them(write: Any) -> None:
     write(
@@ -368,6 +382,7 @@ def test_a_fit_of_keras_3_with_parameter_servers_ends_with_what_can_train_with_t
     assert "--code-keras legacy" in status.failure.message and "coordinator" in status.failure.traceback
 
 
+@pytest.mark.tensorflow
 @pytest.mark.full
 def test_a_killed_parameter_server_restarts_all_tasks_which_continue_at_the_last_checkpoint(write: Any) -> None:
     write("train.py", BY_CONTEXT.replace("range(4)", "range(ckpt.restored, 60)"))

@@ -20,6 +20,8 @@ import sdk
 from sdk.backends.local import template as local_template
 from sdk.job.job import FromCaller
 
+pytestmark = pytest.mark.process
+
 # The attempts after the first one end well.
 ENDS = """
     import os, sys, tensorflow

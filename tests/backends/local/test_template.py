@@ -117,6 +117,7 @@ def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", co
     return sdk.submit(job, local_start=start, local_cores=cores)
 
 
+@pytest.mark.process
 def test_what_is_imported_is_imported_once_and_what_that_says_is_in_every_log(
     write, fake: Fake, tmp_path: Path
 ) -> None:
@@ -130,6 +131,8 @@ def test_what_is_imported_is_imported_once_and_what_that_says_is_in_every_log(
         assert said(run, task) == ["importing", f"task {task}"]
 
 
+@pytest.mark.full
+@pytest.mark.tensorflow
 def test_a_forked_task_is_what_a_started_one_is(write) -> None:
     """But for: numbers of processes, the idle threads of OpenBLAS, the hash seed, and what has just been imported."""
     write("train.py", f"""{STATE}
@@ -165,6 +168,7 @@ def test_a_forked_task_is_what_a_started_one_is(write) -> None:
         assert len(set(values)) == len(values), "nobody shares what is drawn at random"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("text", "state", "code", "message"),
     [
@@ -190,6 +194,7 @@ def test_every_way_out_of_a_forked_task_is_seen(
     assert left_alive(run) == []
 
 
+@pytest.mark.process
 def test_exit_handlers_and_threads_of_a_forked_task_have_their_time(write, fake: Fake) -> None:
     write("train.py", """
         import atexit, tensorflow, threading
@@ -216,6 +221,7 @@ named.wait()
 """
 
 
+@pytest.mark.process
 def test_a_thread_that_its_library_does_without_after_a_fork_is_no_reason_to_fork_nothing(write, fake: Fake) -> None:
     write("train.py", "import tensorflow; print('ran')")
     run = submit(fake(NAMED_THREAD))
@@ -224,6 +230,7 @@ def test_a_thread_that_its_library_does_without_after_a_fork_is_no_reason_to_for
     assert said(run) == ["ran", "ran"]
 
 
+@pytest.mark.process
 def test_a_task_that_is_done_may_take_its_leave_after_the_first_one_has_ended(
     write, fake: Fake, tmp_path: Path
 ) -> None:
@@ -250,6 +257,7 @@ def test_a_task_that_is_done_may_take_its_leave_after_the_first_one_has_ended(
     assert said(run, "worker-0") == ["handler"]
 
 
+@pytest.mark.process
 def test_a_peer_that_aborts_while_the_first_task_takes_its_leave_does_not_fail_the_run(
     write, fake: Fake, tmp_path: Path
 ) -> None:
@@ -280,6 +288,7 @@ def test_a_peer_that_aborts_while_the_first_task_takes_its_leave_does_not_fail_t
     assert said(run, "chief-0") == ["handler"]
 
 
+@pytest.mark.process
 def test_what_a_program_defines_travels_between_its_processes(write, fake: Fake) -> None:
     write("train.py", """
         import multiprocessing, tensorflow
@@ -300,6 +309,7 @@ def test_what_a_program_defines_travels_between_its_processes(write, fake: Fake)
     assert said(run) == ["True", "True"]
 
 
+@pytest.mark.process
 def test_a_variable_that_an_import_sets_stays_set(write, fake: Fake) -> None:
     write("train.py", "import os, tensorflow; print(os.environ['SET_BY_IMPORT'], os.environ['MINE'])")
     run = submit({**fake("import os; os.environ['SET_BY_IMPORT'] = '1'"), "MINE": "2"})
@@ -325,6 +335,7 @@ REFUSED = {
 IN_EVERY_RUN = {"a thread is left", "the process dies between two forks", "the project replaces what is imported"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", [case if case in IN_EVERY_RUN else full_only(case) for case in REFUSED])
 def test_where_a_fork_would_not_be_the_same_nothing_is_forked(write, fake: Fake, tmp_path: Path, case: str) -> None:
     text, files, reason = REFUSED[case]
@@ -341,6 +352,7 @@ def test_where_a_fork_would_not_be_the_same_nothing_is_forked(write, fake: Fake,
     assert left_alive(run) == []
 
 
+@pytest.mark.process
 def test_a_template_that_nobody_listens_to_any_more_leaves_no_traceback_in_the_log_of_a_task(tmp_path: Path) -> None:
     (orders, no_orders), (go, no_go), (nobody, news) = os.pipe(), os.pipe(), os.pipe()
     for end in (no_orders, no_go, nobody):
@@ -354,6 +366,7 @@ def test_a_template_that_nobody_listens_to_any_more_leaves_no_traceback_in_the_l
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.process
 def test_an_import_that_fails_is_told_as_the_programs_own(write, fake: Fake) -> None:
     write("train.py", "def load():\n    import tensorflow\nload()")
     run = submit(fake("raise ImportError('libcudart.so')"))
@@ -365,6 +378,7 @@ def test_an_import_that_fails_is_told_as_the_programs_own(write, fake: Fake) -> 
 HANGING = "import os, sys, time\nprint('importing', flush=True)\ntime.sleep(600)"
 
 
+@pytest.mark.process
 def test_a_run_can_be_cancelled_while_it_imports(write, fake: Fake) -> None:
     write("train.py", "import tensorflow")
     run = submit(fake(HANGING))
@@ -374,6 +388,7 @@ def test_a_run_can_be_cancelled_while_it_imports(write, fake: Fake) -> None:
     assert left_alive(run) == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("text", ["", HANGING], ids=["while tasks run", "while importing"])
 def test_a_killed_supervisor_takes_along_what_was_forked_for_it(write, fake: Fake, text: str) -> None:
     write("train.py", "import tensorflow, time; print('ready', flush=True); time.sleep(600)")
@@ -384,6 +399,7 @@ def test_a_killed_supervisor_takes_along_what_was_forked_for_it(write, fake: Fak
     until(lambda: left_alive(run) == [])
 
 
+@pytest.mark.process
 def test_forked_tasks_are_stopped_with_their_children(write, fake: Fake) -> None:
     write("train.py", """
         import signal, subprocess, sys, tensorflow, time
@@ -400,6 +416,7 @@ def test_forked_tasks_are_stopped_with_their_children(write, fake: Fake) -> None
     assert left_alive(run) == []
 
 
+@pytest.mark.process
 @pytest.mark.full
 def test_many_tasks_are_forked_at_once(write, fake: Fake) -> None:
     write("train.py", "import os, tensorflow; print(os.environ['PODLIFT_TASK'], len(os.environ['TF_CONFIG']) > 1000)")
@@ -409,6 +426,7 @@ def test_many_tasks_are_forked_at_once(write, fake: Fake) -> None:
     assert sorted(said(run)) == sorted(f"{task} True" for task in run.plan.tasks)
 
 
+@pytest.mark.process
 def test_a_relative_pythonpath_means_another_folder_in_each_task(write) -> None:
     write("train.py", "def later():\n    import tensorflow")
     run = submit({"PYTHONPATH": "lib"}, start="fork")

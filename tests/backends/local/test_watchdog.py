@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support import LIMIT_S
 
 from sdk.backends.local import watchdog
+
+pytestmark = pytest.mark.process
 
 
 def guarded(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:

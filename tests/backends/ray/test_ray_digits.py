@@ -11,6 +11,8 @@ from sdk.testing.ray_cluster import RayCluster
 
 from .conftest import DIGITS
 
+pytestmark = pytest.mark.tensorflow
+
 
 @pytest.mark.usefixtures("digits")
 def test_digits_on_two_workers_of_a_cluster_get_the_weights_of_the_local_run(

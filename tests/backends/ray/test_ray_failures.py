@@ -17,7 +17,7 @@ from sdk.testing.ray_cluster import RayCluster
 
 from .conftest import DIGITS, MISSING, PYTHON
 
-pytestmark = [pytest.mark.full, pytest.mark.usefixtures("digits")]
+pytestmark = [pytest.mark.full, pytest.mark.usefixtures("digits"), pytest.mark.tensorflow]
 SLOW = {"epochs": 10, "slow_s": 0.1}
 RESTARTS = {"retry_infrastructure": 3, "retry_preemptions": 3}
 

@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(
         shutil.which("gcloud") is None, reason="gcloud is not installed: https://cloud.google.com/sdk/docs/install"
     ),
+    pytest.mark.process,
 ]
 
 

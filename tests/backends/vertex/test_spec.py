@@ -265,6 +265,7 @@ def test_parameter_servers_beside_such_machines_start_as_anywhere(base: Plan) ->
     assert servers == ["python3", "-c", loader()]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("there", [True, False])
 def test_what_the_machines_script_sets_reaches_the_program_with_its_arguments_as_they_are(
     base: Plan, tmp_path: Path, there: bool
@@ -430,6 +431,7 @@ def test_no_job_renders_a_request_that_google_cannot_read(base: Plan, custom_job
     assert {name: sent[name] for name in expected} == expected
 
 
+@pytest.mark.process
 def test_a_plan_asks_nobody_and_imports_nothing_of_googles(write: Any) -> None:
     write("train.py", "import tensorflow as tf\n")
     code = (
@@ -463,6 +465,7 @@ def test_a_plan_that_was_written_is_read_with_what_this_podlift_knows_of_its_pla
         Plan.from_json(json.dumps(written), "plan.json")
 
 
+@pytest.mark.process
 def test_the_command_that_plans_loads_nothing_that_a_plan_does_not_need(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tensorflow")
     slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", "sdk.backends.vertex.")

@@ -73,7 +73,9 @@ def test_times_of_a_run_on_an_emulator_whose_clock_was_moved_are_those_of_this_m
     assert began - 1.0 <= min(moments) and max(moments) <= time.time() + 1.0, run.why()
 
 
-@pytest.mark.parametrize("by_s", [-HOUR, HOUR], ids=["behind", "ahead"])
+@pytest.mark.parametrize(
+    "by_s", [pytest.param(-HOUR, id="behind", marks=pytest.mark.full), pytest.param(HOUR, id="ahead")]
+)
 def test_a_lost_job_is_booked_from_its_first_attempt_until_it_is_missed(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], by_s: float
 ) -> None:

@@ -64,6 +64,7 @@ def at(step: int, what: KillTarget, point: Any = "step") -> Kill:
     return Kill(task="chief-0", point=point, number=step, what=what)
 
 
+@pytest.mark.full
 def test_each_kill_takes_away_what_it_names_and_the_run_goes_on(podlift_vertex: Cloud, project: Path) -> None:
     (project / "train.py").write_text(PROGRAM)
     wanted = (at(5, "process"), at(6, "agent"), at(7, "machine"), at(8, "region"), at(40, "process", "epoch"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from support import LONG_LIMIT_S as LIMIT_S
 from support import REPO, made
 
@@ -13,6 +14,8 @@ from sdk.drill.comparison import compare_ends, end_of
 from sdk.job.layout import RunPaths
 from sdk.job.payload import Drill
 from sdk.testing.vertex import Cloud
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 
 DIGITS = REPO / "jobs" / "digits" / "train.py"
 

@@ -78,6 +78,7 @@ def test_a_run_that_is_only_looked_at_goes_on_in_the_next_place_and_its_keeper_e
     assert {image_of(job) for job in made(podlift_vertex, keeper=False)} == {IMAGE}
 
 
+@pytest.mark.full
 def test_the_keeper_needs_the_standard_library_and_the_runtime_archive_only(
     podlift_vertex: Cloud, planned: Callable[..., sdk.Plan], tmp_path: Path
 ) -> None:

@@ -74,6 +74,7 @@ def evaluating(cloud: Cloud, run: sdk.Run) -> psutil.Process:
     return next(phases(run))
 
 
+@pytest.mark.full
 def test_in_containers_a_model_is_promoted_and_a_lost_container_repeats_the_last_phase_alone(
     podlift_vertex: Cloud, write
 ) -> None:

@@ -127,7 +127,7 @@ def test_when_the_budget_is_used_up_the_job_ends_for_good(podlift_vertex: Cloud,
     assert "workerpool1-0 exited with a non-zero status of 137" in found["outcome"]["message"]
 
 
-@pytest.mark.parametrize("replica", ["workerpool1-0", "workerpool0-0"])
+@pytest.mark.parametrize("replica", ["workerpool1-0", pytest.param("workerpool0-0", marks=pytest.mark.full)])
 def test_a_machine_that_is_replaced_joins_the_containers_that_stay(podlift_vertex: Cloud, write, replica: str) -> None:
     run = submit(podlift_vertex, write)
     trains(run, 1)

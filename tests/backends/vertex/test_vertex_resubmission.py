@@ -136,6 +136,7 @@ def test_a_program_that_fails_is_no_reason_for_another_job(
     assert len(made(podlift_vertex)) == 1
 
 
+@pytest.mark.full
 def test_a_service_and_a_bucket_that_do_not_answer_for_a_while_do_not_end_a_wait(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +194,7 @@ run.wait()
 )
 
 
+@pytest.mark.full
 def test_a_run_is_taken_over_from_a_killed_process_after_seven_preemptions_and_ends_with_the_same_weights(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_keeper_without_a_right_says_so_in_the_status_of_its_run(
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
 
 
+@pytest.mark.full
 def test_a_keeper_whose_request_is_refused_says_so_too(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
     stockout = {"api": "vertex", "kind": "stockout", "times": 3, "display_name": "^program-[a-z0-9]+$"}
     refused = {"api": "vertex", "kind": "status_before", "operation": "customJobs.create", "status": 403, "nth": [3, 4]}

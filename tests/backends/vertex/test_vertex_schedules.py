@@ -131,6 +131,7 @@ def add_rows(cloud: Cloud, name: str) -> None:
     open_store(f"gs://{cloud.bucket}/rows").put_new(name, [b"x" * 100])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("program", ["steps", full_only("digits")])
 def test_four_weeks_of_a_weekly_schedule(podlift_vertex: Cloud, weekly: Callable[..., Weekly], program: str) -> None:
     """Week 2 is preempted, week 3 has no new data, and week 4 is delivered twice."""
@@ -259,6 +260,7 @@ def test_a_slot_that_a_command_delivers_ends_after_it_has_started_by_a_moved_clo
     assert 0 <= (record.ended or 0.0) - (record.started or 0.0) < 3600, record
 
 
+@pytest.mark.full
 def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(
     podlift_vertex: Cloud, weekly: Callable[..., Weekly]
 ) -> None:
@@ -276,6 +278,7 @@ def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(
     assert len(this.keepers()) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("denied", [False, full_only(True)])
 def test_a_schedule_that_fails_is_paused_by_its_keeper(
     podlift_vertex: Cloud, weekly: Callable[..., Weekly], hook: Hook, denied: bool

@@ -307,6 +307,7 @@ def test_a_wait_with_a_time_limit_ends_in_an_outage_with_the_reason(
         run.wait(timeout_s=30)
 
 
+@pytest.mark.full
 def test_following_the_log_outlives_minutes_without_an_answer_and_yields_each_line_once(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,6 +371,7 @@ def test_a_running_job_that_the_service_ends_is_explained(
     assert len(made(podlift_vertex)) == 1
 
 
+@pytest.mark.full
 def test_a_worker_that_is_preempted_at_a_step_goes_on_in_the_same_job(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -477,6 +479,7 @@ def test_logs_that_cannot_be_read_now_are_read_from_the_run(
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_command_waits_on_and_prints_why_on_stderr(
     podlift_vertex: Cloud,
     start: Callable[..., sdk.Run],

@@ -8,6 +8,8 @@ from support import LONG_LIMIT_S, PROGRAMS
 import sdk
 from sdk.testing.vertex import Cloud
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+
 
 def losses(run: sdk.Run, word: str) -> dict[str, float]:
     assert run.wait(LONG_LIMIT_S).state is sdk.State.SUCCEEDED, run.why()

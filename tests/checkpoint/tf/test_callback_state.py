@@ -6,6 +6,8 @@ from functools import cache
 import pytest
 from support import Later, needs
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
+
 needs("numpy", "keras", "tensorflow")
 import numpy as np  # noqa: E402
 

@@ -15,6 +15,8 @@ import pytest
 from support import REPO as ROOT
 from support import Later, heard, needs
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
+
 needs("numpy", "tensorflow")
 import numpy as np  # noqa: E402
 
@@ -166,6 +168,7 @@ def test_a_pipeline_that_draws_from_no_generator_leaves_the_generators_where_the
     assert random.getstate() == expected
 
 
+@pytest.mark.full
 def test_the_third_pass_over_shuffled_data_is_the_third_in_another_process():
     passes = """
 import json, sys

@@ -10,6 +10,8 @@ from support import PROGRAMS, needs
 from support import REPO as ROOT
 
 np = pytest.importorskip("numpy")
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 needs("tensorflow")
 
 SCRIPT = PROGRAMS / "fit_cases.py"

@@ -8,6 +8,8 @@ import sys
 import pytest
 from support import Later, needs
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
+
 needs("numpy", "keras", "tensorflow")
 import numpy as np  # noqa: E402
 
@@ -58,6 +60,7 @@ def test_capturing_draws_nothing():
     assert draw()["python"] == expected["python"]
 
 
+@pytest.mark.full
 def test_another_process_goes_on_with_the_same_numbers():
     keras.utils.set_random_seed(11)
     draw()

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from support import needs
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+
 needs("tensorflow")
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import pytest
 from support import Later, needs
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
+
 needs("numpy", "keras", "tensorflow")
 import numpy as np  # noqa: E402
 

@@ -12,6 +12,8 @@ import sdk
 from . import report, running
 from .equivalents import EQUIVALENTS, Equivalent
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full, pytest.mark.xdist_group("tutorials")]
+
 _CASES = [
     pytest.param(own, mode, id=f"{own.name}-{mode}".replace(" ", "-"), marks=[] if quick else [pytest.mark.full])
     for own in EQUIVALENTS

@@ -14,6 +14,8 @@ from .assemblies import PROGRAMS
 from .cells import CELLS, SHELL
 from .parts import Program
 
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full, pytest.mark.xdist_group("tutorials")]
+
 _CASES = [
     pytest.param(program, mode, id=f"{program.name}-{mode}", marks=[] if quick else [pytest.mark.full])
     for program in PROGRAMS.values()

@@ -11,9 +11,12 @@ from gcloud_command import Gcloud, serving
 from support import full_only
 from timetable import DAY_S, JOBS
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("gcloud") is None, reason="gcloud is not installed: https://cloud.google.com/sdk/docs/install"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        shutil.which("gcloud") is None, reason="gcloud is not installed: https://cloud.google.com/sdk/docs/install"
+    ),
+    pytest.mark.process,
+]
 NAME = "projects/podlift/locations/us-central1/jobs/daily"
 SCHEDULER = ("scheduler", "jobs")
 HTTP = (

@@ -11,6 +11,8 @@ from timetable import WEEK_S, job
 
 from sdk.testing.vertex import Cloud
 
+pytestmark = pytest.mark.process
+
 PRINTS = {
     "displayName": "keeper",
     "jobSpec": {

@@ -19,6 +19,8 @@ from served import EXECUTOR, TERMINAL, WAIT_S
 
 from sdk.testing.vertex import Cloud
 
+pytestmark = pytest.mark.process
+
 PACKAGES = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 # Where the system grants no namespaces, as on many machines for ordinary users.
 DENIED = """

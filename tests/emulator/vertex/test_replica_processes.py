@@ -28,6 +28,8 @@ from sdk.emulator.vertex.containers import client
 from sdk.emulator.vertex.launcher import ProcessLauncher
 from sdk.errors import InputError
 
+pytestmark = pytest.mark.process
+
 URL = "http://127.0.0.1:9"
 TRAINER = "import sys\nprint('trained', sys.argv[1:])\n"
 

@@ -11,9 +11,12 @@ import pytest
 from gcloud_command import Gcloud, serving
 from support import full_only
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("gcloud") is None, reason="gcloud is not installed: https://cloud.google.com/sdk/docs/install"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        shutil.which("gcloud") is None, reason="gcloud is not installed: https://cloud.google.com/sdk/docs/install"
+    ),
+    pytest.mark.process,
+]
 PARENT = "v1/projects/podlift/locations/us-central1/customJobs"
 JOB = """
 workerPoolSpecs:

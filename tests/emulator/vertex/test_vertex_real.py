@@ -16,6 +16,8 @@ from support import REPO
 
 from sdk.testing.vertex import Cloud
 
+pytestmark = pytest.mark.process
+
 ASK = """
 import os, urllib.request
 url = "http://" + os.environ["GCE_METADATA_HOST"] + "/computeMetadata/v1/instance/"

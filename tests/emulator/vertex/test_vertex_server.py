@@ -161,6 +161,7 @@ print(credentials.token, credentials.service_account_email)
 """
 
 
+@pytest.mark.process
 @pytest.mark.fidelity("metadata-server", "emulator")
 def test_googles_credentials_get_a_token_from_the_metadata_server(vertex) -> None:
     # The library reads the variables when it is imported.

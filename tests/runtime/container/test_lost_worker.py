@@ -72,6 +72,7 @@ def served(cloud: Cloud, write, tmp_path: Path):
     return lambda **retry: Served(cloud, write, tmp_path, **retry)
 
 
+@pytest.mark.full
 def test_a_killed_worker_is_restarted_in_its_container_and_the_attempt_goes_on(served) -> None:
     found = served()
     before = {task: found.serves(task) for task in found.plan.tasks}

@@ -101,6 +101,7 @@ def gang(cloud: Cloud, write, tmp_path: Path):
     return lambda *given, **settings: Gang(cloud, write, tmp_path, *given, **settings)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("victims", [["worker-0"], ["chief-0"], ["chief-0", "worker-0"]], ids="+".join)
 def test_a_killed_task_is_restarted_with_its_gang_in_the_same_containers(gang, victims) -> None:
     found = gang()
@@ -121,6 +122,7 @@ def test_a_killed_task_is_restarted_with_its_gang_in_the_same_containers(gang, v
     assert [task for task in exits if not exits[task]["collateral"]] == [restarting.data["failure"]["task"]]
 
 
+@pytest.mark.full
 def test_kills_are_paid_by_the_runs_own_budget_and_then_every_container_ends_for_good(gang) -> None:
     found = gang(retry={"infrastructure": 1})
     found.trains(1)
@@ -133,6 +135,7 @@ def test_kills_are_paid_by_the_runs_own_budget_and_then_every_container_ends_for
     assert found.attempts() == [1, 2]
 
 
+@pytest.mark.full
 def test_an_attempt_in_which_a_container_is_replaced_ends_once_and_the_others_stay(gang) -> None:
     found = gang()
     found.trains(1)
@@ -195,6 +198,7 @@ print("through", ctx.task, flush=True)
 """
 
 
+@pytest.mark.full
 def test_a_gang_that_hangs_is_reported_with_all_stacks_and_the_slow_task_and_restarted_in_place(gang) -> None:
     found = gang(HANGS, limits={"hang_s": 3.0})
     assert found.codes() == dict.fromkeys(found.plan.tasks, 0)
@@ -212,6 +216,7 @@ def test_a_gang_that_hangs_is_reported_with_all_stacks_and_the_slow_task_and_res
     assert found.attempts() == [1, 2]
 
 
+@pytest.mark.full
 def test_a_hang_without_budget_is_the_end_of_the_run(gang, podlift_gcs: GcsServer) -> None:
     found = gang(HANGS, limits={"hang_s": 2.0}, retry={"infrastructure": 0})
     assert found.codes() == dict.fromkeys(found.plan.tasks, 3)

@@ -98,6 +98,7 @@ def task_of(container) -> psutil.Process:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("victims", [["worker-0"], full_only(["chief-0"]), full_only(["chief-0", "worker-0"])])
 def test_a_killed_gang_is_forked_from_the_spare_processes_and_ends_with_the_same_weights(
     cloud: Cloud, write, victims

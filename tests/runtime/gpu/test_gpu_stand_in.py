@@ -13,6 +13,8 @@ import sdk
 from sdk import backends
 
 np = pytest.importorskip("numpy")
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
 needs("tensorflow")
 
 SCRIPT = PROGRAMS / "agreement_on_gpus.py"

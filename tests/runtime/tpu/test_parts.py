@@ -8,6 +8,8 @@ from support import PROGRAMS, needs
 import sdk
 
 np = pytest.importorskip("numpy")
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 needs("tensorflow")
 
 SCRIPT = PROGRAMS / "agreement_on_tpu.py"
