@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--slow") or config.getoption("--costs-file"):
-        config.pluginmanager.register(_Costs(config), "costs")
+        config.pluginmanager.register(_Costs(config), "measured costs")
 
 
 class _Cpu:
