@@ -202,6 +202,10 @@ def test_a_failure_does_not_save_what_is_no_number(monkeypatch, tmp_path) -> Non
     assert "If it is resumed, no checkpoint was saved: attempt 2 starts from the beginning." in run.why()
 
 
+@pytest.mark.shows("The state of `fit` is saved automatically")
+@pytest.mark.shows("Kill anything at any instant")
+@pytest.mark.shows("a task is killed, at any instant")
+@pytest.mark.shows("the program has a bug")
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights(monkeypatch, tmp_path) -> None:

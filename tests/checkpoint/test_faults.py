@@ -85,6 +85,7 @@ FAILS = {
 }
 
 
+@pytest.mark.shows("a save fails")
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in FAILS.items()])
 def test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it(store: PosixStore, fault: StoreFault) -> None:
     # A fault happens once, and these tests run on several stores.
@@ -226,6 +227,7 @@ def replaced(store: PosixStore, key: str, data: bytes) -> None:
     store.put_new(key, [data])
 
 
+@pytest.mark.shows("a bit of a checkpoint flips")
 @pytest.mark.parametrize("damage", [pytest.param(damage, id=name) for name, damage in DAMAGES.items()])
 def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(
     store: PosixStore, damage: Callable[[PosixStore, str, str], object]
@@ -323,6 +325,7 @@ def test_26_an_attempt_that_is_opened_twice_is_opened_once(store: PosixStore) ->
         opening.open_first(store, 0, "two", CLOCK)
 
 
+@pytest.mark.shows("an old process of the run wakes up")
 def test_27_a_zombie_neither_commits_nor_removes_once_it_is_fenced(store: PosixStore) -> None:
     zombie = Attempt(store, keep_last=1)
     zombie.save(1)

@@ -81,6 +81,7 @@ def test_a_position_in_the_data_that_takes_a_quarter_of_a_second_is_asked_for_ev
     assert 24 <= training.waits_s() < 40
 
 
+@pytest.mark.shows("there is no memory for a second copy")
 def test_a_save_for_which_the_training_waits_where_memory_is_short_counts_with_all_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

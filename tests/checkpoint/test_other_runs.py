@@ -43,6 +43,7 @@ def copied(tmp_path: Path, *own: int) -> tuple[PosixStore, str]:
     return mine, foreign
 
 
+@pytest.mark.shows("a checkpoint of another run is copied")
 def test_a_copied_checkpoint_of_another_run_is_passed_over_and_the_sentence_names_both(tmp_path: Path) -> None:
     store, foreign = copied(tmp_path, 1, 2)
     entry = catalog.list_checkpoints(store, "mine-aaaaaa")[-1]
@@ -80,6 +81,7 @@ def test_another_task_does_not_restore_another_runs_checkpoint_either(tmp_path: 
         opening.Opening(attempt=1, epoch=1, nonce="0", commit=foreign, run_id="mine-aaaaaa").read(store)
 
 
+@pytest.mark.shows("`store/` is removed")
 def test_an_empty_store_is_no_fresh_start_where_the_records_know_of_a_checkpoint(tmp_path: Path) -> None:
     store = PosixStore(tmp_path / "store")
     with pytest.raises(

@@ -176,6 +176,7 @@ def test_a_regular_save_yields_the_processor_and_one_that_is_waited_for_does_not
     assert found == {"interval": {min(before + 5, 19)}, "manual": {before}}
 
 
+@pytest.mark.shows("tasks train without a connection")
 def test_only_the_first_of_tasks_without_a_connection_is_saved_and_waits_for_no_other(store: PosixStore) -> None:
     savers = Attempt(store, 1, tasks=2).savers
     for saver in savers:

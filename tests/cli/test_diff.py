@@ -70,6 +70,7 @@ def test_a_mistake_in_the_files_table_is_named(write, here) -> None:
     assert "Unknown setting vertex.projekt. Did you mean 'vertex.project'?" in shown.stderr
 
 
+@pytest.mark.shows("`podlift plan` shows files, machines")
 def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> None:
     write("train.py", "print(1)")
     shown = here(

@@ -97,6 +97,7 @@ def test_before_the_image_the_plan_names_the_command_its_minutes_and_its_price(
     assert refused.code == 2 and advice in refused.stderr
 
 
+@pytest.mark.shows("`podlift init vertex` writes the settings")
 def test_a_built_image_is_the_default_of_later_plans_by_its_digest(cloud: Cloud, here: Callable[..., Any]) -> None:
     shown = here("image", "--submit")
     assert shown.code == 0, shown.stderr

@@ -210,6 +210,7 @@ def test_what_no_seed_decides_is_noted_where_the_program_asks_for_it_and_only_th
     assert found[12] == "numpy.random.RandomState() without a seed"
 
 
+@pytest.mark.shows("`podlift drill` proves it")
 @pytest.mark.process
 def test_tasks_are_harmed_from_outside_and_missing_ones_are_reported(write) -> None:
     write(

@@ -44,6 +44,7 @@ def test_an_example_prints_what_it_promises(name: str, output: str, tmp_path: Pa
     assert output in shown_by([sys.executable, name], tmp_path)
 
 
+@pytest.mark.shows("The log names each workaround")
 @pytest.mark.tensorflow
 def test_the_first_example_trains_on_two_workers_with_unchanged_fit(tmp_path: Path) -> None:
     assert "'accuracy': " in shown_by([sys.executable, "01_local.py"], tmp_path)

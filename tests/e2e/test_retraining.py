@@ -224,6 +224,7 @@ def weeks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return make(project, MEANS, added, test, min_gain="0.01", ask_below="0.08", guards=["accuracy >= 0.5"])
 
 
+@pytest.mark.shows("A gate compares each new model")
 def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollback_restores_week_one(
     weeks: Retraining, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def cases():
     ]
 
 
+@pytest.mark.shows("A program for an a100:4 or a v5e-8 runs on stand-ins")
 @pytest.mark.parametrize("program", cases())
 def test_what_is_marked_in_a_program_is_found_at_its_line_and_nothing_else(warm, program):
     report = warm.look(program)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import pytest
 from support import REPO
 
 
@@ -28,6 +29,7 @@ def marks() -> Iterator[tuple[str, str]]:
                         yield name, where
 
 
+@pytest.mark.shows("What is not the same")
 def test_the_page_says_yes_where_a_test_shows_a_behaviour_and_no_elsewhere() -> None:
     shown = set(marks())
     assert shown <= {(name, where) for name in rows() for where in ("local", "emulator")}

@@ -25,6 +25,7 @@ from sdk.schedules.simulation import Simulation
 needs("cronsim")
 
 
+@pytest.mark.shows("Schedules start runs on your machine or on Vertex AI")
 def test_each_firing_is_a_run_of_its_own_with_an_id_from_its_slot(world: World) -> None:
     world.add(time_zone="Europe/Berlin")
     world.advance(world.server(), 3)

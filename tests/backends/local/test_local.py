@@ -55,6 +55,7 @@ def reports(run: sdk.Run) -> dict[str, dict]:
     return {task: json.loads(said(run, task)[0]) for task in run.plan.tasks}
 
 
+@pytest.mark.shows("The same bundle, environment variables")
 @pytest.mark.fidelity("cluster-variables", "local")
 @pytest.mark.fidelity("environment", "local")
 def test_tasks_see_what_vertex_would_show_them(write) -> None:

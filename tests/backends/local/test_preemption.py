@@ -76,6 +76,7 @@ def codes(run: sdk.Run, attempt: int) -> list[int]:
     return [json.loads(path.read_text())["data"]["code"] for path in found]
 
 
+@pytest.mark.shows("a machine is taken away")
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_all_tasks_save_behind_the_same_step_go_on_without_a_charge_and_leave_their_loops_together(write) -> None:
@@ -111,6 +112,7 @@ def test_a_loop_of_ones_own_goes_on_with_the_next_element(write) -> None:
     assert "chief-0: restored True" in texts(run)
 
 
+@pytest.mark.shows("the run is cancelled")
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_run_that_was_cancelled_goes_on_where_it_was(write) -> None:

@@ -110,6 +110,7 @@ def test_resuming_says_what_is_missing(write, monkeypatch) -> None:
     assert "TOKEN is to be copied from here" in str(caught.value)
 
 
+@pytest.mark.shows("a bit of the code archive flips")
 def test_a_flipped_bit_in_a_bundle_costs_no_attempt_of_the_next_submit_or_resume(write) -> None:
     run = submit("raise SystemExit(1)")
     run.wait(LIMIT_S)

@@ -14,6 +14,7 @@ from .conftest import DIGITS
 pytestmark = pytest.mark.tensorflow
 
 
+@pytest.mark.shows("A Ray cluster that you have")
 @pytest.mark.usefixtures("digits")
 def test_digits_on_two_workers_of_a_cluster_get_the_weights_of_the_local_run(
     cluster: RayCluster, tmp_path: Path

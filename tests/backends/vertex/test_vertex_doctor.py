@@ -139,6 +139,7 @@ def test_a_project_that_has_everything_passes_and_only_what_nobody_can_read_is_n
     assert unknown == {*NEVER_KNOWN, "image"}
 
 
+@pytest.mark.shows("`podlift init vertex` writes the settings")
 @pytest.mark.parametrize("case", MENDED)
 def test_what_is_missing_is_one_line_with_the_command_that_mends_it(
     case: str, doctor: Doctor, podlift_vertex: Cloud

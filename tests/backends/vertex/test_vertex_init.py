@@ -34,6 +34,7 @@ def rows(text: str) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in json.loads(text.splitlines()[0])["settings"]}
 
 
+@pytest.mark.shows("`podlift init vertex` writes the settings")
 def test_an_empty_folder_gets_a_file_with_which_a_submit_plans(told: Told, project: Path) -> None:
     shown = told("init", "vertex")
     assert "podlift.toml: backend, project, regions, bucket and service_account written." in shown

@@ -220,6 +220,7 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_th
     assert this.history()[2].notes == ("delivered 50 min after its slot: late, or by hand",)
 
 
+@pytest.mark.shows("Schedules start runs on your machine or on Vertex AI")
 def test_a_workflow_a_cron_job_and_cloud_scheduler_deliver_one_slot_and_start_one_run(
     podlift_vertex: Cloud, weekly: Callable[..., Weekly]
 ) -> None:

@@ -146,6 +146,7 @@ def test_nothing_can_be_written_beside_the_buckets(jobs, rooted) -> None:
     assert "Read-only" in jobs.said(stream="stderr")[0]
 
 
+@pytest.mark.shows("The same bundle, environment variables")
 @pytest.mark.fidelity("environment", "emulator")
 def test_the_environment_holds_what_the_cloud_sets_and_nothing_of_this_one(jobs, monkeypatch) -> None:
     monkeypatch.setenv("MY_SECRET", "secret")

@@ -109,6 +109,7 @@ def asked(tmp_path_factory, warm_runs):
     return seen, [line.text for line in run.logs(task="chief-0")], run.status().findings
 
 
+@pytest.mark.shows("A program for an a100:4 or a v5e-8 runs on stand-ins")
 @pytest.mark.fidelity("gpu-devices", "local")
 def test_a_program_finds_its_gpus_and_what_it_sets_for_them_counts(asked):
     seen = asked[0]

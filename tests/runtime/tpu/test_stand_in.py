@@ -61,6 +61,7 @@ def test_the_log_names_the_stand_in_and_gives_advice_for_a_tpu(trained):
     assert trained[3].count("compile(steps_per_execution=...)") == 1
 
 
+@pytest.mark.shows("A program for an a100:4 or a v5e-8 runs on stand-ins")
 @pytest.mark.parametrize("how", ["steps", "executions"])
 def test_fit_evaluate_and_predict_give_the_numbers_of_one_device(trained, how):
     one, replicas = trained[0]["fit"]["one device"], trained[0]["fit"][how]
