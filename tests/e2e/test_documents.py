@@ -163,8 +163,8 @@ def test_the_examples_of_a_guide_work(
 PAGES = [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_python_block_compiles(page: Path) -> None:
-    for example in examples(page):
-        if example.kind == "python" and "reference" not in page.parts:
-            ast.parse(example.text)
+def test_every_python_block_compiles() -> None:
+    for page in PAGES:
+        for example in examples(page):
+            if example.kind == "python" and "reference" not in page.parts:
+                ast.parse(example.text, filename=str(page))
