@@ -251,6 +251,7 @@ def test_tasks_that_fail_alike_at_the_end_of_an_epoch_save_together(monkeypatch,
     assert (sums(run), said(run)) == (sums(undisturbed), said(undisturbed))
 
 
+@pytest.mark.full
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time(monkeypatch, tmp_path) -> None:

@@ -247,6 +247,7 @@ print("histories", history.history, history.epoch, flush=True)
     assert said(preempted, "histories") == said(undisturbed, "histories")
 
 
+@pytest.mark.full
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_limit_of_steps_counts_those_of_earlier_attempts(monkeypatch, tmp_path) -> None:

@@ -241,6 +241,7 @@ def test_an_interactive_zsh_takes_what_was_installed(
     assert "mnist-bbbbbb" in typed(["zsh", "-i"], environ, "podlift status mn\t", "mnist-bbbbbb", limit_s)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
 def test_fish_takes_what_was_installed(command: Path, runs, root: Path, tmp_path: Path) -> None:
     environ = {

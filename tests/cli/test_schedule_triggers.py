@@ -87,6 +87,7 @@ def test_a_slot_at_which_nothing_is_due_ends_the_command_at_once(here, write) ->
     assert sdk.Schedule("hourly").history() == []
 
 
+@pytest.mark.full
 def test_a_run_goes_on_when_its_command_is_killed_and_the_next_delivery_of_that_name_follows_it(
     podlift, here, write, environment, tmp_path: Path
 ) -> None:

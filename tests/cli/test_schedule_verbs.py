@@ -197,6 +197,7 @@ def test_a_program_schedules_itself_by_name_and_prune_keeps_the_code_of_a_schedu
     assert pruned() == ["bundle"]
 
 
+@pytest.mark.full
 def test_a_server_killed_between_lock_and_submit_starts_the_slot_once_after_its_restart(
     podlift, write, root: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_an_isolated_task_sees_its_requirements_podlift_and_nothing_else(write, 
     assert prepared["data"]["installed"]["onlythere"] == "1.5"
 
 
+@pytest.mark.full
 def test_an_environment_that_cannot_be_built_is_the_users_error_with_uvs_words(
     write, cache: Path, tmp_path: Path
 ) -> None:

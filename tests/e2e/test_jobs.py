@@ -42,6 +42,7 @@ def test_a_job_runs_by_hand_too_and_leaves_a_model(
     assert made and (name == "char_lm" or all(keras.models.load_model(each).count_params() for each in made))
 
 
+@pytest.mark.full
 @pytest.mark.xdist_group("forked")
 def test_recommender_takes_a_few_steps_with_a_worker_and_a_parameter_server(tmp_path: Path, warm_runs: Any) -> None:
     with warm_runs:

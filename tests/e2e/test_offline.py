@@ -73,6 +73,7 @@ def looked(text: str) -> dict:
     return json.loads(next(line for line in text.splitlines() if line.startswith('{"looked"')))["looked"]
 
 
+@pytest.mark.full
 def test_two_workers_train_from_submit_to_success_with_the_network_cut_and_no_credentials(tmp_path: Path) -> None:
     refused = namespaces.why_not()
     if refused is not None:

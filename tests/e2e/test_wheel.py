@@ -153,6 +153,7 @@ def test_a_notebook_runs_without_its_magics(write, fresh) -> None:
     assert fresh.podlift("logs", run["id"], "--task", "worker-0", cwd=project).stdout == "rows 3\n"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.full), 2])
 def test_a_function_of_a_script_travels_with_what_it_uses(write, fresh, workers: int) -> None:
     write("helper.py", "def double(x): return 2 * x")

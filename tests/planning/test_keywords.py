@@ -88,6 +88,7 @@ def test_unknown_and_contradicting_keywords_are_named_together_with_the_nearest_
         sdk.submit(sdk.plan("hello.py"), max_steps=20)
 
 
+@pytest.mark.full
 @pytest.mark.process
 def test_a_type_checker_finds_wrong_names_and_types_in_a_users_program(tmp_path: Path) -> None:
     lines = {

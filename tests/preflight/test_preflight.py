@@ -108,6 +108,7 @@ def test_the_corpus_has_a_program_for_every_rule_about_a_line():
     assert sum(program.parent.name == "good" for program in CORPUS) >= 8
 
 
+@pytest.mark.full
 def test_digits_passes_with_its_figures(warm):
     report = warm.look(DIGITS)
     assert not report.refused, describe(report)

@@ -445,6 +445,7 @@ time.sleep(float(os.environ["SLEEP"]))
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("sleep", "state"), [("0", "SUCCEEDED"), ("600", "CANCELLED")])
 def test_a_process_of_another_user_changes_no_verdict_and_is_named(write, sleep: str, state: str) -> None:
     if os.getuid() != 0 or shutil.which("setpriv") is None:

@@ -185,6 +185,7 @@ def test_an_environment_holds_its_requirements_in_their_versions_and_nothing_els
     assert say(python, "import unwanted") == "ModuleNotFoundError: No module named 'unwanted'"
 
 
+@pytest.mark.full
 def test_its_versions_are_known_by_normalized_name(built) -> None:
     _, python = built
     found = envs.installed(python)
@@ -306,6 +307,7 @@ def pids_with(text: str) -> list[int]:
     return [int(line.split()[0]) for line in listed.splitlines() if text in line]
 
 
+@pytest.mark.full
 def test_stop_while_building_kills_uv_and_what_it_has_started(place: Place) -> None:
     slow_source(place.dists)
     with pytest.raises(uv.EnvironmentStoppedError):

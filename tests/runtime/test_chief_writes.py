@@ -321,6 +321,7 @@ def test_after_a_kill_and_a_restart_of_two_tasks_with_legacy_keras(legacy_job, c
     check(legacy_job)
 
 
+@pytest.mark.full
 @pytest.mark.tensorflow
 @needs_tensorflow
 def test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty(tmp_path):

@@ -70,6 +70,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return run
 
 
+@pytest.mark.full
 def test_each_checkpoint_is_evaluated_once_also_if_the_chief_was_preempted(trained: sdk.Run) -> None:
     steps = [step for step, _ in evaluated(trained)]
     assert steps == sorted(set(steps)), "in their order, none twice"

@@ -71,6 +71,7 @@ def all_of(parts: list[list[list[int]]]) -> list[int]:
     return sorted(int(example) for batches in parts for batch in batches for example in batch)
 
 
+@pytest.mark.full
 def test_a_file_for_each_worker_is_not_needed_and_the_log_says_what_is_done_instead(shared: Any) -> None:
     (first, second), log, _ = shared
     assert all_of([first["one file"], second["one file"]]) == list(range(EXAMPLES))

@@ -84,6 +84,7 @@ def test_the_first_step_has_the_champions_loss_and_a_fresh_optimizer(trained: tu
         sdk.models(root).add(run.id, path="work/none")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("warm_tensorflow")
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_every_worker_begins_with_them_again_after_a_kill_and_continues_from_a_checkpoint(
@@ -147,6 +148,7 @@ def test_a_program_that_never_used_them_gets_a_note(trained: tuple[Path, float])
     assert "sdk.context().warm_start(model)" in note
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("warm_tensorflow")
 def test_a_model_of_another_architecture_is_the_programs_mistake_before_any_step(trained: tuple[Path, float]) -> None:
     root, _ = trained

@@ -151,6 +151,7 @@ def test_the_time_limit_ends_the_run(pytester, run_here) -> None:
     shown.assert_outcomes(passed=1)
 
 
+@pytest.mark.full
 def test_what_still_runs_when_the_test_is_interrupted_is_cancelled(pytester, run) -> None:
     pytester.makepyfile(train="import os, signal, sys; os.kill(int(sys.argv[1]), signal.SIGUSR1); signal.pause()")
     shown = run("""
@@ -180,6 +181,7 @@ def test_neither_the_environment_nor_the_project_moves_a_tests_run_away(pytester
     assert not root.exists()
 
 
+@pytest.mark.full
 def test_several_processes_of_pytest_do_not_disturb_each_other(pytester, command) -> None:
     pytester.makepyfile(train="import os, sdk; sdk.context().report({'pid': os.getpid()})")
     pytester.makepyfile("""

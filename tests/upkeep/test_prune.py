@@ -553,6 +553,7 @@ def test_with_json_the_command_answers_with_one_object(make, root: Path) -> None
     }
 
 
+@pytest.mark.full
 def test_several_prunes_at_once_share_the_work_without_a_word(make, root: Path) -> None:
     for number in range(40):
         make(f"a{number}", days=40)

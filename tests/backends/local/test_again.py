@@ -135,6 +135,7 @@ def test_a_run_that_hangs_is_ended_with_every_tasks_stacks_and_the_slow_task_is_
         assert any("in stuck_here" in line.text for line in run.logs(task=task)), task
 
 
+@pytest.mark.full
 def test_a_program_that_reports_nothing_lives_as_long_as_it_prints_or_works(write) -> None:
     busy = "import time\nuntil = time.monotonic() + 3\nwhile time.monotonic() < until: pass\nprint('done')"
     talking = "import time\nfor i in range(15): print(i, flush=True); time.sleep(0.2)"

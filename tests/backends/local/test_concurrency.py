@@ -83,6 +83,7 @@ def processes_of(root: Path) -> list[str]:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc").exists(), reason="what is left is looked up in /proc")
 @pytest.mark.parametrize(
     ("clients", "kinds"),

@@ -121,6 +121,7 @@ def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp
     assert sdk.attach(run.id).status().state is sdk.State.SUCCEEDED
 
 
+@pytest.mark.full
 @pytest.mark.process
 def test_the_logs_are_followed_from_another_machine_and_it_cancels_the_run(gcs, write, elsewhere) -> None:
     run = submit(WAITING)
@@ -198,6 +199,7 @@ def test_a_storage_that_is_gone_for_a_while_loses_nothing(gcs, write) -> None:
     assert content(gcs, run, "attempts/0001/logs/chief-0.log") == Path(run.plan.paths.log(1, "chief-0")).read_bytes()
 
 
+@pytest.mark.full
 @pytest.mark.process
 def test_two_machines_cannot_both_resume_a_run(gcs, write, elsewhere) -> None:
     run = submit("raise SystemExit('disk full')")
@@ -438,6 +440,7 @@ pathlib.Path("second.txt").write_text("second")
 """
 
 
+@pytest.mark.full
 @pytest.mark.process
 def test_what_a_program_has_left_goes_on_with_it_to_another_machine(
     gcs, write, elsewhere, monkeypatch, tmp_path

@@ -106,6 +106,7 @@ def test_a_module_keeps_its_main_until_its_threads_are_done(write) -> None:
     assert said(run) == ["True"]
 
 
+@pytest.mark.full
 def test_reports_of_forked_and_spawned_children_arrive_and_harm_nothing(write) -> None:
     text = """
         import multiprocessing, sys

@@ -73,6 +73,7 @@ def test_times_of_a_run_on_an_emulator_whose_clock_was_moved_are_those_of_this_m
     assert began - 1.0 <= min(moments) and max(moments) <= time.time() + 1.0, run.why()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "by_s", [pytest.param(-HOUR, id="behind", marks=pytest.mark.full), pytest.param(HOUR, id="ahead")]
 )
@@ -95,6 +96,7 @@ def test_a_lost_job_is_booked_from_its_first_attempt_until_it_is_missed(
     assert lost.data["spent"]["seconds"] == pytest.approx(max(0.0, lost.time - begun), abs=1.5)
 
 
+@pytest.mark.full
 def test_an_end_that_the_service_has_not_explained_yet_is_waited_for_by_the_clock_of_the_bucket(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:

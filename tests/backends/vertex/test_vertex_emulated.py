@@ -131,6 +131,7 @@ def test_a_plan_for_an_emulator_starts_nothing_in_the_cloud(
     assert f"belongs to the {place}, but no emulator is configured here. Google Cloud was not asked." in refused
 
 
+@pytest.mark.full
 def test_a_run_of_this_machine_names_the_emulator_that_has_its_bucket(
     project: Path, place: str, podlift_vertex: Cloud, capsys: pytest.CaptureFixture[str]
 ) -> None:

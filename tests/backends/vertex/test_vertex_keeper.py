@@ -57,6 +57,7 @@ def image_of(job: Any) -> str:
     return str(job.job_spec.worker_pool_specs[0].container_spec.image_uri)
 
 
+@pytest.mark.full
 def test_a_run_that_is_only_looked_at_goes_on_in_the_next_place_and_its_keeper_ends_with_it(
     podlift_vertex: Cloud, planned: Callable[..., sdk.Plan]
 ) -> None:

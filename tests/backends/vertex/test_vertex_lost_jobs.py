@@ -68,6 +68,7 @@ def test_a_resume_prevents_the_job_that_counts_as_lost(
     assert [job.labels["podlift-job"] for job in made(podlift_vertex)] == ["2"]
 
 
+@pytest.mark.full
 def test_who_comes_to_wait_for_a_lost_run_gets_its_verdict_and_no_job(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:

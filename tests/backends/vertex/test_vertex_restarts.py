@@ -113,6 +113,7 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.full
 def test_when_the_budget_is_used_up_the_job_ends_for_good(podlift_vertex: Cloud, write) -> None:
     run = submit(podlift_vertex, write, DIES, infrastructure=1)
     status = run.wait(LIMIT_S)
@@ -127,6 +128,7 @@ def test_when_the_budget_is_used_up_the_job_ends_for_good(podlift_vertex: Cloud,
     assert "workerpool1-0 exited with a non-zero status of 137" in found["outcome"]["message"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("replica", ["workerpool1-0", pytest.param("workerpool0-0", marks=pytest.mark.full)])
 def test_a_machine_that_is_replaced_joins_the_containers_that_stay(podlift_vertex: Cloud, write, replica: str) -> None:
     run = submit(podlift_vertex, write)
@@ -160,6 +162,7 @@ back.unlink()
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("replaced", [False, full_only(True)], ids=["killed", "replaced"])
 def test_a_lost_worker_of_parameter_servers_is_restarted_alone_and_the_counters_of_vertex_ai_stay_at_zero(
     podlift_vertex: Cloud, write, replaced: bool
@@ -200,6 +203,7 @@ for step in range(1, 10):
 """
 
 
+@pytest.mark.full
 def test_a_run_that_hangs_ends_as_hung_with_the_slow_task_and_all_stacks_in_its_logs(
     podlift_vertex: Cloud, write
 ) -> None:

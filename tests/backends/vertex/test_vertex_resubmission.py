@@ -66,6 +66,7 @@ def test_who_waits_submits_the_next_job_in_the_next_place_and_says_so_once(
     assert info.status.state is State.SUCCEEDED
 
 
+@pytest.mark.full
 def test_who_only_looks_records_a_failure_that_names_what_waiting_would_have_done(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -113,6 +114,7 @@ def test_after_an_error_of_the_service_the_same_place_is_asked_until_the_budget_
     assert 3000 < limits[1] < 3600, "the time limit is that of the whole run"
 
 
+@pytest.mark.full
 def test_a_service_that_is_too_busy_for_the_next_job_is_asked_again_when_the_claim_has_expired(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +130,7 @@ def test_a_service_that_is_too_busy_for_the_next_job_is_asked_again_when_the_cla
     assert "429" in line
 
 
+@pytest.mark.full
 def test_a_program_that_fails_is_no_reason_for_another_job(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:

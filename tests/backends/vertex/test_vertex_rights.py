@@ -91,6 +91,7 @@ def test_an_account_tests_its_own_permissions_with_one_request_for_each_resource
     assert found.unknown == tuple(f"{each} in the project podlift" for each in rights.JOBS)
 
 
+@pytest.mark.full
 def test_a_keeper_without_a_right_says_so_in_the_status_of_its_run(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:

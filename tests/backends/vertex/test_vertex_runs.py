@@ -29,6 +29,7 @@ def test_a_lost_reply_makes_no_second_job(podlift_vertex: Cloud, start: Callable
     assert [line.text for line in run.logs()] == ["here"]
 
 
+@pytest.mark.full
 def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_harm(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +52,7 @@ def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_ha
     assert [line.text for line in run.logs()] == ["here"]
 
 
+@pytest.mark.full
 def test_a_service_that_does_not_answer_for_a_while_changes_nothing_for_who_waits(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_r
     assert len(made(podlift_vertex)) == 1
 
 
+@pytest.mark.full
 def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -195,6 +198,7 @@ def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
     assert made(podlift_vertex)[0].state.name == "JOB_STATE_FAILED"
 
 
+@pytest.mark.full
 def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +283,7 @@ def test_a_submit_says_on_stderr_that_it_searches_for_a_lost_job(
     run.cancel()
 
 
+@pytest.mark.full
 def test_a_job_that_was_removed_before_a_client_saw_its_end_is_lost_and_its_records_are_told(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -295,6 +300,7 @@ def test_a_job_that_was_removed_before_a_client_saw_its_end_is_lost_and_its_reco
     assert why.endswith(f"podlift resume {run.url}")
 
 
+@pytest.mark.full
 def test_a_time_limit_of_the_vendor_is_a_timeout(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
     run = start("import time; time.sleep(600)", limits=sdk.Limits(timeout_s=3600))
     until(lambda: run.status().state is State.RUNNING, run.why)

@@ -190,6 +190,7 @@ def test_a_schedule_that_is_made_after_the_clock_was_moved_begins_by_that_clock(
     podlift_vertex.advance(0)
 
 
+@pytest.mark.full
 def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_the_latest_slot(
     podlift_vertex: Cloud, weekly: Callable[..., Weekly], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +360,7 @@ def test_a_firing_without_machines_goes_on_in_the_next_place(
     assert "Job 2 follows in us-central1:standard" in " ".join(this.run(record).why().split())
 
 
+@pytest.mark.full
 def test_a_keeper_that_cannot_start_is_named_with_its_log_and_create_again_mends_it(
     podlift_vertex: Cloud, weekly: Callable[..., Weekly], capsys: pytest.CaptureFixture[str], hook: Hook
 ) -> None:

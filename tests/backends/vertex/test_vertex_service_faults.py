@@ -67,6 +67,7 @@ def running(run: sdk.Run) -> None:
 # --- 403 ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_submit_without_the_permission_asks_once_and_names_the_role(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -88,6 +89,7 @@ def test_a_submit_without_the_permission_asks_once_and_names_the_role(
     assert len(made(podlift_vertex)) == 1
 
 
+@pytest.mark.full
 def test_who_may_not_look_at_a_job_is_told_at_once_and_the_run_is_not_affected(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -107,6 +109,7 @@ def test_who_may_not_look_at_a_job_is_told_at_once_and_the_run_is_not_affected(
     assert len(made(podlift_vertex)) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [full_only("deny"), "status_before"])
 def test_a_lost_answer_and_a_list_that_cannot_be_read_leave_open_whether_there_is_a_job_and_it_is_found_later(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], kind: str, monkeypatch: pytest.MonkeyPatch
@@ -167,6 +170,7 @@ def test_a_bucket_that_denies_an_operation_is_named_with_the_command_that_grants
     assert len(made(podlift_vertex)) == before
 
 
+@pytest.mark.full
 def test_who_may_not_read_the_settings_of_the_bucket_can_submit(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -328,6 +332,7 @@ def test_following_the_log_outlives_minutes_without_an_answer_and_yields_each_li
 # --- What becomes of jobs ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_expired_job_is_a_failed_run_that_says_so_and_is_resumed(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -391,6 +396,7 @@ def test_a_worker_that_is_preempted_at_a_step_goes_on_in_the_same_job(
     assert len(made(podlift_vertex)) == 1
 
 
+@pytest.mark.full
 def test_a_region_without_machines_ends_a_preempted_run_with_the_reason(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -404,6 +410,7 @@ def test_a_region_without_machines_ends_a_preempted_run_with_the_reason(
     assert "A spot machine was taken away, and no other was available." in run.why()
 
 
+@pytest.mark.full
 def test_a_replica_is_preempted_once_the_run_reports_a_step(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,6 +431,7 @@ def test_a_replica_is_preempted_once_the_run_reports_a_step(
 # --- The log ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_log_that_lost_everything_is_read_from_the_run_and_says_so(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -438,6 +446,7 @@ def test_a_log_that_lost_everything_is_read_from_the_run_and_says_so(
     assert any("The log service has no lines of this job" in line for line in said)
 
 
+@pytest.mark.full
 def test_late_lines_are_followed_once_each(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,6 +474,7 @@ def test_a_silent_log_service_delays_an_explanation_by_seconds_and_no_status(
     assert run.status().state is State.PENDING
 
 
+@pytest.mark.full
 def test_logs_that_cannot_be_read_now_are_read_from_the_run(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -498,6 +508,7 @@ def test_the_command_waits_on_and_prints_why_on_stderr(
     assert f"{run.id} is done after" in shown
 
 
+@pytest.mark.full
 def test_the_command_reports_the_end_although_the_rest_cannot_be_read(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,7 @@ def test_logs_come_from_the_run_directory_once_the_service_has_none(
         list(run.logs())
 
 
+@pytest.mark.full
 def test_the_output_that_explains_a_container_without_a_record_is_stored_without_values_of_the_caller(
     podlift_vertex: Cloud, write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -372,6 +372,7 @@ def test_a_job_that_cloud_scheduler_has_disabled_is_made_anew(podlift_vertex: Cl
     assert jobs(podlift_vertex)[0].state.name == "ENABLED"
 
 
+@pytest.mark.full
 def test_a_schedule_that_podlift_serves_starts_runs_on_vertex_ai(podlift_vertex: Cloud, create: Create) -> None:
     made = create(trigger="serve")
     assert jobs(podlift_vertex) == [] and made.record.trigger == ""

@@ -41,6 +41,7 @@ def create(gcloud: Gcloud, name: str, folder: Path) -> None:
     gcloud.value(*SCHEDULER, "create", "http", name, *HTTP, *more)
 
 
+@pytest.mark.full
 def test_a_job_is_created_and_forced(gcloud: Gcloud, tmp_path: Path) -> None:
     create(gcloud, "daily", tmp_path)
     shown = gcloud.ask("GET", f"v1/{NAME}")

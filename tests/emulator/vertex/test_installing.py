@@ -162,6 +162,7 @@ def test_what_a_job_installs_upgrades_and_removes_leaves_the_developers_environm
     assert any("Read-only" in line for line in said) is not cloud.denied
 
 
+@pytest.mark.full
 def test_a_python_package_with_a_newer_version_of_what_the_developer_has_is_the_one_that_runs(
     cloud, developer, wheels
 ) -> None:

@@ -538,6 +538,7 @@ def packaged(uri: str) -> dict:
     return {"replicaCount": 1, "pythonPackageSpec": spec}
 
 
+@pytest.mark.full
 def test_a_python_package_is_installed_and_its_module_runs(jobs, stored, tmp_path) -> None:
     require("pip")
     stored.put("p/trainer-0.1-py3-none-any.whl", wheel(tmp_path))

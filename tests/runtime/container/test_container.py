@@ -76,6 +76,7 @@ def stopped_at(container) -> list[str]:
     return re.findall(r"stopped at (\d+)", container.said)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.full)])
 def test_all_tasks_stop_after_the_same_step_and_start_again_in_their_containers(
     cloud: Cloud, write, tmp_path, workers: int
@@ -117,6 +118,7 @@ def test_a_cancel_request_stops_all_tasks_after_the_same_step_and_nothing_starts
     assert places == [places[0]] * 2
 
 
+@pytest.mark.full
 def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(cloud: Cloud, write, monkeypatch) -> None:
     write("train.py", "import os; raise ValueError('no such data ' + os.environ.pop('KEY'))")
     monkeypatch.setenv("KEY", "s3cr3t-value")

@@ -166,6 +166,7 @@ def test_a_chief_is_replaced_while_its_workers_task_is_killed(gang) -> None:
     assert found.attempts() == [1, 2]
 
 
+@pytest.mark.full
 def test_a_signal_between_two_attempts_ends_a_container_and_a_cancel_request_all_of_them(gang) -> None:
     # The second attempt never begins: the chief's container is stopped before.
     found = gang(retry={"infrastructure": 9})

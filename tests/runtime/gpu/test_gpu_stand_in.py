@@ -54,6 +54,7 @@ def quick(tmp_path_factory, warm_runs):
         return trained(tmp_path_factory.mktemp("quick"), "a100:2", "one,mirrored-2,central_storage-2", QUICK)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["mirrored-2", "central_storage-2"])
 @pytest.mark.parametrize("case", QUICK)
 def test_two_replicas_give_the_losses_and_weights_of_one_device(quick, case, strategy):
