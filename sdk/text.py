@@ -115,8 +115,16 @@ def clipped(text: str, limit: int) -> str:
 
 
 def without_passwords(text: str) -> str:
-    """Return a text with the users and passwords of its URLs masked."""
-    return re.sub(r"://[^/@\s]+@", "://****@", text)
+    """Return a text with what may be secret in its URLs masked: users, passwords and the values of queries."""
+    text = re.sub(r"\S+", lambda word: _without_user(word[0]), text) if "@" in text else text
+    return re.sub(r"([?&][^=?&#\s]*)=[^&#\s]*", r"\1=****", text)
+
+
+def _without_user(word: str) -> str:
+    # A malformed URL may have a "/", "#" or "@" in its password, or lack its scheme.
+    before, _, place = word.rpartition("@")
+    scheme = before[: before.find("://") + 3] if "://" in before else ""
+    return f"{scheme}****@{place}" if ":" in before else word
 
 
 def innermost(error: BaseException) -> str:

@@ -159,3 +159,18 @@ class Wrapped(Exception):
 )
 def test_the_reason_inside_errors_is_one_line_without_objects(error: Exception, found: str) -> None:
     assert text.innermost(error) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("from https://me:secret@h/x?token=secret&b=secret#c", "from https://****@h/x?token=****&b=****#c"),
+        ("'http://me:sec#ret/secret@h:port' is wrong", "'http://****@h:port' is wrong"),
+        ("six @ git+ssh://secret@h/x", "six @ git+ssh://****@h/x"),
+        ("index me:secret@h/simple", "index ****@h/simple"),
+        ("at 12:30 of me@h: https://h/x", "at 12:30 of me@h: https://h/x"),
+        ("://a" * 100_000 + " ?a" * 100_000 + " @", "://a" * 100_000 + " ?a" * 100_000 + " @"),
+    ],
+)
+def test_what_may_be_secret_in_a_url_is_masked_also_in_a_malformed_one(given: str, written: str) -> None:
+    assert text.without_passwords(given) == written

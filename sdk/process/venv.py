@@ -143,7 +143,9 @@ def unused(cache: Path, *, unused_for_s: float, now: float) -> list[Path]:
     found = []
     for home in (environments(cache) / name for name in posix.list_names(str(environments(cache)))):
         with suppress(FileNotFoundError, NotADirectoryError), (home / _LOCK).open("r+b") as lock:
-            if _try_lock(lock, fcntl.LOCK_EX) and now - (home / _USED).stat().st_mtime > unused_for_s:
+            # A run that was killed in its first moment has left a lock alone.
+            last = home / (_USED if (home / _USED).exists() else _LOCK)
+            if _try_lock(lock, fcntl.LOCK_EX) and now - last.stat().st_mtime > unused_for_s:
                 found.append(home)
     return found
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import http.server
 import io
 import json
 import os
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Path]:
         "PIP_REQUIREMENT": str(place.folder / "more.txt"),
         "UV_CONSTRAINT": str(place.folder / "more.txt"),
         "UV_SYSTEM_PYTHON": "1",
+        "UV_LINK_MODE": "hardlink",
         "PYTHONPATH": str(REPO),
         "PYTHONHOME": str(place.folder),
         "VIRTUAL_ENV": str(place.folder),
@@ -198,7 +201,7 @@ def test_settings_that_would_install_something_else_are_not_passed_on_and_named_
     said = place.log.read_text()
     (line,) = [line for line in said.splitlines() if line.startswith("podlift: not passed to uv")]
     names = line.rpartition(": ")[2].split(", ")
-    assert sorted(names) == ["UV_CONSTRAINT", "UV_SYSTEM_PYTHON", "dry-run", "requirement", "target"]
+    assert sorted(names) == ["UV_CONSTRAINT", "UV_LINK_MODE", "UV_SYSTEM_PYTHON", "dry-run", "requirement", "target"]
 
 
 def test_the_second_time_it_is_there_already_whatever_the_order_of_the_lines(built) -> None:
@@ -326,6 +329,26 @@ def test_stop_while_waiting_for_another_builder_ends_the_wait(place: Place) -> N
             place.ensure(stop=lambda: "waiting" in place.log.read_text())
 
 
+def test_a_process_that_uv_leaves_behind_does_not_hold_the_build_and_is_ended(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.folder / "uv").write_text("#!/bin/sh\nsleep 1000 &\necho $! > pid\necho the end; exit 3\n")
+    (place.folder / "uv").chmod(0o755)
+    pids: list[int] = []
+    discard = envs.own_folders.discard
+    monkeypatch.setattr(uv, "program", lambda: str(place.folder / "uv"))
+
+    def look(home: str, name: str) -> None:
+        pids.append(int((Path(home) / name / "pid").read_text()))
+        discard(home, name)
+
+    monkeypatch.setattr(envs.own_folders, "discard", look)
+    with pytest.raises(uv.EnvironmentBuildError, match=r"exit code 3\.\n    the end"):
+        place.ensure()
+    until(lambda: not any(spawn.identity(pid) for pid in pids))
+    assert len(pids) == 1
+
+
 def test_a_requirement_that_fails_is_named_in_uvs_words_and_leaves_nothing_that_looks_ready(place: Place) -> None:
     wheel(place.dists, "tiny_top", "1.5", requires=("nowhere-to-be-found>3",))
     wheel(place.dists, "fine", "1.0")
@@ -372,6 +395,21 @@ def test_places_of_pips_configuration_are_searched_and_the_best_version_of_all_w
     assert envs.installed(python) == {"tiny": "2.0", "other": "1.0"}
 
 
+def test_the_users_own_configuration_of_uv_counts_and_that_of_a_project_above_the_cache_does_not(place: Place) -> None:
+    for version in ("1.0", "2.0"):
+        wheel(place.dists, "tiny", version)
+    (place.folder / "pyproject.toml").write_text('[tool.uv]\noverride-dependencies = ["tiny==1.0"]\n')
+    (place.folder / "cache").mkdir()
+    (place.folder / "cache" / "uv.toml").write_text("a mistake\n")
+    users = place.folder / ".config" / "uv" / "uv.toml"
+    users.parent.mkdir(parents=True)
+    users.write_text(f'[pip]\nno-index = true\nfind-links = ["{place.dists}"]\n')
+    env = {"PATH": os.environ["PATH"], "HOME": str(place.folder), "PIP_CONFIG_FILE": os.devnull}
+    wanted = envs.EnvironmentSpec(python=sys.executable, requirements=("tiny",))
+    python = envs.ensure(wanted, cache=place.cache, log=place.log, environ=env, clock=SystemClock(), stop=lambda: False)
+    assert envs.installed(python) == {"tiny": "2.0"}
+
+
 @pytest.mark.parametrize(
     ("environ", "options", "arguments", "variables", "unknown"),
     [
@@ -402,13 +440,71 @@ def test_places_of_pips_configuration_are_searched_and_the_best_version_of_all_w
             },
             ["prefer-binary"],
         ),
+        (
+            dict.fromkeys(
+                ("PIP_NO_INDEX", "PIP_REQUIRE_HASHES", "PIP_PROXY", "PIP_CERT", "PIP_TARGET", "UV_FIND_LINKS"), ""
+            ),
+            (),
+            [],
+            {},
+            [],
+        ),
+        (
+            {"UV_FIND_LINKS": "/a,/b", "UV_EXTRA_INDEX_URL": "https://a https://b", "PIP_EXTRA_INDEX_URL": "https://c"},
+            ("--find-links /c",),
+            [],
+            {"UV_FIND_LINKS": "/a,/b,/c", "UV_EXTRA_INDEX_URL": "https://a https://b https://c"},
+            [],
+        ),
+        ({"PIP_TIMEOUT": "15.5"}, (), [], {"UV_HTTP_TIMEOUT": "16"}, []),
+        ({"PIP_TIMEOUT": "soon"}, (), [], {"UV_HTTP_TIMEOUT": "soon"}, []),
+        (
+            {"PIP_FIND_LINKS": "/a,b https://c/d,e"},
+            ("--extra-index-url '/f g'",),
+            [],
+            {"UV_FIND_LINKS": "file:///a%2Cb,https://c/d%2Ce", "UV_EXTRA_INDEX_URL": "file:///f%20g"},
+            [],
+        ),
     ],
 )
 def test_pips_settings_become_uvs_and_those_it_lacks_are_named(
     environ: dict, options: tuple, arguments: list, variables: dict, unknown: list
 ) -> None:
-    settings = uv.pip_settings({**environ, "PIP_CONFIG_FILE": os.devnull})
-    assert uv.translated(settings, options) == (arguments, variables, unknown)
+    environ = {**environ, "PIP_CONFIG_FILE": os.devnull}
+    assert uv.translated(environ, options) == (arguments, variables, unknown)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ("missing.conf", {"a": "user", "b": "machine", "c": "user"}),
+        ("chosen.conf", {"a": "chosen", "b": "machine", "d": "machine"}),
+    ],
+)
+def test_files_of_pips_configuration_count_in_its_order_and_a_chosen_one_replaces_the_users(
+    tmp_path: Path, chosen: str, expected: dict[str, str]
+) -> None:
+    for path, text in {
+        "machine/pip/pip.conf": "[global]\na = machine\nb = machine\n[install]\nd = machine\n",
+        ".config/pip/pip.conf": "[global]\na = user\nc = user\n[install]\nb =\nd =\n",
+        "chosen.conf": "[global]\na = chosen\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    environ = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "machine")}
+    found = uv.pip_settings({**environ, "PIP_CONFIG_FILE": str(tmp_path / chosen)})
+    assert {name: found[name] for name in "abcd" if name in found} == expected
+
+
+@pytest.mark.parametrize("folder", [".config", "Library/Application Support"])
+def test_on_macos_the_configuration_of_pip_lies_in_application_support_or_where_it_does_elsewhere(
+    tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in (".config", folder):
+        (tmp_path / each / "pip").mkdir(parents=True, exist_ok=True)
+        (tmp_path / each / "pip" / "pip.conf").write_text(f"[global]\nproxy = {each}\n")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert uv.pip_settings({"HOME": str(tmp_path)})["proxy"] == folder
 
 
 def test_a_configuration_of_pip_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -421,6 +517,117 @@ def test_a_missing_uv_is_named_with_the_command_that_installs_it(monkeypatch: py
     monkeypatch.setitem(sys.modules, "uv", None)
     with pytest.raises(InputError, match=r"needs uv.* -m pip install"):
         uv.program()
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("#!/nowhere\n", "uv cannot be run: .*uv'"),
+        ("#!/bin/sh\necho error: unexpected argument found; exit 2\n", "unexpected"),
+    ],
+)
+def test_a_uv_that_cannot_be_run_or_is_too_old_is_to_be_installed_anew(
+    place: Place, program: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.folder / "uv").write_text(program)
+    (place.folder / "uv").chmod(0o755)
+    monkeypatch.setattr(uv, "program", lambda: str(place.folder / "uv"))
+    with pytest.raises(
+        uv.EnvironmentBuildError, match=rf"(?s){said}.*Next: .* -m pip install --force-reinstall uv"
+    ) as caught:
+        place.ensure()
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_cache_of_uv_that_cannot_be_written_is_named_with_its_variable(place: Place) -> None:
+    (place.folder / "file").touch()
+    with pytest.raises(uv.EnvironmentBuildError, match="Next: set UV_CACHE_DIR to a folder"):
+        place.ensure(UV_CACHE_DIR=str(place.folder / "file" / "uv"))
+
+
+class Index(http.server.BaseHTTPRequestHandler):
+    """An index with one distribution, in whose folder each transfer ends too early."""
+
+    protocol_version = "HTTP/1.1"
+    stall = threading.Event()
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        kind = self.path.split("/")[1]
+        if kind == "busy":
+            self.send_error(429)
+        elif self.path.endswith(".whl"):
+            self._begin(10_000)
+            if kind == "stalled":
+                self.stall.wait(LIMIT_S)
+        elif self.path.endswith(".metadata"):
+            self._send(b"Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        elif kind == "page":
+            self._begin(10_000)
+        else:
+            self._send(b'<a href="tiny-1.0-py3-none-any.whl" data-core-metadata="true">tiny-1.0-py3-none-any.whl</a>')
+
+    def _send(self, body: bytes) -> None:
+        self._begin(len(body))
+        self.wfile.write(body)
+        self.close_connection = True
+
+    def _begin(self, length: int) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        self.close_connection = True
+
+
+@pytest.fixture
+def failing_index() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        Index.stall.clear()
+        yield f"http://127.0.0.1:{server.server_port}"
+        Index.stall.set()
+        server.shutdown()
+
+
+@pytest.mark.parametrize("kind", ["busy", "page", "wheel", pytest.param("stalled", marks=pytest.mark.full)])
+def test_after_a_network_that_fails_in_mid_download_a_retry_may_succeed(
+    place: Place, kind: str, failing_index: str
+) -> None:
+    env = clean_environ(place.folder, UV_HTTP_RETRIES="0", UV_HTTP_TIMEOUT="1", NO_PROXY="*")
+    options = (f"--index-url {failing_index}/{kind}",)
+    wanted = envs.EnvironmentSpec(python=sys.executable, requirements=("tiny",), options=options)
+    with pytest.raises(uv.EnvironmentBuildError, match="Next: check the network") as caught:
+        envs.ensure(wanted, cache=place.cache, log=place.log, environ=env, clock=SystemClock(), stop=lambda: False)
+    assert caught.value.transient
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {
+            "PIP_INDEX_URL": "http://user:S3CRET#x@127.0.0.1:9/simple",
+            "PIP_EXTRA_INDEX_URL": "http://u:S3/S3CRET@127.0.0.1:9",
+        },
+        {"PIP_EXTRA_INDEX_URL": "https://u:S3CRET#@127.0.0.1/x"},
+        {"UV_DEFAULT_INDEX": "http://user:S3CRET@127.0.0.1:port/simple"},
+        {"UV_FIND_LINKS": "http://user:S3CRET/S3CRET@127.0.0.1:9/"},
+        {"PIP_INDEX_URL": "http://127.0.0.1:9/simple?token=S3CRET"},
+        {"PIP_INDEX_URL": "user:S3CRET@127.0.0.1:9/simple"},
+    ],
+)
+def test_no_secret_of_an_index_is_in_the_log_which_is_uploaded_with_the_run(
+    place: Place, environ: dict[str, str]
+) -> None:
+    env = clean_environ(place.folder, UV_HTTP_RETRIES="0", **environ)
+    wanted = envs.EnvironmentSpec(python=sys.executable, requirements=("tiny",))
+    with pytest.raises(uv.EnvironmentBuildError) as caught:
+        envs.ensure(wanted, cache=place.cache, log=place.log, environ=env, clock=SystemClock(), stop=lambda: False)
+    said = place.log.read_text()
+    assert "****" in said
+    assert "S3CRET" not in said + str(caught.value)
 
 
 @pytest.mark.parametrize("damage", ["marker", "interpreter", "foreign", "inventory", "size", "bytes"])
@@ -462,6 +669,16 @@ def test_only_environments_that_nobody_has_asked_for_or_uses_are_named_as_unused
     assert not home.exists()
     assert envs.unused(place.cache, unused_for_s=60, now=now + 3600) == []
     assert place.ensure().exists(), "it can be made again"
+
+
+def test_a_folder_of_a_run_that_was_killed_between_its_lock_and_its_first_use_is_unused_too(place: Place) -> None:
+    home = environments_folder(place.cache) / "abc"
+    home.mkdir(parents=True)
+    (home / "lock").touch()
+    assert envs.unused(place.cache, unused_for_s=60, now=time.time()) == []
+    assert envs.unused(place.cache, unused_for_s=60, now=time.time() + 3600) == [home]
+    assert envs.remove(home)
+    assert not home.exists()
 
 
 def test_two_runs_that_waited_while_their_environment_was_removed_build_one_new_one(place: Place) -> None:
@@ -540,6 +757,11 @@ error: Request failed after 3 retries in 10.4s
   cause: Failed to fetch: http://me:secret@127.0.0.1:9/simple/nope/
   cause: error sending request for url (http://127.0.0.1:9/simple/nope/)
 """
+HASH = "error: Failed to download `a==1`\n  cause: Hash mismatch for `a==1`\n"
+CACHE = """\
+error: Could not acquire lock
+  cause: failed to open file `/home/me/.cache/uv/.lock`: Permission denied (os error 13)
+"""
 OLDER = "Resolved\n  \u00d7 No solution found when resolving dependencies:\n  ╰─▶ Because a was not found\n"
 LONG = "".join(["error: Failed to build `a==1`\n", *(f"  {line}\n" for line in range(100)), "  no compiler\n"])
 
@@ -550,6 +772,8 @@ LONG = "".join(["error: Failed to build `a==1`\n", *(f"  {line}\n" for line in r
         (CONFLICT, "error: No solution", "are unsatisfiable.", "change the requirements", False),
         (OLDER, "\u00d7 No solution", "Because a was not found", "change the requirements", False),
         (UNREACHABLE, "error: Request failed", "error sending request", "check the network", True),
+        (HASH, "error: Failed to download", "Hash mismatch", "find out why the index has another file", False),
+        (CACHE, "error: Could not", "Permission denied", "set UV_CACHE_DIR", False),
         (LONG, "error: Failed to build", "no compiler", "change the requirements", False),
         ("error: write failed: No space left on device", "error: write", "on device", "free disk space", True),
         ("Killed", "Killed", "Killed", "change the requirements", False),

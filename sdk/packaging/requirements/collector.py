@@ -180,9 +180,7 @@ def same_name(one: Requirement, other: Requirement) -> bool:
 
 def redacted(text: str) -> str:
     """Return a text for messages, without the parts of a URL that may be secret."""
-    text = re.sub(r"://\S*@", "://****@", text)
-    text = re.sub(r"([?&][^=&#\s]*)=[^&#\s]*", r"\1=****", text)
-    return texts.clipped(text, _SHOWN)
+    return texts.clipped(texts.without_passwords(text), _SHOWN)
 
 
 def archive_name(url: str) -> str:
