@@ -82,15 +82,20 @@ os._exit(code if code >= 0 else 128 - code)
 _POLL_S = 0.05
 _FIRST_SHOWN, _LAST_SHOWN, _SHOWN_WIDTH = 2, 8, 300
 _REINSTALL = f"{sys.executable} -m pip install --force-reinstall uv."
-# uv's output, whether a retry may succeed after it, and the advice. A wheel that is cut may look like one that is damaged.
+# uv's output, whether a retry may succeed after it, and the advice.
 _FAILURES = (
     (r"No space left on device", True, "free disk space, or set XDG_CACHE_HOME and UV_CACHE_DIR to a larger disk."),
     (
         r"error sending request|operation timed out|network timeout|error decoding response body|response body error"
-        r"|HTTP status server error|HTTP status client error \((408|425|429) |Failed to read from zip file|Bad CRC",
+        r"|HTTP status server error|HTTP status client error \((408|425|429) ",
         True,
         "check the network: uv could not reach its index, or a download ended early. To use another index, add --index-url to "
         "the requirements.",
+    ),
+    (
+        r"Failed to read from zip file|Bad CRC",
+        True,
+        "try again: the download of a wheel may have ended early. Otherwise, the wheel is damaged where it comes from.",
     ),
     (
         r"Hash mismatch",
@@ -160,17 +165,8 @@ class UvRunner:
         """Run a command of uv. All processes of its group are gone when this returns or raises."""
         start = self.log.stat().st_size if self.log.exists() else 0
         kept = {name: value for name, value in self._environ.items() if not _WITHHELD.fullmatch(name)}
-        command = [
-            sys.executable,
-            "-I",
-            "-S",
-            "-c",
-            _DIE_WITH_BUILDER,
-            str(os.getpid()),
-            str(texts.__file__),
-            program(),
-            *words,
-        ]
+        watcher = [sys.executable, "-I", "-S", "-c", _DIE_WITH_BUILDER, str(os.getpid()), texts.__file__]
+        command = [*watcher, program(), *words]
         process = spawn.spawn(command, env={**_LIKE_PIP, **kept, **variables}, cwd=str(cwd), log=str(self.log))
         try:
             while not spawn.has_exited(process):

@@ -757,6 +757,9 @@ error: Request failed after 3 retries in 10.4s
   cause: Failed to fetch: http://me:secret@127.0.0.1:9/simple/nope/
   cause: error sending request for url (http://127.0.0.1:9/simple/nope/)
 """
+CUT = (
+    "error: No solution found\n  cause: a==1 has an invalid format\n\nhint: invalid:\n  Failed to read from zip file\n"
+)
 HASH = "error: Failed to download `a==1`\n  cause: Hash mismatch for `a==1`\n"
 CACHE = """\
 error: Could not acquire lock
@@ -772,6 +775,7 @@ LONG = "".join(["error: Failed to build `a==1`\n", *(f"  {line}\n" for line in r
         (CONFLICT, "error: No solution", "are unsatisfiable.", "change the requirements", False),
         (OLDER, "\u00d7 No solution", "Because a was not found", "change the requirements", False),
         (UNREACHABLE, "error: Request failed", "error sending request", "check the network", True),
+        (CUT, "error: No solution", "Failed to read from zip file", "try again: the download", True),
         (HASH, "error: Failed to download", "Hash mismatch", "find out why the index has another file", False),
         (CACHE, "error: Could not", "Permission denied", "set UV_CACHE_DIR", False),
         (LONG, "error: Failed to build", "no compiler", "change the requirements", False),
