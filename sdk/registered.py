@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,8 @@ from .planning.settings import table
 from .planning.settings.merge import UNNAMED, Destination, gather
 from .run import Run
 from .storage.registry import open_store
+
+_VERSION = re.compile(r"([a-z][a-z0-9-]*):([a-z0-9]*)")
 
 
 class Registry:
@@ -101,7 +104,7 @@ def upload_commands(version: ModelVersion) -> str:
         "container-image-uri": "IMAGE",
     }
     commands = (
-        ("podlift", "models", "get", model.name, str(number), local, f"--root={model.root}"),
+        ("podlift", "get", f"{model.name}:{number}", local, f"--root={model.root}"),
         ("gcloud", "storage", "rsync", "--recursive", local, folder),
         ("gcloud", "ai", "models", "upload", *(f"--{flag}={text}" for flag, text in upload.items())),
     )
@@ -124,6 +127,16 @@ def models(root: str | Path | None = None) -> Registry:
         return Registry(configured_roots(os.environ)[0])
     given = resolve_root(root, os.environ)
     return Registry([given], given=given)
+
+
+def version_named(text: str, root: str | None) -> ModelVersion | None:
+    """Return the version that MODEL:VERSION names, the champion for MODEL: alone; None for another form of text.
+
+    Raises:
+        InputError: there is no such model or version.
+    """
+    match = _VERSION.fullmatch(text)
+    return models(root)[match[1]].version(match[2] or "champion") if match else None
 
 
 @contextmanager

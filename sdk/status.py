@@ -223,7 +223,7 @@ class Registered:
         """Return the line and the next command."""
         model = shlex.quote(self.model)
         following = {
-            "promoted": f"show {model} {self.version}",
+            "promoted": f"status {model} {self.version}",
             "asks": f"promote {model} {self.version} --as-compared",
         }
         command = following.get(self.outcome)

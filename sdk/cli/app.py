@@ -25,7 +25,7 @@ from .verbs import MODULES, unknown, unknown_in_group
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
 _USAGE: Any = typer.BadParameter.__mro__[1]
 # They refuse settings that mean nothing, or list them.
-_TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "config", "doctor", "image"}
+_TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "doctor", "image"}
 
 
 def load(words: Sequence[str]) -> list[Callable[..., None] | typer.Typer]:

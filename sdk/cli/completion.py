@@ -18,22 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from .shells import SHELLS
-from .verbs import IN_GROUP, MODULES
+from .verbs import IN_GROUP, MODULES, REPORTS
 
 FILES = ":files"
 _OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 # The verbs whose first argument is a run.
 _OF_RUNS = {"status", "why", "logs", "wait", "cancel", "resume", "get", "checkpoints", "models add"}
-# Those whose first argument is a schedule.
-_OF_SCHEDULES = {
-    f"schedule {verb}"
-    for verb in ("create", "show", "history", "check", "pause", "unpause", "run", "delete", "simulate")
-}
-# Those whose first argument is a registered model, and how many of its versions follow.
-_OF_MODELS = {
-    **dict.fromkeys((f"models {verb}" for verb in ("show", "get", "promote", "rollback", "remove")), 1),
-    "models diff": 2,
-}
+# Those whose first argument is a schedule, and those whose first one is a registered model and whose second one its version.
+_OF_SCHEDULES = {f"schedule {verb}" for verb in ("create", "status", "pause", "unpause", "run", "delete", "simulate")}
+_OF_MODELS = {f"models {verb}" for verb in ("status", "promote", "remove")}
+# Those whose every argument is one, and those that take a version as MODEL:VERSION too.
+_OF_ALL_SCHEDULES, _OF_VERSIONS = "schedule list", ("get", "diff")
 _MOST_RUNS = 200
 _PLAIN = re.compile(r"[\w./:@=+,%-]+")
 # Between these, bash completes each part of a word alone.
@@ -95,13 +90,24 @@ def _named(
     verb: str, arguments: list[str], current: str, root: str | None, environ: Mapping[str, str]
 ) -> list[str] | None:
     """Return the runs, schedules or models that a verb's next argument may name, None if it names none of them."""
+    versions = _versions(current, root, environ) if verb in _OF_VERSIONS else []
+    if verb == "diff":
+        return [*_runs(current, root, environ), *versions] or [FILES]
     if verb in _OF_RUNS and not arguments:
-        return _runs(current, root, environ)
-    if verb in _OF_SCHEDULES and not arguments:
+        return [*_runs(current, root, environ), *versions]
+    if verb == "export":
+        return _runs(current, root, environ) if arguments else _fitting(_forms(), current)
+    if verb == _OF_ALL_SCHEDULES or (verb in _OF_SCHEDULES and not arguments):
         return _schedules(current, root, environ)
-    if verb in _OF_MODELS and len(arguments) <= _OF_MODELS[verb]:
-        return _models(arguments, current, root, environ)
+    if verb in _OF_MODELS:
+        return _models(arguments, current, root, environ) if len(arguments) < 2 else []
     return None
+
+
+def _forms() -> list[str]:
+    from ..exports import NAMES
+
+    return [*REPORTS, *NAMES]
 
 
 def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str]) -> list[str]:
@@ -120,14 +126,10 @@ def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str
     named_things = _named(verb, arguments, current, _value_of("--root", rest), environ)
     if named_things is not None:
         return named_things
-    if verb in _OF_MODELS:
-        return [FILES] if verb == "models get" else []
     if verb == "init":
         from .. import backends
 
         return _fitting(list(backends.proposed_fields()), current)
-    if verb == "diff":
-        return _runs(current, _value_of("--root", rest), environ) or [FILES]
     return [FILES] if any(one.param_type_name == "argument" for one in _parameters(verb)) else []
 
 
@@ -226,6 +228,14 @@ def _models(given: list[str], current: str, root: str | None, environ: Mapping[s
         numbers = sorted((int(name.removesuffix(".json")) for name in names if name[:6].isdigit()), reverse=True)
         found = ["champion", "latest", *map(str, numbers)] if numbers else []
     return _fitting(found, current)
+
+
+def _versions(current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
+    """Return versions as MODEL:VERSION: the champions until a model is named."""
+    name, colon, version = current.partition(":")
+    if colon:
+        return [f"{name}:{each}" for each in _models([name], version, root, environ)]
+    return [f"{each}:champion" for each in _models([], name, root, environ)]
 
 
 def _tasks(rest: list[str], root: str | None, environ: Mapping[str, str]) -> list[str]:

@@ -1,34 +1,51 @@
-"""The verb that compares two plans: diff."""
+"""The verb that compares two plans, or two versions of a model: diff."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
 import typer
 
-from .. import api, backends
+from .. import api, backends, registered
+from ..errors import InputError
 from ..job.plan import Plan
+from ..model_registry.models import ModelVersion, VersionDiff
 from ..planning import diff as difference
 from ..status import EXIT_DONE, EXIT_USER
 from ..storage.paths import usable
-from .output import answer, as_json
-from .parameters import Json, OtherPlan, PlanOrRun, Root
+from ..text import clipped
+from .output import answer, as_json, say
+from .parameters import Compared, Json, OtherCompared, Root
 
 
-def diff(a: PlanOrRun, b: OtherPlan, root: Root = None, json_output: Json = False) -> None:
-    """Show the differences between two plans, or the plans of two runs.
+def diff(a: Compared, b: OtherCompared, root: Root = None, json_output: Json = False) -> None:
+    """Show the differences between two plans, the plans of two runs, or two versions of a model.
 
     Exit codes are those of diff: 0 for no difference, 1 for differences, 2 if one of the two cannot be read.
     """
-    plans = (_plan(a, root), _plan(b, root))
-    named = [difference.anonymous(plan) for plan in plans]
+    versions = [registered.version_named(each, root) for each in (a, b)]
+    if all(versions):
+        before, after = cast("list[ModelVersion]", versions)
+        differs = _diff_versions(before, after, json_output=json_output)
+    elif any(versions):
+        raise InputError(f"A version of a model is compared with another version of it. Received: {a!r} and {b!r}.")
+    else:
+        differs = _diff_plans(_plan(a, root), _plan(b, root), json_output=json_output)
+    raise typer.Exit(EXIT_USER if differs else EXIT_DONE)
+
+
+def _diff_plans(before: Plan, after: Plan, *, json_output: bool) -> bool:
+    named = [difference.anonymous(plan) for plan in (before, after)]
     bodies = [backends.load(plan.backend).render(plan).body for plan in named]
-    changes = difference.compare(*plans, (bodies[0], bodies[1]))
+    changes = difference.compare(before, after, (bodies[0], bodies[1]))
     if json_output:
         as_json(difference.as_json(changes))
     elif changes:
         answer("\n".join(f"{change.section:<12} {change}" for change in changes))
-    raise typer.Exit(EXIT_USER if changes else EXIT_DONE)
+    return bool(changes)
 
 
 def _plan(text: str, root: str | None) -> Plan:
@@ -36,3 +53,38 @@ def _plan(text: str, root: str | None) -> Plan:
         with usable("The plan", text):
             return Plan.from_json(Path(text).read_bytes(), text)
     return api.attach(text, root=root).plan
+
+
+def _diff_versions(before: ModelVersion, after: ModelVersion, *, json_output: bool) -> bool:
+    names = [each.model.name for each in (before, after)]
+    if names[0] != names[1]:
+        raise InputError(f"Only versions of one model are compared. Received: {names[0]!r} and {names[1]!r}.")
+    found = before.model.diff(before.number, after.number)
+    if json_output:
+        as_json(asdict(found))
+    else:
+        answer("\n".join(_differences(found)))
+        say(f"Next: podlift diff {found.runs[0]} {found.runs[1]}, for their plans and code")
+    return found.differs
+
+
+def _differences(found: VersionDiff) -> list[str]:
+    lines = [f"{'':<20} {f'version {found.before}':>14} {f'version {found.after}':>14}"]
+    lines += [f"{clipped(name, 20):<20} {_number(a):>14} {_number(b):>14}" for name, (a, b) in found.metrics.items()]
+    parts: Mapping[str, bool] = {"code": found.code, "arguments": found.args, "data": bool(found.data)}
+    for what, differs in parts.items():
+        names = f": {', '.join(found.data)}" if what == "data" and differs else ""
+        lines.append(f"{what:<20} {'different' if differs else 'same'}{names}")
+    if found.warm_start[0] != found.warm_start[1]:
+        lines.append(f"{'warm start':<20} {_began(found.warm_start[0]):>14} {_began(found.warm_start[1]):>14}")
+    marks = {"+": found.added, "-": found.removed, "~": found.changed}
+    lines += [f"{mark} {path}" for mark, paths in marks.items() for path in paths]
+    return lines if any(marks.values()) else [*lines, f"{'files':<20} same"]
+
+
+def _began(number: int) -> str:
+    return f"version {number}" if number else "none"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,25 +1,52 @@
-"""The verb that writes runs to experiment trackers: export."""
+"""The verb that writes runs into a file or to experiment trackers: export."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
 from .. import api, exports, logs
-from ..errors import Problems
-from ..text import counted
+from ..clock import Clock, SystemClock
+from ..errors import CorruptRunError, InputError, Problems
+from ..job.plan import Plan
+from ..storage.paths import usable
+from ..text import counted, size
+from ..ui import gather, model, pages
+from ..ui.model import RunView
 from .output import answer, say
-from .parameters import ExportInto, ExportTo, Refs, Root
+from .parameters import ExportInto, ExportOutput, ExportTo, Refs, Root
+from .start import reference
+from .verbs import REPORTS
+
+# What tells a report from another file, and how far into the file that is.
+_MARK, _HEAD = b"podlift report", 1 << 11
 
 
-def export(refs: Refs, to: ExportTo, into: ExportInto = None, root: Root = None) -> None:
-    """Write runs to MLflow, Weights & Biases or Trackio.
+def export(to: ExportTo, refs: Refs, output: ExportOutput = None, into: ExportInto = None, root: Root = None) -> None:
+    """Write runs into one file, or to MLflow, Weights & Biases or Trackio.
 
-    Parameters, metrics with steps and times, state, labels and URLs of checkpoints are written, files are not. Exporting a run
-    again adds what is new and doubles nothing.
+    With html, the file needs no other and no network: state, root cause, curves, timeline, tasks, logs, checkpoints and plan.
+    Several runs are compared. With md, it is a summary that a CI job can post.
+
+    A tracker gets parameters, metrics with steps and times, state, labels and URLs of checkpoints, but no files. Exporting a
+    run again adds what is new and doubles nothing.
     """
+    if (into if to in REPORTS else output) is not None:
+        option, of = ("--into", "a tracker") if to in REPORTS else ("--output", "html and md")
+        raise InputError(f"{option} is for {of}. Received: {to!r}. Nothing was written.")
+    if to in REPORTS:
+        _report(to, refs, output, root)
+    else:
+        _track(to, refs, into, root)
+
+
+def _track(to: str, refs: Sequence[str], into: str | None, root: str | None) -> None:
     problems, found = Problems(), dict[str, exports.ExportedRun]()
     # All runs are read before the first one is written.
     with problems.closing():
         with problems.collect():
-            exports.check(to)
+            exports.check(to, REPORTS)
         for ref in refs:
             with problems.collect():
                 run = api.attach(ref, root=root)
@@ -33,3 +60,60 @@ def export(refs: Refs, to: ExportTo, into: ExportInto = None, root: Root = None)
 
 def _rest(run: exports.ExportedRun) -> str:
     return " It goes on. Next: export it again when it has ended." if run.ended is None else ""
+
+
+def _report(format: str, refs: Sequence[str], output: str | None, root: str | None) -> None:
+    clock, problems = SystemClock(), Problems()
+    views, plans = dict[str, RunView](), dict[str, Plan]()
+    # Before anything is read, which may take long.
+    place = _place(output, format, refs[0])
+    with problems.closing():
+        for ref in refs:
+            with problems.collect():
+                view, plan = _seen(ref, root, clock, alone=len(refs) == 1)
+                views[view.url] = view
+                plans |= {} if plan is None else {view.id: plan}
+    shown = [*views.values()]
+    found = model.compared(shown, gather.differences(plans))
+    text = pages.markdown(shown, found) if format == "md" else pages.report(shown, found, clock.now())
+    if place is None:
+        answer(text.rstrip("\n"))
+        return
+    with usable("The output", place):
+        place.write_bytes(text.encode())
+    say(f"Written: {place}, {size(place.stat().st_size)}. It needs no other file and no network.")
+
+
+def _seen(ref: str, root: str | None, clock: Clock, *, alone: bool) -> tuple[RunView, Plan | None]:
+    """Return the view of a run and its plan. A damaged run beside others has a view that says so."""
+    try:
+        run = api.attach(ref, root=root)
+    except CorruptRunError as error:
+        if alone:
+            raise
+        return gather.unreadable(ref, ref, error), None
+    try:
+        return gather.look(run, reference(run), clock), run.plan
+    except CorruptRunError as error:
+        return gather.unreadable(run.id, run.url, error), run.plan
+
+
+def _place(output: str | None, format: str, ref: str) -> Path | None:
+    """Return the file to write; None for stdout. A file that is no report is not overwritten."""
+    if output == "-" or (output is None and format == "md"):
+        return None
+    path = Path(output or f"{Path(ref).name}.{format}")
+    with usable("The output", path):
+        if path.is_dir() or not path.parent.is_dir():
+            kind = "is a folder" if path.is_dir() else "is in a folder that does not exist"
+            raise InputError(f"The output {kind}. Received: {str(path)!r}. Nothing was written.")
+        if os.path.lexists(path) and not _replaceable(path):
+            next_step = "Nothing was written. Next: choose another file."
+            raise InputError(f"The output exists and is not a report. Received: {str(path)!r}. {next_step}")
+    return path
+
+
+def _replaceable(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    return not head or _MARK in head

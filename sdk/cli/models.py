@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 
 import typer
 
 from .. import registered
 from ..errors import InputError
-from ..model_registry.models import Model, ModelVersion, VersionDiff
+from ..model_registry.models import Model, ModelVersion
 from ..model_registry.records import Move, shown_time
 from ..records.sync.index import in_parallel
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
-from ..text import clipped, counted, size
+from ..text import counted, size
 from . import model_evidence
 from . import parameters as p
 from .help import GroupHelp, VerbHelp
@@ -68,8 +67,8 @@ def _summary(model: Model) -> dict[str, object]:
     }
 
 
-def _facts(model: Model, version: ModelVersion) -> dict[str, object]:
-    record = version.record
+def facts_of(version: ModelVersion) -> dict[str, object]:
+    model, record = version.model, version.record
     return {
         "model": record.model,
         "root": model.root,
@@ -97,7 +96,7 @@ def _facts(model: Model, version: ModelVersion) -> dict[str, object]:
 
 
 @models.command(cls=VerbHelp)
-def show(
+def status(
     name: p.ModelName,
     version: p.VersionOrAll = None,
     verify: p.VerifyFiles = False,
@@ -110,7 +109,7 @@ def show(
     damage = {each.number: each.damage() if verify else [] for each in chosen}
     if json_output:
         damaged = [{"damage": each} if verify else {} for each in damage.values()]
-        shown = in_parallel(lambda each: _facts(model, each), chosen)
+        shown = in_parallel(facts_of, chosen)
         facts = [{**each, **more} for each, more in zip(shown, damaged, strict=True)]
         moves = [asdict(move) for move in model.history()]
         as_json({**_summary(model), "history": moves, "shown": facts})
@@ -191,7 +190,7 @@ def add(
 def _say_version(version: ModelVersion, what: str, following: str, json_output: bool) -> None:
     record = version.record
     if json_output:
-        as_json(_facts(version.model, version))
+        as_json(facts_of(version))
     else:
         answer(str(version.number))
     say(f"{record.model}: version {record.number} of the run {record.run} is {what}. Next: {following}")
@@ -208,21 +207,10 @@ def _say_upload(version: ModelVersion) -> None:
 
 
 @models.command(cls=VerbHelp)
-def get(name: p.ModelName, version: p.ChampionOr = "champion", dest: p.VersionDest = None, root: p.Root = None) -> None:
-    """Copy the files of a version into a folder.
-
-    Each file is verified. Nothing is overwritten.
-    """
-    found = _find(name, root).version(version)
-    place = found.download(dest or f"{name}-{found.number}")
-    answer(place)
-    say(f"{name}: {counted(found.record.files, 'file')} of version {found.number}, {size(found.record.size_bytes)}")
-
-
-@models.command(cls=VerbHelp)
 def promote(
     name: p.ModelName,
-    version: p.Version,
+    version: p.PromotedVersion = None,
+    previous: p.Previous = False,
     expect: p.Expect = None,
     as_compared: p.AsCompared = False,
     note: p.Note = "",
@@ -235,25 +223,19 @@ def promote(
     """
     if as_compared and expect is not None:
         raise InputError("--as-compared expects the champion of the comparison, and --expect another: use one of them.")
-    found = _find(name, root).promote(version, expect=expect, as_compared=as_compared, note=note)
-    _say_version(found, "the champion", f"podlift models get {name}", json_output)
-    _say_upload(found)
-
-
-@models.command(cls=VerbHelp)
-def rollback(
-    name: p.ModelName,
-    version: p.EarlierVersion = None,
-    note: p.Note = "",
-    root: p.Root = None,
-    json_output: p.Json = False,
-) -> None:
-    """Make an earlier champion the champion again.
-
-    A second rollback goes one step further back.
-    """
-    found = _find(name, root).rollback(version, note=note)
-    _say_version(found, "the champion again", f"podlift models get {name}", json_output)
+    if previous == (version is not None) or (previous and (as_compared or expect is not None)):
+        raise InputError(
+            "Name the version, or use --previous alone, which returns to the champion before this one. Nothing was changed. "
+            f"Next: podlift models promote {name} VERSION."
+        )
+    model = _find(name, root)
+    if version is None:
+        found = model.rollback(note=note)
+    else:
+        found = model.promote(version, expect=expect, as_compared=as_compared, note=note)
+    _say_version(
+        found, "the champion again" if previous else "the champion", f"podlift get {name}:champion", json_output
+    )
     _say_upload(found)
 
 
@@ -282,38 +264,3 @@ def remove(
         f"{name}: version {removed.number} is removed. {freed} the run {removed.run} is no longer kept for it. "
         "Next: podlift prune"
     )
-
-
-@models.command(cls=VerbHelp)
-def diff(
-    name: p.ModelName, a: p.OneVersion, b: p.OtherVersion = "champion", root: p.Root = None, json_output: p.Json = False
-) -> None:
-    """Compare two versions: metrics, files, code, arguments and data."""
-    found = _find(name, root).diff(a, b)
-    if json_output:
-        as_json(asdict(found))
-        return
-    answer("\n".join(_differences(found)))
-    say(f"Next: podlift diff {found.runs[0]} {found.runs[1]}, for their plans and code")
-
-
-def _differences(found: VersionDiff) -> list[str]:
-    lines = [f"{'':<20} {f'version {found.before}':>14} {f'version {found.after}':>14}"]
-    lines += [f"{clipped(name, 20):<20} {_number(a):>14} {_number(b):>14}" for name, (a, b) in found.metrics.items()]
-    parts: Mapping[str, bool] = {"code": found.code, "arguments": found.args, "data": bool(found.data)}
-    for what, differs in parts.items():
-        names = f": {', '.join(found.data)}" if what == "data" and differs else ""
-        lines.append(f"{what:<20} {'different' if differs else 'same'}{names}")
-    if found.warm_start[0] != found.warm_start[1]:
-        lines.append(f"{'warm start':<20} {_began(found.warm_start[0]):>14} {_began(found.warm_start[1]):>14}")
-    marks = {"+": found.added, "-": found.removed, "~": found.changed}
-    lines += [f"{mark} {path}" for mark, paths in marks.items() for path in paths]
-    return lines if any(marks.values()) else [*lines, f"{'files':<20} same"]
-
-
-def _began(number: int) -> str:
-    return f"version {number}" if number else "none"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"

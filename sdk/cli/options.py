@@ -55,6 +55,11 @@ class CommandLine:
     def is_plan(self) -> bool:
         return bool(self.words) and self.words[0].endswith(".json")
 
+    @property
+    def said(self) -> list[str]:
+        """The words, and what options say about a job."""
+        return [*self.words, *self.env, *self.secrets, *self.inputs, *self.texts]
+
     def settings(self, problems: Problems) -> tuple[Any, dict[str, object]]:
         """Return the entry and the settings; mistakes go to `problems`."""
         texts = dict(self.texts)

@@ -54,6 +54,9 @@ EachTask = Annotated[
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="Print the whole plan first, and on a terminal a line for each task.")
 ]
+ShowSettings = Annotated[
+    bool, typer.Option("--settings", help="Show every setting, its value and its origin instead; no entry is needed.")
+]
 WholePlan = Annotated[
     bool, typer.Option("-v", "--verbose", help="Show also the largest files, files left out, and variables not passed.")
 ]
@@ -61,11 +64,15 @@ Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as the ru
 PlanFile = Annotated[
     Path | None, option("-o", "FILE", "Write the plan to this file, for podlift submit FILE.", also=("--output",))
 ]
-PlanOrRun = Annotated[str, argument("A", "A plan's file, or a run.")]
-OtherPlan = Annotated[str, argument("B", "Another plan's file, or run.")]
+Compared = Annotated[str, argument("A", "A plan's file, a run, or MODEL:VERSION: a number, champion or latest.")]
+OtherCompared = Annotated[str, argument("B", "Another plan's file, run or version of the model.")]
 
 # Existing runs.
 Ref = Annotated[str, argument("REF", "A run: its id, the beginning of its id, latest, or its directory.")]
+RefOrVersion = Annotated[
+    str,
+    argument("REF", "A run, as for status, or MODEL:VERSION: a number, champion or latest. MODEL: is the champion."),
+]
 UiRoots = Annotated[
     list[str] | None, argument("ROOT ...", "Folders or gs://BUCKET/PREFIX with runs. Default: all that are configured.")
 ]
@@ -77,16 +84,20 @@ AllowActions = Annotated[
     bool, typer.Option("--allow-actions", help="Print a second URL, whose page may also cancel, resume and pin.")
 ]
 Refs = Annotated[list[str], argument("REF ...", "Runs, each as an id, the beginning of an id, latest, or a directory.")]
-ReportFile = Annotated[
+ExportTo = Annotated[str, argument("TO", "html, md, mlflow, wandb or trackio.")]
+ExportOutput = Annotated[
     str | None,
-    option("-o", "FILE", "File to write; - for stdout. Default: REF.html, or stdout for md.", also=("--output",)),
-]
-ReportFormat = Annotated[str, option("--format", "FORMAT", "The form: html (default), or md for a short summary.")]
-ExportTo = Annotated[str, option("--to", "TRACKER", "The tracker: mlflow, wandb or trackio.")]
+    option(
+        "-o", "FILE", "With html or md: file to write; - for stdout. Default: REF.html, or stdout for md.",
+        also=("--output",),
+    ),
+]  # fmt: skip
 ExportInto = Annotated[
     str | None,
     option(
-        "--into", "NAME", "Experiment or project there. Default: that of its environment, else the name of the run."
+        "--into",
+        "NAME",
+        "With a tracker: experiment or project there. Default: that of its environment, else the name of the run.",
     ),
 ]
 Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="Show at most this many.")]
@@ -113,7 +124,8 @@ NewMaxCost = Annotated[
     option("--max-cost-usd", "USD", "Another limit on the cost of the whole run; what it has spent counts."),
 ]
 Dest = Annotated[
-    str | None, argument("[DEST]", "Folder to copy into. Default: one in the current folder, named after the run.")
+    str | None,
+    argument("[DEST]", "Folder to copy into. Default: one in the current folder, named after the run or version."),
 ]
 Verify = Annotated[bool, typer.Option("--verify", help="Read every byte and compare it with its checksums.")]
 Pin = Annotated[str | None, option("--pin", "STEP", "Keep the checkpoint of this step, or 'last'.")]
@@ -131,7 +143,21 @@ NamedWords = Annotated[
 ]
 ScheduleName = Annotated[str, argument("NAME", "Name of a schedule.")]
 OptionalScheduleName = Annotated[str | None, argument("[NAME]", "Name of a schedule; without it, --cron is needed.")]
-SchedulesFile = Annotated[Path, argument("FILE.toml", "File with a table for each schedule.")]
+ScheduleNames = Annotated[list[str] | None, argument("[NAME ...]", "Names of schedules. Default: all of them.")]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check",
+        help="For a monitor: print only what is wrong, and exit with 1 if a schedule is overdue, failing, changed at its "
+        "service, or was paused because it failed, or if there is none.",
+    ),
+]
+PastSlots = Annotated[
+    int, typer.Option("-n", "--limit", metavar="N", min=1, help="Show at most this many of the last slots.")
+]
+SchedulesFile = Annotated[
+    Path | None, option("--file", "FILE.toml", "Instead of NAME and ENTRY: a file with a table for each schedule.")
+]
 When = Annotated[
     list[str] | None,
     option(
@@ -151,13 +177,11 @@ Notify = Annotated[
     ),
 ]
 NotifySkips = Annotated[
-    int, typer.Option("--notify-skips", metavar="N", min=0, help="Notify after this many skips in a row; 0 for never.")
+    int | None, option("--notify-skips", "N", "Notify after this many skips in a row; 0 for never. Default: 3.", min=0)
 ]
 PauseAfter = Annotated[
-    int,
-    typer.Option(
-        "--pause-after-failures", metavar="N", min=0, help="Pause after this many failures in a row; 0 for never."
-    ),
+    int | None,
+    option("--pause-after-failures", "N", "Pause after this many failures in a row; 0 for never. Default: 3.", min=0),
 ]
 MaxMonth = Annotated[
     float | None,
@@ -251,13 +275,14 @@ Down = Annotated[
 ModelName = Annotated[str, argument("MODEL", "Name of a registered model.")]
 _VERSION = "Number of a version, champion or latest"
 Version = Annotated[str, argument("VERSION", f"{_VERSION}.")]
-ChampionOr = Annotated[str, argument("[VERSION]", f"{_VERSION}. Default: champion.")]
 VersionOrAll = Annotated[str | None, argument("[VERSION]", f"{_VERSION}. Default: the whole model.")]
-EarlierVersion = Annotated[
-    int | None, argument("[VERSION]", "Number of an earlier champion. Default: the one before this.")
+PromotedVersion = Annotated[str | None, argument("[VERSION]", "Number of a version, or latest.")]
+Previous = Annotated[
+    bool,
+    typer.Option(
+        "--previous", help="Return to the champion before this one; a second time goes one step further back."
+    ),
 ]
-OneVersion = Annotated[str, argument("A", f"{_VERSION}.")]
-OtherVersion = Annotated[str, argument("[B]", f"{_VERSION}. Default: champion.")]
 NameOfModel = Annotated[str | None, option("--model", "NAME", "Name of the model. Default: the name of the run.")]
 PathInOutputs = Annotated[
     str,
@@ -282,9 +307,6 @@ AsCompared = Annotated[
     ),
 ]
 Note = Annotated[str, option("--note", "TEXT", "Why, for the history.")]
-VersionDest = Annotated[
-    str | None, argument("[DIR]", "Folder, created if it does not exist. Default: MODEL-VERSION in the current folder.")
-]
 ForceRemoval = Annotated[bool, typer.Option("--force", help="Remove also a version that a rollback could return to.")]
 VerifyFiles = Annotated[bool, typer.Option("--verify", help="Read all files, and exit with 3 if one is damaged.")]
 
@@ -345,9 +367,6 @@ ImageProject = Annotated[
 ]
 
 # This machine.
-ProgramOfSettings = Annotated[
-    str | None, argument("[ENTRY]", "Program whose project is read. Default: the current folder.")
-]
 OlderThan = Annotated[
     str, typer.Option("--older-than", metavar="AGE", help="Minimum age, with its unit: 12h, 30d, 2w.")
 ]

@@ -9,28 +9,34 @@ from pathlib import Path
 
 import typer
 
-from .. import api
+from .. import api, registered
 from ..checkpoint import catalog
 from ..checkpoint.catalog import CheckpointInfo
 from ..errors import InputError
 from ..job.layout import RunPaths
+from ..model_registry.models import ModelVersion
 from ..run import Run
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.registry import open_store
 from ..storage.trees import readable
 from ..text import counted, size
+from .models import facts_of
 from .output import answer, as_json, say, summary
-from .parameters import Dest, Json, Pin, PinName, Ref, Root, Unpin, Verify
+from .parameters import Dest, Json, Pin, PinName, Ref, RefOrVersion, Root, Unpin, Verify
 from .screen import table
 
 _SHOWN = 20
 
 
-def get(ref: Ref, dest: Dest = None, root: Root = None, json_output: Json = False) -> None:
-    """Copy the outputs of a run into a folder.
+def get(ref: RefOrVersion, dest: Dest = None, root: Root = None, json_output: Json = False) -> None:
+    """Copy the outputs of a run, or the files of a model's version, into a folder.
 
-    Outputs are its files and its model. Nothing is overwritten.
+    Outputs are its files and its model. Each file of a version is verified. Nothing is overwritten.
     """
+    version = registered.version_named(ref, root)
+    if version is not None:
+        _get_version(version, dest, json_output)
+        return
     run = api.attach(ref, root=root)
     dest = run.id if dest is None else dest
     written = run.download(dest)
@@ -50,6 +56,16 @@ def get(ref: Ref, dest: Dest = None, root: Root = None, json_output: Json = Fals
         say(f"not collected  {path}: {reason}")
     if collected and collected["skipped_count"] > _SHOWN:
         say(f"not collected  {collected['skipped_count'] - _SHOWN} more. Next: --json.")
+
+
+def _get_version(version: ModelVersion, dest: str | None, json_output: bool) -> None:
+    record = version.record
+    place = version.download(dest or f"{record.model}-{record.number}")
+    if json_output:
+        as_json({**facts_of(version), "dest": place})
+    else:
+        answer(place)
+    say(f"{record.model}: {counted(record.files, 'file')} of version {record.number}, {size(record.size_bytes)}")
 
 
 def _copied(written: list[str]) -> str:

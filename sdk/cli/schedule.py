@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -22,7 +23,7 @@ from ..schedules.firing import KeptRuns
 from ..schedules.handle import Schedule
 from ..schedules.records import SKIPPED, TAKEN, WAITING, Book, ScheduleSpec
 from ..schedules.server import Server
-from ..status import EXIT_DONE, EXIT_USER, State
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER, State
 from ..storage.paths import usable
 from ..text import joined
 from . import parameters as p
@@ -57,58 +58,51 @@ def create(
     missed: p.Missed = None,
     when: p.When = None,
     notify: p.Notify = None,
-    notify_skips: p.NotifySkips = 3,
-    pause_after_failures: p.PauseAfter = 3,
+    notify_skips: p.NotifySkips = None,
+    pause_after_failures: p.PauseAfter = None,
     max_cost_usd_per_month: p.MaxMonth = None,
     trigger: p.TriggerChoice = None,
     location: p.Location = None,
+    file: p.SchedulesFile = None,
     dry_run: p.DryRun = False,
     json_output: p.Json = False,
 ) -> None:
     """Create a schedule, or change the one of that name.
 
-    The code is packaged now, and each slot starts a run of its own. Nothing is written if nothing differs.
+    The code is packaged now, and each slot starts a run of its own. Nothing is written if nothing differs. In a file,
+    each table is a schedule: its entry, its cron expression, and any setting; schedules that it does not name stay as they are.
     """
+    own = {name: value for name, value in locals().items() if name in _OWN and value is not None}
+    made = [_from_options(command, own)] if file is None else _from_file(file, command, own)
+    if dry_run:
+        schedule_text.show_prepared(made, json_output=json_output, online=bool(command.target.online))
+        return
+    schedule_text.say_created([creation.create(each) for each in made], json_output=json_output)
+
+
+def _from_options(command: CommandLine, own: dict[str, Any]) -> creation.Prepared:
     problems = Problems()
     name, *words = command.words or [""]
     command.words[:] = words
     if not name:
         problems.found.append("Name the schedule: podlift schedule create NAME ENTRY --cron CRON.")
-    if cron is None:
+    if "cron" not in own:
         problems.found.append("--cron is missing. Example: --cron '0 3 * * 1' --time-zone Europe/Berlin.")
     spec = ScheduleSpec(name="any", cron="* * * * *")
     with problems.collect():
-        spec = creation.draft(
-            name=name or "any",
-            cron=cron or "* * * * *",
-            time_zone=time_zone or "UTC",
-            overlap=overlap or "skip",
-            missed=missed or "skip",
-            when=tuple(when or ()),
-            notify=tuple(notify or ()),
-            notify_skips=notify_skips,
-            pause_after_failures=pause_after_failures,
-            max_cost_usd_per_month=max_cost_usd_per_month,
-            trigger=trigger or "auto",
-            location=location or "",
-        )
+        spec = creation.draft(**{"name": name or "any", "cron": "* * * * *", **own})
     entry, given = command.settings(problems)
     with problems.closing():
-        made = creation.prepare(spec, entry, given, command.target)
-    if dry_run:
-        schedule_text.show_prepared([made], json_output=json_output, online=bool(command.target.online))
-        return
-    schedule_text.say_created([creation.create(made)], json_output=json_output)
+        return creation.prepare(spec, entry, given, command.target)
 
 
-@schedule.command(cls=VerbHelp)
-def apply(file: p.SchedulesFile, root: p.Root = None, dry_run: p.DryRun = False, json_output: p.Json = False) -> None:
-    """Create or change the schedules of a file.
-
-    Each table of the TOML file is a schedule: its entry, its cron expression, and any setting. Schedules that the file does not
-    name stay as they are.
-    """
+def _from_file(file: Path, command: CommandLine, own: dict[str, Any]) -> list[creation.Prepared]:
     problems, made = Problems(), list[creation.Prepared]()
+    if command.said or command.target.backend or own:
+        raise InputError(
+            f"--file cannot be combined with a name or with settings, which stand in its tables. Received: {str(file)!r}. "
+            "Next: podlift schedule create --file FILE, with --root, --online, --dry-run or --json."
+        )
     with usable("The file", file):
         tables = parse_toml(file.read_bytes(), str(file))
     folder = Path.cwd()
@@ -116,17 +110,14 @@ def apply(file: p.SchedulesFile, root: p.Root = None, dry_run: p.DryRun = False,
     try:
         for name, entries in tables.items():
             with problems.collect():
-                made.append(_from_table(name, entries, root))
+                made.append(_from_table(name, entries, command.target))
     finally:
         os.chdir(folder)
     problems.raise_if_any()
-    if dry_run:
-        schedule_text.show_prepared(made, json_output=json_output)
-        return
-    schedule_text.say_created([creation.create(each) for each in made], json_output=json_output)
+    return made
 
 
-def _from_table(name: str, entries: object, root: str | None) -> creation.Prepared:
+def _from_table(name: str, entries: object, target: Destination) -> creation.Prepared:
     if not isinstance(entries, dict):
         raise InputError(f"{name}: expected a table with entry and cron. Received: {entries!r}.")
     given = {key.replace("-", "_"): value for key, value in entries.items()}
@@ -141,8 +132,8 @@ def _from_table(name: str, entries: object, root: str | None) -> creation.Prepar
         for key, value in own.items()
         if key in ("when", "notify")
     }
-    target = Destination(backend=given.pop("backend", None), root=root or given.pop("root", None))
-    given.pop("root", None)
+    root = given.pop("root", None)
+    target = replace(target, backend=given.pop("backend", None), root=target.root or root)
     try:
         return creation.prepare(creation.draft(name=name, **{**own, **lists}), given.pop("entry"), given, target)
     except InputError as error:
@@ -150,35 +141,43 @@ def _from_table(name: str, entries: object, root: str | None) -> creation.Prepar
 
 
 @schedule.command("list", cls=VerbHelp)
-def list_schedules(root: p.Root = None, json_output: p.Json = False) -> None:
+def list_schedules(
+    names: p.ScheduleNames = None, check: p.Check = False, root: p.Root = None, json_output: p.Json = False
+) -> None:
     """List the schedules with their state, the next slot and the last one.
 
     The column "trigger" compares the records with what a cloud's scheduler has: in sync, changed there, missing, or orphan.
     """
-    listing = handle.listed(root)
+    listing = handle.listed(root, names=names or ())
     found = [schedule_text.facts_of(each) for each in listing.schedules]
     found += [schedule_text.facts_of_orphan(each) for each in listing.orphans]
     for problem in listing.problems:
         say(f"podlift: {problem}")
     if json_output:
         as_json(found)
-        return
-    rows = [schedule_text.row(each) for each in found]
-    header = ("schedule", "cron", "time zone", "state", "trigger", "next", "last")
-    table(header, rows, whole=("schedule", "cron"), under=True)
-    schedule_text.say_problems(found)
+    elif check:
+        for problem in schedule_text.problems_of(found):
+            answer(problem)
+    else:
+        header = ("schedule", "cron", "time zone", "state", "trigger", "next", "last")
+        table(header, [schedule_text.row(each) for each in found], whole=("schedule", "cron"), under=True)
+        for problem in schedule_text.problems_of(found):
+            say(f"podlift: {problem}")
     if not found:
         step = handle.elsewhere(listing.roots) or "Next: podlift schedule create NAME ENTRY --cron CRON"
         say(f"There are no schedules below {joined(listing.roots, 'and')}. {step}")
+    if check:
+        failing = not found or bool(schedule_text.problems_of(found))
+        raise typer.Exit(EXIT_USER if failing else EXIT_INFRASTRUCTURE if listing.problems else EXIT_DONE)
 
 
 @schedule.command(cls=VerbHelp)
-def show(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False) -> None:
-    """Show a schedule: its job, its rules, the next five slots and the last one."""
+def status(name: p.ScheduleName, limit: p.PastSlots = 5, root: p.Root = None, json_output: p.Json = False) -> None:
+    """Show a schedule: its job, its rules, the next five slots, and what became of the last ones, newest first."""
     each = Schedule(name, root=root)
-    facts = schedule_text.facts_of(each)
+    facts, past = schedule_text.facts_of(each), each.history(limit)
     if json_output:
-        as_json(facts)
+        as_json({**facts, "slots": [schedule_text.line(slot) for slot in past]})
         return
     spec = each.record.spec
     why = f" ({facts['paused']})" if facts["paused"] else ""
@@ -197,29 +196,11 @@ def show(name: p.ScheduleName, root: p.Root = None, json_output: p.Json = False)
     lines += [("cron", f"{spec.cron} in {spec.time_zone}"), ("overlap", spec.overlap), ("missed", spec.missed)]
     lines += [("when", text) for text in spec.when] + [("notify", text) for text in spec.notify]
     lines += [("fires", slot.isoformat()) for slot in each.next(5)]
-    lines += [("last", f"{last.slot} {last.state} {last.reason}".rstrip()) for last in each.history(1)]
     answer(plan_text.text(lines))
     answer(schedule_text.plan_of(each.plan, each.trigger_lines(), served=seen is None))
-
-
-@schedule.command(cls=VerbHelp)
-def history(name: p.ScheduleName, limit: p.Limit = 20, root: p.Root = None, json_output: p.Json = False) -> None:
-    """List what became of the slots of a schedule, newest first."""
-    found = Schedule(name, root=root).history(limit)
-    if json_output:
-        as_json([schedule_text.line(each) for each in found])
-        return
-    rows = [schedule_text.row_of_slot(each) for each in found]
-    table(("slot", "state", "took", "run", "cause", "reason"), rows, whole=("slot", "run"), under=True)
-
-
-@schedule.command(cls=VerbHelp)
-def check(name: p.ScheduleName, root: p.Root = None) -> None:
-    """Exit with 1 if a schedule is overdue, failing, or was paused because it failed: for a monitor."""
-    problems = Schedule(name, root=root).problems()
-    for problem in problems:
-        answer(f"{name}: {problem}")
-    raise typer.Exit(EXIT_USER if problems else EXIT_DONE)
+    if past:
+        rows = [schedule_text.row_of_slot(slot) for slot in past]
+        table(("slot", "state", "took", "run", "cause", "reason"), rows, whole=("slot", "run"), under=True)
 
 
 @schedule.command(cls=VerbHelp)
@@ -270,7 +251,7 @@ def run(
         say(f"{name}: {record.reason}. Next: podlift schedule serve, which starts it then")
     elif record.state == TAKEN:
         answer(record.keeper)
-        say(f"{name}: {record.reason}. Next: podlift schedule history {name}")
+        say(f"{name}: {record.reason}. Next: podlift schedule status {name}")
     else:
         answer(f"{record.run}")
         say(f"{name}: {record.state}. Next: podlift wait {record.run}")

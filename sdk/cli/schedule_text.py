@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
+from typing import cast
 
 from ..backends.triggers import Trigger
 from ..clock import SystemClock
@@ -145,7 +146,7 @@ def _say_one(each: Created, now: datetime) -> None:
         answer(f"{name}\t{slot.isoformat()}")
     if each.alert and each.outcome == "created":
         say(f"Started by {each.record.trigger}. For a mail when a delivery fails: {each.alert}")
-        say(f"For a monitor: podlift schedule check {name}{found}")
+        say(f"For a monitor: podlift schedule list {name} --check{found}")
     if found:
         say(
             f"The settings here do not name its root: other commands need{found}, or run in a project that sets its bucket."
@@ -178,12 +179,9 @@ def _shown_trigger(trigger: Mapping[str, object]) -> str:
     return ", ".join(filter(None, words))
 
 
-def say_problems(found: Sequence[Mapping[str, object]]) -> None:
-    """Say why schedules need attention."""
-    for facts in found:
-        problems = facts["problems"]
-        for problem in problems if isinstance(problems, list) else ():
-            say(f"podlift: {facts['name']}: {problem}")
+def problems_of(found: Sequence[Mapping[str, object]]) -> list[str]:
+    """Return a sentence for each reason why schedules need attention, with the name of the schedule."""
+    return [f"{facts['name']}: {problem}" for facts in found for problem in cast("list[str]", facts["problems"])]
 
 
 def facts_of(each: Schedule) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The verb that lists the settings, their values and origins: config."""
+"""What `podlift plan --settings` shows: every setting, its value and its origin."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from ..errors import Problems
 from ..planning.settings import table as settings_table
-from ..planning.settings.merge import UNNAMED, Destination, defaults, gather
+from ..planning.settings.merge import defaults, gather
+from .options import CommandLine
 from .output import as_json
-from .parameters import Json, ProgramOfSettings
 from .screen import table
 
 
-def config(entry: ProgramOfSettings = None, json_output: Json = False) -> None:
-    """Show every setting, its value and its origin."""
+def show_settings(command: CommandLine, *, json_output: bool) -> None:
     problems = Problems()
-    found = gather(entry or UNNAMED, {}, Destination(), os.environ, problems)
+    entry, given = command.settings(problems)
+    found = gather(entry, given, command.target, os.environ, problems)
     with problems.collect():
         settings_table.job({**found.job, "entry": found.job.get("entry", "none")})
     values = {**defaults(), **found.values}

@@ -24,8 +24,21 @@ from ..storage.paths import usable
 from ..text import emulator_at
 from .options import CommandLine, with_settings
 from .output import answer, as_json, say, summary
-from .parameters import Backend, Detach, Json, Name, Online, PlanFile, Root, Verbose, WholePlan, WordsOrPlan
+from .parameters import (
+    Backend,
+    Detach,
+    Json,
+    Name,
+    Online,
+    PlanFile,
+    Root,
+    ShowSettings,
+    Verbose,
+    WholePlan,
+    WordsOrPlan,
+)
 from .screen import width
+from .settings import show_settings
 from .watch import follow
 
 
@@ -59,10 +72,16 @@ def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = Fals
 def plan(
     command: CommandLine,
     output: PlanFile = None,
+    settings: ShowSettings = False,
     verbose: WholePlan = False,
     json_output: Json = False,
 ) -> None:
     """Show what submit would do, without changing anything."""
+    if settings:
+        if output is not None or verbose:
+            raise InputError("--settings shows no plan: not together with --output or --verbose.")
+        show_settings(command, json_output=json_output)
+        return
     made = _make(command, "plan", _earlier(output))
     if output is not None:
         _write_plan(made, output)
@@ -113,8 +132,7 @@ def _is_plan(data: bytes) -> bool:
 
 def _read_plan(command: CommandLine) -> Plan:
     """Return the plan that `podlift plan -o` wrote, which cannot be combined with settings."""
-    path, *more = command.words
-    settings = [*more, *command.env, *command.secrets, *command.inputs, *command.texts]
+    path, *settings = command.said
     target = {name: getattr(command.target, name) for name in table.TARGET}
     if settings or any(value is not None for value in target.values()):
         raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 # In the order of the help; each verb is a function of that name in a module of this package.
@@ -12,9 +12,9 @@ GROUPS = {
         "runs": "look", "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
         "ui": "ui", "tensorboard": "tensorboard",
     },
-    "Results": {"get": "results", "checkpoints": "results", "report": "report", "export": "export"},
+    "Results": {"get": "results", "checkpoints": "results", "export": "export"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "goodput": "drill", "accelerators": "accelerators"},
-    "This machine": {"init": "init", "config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
+    "This machine": {"init": "init", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
     "A cloud": {"image": "image"},
     "Schedules and models": {"schedule": "schedule", "models": "models"},
 }  # fmt: skip
@@ -22,10 +22,12 @@ MODULES = {verb: module for verbs in GROUPS.values() for verb, module in verbs.i
 # The verbs of a group, which follow its name.
 IN_GROUP = {
     "schedule": (
-        "create", "apply", "list", "show", "history", "check", "pause", "unpause", "run", "delete", "serve", "simulate",
+        "create", "list", "status", "pause", "unpause", "run", "delete", "serve", "simulate",
     ),
-    "models": ("list", "show", "add", "get", "promote", "rollback", "remove", "diff"),
+    "models": ("list", "status", "add", "promote", "remove"),
 }  # fmt: skip
+# What `podlift export` writes into a file.
+REPORTS = ("html", "md")
 _INSTEAD = {
     "runs": "ls ps list history jobs top",
     "submit": "run start launch train exec create new go",
@@ -40,29 +42,54 @@ _INSTEAD = {
     "tensorboard": "tb board curves",
     "checkpoints": "ckpt ckpts snapshots saves",
     "ui": "dashboard web page browser view",
-    "report": "html export-html share summary",
+    "export html": "report html export-html share",
+    "export md": "summary markdown",
     "export": "mlflow wandb trackio upload sync log-to",
     "prune": "delete rm remove clean cleanup gc purge",
     "accelerators": "gpus tpus hardware machines prices devices",
-    "config": "settings set options env",
+    "plan --settings": "config settings set options env",
     "init": "setup configure bootstrap",
     "doctor": "check health diagnose",
     "emulator": "emulate serve",
     "image": "build images docker container dockerfile",
     "diff": "compare",
     "schedule": "schedules cron crontab",
-    "models": "model registry champion register promote rollback",
+    "models": "model registry champion register promote",
+    "models promote MODEL --previous": "rollback revert",
     "--help": "help man usage",
     "--version": "version",
 }
-_SLIPS = {word: verb for verb, words in _INSTEAD.items() for word in words.split()}
+# The same for words behind a group's name.
+_INSTEAD_IN_GROUP = {
+    "schedule": {
+        "schedule create": "add new update",
+        "schedule create --file": "apply",
+        "schedule list --check": "check monitor",
+        "schedule status": "show history slots describe",
+        "schedule delete": "remove rm",
+        "schedule unpause": "resume continue",
+    },
+    "models": {
+        "models status": "show versions describe history",
+        "models add": "register create",
+        "models promote MODEL --previous": "rollback revert",
+        "models remove": "delete rm",
+        "get MODEL:VERSION": "get download",
+        "diff MODEL:VERSION MODEL:VERSION": "diff compare",
+    },
+}
+
+
+def _slips(instead: Mapping[str, str]) -> dict[str, str]:
+    return {word: verb for verb, words in instead.items() for word in words.split()}
 
 
 def unknown(word: str) -> str:
     """Return the message about a word that is not a verb, with the verb that was probably meant."""
-    near = _SLIPS.get(word.lower()) or next(iter(get_close_matches(word.lower(), MODULES, n=1)), "")
-    if not near and (close := get_close_matches(word.lower(), _SLIPS, n=1, cutoff=0.75)):
-        near = _SLIPS[close[0]]
+    slips = _slips(_INSTEAD)
+    near = slips.get(word.lower()) or next(iter(get_close_matches(word.lower(), MODULES, n=1)), "")
+    if not near and (close := get_close_matches(word.lower(), slips, n=1, cutoff=0.75)):
+        near = slips[close[0]]
     advice = f"Did you mean: podlift {near}?" if near else f"Known: {', '.join(MODULES)}."
     return f"Unknown command: {word}. {advice}"
 
@@ -72,6 +99,9 @@ def unknown_in_group(words: Sequence[str]) -> str:
     known = IN_GROUP.get(words[0], ()) if len(words) > 1 else ()
     if not known or words[1] in known or words[1].startswith("-"):
         return ""
-    near = get_close_matches(words[1].lower(), known, n=1)
-    advice = f"Did you mean: podlift {words[0]} {near[0]}?" if near else f"Known: {', '.join(known)}."
+    word = words[1].lower()
+    near = _slips(_INSTEAD_IN_GROUP[words[0]]).get(word) or next(
+        (f"{words[0]} {verb}" for verb in get_close_matches(word, known, n=1)), ""
+    )
+    advice = f"Did you mean: podlift {near}?" if near else f"Known: {', '.join(known)}."
     return f"Unknown command: {words[0]} {words[1]}. {advice}"

@@ -7,6 +7,7 @@ only. The libraries are extras, imported when they are used.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from importlib import import_module, util
 from typing import Protocol, cast
@@ -39,10 +40,10 @@ class Tracker(Protocol):
         """
 
 
-def check(name: str) -> None:
-    """Raise InputError unless there is such a tracker and its library is installed."""
+def check(name: str, others: Sequence[str] = ()) -> None:
+    """Raise InputError unless there is such a tracker and its library is installed; `others` are known to the caller."""
     if name not in _TRACKERS:
-        raise InputError(f"Runs cannot be exported there. Received: {name!r}. {nearest(name, NAMES)}")
+        raise InputError(f"Runs cannot be exported there. Received: {name!r}. {nearest(name, (*others, *NAMES))}")
     title, needed, _ = _TRACKERS[name]
     found = util.find_spec(needed)
     # Without an origin it is a folder of that name, such as the one that W&B writes.

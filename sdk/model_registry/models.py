@@ -126,6 +126,12 @@ class VersionDiff:
     runs: tuple[str, str]
     warm_start: tuple[int, int] = (0, 0)  # the version whose weights each began with, 0 for none
 
+    @property
+    def differs(self) -> bool:
+        """Whether anything does."""
+        values = any(before != after for before, after in (*self.metrics.values(), self.warm_start))
+        return values or any((self.added, self.removed, self.changed, self.code, self.args, self.data))
+
 
 class Model:
     """A registered model: `sdk.models()["digits"]`.
@@ -368,7 +374,7 @@ class Model:
                 raise self._moved(record, expect)
             if version.number in record.removed:
                 raise InputError(
-                    f"Version {version.number} of {self.name!r} was removed. Nothing was changed. Next: podlift models show "
+                    f"Version {version.number} of {self.name!r} was removed. Nothing was changed. Next: podlift models status "
                     f"{self.name}."
                 )
             self._check(version)
@@ -417,7 +423,7 @@ class Model:
         was = f"version {expected}" if expected else "none"
         return InputError(
             f"The champion of {self.name!r} is not the expected one. Expected: {was}. It is {now}.{who} Nothing was changed. "
-            f"Next: compare with podlift models diff {self.name} {record.champion or 'A'} VERSION, then promote again."
+            f"Next: compare with podlift diff {self.name}:champion {self.name}:VERSION, then promote again."
         )
 
 

@@ -52,7 +52,7 @@ def _check(model: Model, record: ChampionRecord, number: int, *, force: bool) ->
     if number == record.champion:
         raise InputError(
             f"Version {number} is the champion of {model.name!r}, which cannot be removed. Nothing was changed. Next: podlift "
-            f"models promote {model.name} VERSION, or podlift models rollback {model.name}; then remove it."
+            f"models promote {model.name} VERSION, or podlift models promote {model.name} --previous; then remove it."
         )
     if number in record.predecessors and not force:
         raise InputError(

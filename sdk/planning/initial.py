@@ -61,7 +61,7 @@ def problems(plan: Plan) -> list[str]:
         return []
     return [
         f"The run {plan.run_id} starts from {initial}, which is not complete in {store.url}: {' '.join(found)} Next: submit it "
-        f"with the root of that model (podlift models show {initial.model}), or without warm_start."
+        f"with the root of that model (podlift models status {initial.model}), or without warm_start."
     ]
 
 

@@ -425,8 +425,15 @@ class Listing:
     roots: Sequence[str]
 
 
-def listed(root: str | Path | None = None, clock: Clock | None = None) -> Listing:
-    """Return the schedules of a root, by default of all configured backends, by name."""
+def listed(root: str | Path | None = None, clock: Clock | None = None, names: Sequence[str] = ()) -> Listing:
+    """Return the schedules of a root, by default of all configured backends, by name; of `names` only these.
+
+    Raises:
+        InputError: there is no schedule of one of the names.
+    """
+    if names:
+        named = [Schedule(name, root=root, clock=clock) for name in dict.fromkeys(names)]
+        return Listing(schedules=named, orphans=(), problems=(), roots=[each.root for each in named])
     roots, problems = configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
     schedules, orphans, given, clock = list[Schedule](), list[Trigger](), clock, clock or SystemClock()
     for each in roots:

@@ -189,7 +189,7 @@ def test_a_reader_that_leaves_early_sees_no_traceback(write, environment, limit_
     [
         ("plan", "train.py"),
         ("--help",),
-        *map(full_only, [("runs",), ("status", "latest"), ("why", "latest"), ("config",)]),
+        *map(full_only, [("runs",), ("status", "latest"), ("why", "latest"), ("plan", "--settings")]),
     ],
 )
 def test_every_verb_ends_quietly_when_its_reader_has_left(

@@ -73,8 +73,9 @@ def test_schedules_are_completed_also_those_of_a_bucket_that_this_machine_has_se
     (tmp_path / "podlift" / "schedules").mkdir(parents=True)
     (tmp_path / "podlift" / "schedules" / "daily").touch()
     cache = {"XDG_CACHE_HOME": str(tmp_path)}
-    assert complete("schedule", "show", "", **cache) == ["daily", "weekly"]
-    assert complete("schedule", "history", "--limit", "3", "we", **cache) == ["weekly"]
+    assert complete("schedule", "status", "", **cache) == ["daily", "weekly"]
+    assert complete("schedule", "status", "--limit", "3", "we", **cache) == ["weekly"]
+    assert complete("schedule", "list", "daily", "--check", "we", **cache) == ["weekly"]
     assert complete("schedule", "create", "d", **cache) == ["daily"]
     assert complete("schedule", "create", "daily", "", **cache) == [":files"]
 
@@ -85,9 +86,11 @@ def test_models_and_their_versions_are_completed(complete, runs: list[str], root
         for number in numbers:
             (root / "models" / "records" / name / "versions" / f"{number:06d}.json").touch()
     assert complete("models", "promote", "") == ["digits", "mnist"]
-    assert complete("models", "show", "digits", "") == ["champion", "latest", "10", "2", "1"]
-    assert complete("models", "diff", "digits", "1", "--root", str(root), "ch") == ["champion"]
-    assert complete("models", "get", "mnist", "1", "") == [":files"]
+    assert complete("models", "status", "digits", "") == ["champion", "latest", "10", "2", "1"]
+    assert complete("diff", "digits:1", "--root", str(root), "digits:ch") == ["digits:champion"]
+    assert complete("get", "mn") == ["mnist-bbbbbb", "mnist:champion"]
+    assert complete("get", "digits:1") == ["digits:10", "digits:1"]
+    assert complete("get", "mnist:1", "") == [":files"]
     assert complete("models", "promote", "none", "") == []
     assert complete("models", "add", "mn") == ["mnist-bbbbbb"]
 
@@ -101,6 +104,8 @@ def test_runs_are_completed_newest_first(complete, runs: list[str], root: Path, 
     assert complete("wait", "./x") == [":files"]
     assert complete("diff", "digits-aaaaaa", "m") == ["mnist-bbbbbb"]
     assert complete("submit", "--checkpoint-resume-from", "dig") == ["digits-cccccc", "digits-aaaaaa"]
+    assert complete("export", "m") == ["md", "mlflow"]
+    assert complete("export", "html", "mnist-bbbbbb", "-o", "x.html", "l") == ["latest"]
     assert complete("logs", "mnist-bbbbbb", "--task", "w") == ["worker-0"]
     assert complete("status", "--root", str(tmp_path / "nowhere"), "") == []
     assert complete("status", "--root", str(root), "m", PODLIFT_ROOT="/nowhere") == ["mnist-bbbbbb"]

@@ -57,7 +57,9 @@ def test_a_place_on_vertex_may_stand_in_the_file_the_environment_and_the_options
     }
     assert plan["root"] == "gs://from-environment/below"
     assert plan["request"]["labels"]["a"] == "b"
-    settings = {row["name"]: row["origin"] for row in json.loads(here("config", "--json").stdout)["settings"]}
+    settings = {
+        row["name"]: row["origin"] for row in json.loads(here("plan", "--settings", "--json").stdout)["settings"]
+    }
     assert settings["vertex_project"] == str(Path.cwd() / "podlift.toml")
     assert settings["vertex_bucket"] == "PODLIFT_VERTEX_BUCKET"
 

@@ -44,7 +44,7 @@ def test_every_sentence_of_a_help_page_is_there_as_a_whole(here, verbs: dict[str
     )
     assert shown.code == 0
     assert max(map(len, shown.stdout.splitlines())) <= 80
-    assert "..." not in re.sub(r"\]\.\.\.|(REF|ROOT) \.\.\.", "", shown.stdout)
+    assert "..." not in re.sub(r"\]\.\.\.|(NAME|REF|ROOT) \.\.\.", "", shown.stdout)
     said = words(shown.stdout)
     for parameter in verbs[verb].params:
         if not getattr(parameter, "hidden", False):
@@ -112,6 +112,7 @@ def test_an_output_that_lacks_the_lines_of_panels_gets_plain_ones(podlift) -> No
         ("ls", "runs"), ("ps", "runs"), ("list", "runs"), ("run", "submit"), ("start", "submit"), ("train", "submit"),
         ("log", "logs"), ("tail", "logs"), ("stop", "cancel"), ("kill", "cancel"), ("delete", "prune"), ("rm", "prune"),
         ("show", "status"), ("restart", "resume"), ("download", "get"), ("gpus", "accelerators"), ("help", "--help"),
+        ("report", "export html"), ("config", "plan --settings"), ("rollback", "models promote MODEL --previous"),
         ("sumbit", "submit"), ("statsu", "status"), ("canel", "cancel"), ("LS", "runs"), ("checkpoint", "checkpoints"),
     ],
 )  # fmt: skip

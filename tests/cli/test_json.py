@@ -102,8 +102,8 @@ def test_a_submit_and_a_refusal_print_what_the_page_says(write, here) -> None:
 
 def test_each_verb_without_a_run_prints_what_the_page_says(write, here) -> None:
     write("train.py", "print(1)")
-    for verb in ("config", "accelerators", "prune"):
-        agrees(verb, json.loads(here(verb, "--json").stdout))
+    for verb in ("plan --settings", "accelerators", "prune"):
+        agrees(verb, json.loads(here(*verb.split(), "--json").stdout))
     agrees("image", json.loads(here("image", "--vertex-project", "my-project", "--json").stdout))
     plan = sdk.plan("train.py")
     found = json.loads(here("plan", "train.py", "--json").stdout)
@@ -160,6 +160,9 @@ def test_the_verbs_of_a_schedule_print_what_the_page_says(here, write, root: Pat
     assert fired.code == 1
     agrees("schedule run", json.loads(fired.stdout))
     agrees("schedule run --due", json.loads(here("schedule", "run", "daily", "--due", "--within", "0s", *where).stdout))
-    for verb in ("list", "show", "history"):
-        found = json.loads(here("schedule", verb, *(() if verb == "list" else ("daily",)), *where).stdout)
-        agrees(f"schedule {verb}", found[0] if isinstance(found, list) else found)
+    (found,) = json.loads(here("schedule", "list", *where).stdout)
+    agrees("schedule list", found)
+    found = json.loads(here("schedule", "status", "daily", *where).stdout)
+    agrees("schedule status", found)
+    (slot,) = found["slots"]
+    agrees("schedule run", {"version": 1, **slot})

@@ -67,18 +67,21 @@ def test_models_are_registered_promoted_compared_rolled_back_and_loaded(runs: li
     assert (second["metrics"], second["bundle"]) == ({"accuracy": 0.75}, runs[1].plan.code.digest)
     assert len(second["data"]["rows"]["digest"]) == 64
     assert here("models", "add", runs[1].id).stdout == "2\n", "the same files of the same run"
-    shown = here("models", "diff", "digits", "champion", "latest").stdout.splitlines()
-    assert [line.split() for line in shown[1:]] == [
+    shown = here("diff", "digits:champion", "digits:latest")
+    assert shown.code == 1 and here("diff", "digits:1", "digits:champion").code == 0
+    assert [line.split() for line in shown.stdout.splitlines()[1:]] == [
         ["accuracy", "0.5000", "0.7500"], ["code", "same"], ["arguments", "different"], ["data", "same"], ["~", "m.keras"]
     ]  # fmt: skip
     assert here("models", "promote", "digits", "2", "--as-compared", "--note", "seen").code == 0
-    assert "promote  version 1 -> version 2" in here("models", "show", "digits").stderr
+    assert "promote  version 1 -> version 2" in here("models", "status", "digits").stderr
     folder = sdk.models()["digits"].champion().download("model")
     assert Path(folder, "m.keras").read_text() == "weights 0.75"
-    assert here("models", "rollback", "digits", "--note", "worse").code == 0
-    assert here("models", "get", "digits").stdout == f"{Path('digits-1').resolve()}\n"
+    assert here("models", "promote", "digits", "--previous", "--note", "worse").code == 0
+    assert here("get", "digits:").stdout == f"{Path('digits-1').resolve()}\n"
     assert Path("digits-1/m.keras").read_text() == "weights 0.5"
-    one = here("models", "show", "digits", "1", "--verify")
+    got = the_json(here("get", "digits:latest", "second", "--json"))
+    assert (got["number"], got["dest"]) == (2, str(Path("second").resolve()))
+    one = here("models", "status", "digits", "1", "--verify")
     assert runs[0].url in one.stdout and "1 version of 1 verified" in one.stderr
     (listed,) = the_json(here("models", "list", "--json"))
     assert (listed["champion"], listed["latest"], listed["awaiting"]) == (1, 2, 0)
@@ -101,12 +104,12 @@ def test_on_a_narrow_terminal_no_column_is_cut(
     here("models", "add", runs[0].id, "--ask", "in the band")
     monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    head, more, row, rest = here("models", "show", "digits").stdout.splitlines()
+    head, more, row, rest = here("models", "status", "digits").stdout.splitlines()
     assert head.split() == ["version", "state", "gate", "run"] and more.split() == ["registered", "size", "metrics"]
     assert row.split() == ["1", "awaits", "approval", "-", runs[0].id]
     assert rest.startswith("    2") and rest.endswith("accuracy: 0.5000")
     monkeypatch.setenv("COLUMNS", "120")
-    assert len(here("models", "show", "digits").stdout.splitlines()) == 2
+    assert len(here("models", "status", "digits").stdout.splitlines()) == 2
 
 
 def test_prune_keeps_versions_their_runs_and_their_code_and_a_version_outlives_its_run(
@@ -120,9 +123,9 @@ def test_prune_keeps_versions_their_runs_and_their_code_and_a_version_outlives_i
     assert any(runs[0].id in each.path and "names it" in each.why for each in plan.skipped)
     prune.remove(plan)
     assert Path(runs[0].plan.bundle).is_file()
-    assert the_json(here("models", "show", "digits", "--verify", "--json"))["shown"][0]["damage"] == []
+    assert the_json(here("models", "status", "digits", "--verify", "--json"))["shown"][0]["damage"] == []
     shutil.rmtree(runs[0].url)
-    assert here("models", "get", "digits").code == 0
+    assert here("get", "digits:champion").code == 0
 
 
 def test_a_version_is_removed_and_prune_frees_its_files_and_its_run(runs: list[sdk.Run], here: Callable) -> None:
@@ -142,7 +145,7 @@ def test_a_version_is_removed_and_prune_frees_its_files_and_its_run(runs: list[s
     found = prune.find(runs[0].plan.root, older_than_s=0, keep=0, now=now).items
     assert [item.name for item in found if item.kind == "run" and item.name == runs[1].id]
     assert len([item for item in found if item.kind == "model part"]) == 2
-    assert the_json(here("models", "show", "digits", "--verify", "--json"))["shown"][0]["damage"] == []
+    assert the_json(here("models", "status", "digits", "--verify", "--json"))["shown"][0]["damage"] == []
 
 
 def test_what_cannot_be_registered_or_found_is_refused_with_the_next_step(runs: list[sdk.Run], here: Callable) -> None:
@@ -158,11 +161,22 @@ def test_what_cannot_be_registered_or_found_is_refused_with_the_next_step(runs: 
     assert "Nearest: 'my-model'" in here("models", "add", runs[0].id, "--model", "My Model").stderr
     assert here("models", "list").stderr == "There are no models. Next: podlift models add RUN\n"
     assert here("models", "add", none, "--path", "work/log.csv", "--model", "table").stdout == "1\n"
-    assert "Did you mean 'table'?" in here("models", "show", "tabel").stderr
-    for words in (("promote", "table", "7"), ("diff", "table", "1", "2"), ("rollback", "table")):
-        shown = here("models", *words)
-        assert (shown.code == 2 and "Nothing was changed" in shown.stderr) or "It has version 1" in shown.stderr, words
-    assert "Unknown command: models promot. Did you mean: podlift models promote?" in here("models", "promot").stderr
+    assert "Did you mean 'table'?" in here("models", "status", "tabel").stderr
+    for words, said in (
+        (("models", "promote", "table", "7"), "It has version 1"),
+        (("models", "promote", "table", "--previous"), "There is none. Nothing was changed"),
+        (("models", "promote", "table", "1", "--previous"), "use --previous alone"),
+        (("models", "promote", "table"), "Name the version"),
+        (("get", "table:7"), "It has version 1"),
+        (("get", "tabel:1"), "Did you mean 'table'?"),
+        (("diff", "table:1", "table:2"), "It has version 1"),
+        (("diff", "table:1", none), "is compared with another version of it"),
+        (("models", "promot"), "Unknown command: models promot. Did you mean: podlift models promote?"),
+        (("models", "rollback"), "Did you mean: podlift models promote MODEL --previous?"),
+        (("models", "get"), "Did you mean: podlift get MODEL:VERSION?"),
+    ):
+        shown = here(*words)
+        assert shown.code == 2 and said in shown.stderr, words
 
 
 def test_a_model_of_which_files_were_not_collected_is_refused(write, here: Callable, root: Path) -> None:

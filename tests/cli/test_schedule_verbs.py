@@ -47,7 +47,7 @@ def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, write)
     assert any("--lr" in change for change in other["changes"])
     (listed,) = the_json(here("schedule", "list", "--json"))
     assert (listed["name"], listed["state"], listed["last"]) == ("weekly", "active", None)
-    shown = here("schedule", "show", "weekly").stdout
+    shown = here("schedule", "status", "weekly").stdout
     assert "overlap      queue" in shown and "train.py --lr 0.1" in shown
     assert here("schedule", "delete", "weekly").code == 0
     assert the_json(here("schedule", "list", "--json")) == []
@@ -73,16 +73,16 @@ def test_a_dry_run_shows_what_would_change(here, write) -> None:
     (shown,) = the_json(here(*words, "--overlap", "queue", "--dry-run", "--json"))
     assert (shown["outcome"], shown["trigger"]) == ("changed", None)
     assert {"~ overlap: 'skip' -> 'queue'", "code: ~ train.py"} <= set(shown["changes"])
-    assert the_json(here("schedule", "show", "weekly", "--json"))["overlap"] == "skip"
+    assert the_json(here("schedule", "status", "weekly", "--json"))["overlap"] == "skip"
 
 
 def test_a_schedule_pauses_and_a_named_one_is_simulated(here, write) -> None:
     write("train.py", "print(1)")
     here("schedule", "create", "weekly", "train.py", *CRON)
     assert here("schedule", "pause", "weekly").code == 0
-    shown = the_json(here("schedule", "show", "weekly", "--json"))
+    shown = the_json(here("schedule", "status", "weekly", "--json"))
     assert (shown["state"], shown["paused"], shown["next"]) == ("paused", "by hand", [])
-    assert here("schedule", "check", "weekly").code == 0
+    assert here("schedule", "list", "weekly", "--check") == (0, "", "")
     assert "fires next at" in here("schedule", "unpause", "weekly").stderr
     span = ("--from", "2027-01-01", "--to", "2028-01-01", "--json")
     slots = the_json(here("schedule", "simulate", "weekly", *span))
@@ -106,10 +106,14 @@ def test_a_file_creates_several_schedules_or_none(here, write) -> None:
         when = "older_than(20h)"
         """,
     )
-    assert [made["outcome"] for made in the_json(here("schedule", "apply", str(file), "--json"))] == ["created"] * 2
-    assert [made["outcome"] for made in the_json(here("schedule", "apply", str(file), "--json"))] == ["unchanged"] * 2
+    assert [made["outcome"] for made in the_json(here("schedule", "create", "--file", str(file), "--json"))] == [
+        "created"
+    ] * 2
+    assert [made["outcome"] for made in the_json(here("schedule", "create", "--file", str(file), "--json"))] == [
+        "unchanged"
+    ] * 2
     file.write_text('[one]\nentri = "train.py"\ncron = "0 3 * * *"\n[two]\nentry = "train.py"\ncron = "0 3 * *"\n')
-    shown = here("schedule", "apply", str(file))
+    shown = here("schedule", "create", "--file", str(file))
     assert shown.code == 2
     for text in (
         "one: unknown key 'entri'. Did you mean 'entry'?",
@@ -118,6 +122,15 @@ def test_a_file_creates_several_schedules_or_none(here, write) -> None:
     ):
         assert text in shown.stderr
     assert [each["name"] for each in the_json(here("schedule", "list", "--json"))] == ["daily", "weekly"]
+    for more in (
+        ("daily",),
+        ("--cron", "0 3 * * *"),
+        ("--workers", "2"),
+        ("--notify-skips", "3"),
+        ("--backend", "vertex"),
+    ):
+        refused = here("schedule", "create", "--file", str(file), *more)
+        assert refused.code == 2 and "--file cannot be combined" in refused.stderr, more
 
 
 def test_all_mistakes_of_a_schedule_are_named_at_once_and_nothing_is_written(here, write, root: Path) -> None:
@@ -158,12 +171,13 @@ def test_who_looks_in_the_wrong_root_is_told_where_it_was_and_where_the_schedule
     here, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert here("schedule", "list", "--check").code == 1, "nothing was checked"
     nothing = here("schedule", "list").stderr
     assert nothing.startswith(f"There are no schedules below {root}. Next: podlift schedule create")
     triggered.remember(["weekly"], "gs://bucket/podlift")
     step = "below gs://bucket/podlift. Next: --root gs://bucket/podlift\n"
     assert here("schedule", "list").stderr == f"There are no schedules below {root}. This machine has seen some {step}"
-    unknown = here("schedule", "check", "weekly")
+    unknown = here("schedule", "list", "weekly", "--check")
     assert unknown.code == 2 and unknown.stderr.endswith(
         f"No such schedule below {root}. Received: 'weekly'. This machine has seen it {step}"
     )
@@ -171,10 +185,16 @@ def test_who_looks_in_the_wrong_root_is_told_where_it_was_and_where_the_schedule
 
 def test_an_unknown_schedule_gets_the_nearest_one(here, write) -> None:
     write("train.py", "print(1)")
-    assert "There is none. Next: podlift schedule create." in here("schedule", "show", "x").stderr
+    assert "There is none. Next: podlift schedule create." in here("schedule", "status", "x").stderr
     here("schedule", "create", "weekly", "train.py", *CRON)
-    assert "Received: 'wekly'. Did you mean 'weekly'?" in here("schedule", "history", "wekly").stderr
-    assert "Did you mean: podlift schedule pause?" in here("schedule", "pose", "weekly").stderr
+    assert "Received: 'wekly'. Did you mean 'weekly'?" in here("schedule", "status", "wekly").stderr
+    for word, meant in (
+        ("pose", "pause"),
+        ("check", "list --check"),
+        ("apply", "create --file"),
+        ("history", "status"),
+    ):
+        assert f"Did you mean: podlift schedule {meant}?" in here("schedule", word, "weekly").stderr
 
 
 def test_a_program_schedules_itself_by_name_and_prune_keeps_the_code_of_a_schedule(write, root: Path) -> None:

@@ -260,7 +260,7 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
     kept = Path(model.version(1).download(tmp_path / "week-1"))
 
     monkeypatch.setenv("PODLIFT_ROOT", this.schedule.root)
-    shown = said_by("models", "show", "digits", "4")
+    shown = said_by("models", "status", "digits", "4")
     assert "awaits approval" in shown and "compared   with version 2, the champion, by quality:measure" in shown
     assert (
         "guard      holds: accuracy >= 0.5 (it is " in shown
@@ -268,7 +268,7 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
     )
     assert said_by("models", "promote", "digits", "4", "--as-compared") == "4\n"
     assert model.champion().number == 4
-    assert [said_by("models", "rollback", "digits") for _ in range(2)] == ["2\n", "1\n"]
+    assert [said_by("models", "promote", "digits", "--previous") for _ in range(2)] == ["2\n", "1\n"]
     assert {each.path: each.parts for each in model.champion().files()} == first
     again = Path(model.champion().download(tmp_path / "again"))
     assert {each.name: each.read_bytes() for each in again.iterdir()} == {
@@ -277,7 +277,7 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
     assert [(move.before, move.champion, move.cause) for move in model.history()] == [
         (0, 1, "promote"), (1, 2, "promote"), (2, 4, "promote"), (4, 2, "rollback"), (2, 1, "rollback"),
     ]  # fmt: skip
-    shown = said_by("schedule", "history", "weekly")
+    shown = said_by("schedule", "status", "weekly")
     assert "version 2 of 'digits' was promoted" in shown and "version 3 of 'digits' was not promoted" in shown
     if this.is_keras:
         (page,) = [

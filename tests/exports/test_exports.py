@@ -78,7 +78,7 @@ def test_names_that_mlflow_takes_stay_and_two_names_stay_two() -> None:
 
 
 def test_all_mistakes_are_named_at_once(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.run(["export", "none-aaaaaa", "--to", "mlfow"]) == 2
+    assert app.run(["export", "mlfow", "none-aaaaaa"]) == 2
     said = capsys.readouterr().err
     assert "Received: 'mlfow'. Did you mean 'mlflow'?" in said and "No such run" in said
 
@@ -91,7 +91,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
     # A folder that W&B has written, in the current folder, is no library.
     (tmp_path / name).mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert app.run(["export", "digits-aaaaaa", "--to", name]) == 2
+    assert app.run(["export", name, "digits-aaaaaa"]) == 2
     assert f"pip install 'podlift[{name}]'" in capsys.readouterr().err
 
 
@@ -106,9 +106,9 @@ def test_an_error_of_a_tracker_says_which_run_and_no_password_and_its_prints_are
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page_run(root, "digits-aaaaaa", RECORDS)
-    monkeypatch.setattr(exports, "check", lambda name: None)
+    monkeypatch.setattr(exports, "check", lambda *names: None)
     monkeypatch.setattr(exports, "import_module", lambda *names: Broken)
-    assert app.run(["export", "digits-aaaaaa", "--to", "mlflow"]) == 3
+    assert app.run(["export", "mlflow", "digits-aaaaaa"]) == 3
     shown = capsys.readouterr()
     assert shown.out == "" and "a line of the library" in shown.err
     assert "MLflow did not take all of digits-aaaaaa" in shown.err and "hunter2" not in shown.err

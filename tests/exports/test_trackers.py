@@ -104,11 +104,11 @@ def test_mlflow_has_a_run_once_with_its_params_tags_and_history(store: str, tmp_
     tracker = Foreign(tmp_path, "mlflow-skinny", *(["sqlalchemy", "alembic"] if store == "sqlite" else []))
     address = {"folder": f"file://{tmp_path}/mlruns", "sqlite": f"sqlite:///{tmp_path}/mlflow.db"}[store]
     tracker.variables = {"MLFLOW_TRACKING_URI": address, "MLFLOW_ALLOW_FILE_STORE": "true"}
-    first = tracker.export("digits-aaaaaa", "--to", "mlflow")
+    first = tracker.export("mlflow", "digits-aaaaaa")
     assert first.returncode == 0, first.stderr
     assert first.stdout.startswith(f"digits-aaaaaa {address} run ")
     assert "does not take the name 'acc(top 5)': it is 'acc_top 5_' there" in first.stderr
-    tracker.export("digits-aaaaaa", "--to", "mlflow")
+    tracker.export("mlflow", "digits-aaaaaa")
     (found,) = tracker.read(READ_MLFLOW)
     assert (found["project"], found["name"], found["state"]) == ("digits", "digits-aaaaaa", "FINISHED")
     assert found["params"]["podlift.workers"] == "2" and found["tags"]["podlift.url"] == run.url
@@ -118,7 +118,7 @@ def test_mlflow_has_a_run_once_with_its_params_tags_and_history(store: str, tmp_
     assert found["points"]["acc_top 5_"] == [[10, times[0], 0.5], [20, times[1], 0.625]]
     assert found["points"]["huge"][0][2] > 1e308
     go_on()
-    assert tracker.export("digits-aaaaaa", "--to", "mlflow").returncode == 0
+    assert tracker.export("mlflow", "digits-aaaaaa").returncode == 0
     (found,) = tracker.read(READ_MLFLOW)
     assert [each[0] for each in found["points"]["loss"]] == [10, 20, 20, 30]
 
@@ -127,7 +127,7 @@ def test_mlflow_without_a_store_that_it_can_use_says_what_to_set(tmp_path: Path,
     tracker = Foreign(tmp_path, "mlflow-skinny")
     for address in (f"sqlite:///{tmp_path}/mlflow.db", f"file://{tmp_path}/mlruns"):
         tracker.variables = {"MLFLOW_TRACKING_URI": address}
-        refused = tracker.export("digits-aaaaaa", "--to", "mlflow")
+        refused = tracker.export("mlflow", "digits-aaaaaa")
         assert refused.returncode == 2 and "Next: set MLFLOW_TRACKING_URI to your server" in refused.stderr, (
             refused.stderr
         )
@@ -136,11 +136,11 @@ def test_mlflow_without_a_store_that_it_can_use_says_what_to_set(tmp_path: Path,
 def test_wandb_has_an_offline_run_once_which_the_next_export_replaces(tmp_path: Path, run, go_on) -> None:
     tracker = Foreign(tmp_path, "wandb")
     tracker.variables = {"WANDB_MODE": "offline"}
-    first = tracker.export("digits-aaaaaa", "--to", "wandb")
+    first = tracker.export("wandb", "digits-aaaaaa")
     assert first.returncode == 0, first.stderr
     assert "Next: wandb sync " in first.stderr
     go_on()
-    second = tracker.export("digits-aaaaaa", "--to", "wandb")
+    second = tracker.export("wandb", "digits-aaaaaa")
     assert second.returncode == 0 and second.stdout != first.stdout, second.stderr
     (found,) = tracker.read(READ_WANDB)
     assert (found["project"], found["name"], found["code"]) == ("digits", "digits-aaaaaa", 0)
@@ -149,13 +149,13 @@ def test_wandb_has_an_offline_run_once_which_the_next_export_replaces(tmp_path: 
     assert [point["podlift/step"] for point in points] == [10, 20, 20, 30]
     assert [point["_timestamp"] for point in points] == [record["time"] for record in (*RECORDS, LATER)]
     assert points[0]["acc(top 5)"] == 0.5 and points[2]["loss"] == 0.25 and found["summary"]["loss"] == 0.125
-    assert tracker.export("digits-aaaaaa", "--to", "wandb", "--into", "mine").returncode == 0
+    assert tracker.export("wandb", "digits-aaaaaa", "--into", "mine").returncode == 0
     assert {each["project"] for each in tracker.read(READ_WANDB)} == {"digits", "mine"}
     tracker.variables = {"WANDB_MODE": "disabled"}
-    refused = tracker.export("digits-aaaaaa", "--to", "wandb")
+    refused = tracker.export("wandb", "digits-aaaaaa")
     assert refused.returncode == 2 and "WANDB_MODE=disabled" in refused.stderr
     tracker.variables = {"WANDB_MODE": "online"}
-    refused = tracker.export("digits-aaaaaa", "--to", "wandb")
+    refused = tracker.export("wandb", "digits-aaaaaa")
     assert refused.returncode == 3 and "Weights & Biases did not take all of digits-aaaaaa" in refused.stderr
 
 
@@ -164,7 +164,7 @@ def test_trackio_has_a_run_once_and_keeps_runs_of_others(tmp_path: Path, root: P
     tracker.variables = {"TRACKIO_DIR": str(tmp_path / "trackio")}
     other = page_run(root, "digits-bbbbbb", [])
     for _ in range(2):
-        done = tracker.export("digits-aaaaaa", "digits-bbbbbb", "--to", "trackio")
+        done = tracker.export("trackio", "digits-aaaaaa", "digits-bbbbbb")
         assert done.returncode == 0, done.stderr
         shown = [f"{name} trackio show --project digits" for name in ("digits-aaaaaa", "digits-bbbbbb")]
         assert done.stdout.splitlines() == shown
@@ -176,5 +176,5 @@ def test_trackio_has_a_run_once_and_keeps_runs_of_others(tmp_path: Path, root: P
     assert points[1][1]["loss"] == "NaN" and points[2][1]["huge"] == "Infinity"
     assert found["digits-aaaaaa"]["params"]["final/loss"] == 0.125
     tracker.variables |= {"TRACKIO_SPACE_ID": "me/space"}
-    refused = tracker.export("digits-aaaaaa", "--to", "trackio")
+    refused = tracker.export("trackio", "digits-aaaaaa")
     assert refused.returncode == 2 and "TRACKIO_SPACE_ID" in refused.stderr

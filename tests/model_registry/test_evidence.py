@@ -147,7 +147,7 @@ def test_damaged_evidence_is_named_with_the_way_out_and_promotes_nothing(model: 
 def test_the_command_shows_both_models_side_by_side_and_the_next_step(evaluated, show) -> None:
     evaluated(2, {"accuracy": 0.93, "loss": 1.2}, {"accuracy": 0.9, "loss": math.inf})
     evaluated(3, {"accuracy": 0.93, "loss": 1.2, "new": 1.0}, {"accuracy": 0.9, "loss": 1.0})
-    shown = show("show", "digits", "3")
+    shown = show("status", "digits", "3")
     for line in (
         "gate       ask: accuracy is 0.93, that of the champion 0.9: better by 0.03, less than ask_below, 0.05",
         "next       podlift models promote digits 3 --as-compared",
@@ -162,12 +162,12 @@ def test_the_command_shows_both_models_side_by_side_and_the_next_step(evaluated,
         ["loss", "1.2000", "1.0000", "+0.2000"],
         ["new", "1.0000", "-", "-"],
     ]
-    other = show("show", "digits", "2")
+    other = show("status", "digits", "2")
     assert "guard      fails: loss <= champion * 1.5 (that of the champion is inf)" in other
     assert not any(line.startswith("next ") for line in other)
-    rows = [line.split("\t")[:3] for line in show("show", "digits")]
+    rows = [line.split("\t")[:3] for line in show("status", "digits")]
     assert rows == [["1", "champion", "-"], ["2", "registered", "keep"], ["3", "awaits approval", "ask"]]
-    (facts,) = json.loads(show("show", "digits", "3", "--json")[0])["shown"]
+    (facts,) = json.loads(show("status", "digits", "3", "--json")[0])["shown"]
     (found,) = facts["evidence"]
     assert (found["outcome"], found["champion"], found["guards"][0]["bound"]) == ("ask", 1, 1.5)
     assert json.loads(show("list", "--json")[0])[0]["awaiting"] == 1

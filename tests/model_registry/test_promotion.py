@@ -96,7 +96,7 @@ def test_the_first_model_is_promoted_a_better_one_follows_and_a_worse_one_is_kep
     better = world.phase("b-aaaaaa", "0.6")
     assert str(better) == (
         "version 2 of 'digits' was promoted: accuracy is 0.6, that of the champion 0.5: better by 0.1. "
-        "Next: podlift models show digits 2"
+        "Next: podlift models status digits 2"
     )
     assert (world.phase("c-aaaaaa", "0.55").outcome, world.champion()) == ("kept", "0.6")
     # Both models are evaluated by one call, the champion last: if it ends the process, the other one's numbers are there.

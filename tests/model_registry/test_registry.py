@@ -95,7 +95,7 @@ def test_an_approval_holds_for_the_champion_that_was_asked_about(model: Model, a
         model.promote(1, as_compared=True)
     assert model.promote(2, as_compared=True, note="looks good").number == 2
     assert model.history()[-1].cause == "promote"
-    with pytest.raises(InputError, match=r"Expected: version 1. It is version 2.*podlift models diff digits 2"):
+    with pytest.raises(InputError, match=r"Expected: version 1. It is version 2.*podlift diff digits:champion"):
         model.promote(3, as_compared=True)
     assert model.state(late) == "registered"
 

@@ -42,7 +42,8 @@ def test_the_champion_and_what_a_rollback_could_return_to_are_not_removed_by_mis
         model.promote(number)
     for force in (False, True):
         with pytest.raises(
-            InputError, match=r"Version 3 is the champion of 'digits', which cannot be removed.*rollback digits"
+            InputError,
+            match=r"Version 3 is the champion of 'digits', which cannot be removed.*promote digits --previous",
         ):
             model.remove(3, force=force)
     with pytest.raises(

@@ -44,7 +44,7 @@ def test_the_first_champion_makes_the_model_and_later_ones_are_versions_of_it(
     monkeypatch.setenv("PODLIFT_VERTEX_REGIONS", "europe-west4,us-central1")
     first = registered.upload_commands(model.promote(1))
     assert first.split(" && ")[:2] == [
-        "podlift models get digits 1 digits-1 --root=gs://mine/podlift",
+        "podlift get digits:1 digits-1 --root=gs://mine/podlift",
         "gcloud storage rsync --recursive digits-1 gs://mine/podlift/models/exports/digits/000001",
     ]
     common = {
@@ -84,14 +84,14 @@ def test_each_move_of_the_champion_and_show_print_them(
     for champion, words in (
         (1, "promote digits 1"),
         (2, "promote digits 2 --as-compared"),
-        (1, "rollback digits"),
-        (1, "show digits"),
+        (1, "promote digits --previous"),
+        (1, "status digits"),
     ):
         if len(model.numbers()) < champion:
             add(ask="look first")
         assert app.run(["models", *words.split(), root]) == 0
         said = capsys.readouterr().err
-        line = next(each for each in said.splitlines() if "for Vertex AI's Model Registry: podlift models get" in each)
+        line = next(each for each in said.splitlines() if "for Vertex AI's Model Registry: podlift get" in each)
         assert flags(line)["--artifact-uri"].endswith(f"/digits/00000{champion}")
     monkeypatch.setenv("PODLIFT_VERTEX_KEEPER", "perhaps")
     assert app.run(["models", "promote", "digits", "1", root]) == 0, "it was promoted"

@@ -253,7 +253,7 @@ def test_the_tasks_of_a_machine_fetch_the_files_once_and_verify_them(root: Path,
     data = part.read_bytes()
     part.write_bytes(data[:-1] + b"?")
     with pytest.raises(
-        CorruptObjectError, match=r"version 1 of 'digits', the champion is damaged.*Next: podlift models show"
+        CorruptObjectError, match=r"version 1 of 'digits', the champion is damaged.*Next: podlift models status"
     ):
         tasks[0].load(sequential(keras3))
     part.write_bytes(data)

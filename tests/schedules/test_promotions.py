@@ -18,7 +18,7 @@ needs("cronsim")
         (
             "promoted",
             ["promoted"],
-            "version 2 of 'digits' was promoted: better by 0.1. Next: podlift models show digits 2",
+            "version 2 of 'digits' was promoted: better by 0.1. Next: podlift models status digits 2",
         ),
         (
             "asks",

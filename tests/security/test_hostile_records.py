@@ -89,9 +89,9 @@ def broken(store: PosixStore, key: str, every: int, verbs: list[tuple[str, ...]]
 
 MODELS = [
     ("models", "list"),
-    ("models", "show", "digits"),
-    ("models", "show", "digits", "2"),
-    ("models", "diff", "digits", "1", "2"),
+    ("models", "status", "digits"),
+    ("models", "status", "digits", "2"),
+    ("diff", "digits:1", "digits:2"),
 ]
 
 
@@ -119,9 +119,8 @@ def test_records_of_models_of_any_shape_are_read_or_refused(
 
 SCHEDULES = [
     ("schedule", "list"),
-    ("schedule", "show", "weekly"),
-    ("schedule", "history", "weekly"),
-    ("schedule", "check", "weekly"),
+    ("schedule", "list", "--check"),
+    ("schedule", "status", "weekly"),
 ]
 
 

@@ -161,7 +161,7 @@ def test_a_report_draws_its_curves_offline_and_runs_nothing_of_the_run(
     records = [{"step": step, "metrics": dict.fromkeys(names, 1 / step)} for step in (1, 2, 3)]
     page_run(root, "hostile-aaaaaa", records, failure=OWNED, traceback=OWNED, log="\n".join([*names, ""]))
     place = tmp_path / "report.html"
-    assert app.run(["report", "hostile-aaaaaa", "-o", str(place)]) == 0
+    assert app.run(["export", "html", "hostile-aaaaaa", "-o", str(place)]) == 0
     page = opened(place.as_uri(), PHONE, offline=True)
     assert page.locator("canvas").count() == page.locator("figcaption").count() == len(names)
     assert page.title() == "hostile-aaaaaa"
@@ -360,7 +360,7 @@ def test_no_page_has_a_serious_problem_for_a_screen_reader_or_scrolls_sideways(
     page_run(root, "mnist-cccccc", losses(40, 0.6), failure="ValueError: the loss is not finite", traceback=TRACE)
     (root / "runs" / "broken-dddddd").mkdir()
     report = tmp_path / "report.html"
-    assert app.run(["report", "digits-aaaaaa", "mnist-cccccc", "-o", str(report)]) == 0
+    assert app.run(["export", "html", "digits-aaaaaa", "mnist-cccccc", "-o", str(report)]) == 0
     places = {
         "list": served(),
         "failed": served("/run/0/mnist-cccccc"),

@@ -1,4 +1,4 @@
-"""`podlift report`: runs in one file that needs no other."""
+"""`podlift export html`: runs in one file that needs no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sdk.ui.model import Bar, Lane, RunView, Tail, TaskView
 def report(tmp_path: Path) -> Callable[..., str]:
     def write(*words: str) -> str:
         place = tmp_path / "report.html"
-        assert app.run(["report", *words, "-o", str(place)]) == 0
+        assert app.run(["export", "html", *words, "-o", str(place)]) == 0
         return place.read_text()
 
     return write
@@ -168,7 +168,7 @@ def test_a_summary_in_markdown_goes_to_stdout_and_nothing_in_it_is_obeyed(
 ) -> None:
     hostile = "<b> | `x` [y](z) @all"
     page_run(root, "digits-aaaaaa", steps(2, hostile), failure=f"E: {hostile}", traceback="T: ```\n# heading")
-    assert app.run(["report", "digits-aaaaaa", "--format", "md"]) == 0
+    assert app.run(["export", "md", "digits-aaaaaa"]) == 0
     text = capsys.readouterr().out
     assert "## digits-aaaaaa: FAILED" in text
     assert r"| \<b\> \| \`x\` \[y\](z) @<!-- -->all | 0.5 |" in text
@@ -179,19 +179,25 @@ def test_mistakes_are_told_at_once_and_no_other_file_is_overwritten(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page_run(root, "digits-aaaaaa")
-    assert app.run(["report", "nowhere-aaaaaa", "nothing-bbbbbb", "-o", str(tmp_path / "r.html")]) == 2
+    assert app.run(["export", "html", "nowhere-aaaaaa", "nothing-bbbbbb", "-o", str(tmp_path / "r.html")]) == 2
     said = capsys.readouterr().err
     assert "nowhere-aaaaaa" in said
     assert "nothing-bbbbbb" in said
-    assert app.run(["report", "digits-aaaaaa", "--format", "pdf"]) == 2
+    assert app.run(["export", "pdf", "digits-aaaaaa"]) == 2
     assert "Received: 'pdf'" in capsys.readouterr().err
+    for words, said in (
+        (("html", "--into", "x"), "--into is for a tracker"),
+        (("mlflow", "-o", "x"), "--output is for html"),
+    ):
+        assert app.run(["export", *words, "digits-aaaaaa"]) == 2
+        assert said in capsys.readouterr().err
     other = tmp_path / "thesis.html"
     other.write_text("mine")
-    assert app.run(["report", "digits-aaaaaa", "-o", str(other)]) == 2
+    assert app.run(["export", "html", "digits-aaaaaa", "-o", str(other)]) == 2
     assert "exists and is not a report" in capsys.readouterr().err
     assert other.read_text() == "mine"
     place = tmp_path / "r.html"
-    assert [app.run(["report", "digits-aaaaaa", "-o", str(place)]) for _ in range(2)] == [0, 0]
+    assert [app.run(["export", "html", "digits-aaaaaa", "-o", str(place)]) for _ in range(2)] == [0, 0]
 
 
 def test_the_wheel_gets_templates_and_scripts_with_their_licences_and_at_most_120_kb_of_javascript() -> None:

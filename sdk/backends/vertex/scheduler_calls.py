@@ -319,7 +319,7 @@ def fire(trigger: Trigger, clock: Clock, slot: str) -> str:
         except VertexRejectedError as error:
             raise PodliftError(f"The keeper of the firing was rejected. {error}") from error
     raise UnavailableError(
-        "It is unknown whether the firing was started: Vertex AI did not answer. Next: podlift schedule history "
+        "It is unknown whether the firing was started: Vertex AI did not answer. Next: podlift schedule status "
         f"{trigger.schedule}, in some minutes."
     )
 

@@ -101,6 +101,6 @@ class WarmStart:
                 return files.fetch(open_store(self._models), initial.manifest, folder)
             except CorruptObjectError as error:
                 raise CorruptObjectError(
-                    f"warm_start: {initial} is damaged: {error} Next: podlift models show {initial.model} --verify, which "
+                    f"warm_start: {initial} is damaged: {error} Next: podlift models status {initial.model} --verify, which "
                     "names the damaged versions."
                 ) from error

@@ -378,7 +378,7 @@ def test_a_keeper_that_cannot_start_is_named_with_its_log_and_create_again_mends
     assert line.reason.endswith(f"Next: gcloud ai custom-jobs stream-logs {job} --region=us-central1 --project=podlift")
     assert [text[:9] for text in this.schedule.problems()] == ["the slot "]
     capsys.readouterr()
-    assert app.run(["schedule", "check", "weekly", "--root", this.schedule.root]) == 1
+    assert app.run(["schedule", "list", "weekly", "--check", "--root", this.schedule.root]) == 1
     assert job in capsys.readouterr().out
     weekly(notify=notify)
     this.pass_week()

@@ -107,7 +107,7 @@ def test_what_create_says_at_first_is_not_repeated_and_names_the_root_that_other
     schedule_text.say_created([made], json_output=False)
     first = capsys.readouterr().err
     assert "named by a tag" in first and "gcloud alpha monitoring" in first
-    assert f"podlift schedule check weekly --root {made.plan.root}\n" in first
+    assert f"podlift schedule list weekly --check --root {made.plan.root}\n" in first
     assert f"other commands need --root {made.plan.root}" in first
     schedule_text.say_created([create(image="podlift/emulated")], json_output=False)
     again = capsys.readouterr().err
@@ -141,15 +141,15 @@ def test_what_someone_changed_or_removed_at_cloud_scheduler_is_listed_and_mended
     (listed,) = the_json(capsys, "list")
     assert (listed["state"], listed["trigger"]["sync"]) == ("attention", "changed there")
     assert listed["trigger"]["why"] == "the cron expression is '0 5 * * *' there and '0 3 * * 1' here"
-    code, output, _ = shown(capsys, "check", "weekly")
+    code, output, _ = shown(capsys, "list", "weekly", "--check")
     assert code == 1 and "was changed in Cloud Scheduler" in output
     assert create().changes == ['trigger: ~ schedule: "0 5 * * *" -> "0 3 * * 1"']
     client.delete_job(name=made.record.trigger, timeout=30)
     (listed,) = the_json(capsys, "list")
     assert (listed["trigger"]["sync"], listed["next"]) == ("missing", [])
-    assert shown(capsys, "check", "weekly")[0] == 1
+    assert shown(capsys, "list", "weekly", "--check")[0] == 1
     assert create().outcome == "changed" and len(jobs(podlift_vertex)) == 1
-    assert shown(capsys, "check", "weekly")[0] == 0
+    assert shown(capsys, "list", "weekly", "--check")[0] == 0
 
 
 def test_a_job_whose_records_are_gone_is_an_orphan_which_delete_removes(
@@ -280,7 +280,7 @@ def test_a_delivery_that_vertex_ai_refuses_is_a_problem(
     create()
     podlift_vertex.faults({"api": "vertex", "kind": "deny", "operation": "customJobs.create"})
     podlift_vertex.advance(WEEK_S)
-    code, output, _ = shown(capsys, "check", "weekly")
+    code, output, _ = shown(capsys, "list", "weekly", "--check")
     assert code == 1 and "Cloud Scheduler could not deliver the last time: PERMISSION_DENIED" in output
     _, output, errors = shown(capsys, "list")
     assert "in sync, PERMISSION_DENIED" in output and "podlift: weekly: Cloud Scheduler could not deliver" in errors
@@ -310,13 +310,19 @@ def test_a_file_makes_several_with_backend_vertex(
     Path("schedules.toml").write_text(
         f'[daily]\n{common}cron = "0 3 * * *"\nmax_cost_usd_per_month = 50\n[weekly]\n{common}cron = "0 4 * * 1"\n'
     )
-    code, output, _ = shown(capsys, "apply", "schedules.toml", "--dry-run")
+    code, output, _ = shown(capsys, "create", "--file", "schedules.toml", "--dry-run")
     assert output.count("not compared with a schedule of this name: --online does that") == 2
     assert code == 0 and output.count("request      POST https://cloudscheduler.googleapis.com") == 2
     assert jobs(podlift_vertex) == [] and not objects(podlift_vertex)
-    assert [each["outcome"] for each in the_json(capsys, "apply", "schedules.toml")] == ["created", "created"]
+    assert [each["outcome"] for each in the_json(capsys, "create", "--file", "schedules.toml")] == [
+        "created",
+        "created",
+    ]
     assert [job.name.rpartition("/")[2] for job in jobs(podlift_vertex)] == ["podlift-project-daily", NAME]
-    assert [each["outcome"] for each in the_json(capsys, "apply", "schedules.toml")] == ["unchanged", "unchanged"]
+    assert [each["outcome"] for each in the_json(capsys, "create", "--file", "schedules.toml")] == [
+        "unchanged",
+        "unchanged",
+    ]
     assert [each.name for each in handle.listed().schedules] == ["daily", "weekly"]
 
 
