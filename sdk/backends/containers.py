@@ -93,7 +93,7 @@ class Archives:
 
 
 def upload_archives(plan: Plan) -> Archives:
-    """Upload podlift itself. A removal by prune that runs now keeps it, or has removed it before."""
+    """Upload podlift itself. A removal that runs now keeps it, or has removed it before."""
     from ..packaging.runtime_archive import entrypoint_file, runtime_archive
 
     root = RootPaths(plan.root)

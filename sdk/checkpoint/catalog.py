@@ -228,7 +228,7 @@ def warm_start(text: str, locate: Callable[[str], str]) -> str:
         return f"{paths.store}#{find(paths, step or 'last').key}"
     if not Path(paths.plan).is_file():
         raise RunNotFoundError(
-            f"checkpoint_resume_from: no such run. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs."
+            f"checkpoint_resume_from: no such run. Received: {text!r}. Looked at {paths.url!r}. Next: podlift list."
         )
     # A copy of a run may be in a directory of any name.
     return f"{paths.store}#{find(paths, step or 'last', read_plan(paths).run_id).key}"

@@ -28,10 +28,13 @@ _USAGE: Any = typer.BadParameter.__mro__[1]
 _TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "goodput", "doctor", "image"}
 
 
-def load(words: Sequence[str]) -> list[Callable[..., None] | typer.Typer]:
+def load(words: Sequence[str]) -> dict[str, Callable[..., None] | typer.Typer]:
     """Return the verb, or group of verbs, that the words begin with, and nothing else is imported; all if it is none."""
-    names = [words[0]] if words and words[0] in MODULES else list(MODULES)
-    return [getattr(importlib.import_module(f".{MODULES[name]}", __package__), name) for name in names]
+    found = {}
+    for name in [words[0]] if words and words[0] in MODULES else MODULES:
+        module = importlib.import_module(f".{MODULES[name]}", __package__)
+        found[name] = getattr(module, "list_runs" if name == "list" else name)
+    return found
 
 
 def _version(wanted: bool) -> None:
@@ -72,11 +75,11 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         Exit codes: 0 done, 1 user error in the job, 2 invalid input, 3 infrastructure, 4 cancelled, 75 checkpointed.
         """
 
-    for verb in load(words):
+    for name, verb in load(words).items():
         if isinstance(verb, typer.Typer):
             app.add_typer(verb)
         else:
-            app.command(cls=VerbHelp)(verb)
+            app.command(name, cls=VerbHelp)(verb)
     return app
 
 
@@ -138,7 +141,7 @@ def _explain(error: BaseException) -> tuple[int, tuple[str, ...]]:
     if isinstance(error, _USAGE):
         return _explain_usage(error)
     if isinstance(error, KeyboardInterrupt):
-        say("podlift: interrupted. A run that was started continues. Next: podlift runs.")
+        say("podlift: interrupted. A run that was started continues. Next: podlift list.")
         return EXIT_DETACHED, ("interrupted",)
     said = f"{type(error).__name__}: {error}"
     if isinstance(error, BrokenPipeError):

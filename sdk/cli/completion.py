@@ -25,7 +25,7 @@ _OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 # The verbs whose first argument is a run.
 _OF_RUNS = {"status", "why", "logs", "wait", "cancel", "resume", "get", "checkpoints", "models add"}
 # Those whose first argument is a schedule, and those whose first one is a registered model and whose second one its version.
-_OF_SCHEDULES = {f"schedule {verb}" for verb in ("create", "status", "pause", "unpause", "run", "delete", "simulate")}
+_OF_SCHEDULES = {f"schedule {verb}" for verb in ("create", "status", "pause", "unpause", "run", "remove", "simulate")}
 _OF_MODELS = {f"models {verb}" for verb in ("status", "promote", "remove")}
 # Those whose every argument is one, and those that take a version as MODEL:VERSION too.
 _OF_ALL_SCHEDULES, _OF_VERSIONS = "schedule list", ("get", "diff")

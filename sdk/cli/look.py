@@ -1,4 +1,4 @@
-"""The verbs for existing runs: runs, status, why, logs, wait, cancel."""
+"""The verbs for existing runs: list, status, why, logs, wait, cancel."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _NAMED = 6
 _PLAIN = (Reason.TRAINING, Reason.DONE, Reason.CANCELLED, Reason.CHECKPOINTED, Reason.SUPERVISOR_LOST, Reason.JOB_LOST)
 
 
-def runs(
+def list_runs(
     root: p.Root = None,
     limit: p.Limit = 20,
     state: p.States = None,

@@ -249,7 +249,7 @@ def remove(
 ) -> None:
     """Remove a version that is not the champion.
 
-    Its number is not used again. podlift prune removes its files, a day after they were last used.
+    Its number is not used again. podlift remove removes its files, a day after they were last used.
     """
     removed = _find(name, root).remove(version, force=force)
     if json_output:
@@ -262,5 +262,5 @@ def remove(
         freed = f"{size(removed.size_bytes)} of its files belong to no other version, and"
     say(
         f"{name}: version {removed.number} is removed. {freed} the run {removed.run} is no longer kept for it. "
-        "Next: podlift prune"
+        "Next: podlift remove"
     )

@@ -279,17 +279,17 @@ def _run_due(
 
 
 @schedule.command(cls=VerbHelp)
-def delete(name: p.ScheduleName, root: p.Root = None) -> None:
+def remove(name: p.ScheduleName, root: p.Root = None) -> None:
     """Remove a schedule and its history; its runs stay."""
     try:
         found = Schedule(name, root=root)
     except InputError:
         # A trigger may be left of one whose records are gone.
-        if not handle.delete_orphan(name, root):
+        if not handle.remove_orphan(name, root):
             raise
     else:
-        found.delete()
-    say(f"{name}: deleted. Its runs stay. Next: podlift runs --name '{name}-*'")
+        found.remove()
+    say(f"{name}: removed. Its runs stay. Next: podlift list --name '{name}-*'")
 
 
 @schedule.command(cls=VerbHelp)

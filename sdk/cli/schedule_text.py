@@ -228,7 +228,7 @@ def time_of(moment: float | None) -> str | None:
 def facts_of_orphan(found: Trigger) -> dict[str, object]:
     """Return a trigger without a schedule in the form of a schedule."""
     problem = (
-        f"{found.name} starts a schedule whose records are gone from {found.root}. Next: podlift schedule delete "
+        f"{found.name} starts a schedule whose records are gone from {found.root}. Next: podlift schedule remove "
         f"{found.schedule}"
     )
     trigger = {"name": found.name, "sync": ORPHAN, "status": found.status, "next": time_of(found.next)}

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
-# In the order of the help; each verb is a function of that name in a module of this package.
+# In the order of the help; each verb is a function of that name in a module of this package, `list` is `list_runs`.
 GROUPS = {
     "Run a program": {"submit": "start", "plan": "start", "diff": "diff"},
     "Follow and control runs": {
-        "runs": "look", "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
+        "list": "look", "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
         "ui": "ui", "tensorboard": "tensorboard",
     },
     "Results": {"get": "results", "checkpoints": "results", "export": "export"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "goodput": "drill", "accelerators": "accelerators"},
-    "This machine": {"init": "init", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
+    "This machine": {"init": "init", "doctor": "doctor", "remove": "remove", "emulator": "emulator"},
     "A cloud": {"image": "image"},
     "Schedules and models": {"schedule": "schedule", "models": "models"},
 }  # fmt: skip
@@ -22,14 +22,14 @@ MODULES = {verb: module for verbs in GROUPS.values() for verb, module in verbs.i
 # The verbs of a group, which follow its name.
 IN_GROUP = {
     "schedule": (
-        "create", "list", "status", "pause", "unpause", "run", "delete", "serve", "simulate",
+        "create", "list", "status", "pause", "unpause", "run", "remove", "serve", "simulate",
     ),
     "models": ("list", "status", "add", "promote", "remove"),
 }  # fmt: skip
 # What `podlift export` writes into a file.
 REPORTS = ("html", "md")
 _INSTEAD = {
-    "runs": "ls ps list history jobs top",
+    "list": "runs ls ps history jobs top",
     "submit": "run start launch train exec create new go",
     "plan": "dry-run dryrun preview show-plan",
     "status": "show info describe inspect state stat",
@@ -45,7 +45,7 @@ _INSTEAD = {
     "export html": "report html export-html share",
     "export md": "summary markdown",
     "export": "mlflow wandb trackio upload sync log-to",
-    "prune": "delete rm remove clean cleanup gc purge",
+    "remove": "prune delete rm clean cleanup gc purge",
     "accelerators": "gpus tpus hardware machines prices devices",
     "plan --settings": "config settings set options env",
     "init": "setup configure bootstrap",
@@ -66,7 +66,7 @@ _INSTEAD_IN_GROUP = {
         "schedule create --file": "apply",
         "schedule list --check": "check monitor",
         "schedule status": "show history slots describe",
-        "schedule delete": "remove rm",
+        "schedule remove": "delete rm",
         "schedule unpause": "resume continue",
     },
     "models": {

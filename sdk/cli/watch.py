@@ -64,7 +64,7 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
         )
         if status.registered is not None:
             say(f"Its model: {status.registered}")
-        say(f"Next: podlift status {ref} · podlift logs {ref} · podlift runs")
+        say(f"Next: podlift status {ref} · podlift logs {ref} · podlift list")
     else:
         try:
             say(run.why())

@@ -93,7 +93,7 @@ def _put(store: Store, key: str, data: bytes) -> None:
     if create(store, key, data):
         return
     with suppress(CorruptObjectError, MissingError):
-        # Touched, it stays, even if no version needs it yet: see prune.
+        # Touched, it stays, even if no version needs it yet: see `sdk.upkeep.remove`.
         if bytes(store.get(key)) == data and _touch(store, key):
             return
     with suppress(MissingError):

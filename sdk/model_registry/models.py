@@ -252,7 +252,7 @@ class Model:
         return version
 
     def remove(self, which: int | str, *, force: bool = False) -> removal.Removal:
-        """Remove a version, and return what that frees: its files go with the next prune, unless another version has them.
+        """Remove a version, and return what that frees: `podlift remove` takes its files, unless another version has them.
 
         The champion cannot be removed. The number is not used again.
 

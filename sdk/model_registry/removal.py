@@ -1,7 +1,7 @@
 """The removal of a version: its number goes into `champion.json`, by compare-and-swap; then its evidence and record.
 
 Because the moves of the champion are in the same object, a promotion and a removal cannot both win. The number is not used
-again. The files go with a later prune, unless another version has them.
+again. The files go with a later `podlift remove`, unless another version has them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Removal:
     """What a removal frees."""
 
     number: int
-    run: str  # which prune need not keep for this version any more
+    run: str  # which `podlift remove` need not keep for this version any more
     size_bytes: int | None  # of the files that no other version has; None if a damaged version does not tell its files
 
 

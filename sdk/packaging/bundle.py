@@ -219,10 +219,10 @@ def take(bundle: Bundle, project: Path, target: Callable[[str], str], *, entry: 
 
 
 def _is_there(target: Path, digest: str) -> bool:
-    # Its time says when it was last used: pruning spares it until its run exists.
+    # Its time says when it was last used: removals spare it until its run exists.
     with suppress(FileNotFoundError):
         os.utime(target)
-        # Read only now: it may have been pruned just before. A damaged one is written again.
+        # Read only now: it may have been removed just before. A damaged one is written again.
         return sha256(target) == digest
     return False
 

@@ -51,7 +51,7 @@ def runtime_archive(cache: Path) -> RuntimeFile:
     if not path.is_file() or sha256(path) != digest:
         _made.cache_clear()
         path = folder / f"{(digest := _made(folder, frozenset(_own_stats())))}.tar"
-    # Prune removes one that was not used for long.
+    # `podlift remove` removes one that was not used for long.
     os.utime(path)
     return RuntimeFile(digest=digest, path=path)
 

@@ -56,7 +56,7 @@ def attached(url: str, text: str, environ: Mapping[str, str]) -> Plan:
     with usable("The run", text):
         there = Path(url).is_dir()
     if not there:
-        raise RunNotFoundError(f"No such run. Received: {text!r}. Looked at {url!r}. Next: podlift runs.")
+        raise RunNotFoundError(f"No such run. Received: {text!r}. Looked at {url!r}. Next: podlift list.")
     try:
         # A copied or differently mounted directory is read in place.
         found = read_plan(paths, paths.root)
@@ -122,7 +122,7 @@ def _named(word: str, root: str) -> str:
         )
     hint = nearest(word, names)
     known = hint if hint.startswith("Did") else f"The newest is {names[0]!r}."
-    raise RunNotFoundError(f"No such run. Received: {word!r}. Looked below {root!r}. {known} Next: podlift runs.")
+    raise RunNotFoundError(f"No such run. Received: {word!r}. Looked below {root!r}. {known} Next: podlift list.")
 
 
 def _newest(root: str) -> list[str]:

@@ -65,7 +65,7 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
         copy.pull_plan()
     except MissingError:
         raise RunNotFoundError(
-            f"No such run{on_emulator(environ) if in_cloud_storage(url) else ''}. Received: {url!r}. Next: podlift runs --root "
+            f"No such run{on_emulator(environ) if in_cloud_storage(url) else ''}. Received: {url!r}. Next: podlift list --root "
             f"{shlex.quote(root)}."
         ) from None
     # The root may have another name since, for example if the bucket was copied.
@@ -99,7 +99,7 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
         # Removing a run deletes its plan first and then searches for this record: one of the two sees the other.
         copy.store.stat(KEYS.plan)
     except MissingError:
-        raise RunNotFoundError(f"The run {plan.url!r} is being removed by another process (podlift prune).") from None
+        raise RunNotFoundError(f"The run {plan.url!r} is being removed by another process (podlift remove).") from None
     if here:
         with suppress(FileExistsError):
             posix.put_new(plan.paths.owner(resumes), b"")

@@ -168,7 +168,7 @@ def _told(book: Book, schedule: ScheduleRecord, delivery: Delivery, runs: Runs) 
     try:
         record = book.slot(schedule, key)
     except MissingError:
-        return Delivered(record=None, text=f"the schedule was deleted while the slot {slot.isoformat()} was served")
+        return Delivered(record=None, text=f"the schedule was removed while the slot {slot.isoformat()} was served")
     if record.keeper != delivery.job:
         return Delivered(record=record, text=_taken(record))
     text = f"the slot {record.slot}: {record.state} {record.reason}".rstrip()

@@ -25,7 +25,7 @@ from ..planning.settings.merge import Destination
 from ..records.sync import push
 from ..storage import emulator_clock
 from . import budget, clock_changes, notices, policy, preconditions, slots, templates, triggered
-from .records import DELETED, MAX_NAME, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key
+from .records import MAX_NAME, REMOVED, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key
 from .server import Server
 from .slots import Cron
 
@@ -223,14 +223,14 @@ class _Creation:
 
     def _without_removed(self, before: ScheduleRecord | None, *, dry: bool) -> ScheduleRecord | None:
         """Return what there is, after the end of a removal that was interrupted."""
-        if before is None or before.paused != DELETED:
+        if before is None or before.paused != REMOVED:
             return before
         if not dry:
             service = triggered.service_of(before)
             if service is not None:
                 service.delete(before.trigger, self._clock)
             triggered.remove_former(before, self._clock)
-            self._book.delete(before)
+            self._book.remove(before)
         return None
 
     def _rendered(self) -> TriggerRequest | None:
@@ -372,7 +372,7 @@ class _Creation:
             ) from error
         except (TriggerRejectedError, InputError) as error:
             if self._before is None:
-                self._book.delete(record)
+                self._book.remove(record)
             raise InputError(str(error)) from error
 
     def _was_paused(self, record: ScheduleRecord) -> bool:

@@ -132,7 +132,7 @@ def plan_of(
     if made.local:
         remote.fetch_code(made)
     with suppress(FileNotFoundError):
-        # A prune that is going on spares what was used a moment ago.
+        # A removal that is going on spares what was used a moment ago.
         os.utime(made.bundle)
     return initial.starting(made)
 

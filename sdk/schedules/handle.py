@@ -24,7 +24,7 @@ from . import creation, lost_slots, preconditions, triggered
 from .clock_jumps import TOLERANCE_S, early
 from .command_delivery import Delivered, Order, deliver
 from .firing import LocalRuns, url_of
-from .records import DELETED, MISSED, RUNNING, SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, key_of
+from .records import MISSED, REMOVED, RUNNING, SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, key_of
 from .server import Server
 from .triggered import Seen
 
@@ -212,7 +212,7 @@ class Schedule:
         order = Order(slot=slot, within_s=within_s, id=id, detach=detach)
         return deliver(self.name, self.root, order, self._clock)
 
-    def delete(self) -> None:
+    def remove(self) -> None:
         """Remove the schedule and its history; its runs stay."""
         record = self.record
         service = triggered.service_of(record)
@@ -220,14 +220,14 @@ class Schedule:
         if service is not None:
             service.delete(record.trigger, self._clock)
         triggered.remove_former(record, self._clock)
-        self._book.delete(record)
+        self._book.remove(record)
         triggered.forget(self.name)
 
     def problems(self) -> list[str]:
         """Return a sentence for each reason for concern: overdue, failing, paused after failures, changed at its service."""
         record, seen = self.record, self.trigger()
-        if record.paused == DELETED:
-            return [f"its removal was interrupted. Next: podlift schedule delete {self.name}"]
+        if record.paused == REMOVED:
+            return [f"its removal was interrupted. Next: podlift schedule remove {self.name}"]
         found = [f"it is paused: {record.paused}"] if record.paused and record.paused != "by hand" else []
         found += [
             f"its former trigger {each.name} was not removed yet. Next: podlift schedule create again"
@@ -457,7 +457,7 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
     return Listing(schedules=schedules, orphans=orphans, problems=problems, roots=roots)
 
 
-def delete_orphan(name: str, root: str | Path | None = None) -> bool:
-    """Delete the triggers of a schedule of this name whose records are gone; False if there are none."""
+def remove_orphan(name: str, root: str | Path | None = None) -> bool:
+    """Remove the triggers of a schedule of this name whose records are gone; False if there are none."""
     roots = configured_roots(os.environ)[0] if root is None else [resolve_root(root, os.environ)]
     return any([triggered.remove_orphan(each, name, SystemClock()) for each in roots])

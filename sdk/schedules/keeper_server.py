@@ -52,7 +52,7 @@ class KeeperServer(Server):
         except InputError:
             if not self._running:
                 raise
-            # It was deleted, and its run goes on: who else would submit its next job?
+            # It was removed, and its run goes on: who else would submit its next job?
             return not self._runs.status(self._running).state.terminal
         key, slot = slot_of(schedule, delivery)
         if not self._created:
@@ -77,7 +77,7 @@ class KeeperServer(Server):
         schedule = self._book.read(name)
         if schedule.id != schedule_id:
             raise InputError(
-                f"This job belongs to an earlier schedule of the name {name!r}, which was deleted. Next: remove its trigger "
+                f"This job belongs to an earlier schedule of the name {name!r}, which was removed. Next: remove its trigger "
                 "(podlift schedule list)."
             )
         return schedule

@@ -1,8 +1,8 @@
 """What is stored about schedules: the schedule itself, its plan, and one record for each slot.
 
 Below `<root>/schedules`, in a Store. The name of a slot's record is its instant: creating it takes the slot, so that any
-number of servers start one run. Records of slots do not end in .json: prune keeps whatever the JSON files of a root name, which
-are the bundles of schedules, but not every run that ever fired.
+number of servers start one run. Records of slots do not end in .json: `podlift remove` keeps whatever the JSON files of a root
+name, which are the bundles of schedules, but not every run that ever fired.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OPEN = (TAKEN, WAITING, RUNNING)
 # How the reason of a slot begins that nothing has started.
 MISSED = "missed"
 # Why a schedule is paused whose removal has begun.
-DELETED = "being deleted"
+REMOVED = "being removed"
 # More records than this are read from the copies.
 _FEW = 20
 # Older ones than this many are read one by one.
@@ -87,7 +87,7 @@ class FormerTrigger:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleRecord:
-    """A schedule as it is stored. It names the bundle, which prune therefore keeps."""
+    """A schedule as it is stored. It names the bundle, which `podlift remove` therefore keeps."""
 
     id: str  # of this schedule, also among others that had its name
     spec: ScheduleSpec
@@ -221,11 +221,11 @@ class Book:
                 continue
             return after
 
-    def delete(self, record: ScheduleRecord) -> None:
+    def remove(self, record: ScheduleRecord) -> None:
         """Remove a schedule and its records; its runs stay. An interrupted removal leaves it paused, and can be repeated."""
         name = record.spec.name
         with suppress(InputError):
-            self.change(name, paused=DELETED)
+            self.change(name, paused=REMOVED)
         # The schedule comes last: as long as it is there, it is listed.
         prefixes = (
             f"slots/{name}/",

@@ -266,7 +266,7 @@ def check_owner(found: Trigger, root: str, schedule_id: str, service: TriggerSer
     owner = f"the schedule {found.schedule!r} (id {found.id}) of {found.root}" if found.root else "nothing of podlift"
     step = "another name for the schedule, or delete that trigger there"
     if found.root == root:
-        step = f"podlift schedule delete {found.schedule}, which removes it"
+        step = f"podlift schedule remove {found.schedule}, which removes it"
     raise InputError(
         f"{service.title} has a trigger {found.name.rpartition('/')[2]!r} already, which belongs to {owner}. Nothing was "
         f"changed. Next: {step}."

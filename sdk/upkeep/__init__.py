@@ -1,1 +1,1 @@
-"""Maintenance of a machine and its roots: doctor and prune."""
+"""Maintenance of a machine and its roots: doctor and remove."""

@@ -48,7 +48,7 @@ KEYS = {
 def test_the_first_help_screen_shows_the_few_verbs_and_the_exit_codes(podlift, here) -> None:
     shown = podlift("--help")
     assert shown.code == 0
-    for verb in ("submit", "plan", "runs", "status", "logs", "wait", "cancel"):
+    for verb in ("submit", "plan", "list", "status", "logs", "wait", "cancel"):
         assert f"│ {verb} " in shown.stdout
     assert "75 checkpointed" in " ".join(shown.stdout.split())
     assert here("--version") == (0, f"podlift {sdk.__version__}\n", "")
@@ -119,8 +119,8 @@ def test_detach_then_runs_status_logs_wait_and_cancel_from_other_processes(
         logs = subprocess.Popen([sys.executable, "-m", "sdk", "logs", run.id, "-f"], stdout=file, env=environment())
     try:
         until(lambda: expected <= set(followed.read_text().splitlines()), followed.read_text)
-        assert here("runs").stdout.startswith(run.id)
-        assert json.loads(here("runs", "--json").stdout)[0]["url"] == url
+        assert here("list").stdout.startswith(run.id)
+        assert json.loads(here("list", "--json").stdout)[0]["url"] == url
         assert json.loads(here("status", url, "--json").stdout)["state"] == "RUNNING"
         assert "training" in here("status", run.id).stdout
         late = here("wait", run.id, "--timeout", "0.1s", "--json")
@@ -189,7 +189,7 @@ def test_a_reader_that_leaves_early_sees_no_traceback(write, environment, limit_
     [
         ("plan", "train.py"),
         ("--help",),
-        *map(full_only, [("runs",), ("status", "latest"), ("why", "latest"), ("plan", "--settings")]),
+        *map(full_only, [("list",), ("status", "latest"), ("why", "latest"), ("plan", "--settings")]),
     ],
 )
 def test_every_verb_ends_quietly_when_its_reader_has_left(

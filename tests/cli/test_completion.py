@@ -128,7 +128,7 @@ def test_options_and_their_values_are_completed(complete) -> None:
     assert complete("submit", "--accelerator=l4:") == ["--accelerator=l4:2", "--accelerator=l4:4", "--accelerator=l4:8"]
     assert complete("submit", "--backend", "") == ["local", "vertex", "ray"]
     assert complete("submit", "--checkpoint-on-busy", "b") == ["block"]
-    assert complete("runs", "--state", "run") == ["running"]
+    assert complete("list", "--state", "run") == ["running"]
     assert complete("accelerators", "--region", "us-central") == ["us-central1"]
     assert complete("submit", "--checkpoint-ev") == ["--checkpoint-every"]
     assert complete("wait", "x", "--ti") == ["--timeout"]
@@ -140,7 +140,7 @@ def test_options_and_their_values_are_completed(complete) -> None:
         == complete("submit", "t.py", "--", "-")
         == [":files"]
     )
-    assert complete("runs", "") == []
+    assert complete("list", "") == []
 
 
 def test_ids_of_runs_are_there_at_once_and_nothing_heavy_is_loaded(root: Path, runs: list[str]) -> None:

@@ -96,12 +96,12 @@ def test_a_group_lists_its_verbs_with_their_sentences(here, verbs: dict[str, Any
 
 
 def test_a_verb_without_settings_has_one_panel_of_options(here) -> None:
-    assert PANEL.findall(here("runs", "--help").stdout) == ["Options"]
-    assert here("runs", "--help-all").code == 2
+    assert PANEL.findall(here("list", "--help").stdout) == ["Options"]
+    assert here("list", "--help-all").code == 2
 
 
 def test_an_output_that_lacks_the_lines_of_panels_gets_plain_ones(podlift) -> None:
-    shown = podlift("runs", "--help", PYTHONIOENCODING="ascii", PYTHONUTF8="0", COLUMNS="80")
+    shown = podlift("list", "--help", PYTHONIOENCODING="ascii", PYTHONUTF8="0", COLUMNS="80")
     assert "+- Options ---" in shown.stdout
     assert shown.stdout.isascii()
 
@@ -109,11 +109,11 @@ def test_an_output_that_lacks_the_lines_of_panels_gets_plain_ones(podlift) -> No
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
-        ("ls", "runs"), ("ps", "runs"), ("list", "runs"), ("run", "submit"), ("start", "submit"), ("train", "submit"),
-        ("log", "logs"), ("tail", "logs"), ("stop", "cancel"), ("kill", "cancel"), ("delete", "prune"), ("rm", "prune"),
+        ("ls", "list"), ("ps", "list"), ("runs", "list"), ("run", "submit"), ("start", "submit"), ("train", "submit"),
+        ("log", "logs"), ("tail", "logs"), ("stop", "cancel"), ("kill", "cancel"), ("prune", "remove"), ("rm", "remove"),
         ("show", "status"), ("restart", "resume"), ("download", "get"), ("gpus", "accelerators"), ("help", "--help"),
         ("report", "export html"), ("config", "plan --settings"), ("rollback", "models promote MODEL --previous"),
-        ("sumbit", "submit"), ("statsu", "status"), ("canel", "cancel"), ("LS", "runs"), ("checkpoint", "checkpoints"),
+        ("sumbit", "submit"), ("statsu", "status"), ("canel", "cancel"), ("LS", "list"), ("checkpoint", "checkpoints"),
     ],
 )  # fmt: skip
 def test_a_slip_leads_to_the_verb_that_was_meant(here, word: str, meant: str) -> None:
@@ -123,4 +123,4 @@ def test_a_slip_leads_to_the_verb_that_was_meant(here, word: str, meant: str) ->
 def test_a_word_that_is_nothing_like_a_verb_gets_all_of_them(here) -> None:
     assert here("xyzzy").stderr == f"podlift: Unknown command: xyzzy. Known: {', '.join(MODULES)}.\n"
     found = here("ls", "--json")
-    assert found.code == 2 and '"Unknown command: ls. Did you mean: podlift runs?"' in found.stdout
+    assert found.code == 2 and '"Unknown command: ls. Did you mean: podlift list?"' in found.stdout

@@ -76,7 +76,7 @@ def test_each_verb_that_looks_at_a_run_prints_what_the_page_says(ended, here, tm
     for verb, words in (
         ("status", ()),
         ("wait", ()),
-        ("runs", None),
+        ("list", None),
         ("checkpoints", ()),
         ("checkpoints", ("--verify",)),
     ):
@@ -102,7 +102,7 @@ def test_a_submit_and_a_refusal_print_what_the_page_says(write, here) -> None:
 
 def test_each_verb_without_a_run_prints_what_the_page_says(write, here) -> None:
     write("train.py", "print(1)")
-    for verb in ("plan --settings", "accelerators", "prune"):
+    for verb in ("plan --settings", "accelerators", "remove"):
         agrees(verb, json.loads(here(*verb.split(), "--json").stdout))
     agrees("image", json.loads(here("image", "--vertex-project", "my-project", "--json").stdout))
     plan = sdk.plan("train.py")

@@ -100,7 +100,7 @@ def test_values_of_variables_for_the_tasks_are_never_quoted(write, here, monkeyp
         ("plan", "--json", "trian.py"),
         ("status", "--json", "nothing-aaaaaa"),
         ("wait", "--json", "nothing-aaaaaa"),
-        ("runs", "--json", "--limit", "x"),
+        ("list", "--json", "--limit", "x"),
         ("--json",),
     ],
 )
@@ -142,7 +142,7 @@ def test_what_nobody_expected_is_an_internal_error_with_code_3(here, monkeypatch
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr(look.api, "list_runs", broken)
-    shown = here("runs", "--json")
+    shown = here("list", "--json")
     assert shown.code == 3
     assert "Traceback" in shown.stderr
     assert shown.stderr.endswith("podlift: internal error: ZeroDivisionError: oh\n")
@@ -154,11 +154,11 @@ def test_a_machine_that_refuses_is_one_line_with_code_3(here, monkeypatch: pytes
         raise PermissionError(13, "Permission denied", "/somewhere")
 
     monkeypatch.setattr(look.api, "list_runs", refused)
-    assert here("runs") == (3, "", "podlift: PermissionError: [Errno 13] Permission denied: '/somewhere'\n")
+    assert here("list") == (3, "", "podlift: PermissionError: [Errno 13] Permission denied: '/somewhere'\n")
 
 
 @pytest.mark.parametrize(
-    ("module", "function", "words"), [(look.api, "list_runs", ("runs",)), (start.launch, "execute", ("submit", "t.py"))]
+    ("module", "function", "words"), [(look.api, "list_runs", ("list",)), (start.launch, "execute", ("submit", "t.py"))]
 )
 def test_ctrl_c_in_any_verb_is_a_short_line_with_code_130(write, here, monkeypatch, module, function, words) -> None:
     def pressed(*_: object, **__: object) -> None:
@@ -176,7 +176,7 @@ def test_ctrl_c_while_the_command_loads_is_a_short_line_with_code_130(podlift, e
     early.mkdir()
     swallowed = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt: pass\n"
     (early / "typer.py").write_text(swallowed)
-    shown = podlift("runs", PYTHONPATH=f"{early}:{environment()['PYTHONPATH']}")
+    shown = podlift("list", PYTHONPATH=f"{early}:{environment()['PYTHONPATH']}")
     assert shown == (130, "", "podlift: interrupted.\n")
 
 
@@ -215,7 +215,7 @@ def test_words_for_people_never_go_to_stdout(write, podlift, shell: str) -> None
 
 
 def test_a_closed_stdout_is_no_error(podlift) -> None:
-    assert podlift("runs", shell=">&-") == (0, "", "")
+    assert podlift("list", shell=">&-") == (0, "", "")
 
 
 def test_the_command_never_raises() -> None:

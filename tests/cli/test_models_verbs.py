@@ -1,4 +1,4 @@
-"""`podlift models`: the model of a run is registered, promoted, shown, rolled back and kept by prune; and what is refused."""
+"""`podlift models`: the model of a run is registered, promoted, shown, rolled back and kept by remove; and what is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support import LIMIT_S
 
 import sdk
 from sdk.cli import screen
-from sdk.upkeep import prune
+from sdk.upkeep import remove
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
 
@@ -112,23 +112,25 @@ def test_on_a_narrow_terminal_no_column_is_cut(
     assert len(here("models", "status", "digits").stdout.splitlines()) == 2
 
 
-def test_prune_keeps_versions_their_runs_and_their_code_and_a_version_outlives_its_run(
+def test_podlift_remove_keeps_versions_their_runs_and_their_code_and_a_version_outlives_its_run(
     runs: list[sdk.Run], here: Callable
 ) -> None:
     here("models", "add", runs[0].id)
     here("models", "promote", "digits", "1")
     root = runs[0].plan.root
-    plan = prune.find(root, older_than_s=0, keep=0, now=runs[0].status().since + 10 * 86400)
+    plan = remove.find(root, older_than_s=0, keep=0, now=runs[0].status().since + 10 * 86400)
     assert {item.name for item in plan.items if item.kind in ("run", "bundle")} == {runs[1].id, runs[2].id}
     assert any(runs[0].id in each.path and "names it" in each.why for each in plan.skipped)
-    prune.remove(plan)
+    remove.remove(plan)
     assert Path(runs[0].plan.bundle).is_file()
     assert the_json(here("models", "status", "digits", "--verify", "--json"))["shown"][0]["damage"] == []
     shutil.rmtree(runs[0].url)
     assert here("get", "digits:champion").code == 0
 
 
-def test_a_version_is_removed_and_prune_frees_its_files_and_its_run(runs: list[sdk.Run], here: Callable) -> None:
+def test_a_version_is_removed_and_podlift_remove_frees_its_files_and_its_run(
+    runs: list[sdk.Run], here: Callable
+) -> None:
     for run in runs[:2]:
         here("models", "add", run.id)
     here("models", "promote", "digits", "1")
@@ -142,7 +144,7 @@ def test_a_version_is_removed_and_prune_frees_its_files_and_its_run(runs: list[s
         f"12 bytes of its files belong to no other version, and the run {runs[1].id} is no longer kept" in shown.stderr
     )
     now = runs[0].status().since + 10 * 86400
-    found = prune.find(runs[0].plan.root, older_than_s=0, keep=0, now=now).items
+    found = remove.find(runs[0].plan.root, older_than_s=0, keep=0, now=now).items
     assert [item.name for item in found if item.kind == "run" and item.name == runs[1].id]
     assert len([item for item in found if item.kind == "model part"]) == 2
     assert the_json(here("models", "status", "digits", "--verify", "--json"))["shown"][0]["damage"] == []

@@ -56,7 +56,7 @@ def test_the_list_says_state_age_duration_metric_and_backend(made, here, root: P
     made("digits-aaaaaa", loss=0.25, val_loss=0.123456)
     made("mnist-bbbbbb", "FAILED", "user_error", age_s=200.0, best="max:acc", acc=None, loss=0.5)
     (root / "runs" / "broken").mkdir()
-    lines = here("runs").stdout.splitlines()
+    lines = here("list").stdout.splitlines()
     rows = {line.split("\t")[0]: line.split("\t")[1:] for line in lines}
     assert rows["digits-aaaaaa"] == ["SUCCEEDED", "2 h", "3 min 12 s", "val_loss 0.1235", "local"]
     assert rows["mnist-bbbbbb"] == ["FAILED user_error", "3 min", "3 min 12 s", "acc nan", "local"]
@@ -70,7 +70,7 @@ def test_a_summary_that_an_earlier_podlift_wrote_is_read_with_what_it_lacks(made
     data = json.loads(path.read_text())
     del data["shown"]
     path.write_text(json.dumps(data))
-    assert here("runs").stdout.split("\t")[3:] == ["3 min 12 s", "loss 0.25", "local\n"]
+    assert here("list").stdout.split("\t")[3:] == ["3 min 12 s", "loss 0.25", "local\n"]
 
 
 def test_the_list_is_cut_and_filtered(made, here) -> None:
@@ -78,7 +78,7 @@ def test_the_list_is_cut_and_filtered(made, here) -> None:
         made(f"{'mnist' if number % 2 else 'digits'}-{'abcd'[number] * 6}", state, "killed", age_s=1000.0 - number)
 
     def listed(*words: str) -> list[str]:
-        shown = here("runs", *words)
+        shown = here("list", *words)
         assert shown.code == 0, shown
         return [line[-6:] for line in (row.split("\t")[0] for row in shown.stdout.splitlines())]
 
@@ -100,7 +100,7 @@ def test_the_list_is_cut_and_filtered(made, here) -> None:
     ],
 )
 def test_a_filter_that_means_nothing_is_refused(here, words: tuple[str, ...], said: str) -> None:
-    shown = here("runs", *words)
+    shown = here("list", *words)
     assert (shown.code, said in shown.stderr) == (2, True), shown
 
 
@@ -108,7 +108,7 @@ def test_a_row_fits_into_80_columns(made, here, monkeypatch: pytest.MonkeyPatch)
     made("digits-aaaaaa", "FAILED", "user_error", val_accuracy=0.123456)
     monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
-    head, row = here("runs").stdout.splitlines()
+    head, row = here("list").stdout.splitlines()
     assert head.split() == ["run", "state", "age", "took", "metric", "backend"]
     assert row.split("  ")[0] == "digits-aaaaaa" and "val_accuracy 0.1235" in row
 
@@ -118,13 +118,13 @@ def test_runs_with_a_price_say_what_they_have_spent(made, here, monkeypatch: pyt
     made("dear-aaaaaa", spent=Spent(seconds=7200.0, usd=22.08), loss=0.25)
     made("known-bbbbbb", "FAILED", "budget", spent=Spent(seconds=90.0, usd=0.5, at_least=True))
     made("emulated-cccccc", spent=Spent(seconds=90.0))
-    rows = {line.split("\t")[0]: line.split("\t") for line in here("runs").stdout.splitlines()}
+    rows = {line.split("\t")[0]: line.split("\t") for line in here("list").stdout.splitlines()}
     assert [rows[run][6] for run in ("dear-aaaaaa", "known-bbbbbb", "emulated-cccccc")] == [
         "22.08 USD",
         "at least 0.50 USD",
         "-",
     ]
-    listed = {each["id"]: each["spent"] for each in json.loads(here("runs", "--json").stdout)}
+    listed = {each["id"]: each["spent"] for each in json.loads(here("list", "--json").stdout)}
     assert listed == {
         "dear-aaaaaa": {"seconds": 7200.0, "usd": 22.08, "at_least": False},
         "known-bbbbbb": {"seconds": 90.0, "usd": 0.5, "at_least": True},
@@ -142,7 +142,7 @@ def test_runs_with_a_price_say_what_they_have_spent(made, here, monkeypatch: pyt
     assert "\nSpent: at least 0.50 USD in 1 min 30 s, without boot disks.\n" in why
     monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
-    head, *shown = here("runs").stdout.splitlines()
+    head, *shown = here("list").stdout.splitlines()
     assert head.split()[-1] == "spent" and any(line.rstrip().endswith("22.08 USD") for line in shown)
 
 

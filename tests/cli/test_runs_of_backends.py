@@ -65,7 +65,7 @@ def test_runs_of_all_configured_backends_are_one_list_and_each_is_found_by_its_i
     assert [info.url for info in sdk.runs(backend="local")] == [urls[0], urls[2]]
     assert [info.url for info in sdk.runs(root=root)] == [urls[0], urls[2]]
     assert [info.url for info in sdk.runs(root="gs://mine/podlift")] == urls[1:2]
-    shown = here("runs", "--json")
+    shown = here("list", "--json")
     assert (shown.code, [each["url"] for each in json.loads(shown.stdout)]) == (0, urls)
     for reference in ("digits-bbbbbb", "digits-b"):
         assert sdk.attach(reference).url == urls[1]
@@ -105,11 +105,11 @@ def test_with_the_cloud_configured_a_local_run_is_found_by_its_id_too(cloud, loc
     ]  # fmt: skip
 
 
-def test_prune_names_the_roots_that_runs_lists_and_it_did_not_check(cloud, local, here) -> None:
+def test_podlift_remove_names_the_roots_that_list_lists_and_it_did_not_check(cloud, local, here) -> None:
     local("digits-aaaaaa", 60)
-    told = "The runs below 'gs://mine/podlift' were not checked. Next: podlift prune --keep 3 --root gs://mine/podlift"
-    assert here("prune", "--keep", "3").stderr.splitlines()[-1] == told
-    assert "were not checked" not in here("prune", "--root", "gs://mine/podlift").stderr
+    told = "The runs below 'gs://mine/podlift' were not checked. Next: podlift remove --keep 3 --root gs://mine/podlift"
+    assert here("remove", "--keep", "3").stderr.splitlines()[-1] == told
+    assert "were not checked" not in here("remove", "--root", "gs://mine/podlift").stderr
 
 
 def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lacks(
@@ -133,7 +133,7 @@ def test_a_shell_without_the_variables_of_the_emulator_is_told_which_line_it_lac
     ):
         copied.write_text(json.dumps({**json.loads(copied.read_text()), "emulator": address}))
         monkeypatch.setenv("PODLIFT_EMULATOR", variable)
-        for words in (("runs",), ("why", "latest", *there), ("logs", "digits-b", *there)):
+        for words in (("list",), ("why", "latest", *there), ("logs", "digits-b", *there)):
             shown = here(*words)
             assert (shown.code, lacks in shown.stderr) == (3, told), shown.stderr
             assert "permission denied (403)" in shown.stderr
@@ -144,7 +144,7 @@ def test_a_root_that_cannot_be_reached_is_one_line_and_the_others_are_listed(
 ) -> None:
     local("digits-aaaaaa", 60)
     podlift_gcs.faults({"kind": "status_before", "status": 403, "operation": "objects.list"})
-    shown = here("runs")
+    shown = here("list")
     assert shown.code == 3
     assert shown.stdout.startswith("digits-aaaaaa\t") and len(shown.stdout.splitlines()) == 1
     (line,) = shown.stderr.splitlines()
@@ -153,8 +153,8 @@ def test_a_root_that_cannot_be_reached_is_one_line_and_the_others_are_listed(
     lines = heard()
     assert [info.id for info in sdk.runs()] == ["digits-aaaaaa"]
     assert len(lines) == 1 and lines[0].startswith(f"The runs below {where} are not listed: ")
-    assert here("runs", "--backend", "vertex").code == here("runs", "--root", "gs://mine/podlift").code == 3
-    assert here("runs", "--backend", "local").code == 0
+    assert here("list", "--backend", "vertex").code == here("list", "--root", "gs://mine/podlift").code == 3
+    assert here("list", "--backend", "local").code == 0
     assert sdk.attach("digits-a").id == "digits-aaaaaa"
     with pytest.raises(sdk.RunNotFoundError) as caught:
         sdk.attach("digits-b")
@@ -163,6 +163,6 @@ def test_a_root_that_cannot_be_reached_is_one_line_and_the_others_are_listed(
         "The runs below 'gs://mine/podlift' are not known: "
     )
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "Not A Bucket")
-    shown = here("runs", "--json")
+    shown = here("list", "--json")
     assert (shown.code, [each["id"] for each in json.loads(shown.stdout)]) == (3, ["digits-aaaaaa"])
     assert "The runs of vertex are not listed: " in shown.stderr and "PODLIFT_VERTEX_BUCKET" in shown.stderr

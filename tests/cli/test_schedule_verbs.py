@@ -1,4 +1,4 @@
-"""`podlift schedule`: created, changed, listed, fired, pruned; and what is refused."""
+"""`podlift schedule`: created, changed, listed, fired, removed; and what is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sdk.backends.local.backend import LocalBackend
 from sdk.clock import SystemClock
 from sdk.schedules import triggered
 from sdk.schedules.firing import LocalRuns
-from sdk.upkeep import prune
+from sdk.upkeep import remove
 
 needs("cronsim")
 CRON = ("--cron", "0 3 * * 1", "--time-zone", "Europe/Berlin")
@@ -49,7 +49,7 @@ def test_a_schedule_is_created_once_changed_with_a_diff_and_deleted(here, write)
     assert (listed["name"], listed["state"], listed["last"]) == ("weekly", "active", None)
     shown = here("schedule", "status", "weekly").stdout
     assert "overlap      queue" in shown and "train.py --lr 0.1" in shown
-    assert here("schedule", "delete", "weekly").code == 0
+    assert here("schedule", "remove", "weekly").code == 0
     assert the_json(here("schedule", "list", "--json")) == []
 
 
@@ -197,7 +197,7 @@ def test_an_unknown_schedule_gets_the_nearest_one(here, write) -> None:
         assert f"Did you mean: podlift schedule {meant}?" in here("schedule", word, "weekly").stderr
 
 
-def test_a_program_schedules_itself_by_name_and_prune_keeps_the_code_of_a_schedule(write, root: Path) -> None:
+def test_a_program_schedules_itself_by_name_and_podlift_remove_keeps_the_code_of_a_schedule(write, root: Path) -> None:
     write("train.py", "print(1)")
     made = sdk.schedule("train.py", name="weekly", cron="0 3 * * 1", time_zone="Europe/Berlin", max_cost_usd=3)
     assert len(made.next(3)) == 3 and made.plan.job.limits.max_cost_usd == 3
@@ -207,14 +207,14 @@ def test_a_program_schedules_itself_by_name_and_prune_keeps_the_code_of_a_schedu
     (bundle,) = (root / "bundles").iterdir()
     os.utime(bundle, (0, 0))
 
-    def pruned() -> list[str]:
-        return [item.kind for item in prune.find(root, older_than_s=0, keep=0, now=time.time()).items]
+    def removed() -> list[str]:
+        return [item.kind for item in remove.find(root, older_than_s=0, keep=0, now=time.time()).items]
 
-    assert pruned() == []
-    made.delete()
-    assert pruned() == []
-    sdk.Schedule("daily").delete()
-    assert pruned() == ["bundle"]
+    assert removed() == []
+    made.remove()
+    assert removed() == []
+    sdk.Schedule("daily").remove()
+    assert removed() == ["bundle"]
 
 
 @pytest.mark.full

@@ -68,7 +68,7 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
     run = json.loads(shown.stdout)
     assert run["id"].startswith("nightly-")
     assert Path(run["url"]).parent.parent == Path.cwd().parent / "elsewhere"
-    assert run["id"] in here("runs").stdout, "whoever stands in the project finds its runs"
+    assert run["id"] in here("list").stdout, "whoever stands in the project finds its runs"
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_settings_where_none_are_read_are_no_secret(write, here, name: str, text
     place = str(write(name, text))
     shown = here("plan", "train.py")
     assert (shown.code, said in shown.stderr, place in shown.stderr) == (2, True, True)
-    shown = here("runs")
+    shown = here("list")
     assert (
         shown.code,
         f"podlift: ignored: {place!r}{'' if said.startswith('is') else ':'} {said}" in shown.stderr,
     ) == (0, True)
 
 
-@pytest.mark.parametrize("verb", ["runs", "status x-aaaaaa", "prune", "accelerators --family cpu", "submit plan.json"])
+@pytest.mark.parametrize("verb", ["list", "status x-aaaaaa", "remove", "accelerators --family cpu", "submit plan.json"])
 def test_a_variable_that_is_no_setting_is_named_by_verbs_that_need_no_settings(here, monkeypatch, verb: str) -> None:
     monkeypatch.setenv("PODLIFT_RUT", "1")
     monkeypatch.setenv("PODLIFT_BACKEND", "vertx")
@@ -159,7 +159,7 @@ def test_a_variable_that_is_no_setting_is_named_by_verbs_that_need_no_settings(h
 
 def test_a_root_that_is_none_is_named_with_the_variable(here, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_ROOT", "http://x")
-    shown = here("runs")
+    shown = here("list")
     assert (shown.code, "Received: root='http://x'. root comes from PODLIFT_ROOT." in shown.stderr) == (2, True)
 
 

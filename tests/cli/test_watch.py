@@ -120,6 +120,6 @@ def test_a_root_may_have_any_name(tmp_path: Path, here, monkeypatch: pytest.Monk
     (tmp_path / "[" / "b]" / "runs" / "damaged").mkdir(parents=True)
     monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr(screen, "on_terminal", lambda: True)
-    shown = here("runs", "--root", str(tmp_path / "[" / "b]"))
+    shown = here("list", "--root", str(tmp_path / "[" / "b]"))
     assert shown.code == 0
     assert "[/b]" in shown.stdout

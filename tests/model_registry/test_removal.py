@@ -1,4 +1,4 @@
-"""Removed versions: what is refused, freed and kept for others, and how promotions, registrations and prune meet them."""
+"""Removed versions: what is refused, freed and kept for others, and how promotions, registrations and remove meet them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sdk.errors import ConflictError, InputError, StoreError
 from sdk.model_registry import evidence, files
 from sdk.model_registry.models import Model, ModelVersion
 from sdk.planning.roots import in_bucket
-from sdk.upkeep import prune
-from sdk.upkeep.prune import root as pruning
-from sdk.upkeep.prune.bucket import BucketRoot
-from sdk.upkeep.prune.folder import FolderRoot
-from sdk.upkeep.prune.root import ChangedError, Limits
+from sdk.upkeep import remove
+from sdk.upkeep.remove import root as removing
+from sdk.upkeep.remove.bucket import BucketRoot
+from sdk.upkeep.remove.folder import FolderRoot
+from sdk.upkeep.remove.root import ChangedError, Limits
 
 pytestmark = pytest.mark.process
 
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.process
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a day be over since everything there was written."""
-    monkeypatch.setattr(pruning, "JOB_SETTLED_S", 0.0)
+    monkeypatch.setattr(removing, "JOB_SETTLED_S", 0.0)
 
 
-def pruned(model: Model) -> list[str]:
-    """Prune the root of a model, and return the digests that went."""
-    plan = prune.find(model.root, older_than_s=0, keep=0, now=time.time() + 2)
-    result = prune.remove(plan)
+def removed(model: Model) -> list[str]:
+    """Remove the root of a model, and return the digests that went."""
+    plan = remove.find(model.root, older_than_s=0, keep=0, now=time.time() + 2)
+    result = remove.remove(plan)
     assert (result.problems, result.skipped, plan.skipped) == ((), (), ())
     return sorted(item.name for item in result.items if item.kind == "model part")
 
@@ -66,30 +66,30 @@ def test_a_removal_frees_what_no_other_version_has_and_the_number_is_not_used_ag
     freed = model.remove(second.number)
     assert (freed.number, freed.run, freed.size_bytes) == (2, second.record.run, len("weights 2"))
     weights = next(each.parts[0] for each in second.files() if each.path == "model.keras")
-    assert pruned(model) == sorted([weights, second.record.manifest])
+    assert removed(model) == sorted([weights, second.record.manifest])
     assert first.damage() == [], "the labels belong to both"
-    assert pruned(model) == []
+    assert removed(model) == []
     assert [each.number for each in model.versions()] == [1]
     assert add("weights 2", number=2).number == 3, "the same files of the same run are a new version"
     assert model.version(3).damage() == []
 
 
-def test_prune_keeps_young_parts_and_those_of_every_version(model: Model, add, settled, monkeypatch) -> None:
+def test_podlift_remove_keeps_young_parts_and_those_of_every_version(model: Model, add, settled, monkeypatch) -> None:
     add(), add()
     model.store.put_new(f"blobs/{'f' * 64}", [b"of an interrupted registration"])
-    monkeypatch.setattr(pruning, "JOB_SETTLED_S", 3600.0)
-    assert pruned(model) == []
-    monkeypatch.setattr(pruning, "JOB_SETTLED_S", 0.0)
-    assert pruned(model) == ["f" * 64]
+    monkeypatch.setattr(removing, "JOB_SETTLED_S", 3600.0)
+    assert removed(model) == []
+    monkeypatch.setattr(removing, "JOB_SETTLED_S", 0.0)
+    assert removed(model) == ["f" * 64]
     assert [each.damage() for each in model.versions()] == [[], []]
 
 
-def test_prune_removes_no_part_while_a_manifest_is_damaged(model: Model, add, settled) -> None:
+def test_podlift_remove_removes_no_part_while_a_manifest_is_damaged(model: Model, add, settled) -> None:
     version = add()
     model.store.put_new(f"blobs/{'f' * 64}", [b"of an interrupted registration"])
     model.store.delete(f"manifests/{version.record.manifest}")
     model.store.put_new(f"manifests/{version.record.manifest}", [b"{}"])
-    plan = prune.find(model.root, older_than_s=0, keep=0, now=time.time() + 2)
+    plan = remove.find(model.root, older_than_s=0, keep=0, now=time.time() + 2)
     assert [item.kind for item in plan.items] == []
     assert any("its manifest is damaged" in each.why for each in plan.skipped)
 
@@ -103,7 +103,7 @@ def test_a_damaged_manifest_keeps_no_version_from_being_removed(model: Model, ad
     assert model.numbers() == [1]
 
 
-def test_a_registration_while_prune_removes_keeps_its_parts(model: Model, add, settled, tmp_path: Path) -> None:
+def test_a_registration_while_a_removal_takes_keeps_its_parts(model: Model, add, settled, tmp_path: Path) -> None:
     add(), add()
     model.remove(2)
     limits = Limits(older_than_s=0, keep=0, now=time.time() + 2)

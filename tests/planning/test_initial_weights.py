@@ -17,7 +17,7 @@ from sdk.job.plan import Plan
 from sdk.model_registry.models import Model
 from sdk.planning import initial
 from sdk.storage import posix
-from sdk.upkeep import prune
+from sdk.upkeep import remove
 
 pytestmark = pytest.mark.usefixtures("warm_podlift")
 
@@ -139,10 +139,10 @@ def test_the_state_of_another_run_and_weights_of_a_model_are_not_both_a_start(ro
         planned(root, checkpoint_resume_from="other")
 
 
-def test_prune_keeps_what_a_plan_pins(root: Path) -> None:
+def test_podlift_remove_keeps_what_a_plan_pins(root: Path) -> None:
     register(root, "digits", {"model.keras": b"one"})
     plan = planned(root)
     register(root, "digits", {"model.keras": b"two"})
-    prune.remove(prune.find(root, older_than_s=0.0, keep=0, now=1e12))
+    remove.remove(remove.find(root, older_than_s=0.0, keep=0, now=1e12))
     assert initial.problems(plan) == []
     assert Model(str(root), "digits").version(1).damage() == []

@@ -56,6 +56,6 @@ def test_what_a_person_reads_holds_no_home_made_word() -> None:
 
 @pytest.mark.process
 def test_help_of_every_verb_uses_the_fields_words() -> None:
-    for words in (["--help"], ["submit", "--help"], ["prune", "--help"], ["emulator", "--help"]):
+    for words in (["--help"], ["submit", "--help"], ["remove", "--help"], ["emulator", "--help"]):
         shown = subprocess.run([sys.executable, "-m", "sdk", *words], capture_output=True, text=True, check=True).stdout
         assert FORBIDDEN.search(shown) is None, words

@@ -16,7 +16,7 @@ from sdk.records.sync.index import in_parallel
 from sdk.schedules.handle import Schedule
 from sdk.schedules.records import Book, SlotRecord, key_of
 from sdk.testing.gcs import GcsServer
-from sdk.upkeep import prune
+from sdk.upkeep import remove
 
 needs("cronsim")
 RACING = 24
@@ -70,7 +70,7 @@ def test_a_year_of_a_daily_schedule_takes_few_requests(there: World, podlift_gcs
     assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/history")] == []
 
 
-def test_prune_keeps_the_code_of_a_schedule_and_what_its_keepers_start_from(
+def test_podlift_remove_keeps_the_code_of_a_schedule_and_what_its_keepers_start_from(
     there: World, podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = podlift_gcs.client().bucket("mine")
@@ -83,7 +83,7 @@ def test_prune_keeps_the_code_of_a_schedule_and_what_its_keepers_start_from(
     spec = f'{{"runtime": {{"sha256": "{kept}"}}, "entrypoint": "{kept}"}}'
     Book(there.root).put_files({"keepers/each/0123.json": spec.encode()})
     for name in ("SETTLED_S", "JOB_SETTLED_S"):
-        monkeypatch.setattr(prune.root, name, 0.0)
-    found = prune.find(there.root, older_than_s=0.0, keep=0, now=START.timestamp() + 1e9)
-    assert sorted(item.name for item in prune.remove(found).items) == [other] * 3
+        monkeypatch.setattr(remove.root, name, 0.0)
+    found = remove.find(there.root, older_than_s=0.0, keep=0, now=START.timestamp() + 1e9)
+    assert sorted(item.name for item in remove.remove(found).items) == [other] * 3
     assert {blob.name for blob in bucket.list_blobs(prefix="podlift/runtime/")} == {f"podlift/runtime/{kept}.tar"}

@@ -136,7 +136,7 @@ def test_a_schedule_of_ones_own_backend_is_started_by_its_service(bells: Bells, 
     assert each.run().keeper == "rings/1" and bells.rung == ["weekly"]
     listing = handle.listed(place)
     assert [one.name for one in listing.schedules] == ["weekly"] and not listing.orphans and not listing.problems
-    each.delete()
+    each.remove()
     assert not bells.kept_here and not handle.listed(place).schedules
 
 

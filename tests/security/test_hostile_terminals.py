@@ -56,13 +56,13 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("words", [["status"], ["why"], ["logs"], ["wait"], ["runs"], ["logs", "--task", "chief-0"]])
+@pytest.mark.parametrize("words", [["status"], ["why"], ["logs"], ["wait"], ["list"], ["logs", "--task", "chief-0"]])
 def test_no_verb_passes_a_control_character_on(run: Path, capsys, words: list[str]) -> None:
     verb, *options = words
-    refers = ["--root", str(run.parent.parent)] if verb == "runs" else [str(run)]
+    refers = ["--root", str(run.parent.parent)] if verb == "list" else [str(run)]
     app.run([verb, *refers, *options])
     shown = capsys.readouterr()
-    assert "evil.example" in shown.out + shown.err or verb == "runs"
+    assert "evil.example" in shown.out + shown.err or verb == "list"
     assert reached(shown.out + shown.err) == ""
 
 
@@ -94,7 +94,7 @@ def test_no_text_whatever_gets_through(text: str) -> None:
 
 def test_a_row_of_a_table_is_one_line(run: Path, capsys) -> None:
     (run.parent / "broken\nPENDING\x1b[2J-aaaaaa").mkdir()
-    app.run(["runs", "--root", str(run.parent.parent)])
+    app.run(["list", "--root", str(run.parent.parent)])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and all(line.count("\t") == 5 for line in lines)
 
@@ -164,7 +164,7 @@ def test_json_of_a_verb_is_json_whatever_a_record_holds(run: Path, capsys) -> No
     def refuse(name: str) -> None:
         raise AssertionError(name)
 
-    for words in (["status", str(run)], ["runs", "--root", str(run.parent.parent)]):
+    for words in (["status", str(run)], ["list", "--root", str(run.parent.parent)]):
         assert app.run([*words, "--json"]) == 0
         found = json.loads(capsys.readouterr().out, parse_constant=refuse)
         (shown,) = found if isinstance(found, list) else [found]

@@ -18,7 +18,7 @@ from other_user import NEEDS_ROOT, Victim
 from sdk.emulator.vertex import bucket_fs
 from sdk.process import janitor, namespaces, venv
 from sdk.storage import folders, own_folders
-from sdk.upkeep.prune import folder as prune
+from sdk.upkeep.remove import folder as remove
 
 pytestmark = [NEEDS_ROOT, pytest.mark.process]
 _SET_DUMPABLE = 4
@@ -57,7 +57,7 @@ REMOVALS = {
     "events of a janitor": Removal(
         "events", lambda place: janitor._sweep(str(place / "events")), "a.b.c.part", "events"
     ),
-    "run that is pruned": Removal("run", lambda place: folders.remove(place / "run"), "thesis/text"),
+    "run that is removed": Removal("run", lambda place: folders.remove(place / "run"), "thesis/text"),
     "environment": Removal("x", lambda place: venv.remove(place / "x"), "lock"),
     "cache of environments": Removal("environments", _environment, "x/lock"),
     "view of the buckets": Removal("data", lambda place: _Fs(place / "data" / "gcs"), "gcs/bucket/object"),
@@ -264,6 +264,6 @@ def test_a_run_that_is_exchanged_for_another_one_before_it_is_pruned_stays(victi
         os.rename(new, old)
 
     other_user.does(exchange)
-    with pytest.raises(prune.ChangedError, match="exchanged"):
-        prune._remove_folder(old, before)
+    with pytest.raises(remove.ChangedError, match="exchanged"):
+        remove._remove_folder(old, before)
     assert old.is_dir()

@@ -111,7 +111,7 @@ def test_what_is_not_there_or_something_else_is_said_soon(
 
 
 COMMANDS = (
-    ("runs", "--root", "gs://bucket/root"),
+    ("list", "--root", "gs://bucket/root"),
     ("status", "gs://bucket/root/runs/x-aaaaaa"),
     ("plan", "train.py", "--backend", "vertex", "--online"),
     ("submit", "train.py", "--backend", "vertex", "--detach"),

@@ -74,7 +74,7 @@ def files(draft: TriggerDraft) -> KeeperFiles:
         "time_zone": draft.time_zone,
     }
     spec = json.dumps(about, sort_keys=True).encode()
-    # As a JSON file, it makes prune keep the archives that it names.
+    # As a JSON file, it makes `podlift remove` keep the archives that it names.
     return KeeperFiles(key=f"{folder(draft.schedule)}{hashlib.sha256(spec).hexdigest()}.json", spec=spec)
 
 

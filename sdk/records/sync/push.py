@@ -45,7 +45,7 @@ _GROWING = ("/logs", "/metrics", "/machine", "/unseeded")
 _THREADS = 8
 _POLL_S, _LOG_AGAIN_S = 0.25, 600.0
 _TASK_UPLOAD_S, _TASK_HEARTBEAT_S = 1.0, 10.0
-# Pruning leaves an archive alone for at least twice as long (`SETTLED_S`). An object can be touched only once a second.
+# A removal leaves an archive alone for at least twice as long (`SETTLED_S`). An object can be touched only once a second.
 _FRESH_S = 1800.0
 
 
@@ -131,7 +131,7 @@ def is_uploading(paths: RunPaths) -> bool:
 
 
 def upload_archive(archive: str, url: str) -> None:
-    """Upload a file named by its digest unless the bucket has it, and protect it from pruning until what needs it exists."""
+    """Upload a file named by its digest unless the bucket has it, and protect it from removal until what needs it exists."""
     folder, _, name = url.rpartition("/")
     files = open_files(folder, retry=FILES_RETRY)
     found, now = files.versions(name)

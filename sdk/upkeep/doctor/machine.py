@@ -48,7 +48,7 @@ def disks(root: str) -> list[Check]:
     while not place.exists() and place != place.parent:
         place = place.parent
     places = [
-        ("disk", place, 5 * _GB, "podlift prune, or set PODLIFT_ROOT to another root"),
+        ("disk", place, 5 * _GB, "podlift remove, or set PODLIFT_ROOT to another root"),
         ("tmp", Path(tempfile.gettempdir()), _GB, "set TMPDIR to a larger disk"),
         ("shm", Path("/dev/shm"), 0.1 * _GB, "docker run --shm-size=1g"),  # noqa: S108
     ]

@@ -123,7 +123,9 @@ def lifecycle(url: str, about: buckets.Resource) -> Check:
         f"lifecycle rules of gs://{name} delete objects below {url} ({shown}): also the code and the records of schedules, and "
         "checkpoints of runs that go on"
     )
-    return bad("lifecycle", "warning", said, "limit them to other prefixes (matchesPrefix), and use podlift prune here")
+    return bad(
+        "lifecycle", "warning", said, "limit them to other prefixes (matchesPrefix), and use podlift remove here"
+    )
 
 
 def _paid(check: str, name: str, cost: str, option: str) -> Check:

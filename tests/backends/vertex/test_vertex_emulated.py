@@ -91,7 +91,7 @@ def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google
     assert f"The {place} reports JOB_STATE_FAILED." in told(capsys, "wait", run.id, code=1)
     status = told(capsys, "status", run.id)
     assert f"backend    vertex, {place}\n" in status and "vendor     JOB_STATE_FAILED\n" in status
-    assert f"\tvertex, {place}\n" in told(capsys, "runs")
+    assert f"\tvertex, {place}\n" in told(capsys, "list")
     why = told(capsys, "why", run.id)
     assert f"The {place} reports JOB_STATE_FAILED." in why
     service = told(capsys, "logs", run.id, "--task", "service")

@@ -29,7 +29,7 @@ from sdk.schedules.handle import Schedule
 from sdk.schedules.records import SlotRecord
 from sdk.storage.registry import open_store
 from sdk.testing.vertex import Cloud
-from sdk.upkeep import prune
+from sdk.upkeep import remove
 
 needs("cronsim", "google.cloud.scheduler_v1")
 ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
@@ -212,9 +212,9 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_th
     assert run.status().state is State.SUCCEEDED
     # What the next firing needs outlives everything else.
     for name in ("SETTLED_S", "JOB_SETTLED_S"):
-        monkeypatch.setattr(prune.root, name, 0.0)
-    found = prune.find(this.schedule.root, older_than_s=0.0, keep=0, now=time.time() + 1e6)
-    assert len([item for item in prune.remove(found).items if item.kind == "run"]) == 2
+        monkeypatch.setattr(remove.root, name, 0.0)
+    found = remove.find(this.schedule.root, older_than_s=0.0, keep=0, now=time.time() + 1e6)
+    assert len([item for item in remove.remove(found).items if item.kind == "run"]) == 2
     podlift_vertex.faults({"api": "scheduler", "kind": "late"})
     this.pass_week(and_s=3005.0)
     assert [each.state for each in this.history()] == ["SUCCEEDED"] * 3

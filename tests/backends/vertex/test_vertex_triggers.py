@@ -165,7 +165,7 @@ def test_a_job_whose_records_are_gone_is_an_orphan_which_delete_removes(
         InputError, match="has a trigger 'podlift-project-weekly' already, which belongs to the schedule"
     ):
         create()
-    assert shown(capsys, "delete", "weekly")[0] == 0
+    assert shown(capsys, "remove", "weekly")[0] == 0
     assert jobs(podlift_vertex) == [] and the_json(capsys, "list") == []
 
 
@@ -199,7 +199,7 @@ def test_a_lost_reply_leaves_one_job(
     each.unpause()
     assert jobs(podlift_vertex)[0].state.name == "ENABLED" and len(each.next()) == 5
     podlift_vertex.faults({**lost, "operation": "jobs.delete"})
-    each.delete()
+    each.remove()
     assert jobs(podlift_vertex) == []
 
 
@@ -228,12 +228,12 @@ def test_an_interrupted_create_or_delete_is_listed_and_finished_by_the_next_one(
     podlift_vertex.faults()
     assert create().outcome == "changed" and len(jobs(podlift_vertex)) == 1
     podlift_vertex.faults({"kind": "deny", "operation": "objects.delete"})
-    assert shown(capsys, "delete", "weekly")[0] != 0
+    assert shown(capsys, "remove", "weekly")[0] != 0
     assert jobs(podlift_vertex) == []
     (listed,) = the_json(capsys, "list")
-    assert listed["problems"] == ["its removal was interrupted. Next: podlift schedule delete weekly"]
+    assert listed["problems"] == ["its removal was interrupted. Next: podlift schedule remove weekly"]
     podlift_vertex.faults()
-    assert shown(capsys, "delete", "weekly")[0] == 0
+    assert shown(capsys, "remove", "weekly")[0] == 0
     assert the_json(capsys, "list") == []
 
 
@@ -360,7 +360,7 @@ def test_without_a_trigger_a_schedule_says_so_and_creating_it_again_mends_it(
             act()
     each.pause()
     assert each.record.paused == "by hand"
-    each.delete()
+    each.remove()
     assert not [name for name in objects(podlift_vertex) if "/schedules/specs/" in name]
 
 

@@ -17,12 +17,12 @@ import pytest
 from support import FINISHED_RUN, LIMIT_S, REPO, full_only, until
 
 import sdk
-from sdk.cli import prune as verb
+from sdk.cli import remove as verb
 from sdk.clock import SystemClock
 from sdk.packaging.runtime_archive import runtime_archive
 from sdk.process import venv as environments
 from sdk.records.recorder import read_events
-from sdk.upkeep import prune
+from sdk.upkeep import remove
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
 
@@ -36,12 +36,12 @@ def age(path: Path, days: float) -> None:
         os.utime(each, (at, at), follow_symlinks=False)
 
 
-def names(pruning: prune.PrunePlan | prune.PruneResult, kind: str = "run") -> list[str]:
-    return sorted(item.name for item in pruning.items if item.kind == kind)
+def names(removing: remove.RemovalPlan | remove.RemovalResult, kind: str = "run") -> list[str]:
+    return sorted(item.name for item in removing.items if item.kind == kind)
 
 
-def why(pruning: prune.PrunePlan | prune.PruneResult) -> dict[str, str]:
-    return {Path(each.path).name: each.why for each in pruning.skipped}
+def why(removing: remove.RemovalPlan | remove.RemovalResult) -> dict[str, str]:
+    return {Path(each.path).name: each.why for each in removing.skipped}
 
 
 @pytest.fixture
@@ -68,11 +68,11 @@ def make(root: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def find(root: Path) -> Callable[..., prune.PrunePlan]:
+def find(root: Path) -> Callable[..., remove.RemovalPlan]:
     """Look at the root with nothing kept for being new."""
 
-    def finder(*, keep: int = 0, days: float = 30, **more: object) -> prune.PrunePlan:
-        return prune.find(root, older_than_s=days * DAY_S, keep=keep, now=time.time(), **more)
+    def finder(*, keep: int = 0, days: float = 30, **more: object) -> remove.RemovalPlan:
+        return remove.find(root, older_than_s=days * DAY_S, keep=keep, now=time.time(), **more)
 
     return finder
 
@@ -84,7 +84,7 @@ def environment() -> dict[str, str]:
 
 def command(*words: str, before: list[str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*(before or []), sys.executable, "-m", "sdk", "prune", *words],
+        [*(before or []), sys.executable, "-m", "sdk", "remove", *words],
         env=environment(),
         capture_output=True,
         text=True,
@@ -102,7 +102,7 @@ def test_old_runs_and_their_bundles_go_and_the_newest_stay_however_old_they_are(
     found = find()
     assert names(found, "bundle") == [name * 64 for name in "def"]
     assert sdk.runs(root=root)[-1].id == "f-aaaaaa", "looking changes nothing"
-    removed = prune.remove(found)
+    removed = remove.remove(found)
     assert (removed.items, removed.problems) == (found.items, ())
     assert sorted(path.name for path in (root / "runs").iterdir()) == ["a-aaaaaa", "b-aaaaaa", "c-aaaaaa"]
     assert sorted(path.name for path in (root / "bundles").iterdir()) == [f"{name * 64}.tar" for name in "abc"]
@@ -141,7 +141,7 @@ def test_a_copied_root_of_cloud_runs_and_what_other_folders_name_are_understood_
     found = find(keep=1)
     assert (names(found), names(found, "entrypoint")) == (["c-aaaaaa"], [])
     assert why(found) == {"b-aaaaaa": f"{str(root / 'schedules' / 'nightly.json')!r} names it"}
-    assert names(prune.remove(found), "runtime") == ["2" * 64]
+    assert names(remove.remove(found), "runtime") == ["2" * 64]
     assert [file.exists() for file in files] == [True, False, True]
 
 
@@ -153,9 +153,9 @@ def test_a_copy_of_podlift_for_containers_goes_from_the_cache_when_it_was_not_us
     assert names(find(cache=tmp_path / "cache"), "cache") == [archive.name]
     old = find(cache=tmp_path / "cache")
     assert runtime_archive(tmp_path / "cache").path == archive
-    assert why(prune.remove(old)) == {archive.name: "it was used again"}
+    assert why(remove.remove(old)) == {archive.name: "it was used again"}
     age(archive, 40)
-    assert names(prune.remove(find(cache=tmp_path / "cache")), "cache") == [archive.name]
+    assert names(remove.remove(find(cache=tmp_path / "cache")), "cache") == [archive.name]
     assert not archive.exists()
 
 
@@ -190,7 +190,7 @@ def test_a_run_that_trains_stays_and_one_whose_supervisor_was_killed_goes(write,
     run = sdk.submit("train.py")
     later = time.time() + 400 * DAY_S
     try:
-        found = prune.find(root, keep=0, now=later)
+        found = remove.find(root, keep=0, now=later)
         assert found.items == ()
         # It may begin to run meanwhile.
         assert why(found) in [{run.id: f"the run is {state}"} for state in ("PENDING", "RUNNING")]
@@ -200,7 +200,7 @@ def test_a_run_that_trains_stays_and_one_whose_supervisor_was_killed_goes(write,
         assert run.wait(LIMIT_S).state is sdk.State.LOST
     finally:
         run.cancel(grace_s=0)
-    prune.remove(prune.find(root, keep=0, now=later))
+    remove.remove(remove.find(root, keep=0, now=later))
     assert [list((root / name).iterdir()) for name in ("runs", "bundles")] == [[], []]
 
 
@@ -211,7 +211,7 @@ def test_what_changed_since_it_was_found_stays_with_a_sentence(make, find, root:
     (root / "runs" / "a-aaaaaa" / "new").write_text("x")
     next((root / "runs" / "b-aaaaaa").glob("events/*.final.json")).unlink()
     shutil.rmtree(root / "runs" / "c-aaaaaa")
-    removed = prune.remove(found)
+    removed = remove.remove(found)
     assert names(removed) == []
     assert names(removed, "bundle") == ["c" * 64], "the runs that stay need theirs"
     said = {"a-aaaaaa": "it has changed", "b-aaaaaa": "the run is RUNNING"}
@@ -235,13 +235,13 @@ def test_a_bundle_that_a_submit_takes_up_is_put_back(make, find, root: Path) -> 
     make("a", days=40)
     found = find()
     os.utime(bundle)
-    assert why(prune.remove(found)) == {bundle.name: "a submit or a registration uses it"}
+    assert why(remove.remove(found)) == {bundle.name: "a submit or a registration uses it"}
     assert [path.name for path in bundle.parent.iterdir()] == [bundle.name]
     age(bundle, 40)
     found = find()
     make("b", digest="a" * 64)
     age(bundle, 40)
-    assert why(prune.remove(found)) == {bundle.name: "a run or a record needs it"}
+    assert why(remove.remove(found)) == {bundle.name: "a run or a record needs it"}
 
 
 @pytest.mark.parametrize("times", [2, full_only(8)])
@@ -258,7 +258,9 @@ def test_a_submit_finds_its_bundle_whatever_is_removed_at_that_moment(
         (tmp_path / "go").unlink(missing_ok=True)
         for bundle in root.glob("bundles/*"):
             age(bundle, 1)
-        tidy = threading.Thread(target=lambda: prune.remove(prune.find(root, older_than_s=0, keep=0, now=time.time())))
+        tidy = threading.Thread(
+            target=lambda: remove.remove(remove.find(root, older_than_s=0, keep=0, now=time.time()))
+        )
         tidy.start()
         run = sdk.submit("train.py")
         tidy.join()
@@ -266,7 +268,7 @@ def test_a_submit_finds_its_bundle_whatever_is_removed_at_that_moment(
         status = run.wait(LIMIT_S)
         assert status.state is sdk.State.SUCCEEDED, status.failure
     # Whether the last removal saw the end of the run before is a matter of moments.
-    prune.remove(prune.find(root, older_than_s=0, keep=1, now=time.time() + 60))
+    remove.remove(remove.find(root, older_than_s=0, keep=1, now=time.time() + 60))
     assert [info.id for info in sdk.runs()] == [run.id]
 
 
@@ -279,7 +281,7 @@ def test_no_bundle_goes_while_a_plan_does_not_tell_which_one_it_needs(make, find
     assert (names(found), names(found, "bundle")) == (["a-aaaaaa"], [])
     assert why(found)["bundles"].startswith(f"it is unknown what {str(plan)!r} needs")
     assert "b-aaaaaa" in why(found), "and the damaged run is reported"
-    prune.remove(found)
+    remove.remove(found)
     assert len(list((root / "bundles").iterdir())) == 2
     assert plan.read_text() == damage
 
@@ -317,7 +319,7 @@ def test_what_is_not_podlifts_is_reported_and_stays(make, find, root: Path, tmp_
     said = why(find())
     assert set(said) == {"notes", "pipe-aaaaaa", "bundles"}
     assert said["pipe-aaaaaa"] == "its plan.json is not a file"
-    assert names(find()) == names(prune.remove(find())) == ["a-aaaaaa"]
+    assert names(find()) == names(remove.remove(find())) == ["a-aaaaaa"]
     assert {path.name for path in (root / "runs").iterdir()} == {"notes", "todo.txt", "pipe-aaaaaa"}
 
 
@@ -338,7 +340,7 @@ def test_links_are_never_followed(make, find, root: Path, tmp_path: Path) -> Non
     elsewhere = make("b", days=40).rename(tmp_path / "b-aaaaaa")
     (root / "runs" / "b-aaaaaa").symlink_to(elsewhere, target_is_directory=True)
     age(run, 40)
-    removed = prune.remove(find())
+    removed = remove.remove(find())
     assert (names(removed), names(removed, "bundle")) == (["a-aaaaaa"], ["a" * 64])
     assert why(find())["b-aaaaaa"] == "it is a link, and links are not followed"
     assert (outside / "deep" / "data").read_text() == "mine"
@@ -360,17 +362,17 @@ def test_folders_of_the_root_that_are_links_are_left_alone(make, find, root: Pat
 
 def test_what_a_removal_that_was_cut_short_has_left_goes_the_next_time(make, find, root: Path) -> None:
     run = make("a")
-    half = run.rename(run.with_name(".a-aaaaaa.0123abcd.pruned"))
+    half = run.rename(run.with_name(".a-aaaaaa.0123abcd.removed"))
     (half / "plan.json").unlink()
     bundle = root / "bundles" / f"{'a' * 64}.tar"
-    bundle.rename(bundle.with_name(f".{'a' * 64}.tar.0123abcd.pruned"))
+    bundle.rename(bundle.with_name(f".{'a' * 64}.tar.0123abcd.removed"))
     assert names(find(), "remains") == [half.name]
-    later = prune.find(root, keep=0, now=time.time() + 3601)
+    later = remove.find(root, keep=0, now=time.time() + 3601)
     assert (names(later, "remains"), later.skipped) == (
-        [half.name, f".{'a' * 64}.tar.0123abcd.pruned"],
+        [half.name, f".{'a' * 64}.tar.0123abcd.removed"],
         (),
     )
-    assert prune.remove(later).problems == ()
+    assert remove.remove(later).problems == ()
     assert [list((root / name).iterdir()) for name in ("runs", "bundles")] == [[], []]
 
 
@@ -382,7 +384,7 @@ def test_caches_go_by_their_age(find, tmp_path: Path) -> None:
         age(files / name, days)
     found = find(cache=tmp_path / "cache")
     assert [(item.kind, item.name) for item in found.items] == [("cache", "old.json")]
-    prune.remove(found)
+    remove.remove(found)
     assert {path.name for path in files.iterdir()} == {"new.json", "old.txt"}
     assert find().items == (), "without a cache folder none is looked at"
 
@@ -398,21 +400,21 @@ def test_an_environment_goes_when_no_run_has_asked_for_it_for_long_and_none_uses
     }
     home = environments.ensure(python, **how).parents[2]
     later = time.time() + 40 * DAY_S
-    assert prune.find(root, now=time.time(), cache=cache).items == ()
+    assert remove.find(root, now=time.time(), cache=cache).items == ()
     with environments.using(python, **how):
-        assert prune.find(root, now=later, cache=cache).items == ()
-    found = prune.find(root, now=later, cache=cache)
+        assert remove.find(root, now=later, cache=cache).items == ()
+    found = remove.find(root, now=later, cache=cache)
     assert [(item.kind, item.path) for item in found.items] == [("environment", str(home))]
     assert round(found.items[0].age_s / DAY_S) == 40
     with environments.using(python, **how):
-        assert why(prune.remove(found)) == {home.name: "it was used again, or a part of it could not be removed"}
-    prune.remove(prune.find(root, now=later + 1, cache=cache))
+        assert why(remove.remove(found)) == {home.name: "it was used again, or a part of it could not be removed"}
+    remove.remove(remove.find(root, now=later + 1, cache=cache))
     assert not home.exists()
 
 
 def test_all_mistakes_are_said_at_once() -> None:
     with pytest.raises(sdk.InputError) as caught:
-        prune.find("\0", older_than_s=float("nan"), keep=-1, now=0.0)
+        remove.find("\0", older_than_s=float("nan"), keep=-1, now=0.0)
     assert len(caught.value.problems) == 3
 
 
@@ -455,10 +457,10 @@ def test_what_resists_is_a_sentence_and_the_others_go(make, root: Path) -> None:
     shown = command(*ALL, before=before)
     assert (shown.returncode, "Traceback" in shown.stderr) == (3, False)
     assert [line.split("\t")[1] for line in shown.stdout.splitlines()] == ["b-aaaaaa"]
-    assert "a-aaaaaa' was removed only in part, and the next prune removes the rest: Permission denied" in shown.stderr
+    assert "a-aaaaaa' was removed only in part, and the next call removes the rest: Permission denied" in shown.stderr
     assert [info.id for info in sdk.runs() if not info.id.startswith(".")] == []
     again = command(*ALL, before=before)
-    assert (again.returncode, ".pruned' was not removed: Permission denied" in again.stderr) == (3, True)
+    assert (again.returncode, ".removed' was not removed: Permission denied" in again.stderr) == (3, True)
     assert command(*ALL).returncode == 0
     assert list((root / "runs").iterdir()) == []
 
@@ -507,7 +509,7 @@ def test_nothing_that_is_mounted_in_a_run_is_emptied(make, root: Path, tmp_path:
     (mine / "data").write_text("mine")
     age(root / "runs" / "a-aaaaaa", 40)
     line = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
-    program = [sys.executable, "-m", "sdk", "prune", "--older-than", "0s", "--keep", "0", "--yes"]
+    program = [sys.executable, "-m", "sdk", "remove", "--older-than", "0s", "--keep", "0", "--yes"]
     shown = subprocess.run(
         ["unshare", "-m", "/bin/sh", "-c", line, "sh", str(mine), str(place), *program],
         env=environment(),
@@ -528,7 +530,7 @@ def test_the_command_removes_nothing_until_it_is_told_to(make, root: Path) -> No
     kinds = [line.split("\t")[:2] for line in shown.stdout.splitlines()]
     assert kinds == [["run", "a-aaaaaa"], ["bundle", "a" * 64]]
     assert "Would remove 1 run, 1 bundle: " in shown.stderr
-    assert shown.stderr.endswith("Nothing was removed. Next: podlift prune --keep 1 --yes\n")
+    assert shown.stderr.endswith("Nothing was removed. Next: podlift remove --keep 1 --yes\n")
     assert (root / "runs" / "a-aaaaaa").exists()
     done = command("--keep", "1", "--yes")
     assert (done.returncode, done.stdout) == (0, shown.stdout)
@@ -554,10 +556,10 @@ def test_with_json_the_command_answers_with_one_object(make, root: Path) -> None
 
 
 @pytest.mark.full
-def test_several_prunes_at_once_share_the_work_without_a_word(make, root: Path) -> None:
+def test_several_removals_at_once_share_the_work_without_a_word(make, root: Path) -> None:
     for number in range(40):
         make(f"a{number}", days=40)
-    words = [sys.executable, "-m", "sdk", "prune", "--keep", "0", "--yes"]
+    words = [sys.executable, "-m", "sdk", "remove", "--keep", "0", "--yes"]
     env = environment()
     both = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in "ab"]
     for process in both:
@@ -569,5 +571,5 @@ def test_several_prunes_at_once_share_the_work_without_a_word(make, root: Path) 
 @pytest.mark.parametrize("age", ["", "d", "30", "-1d", "1y"])
 def test_an_age_needs_a_unit(age: str) -> None:
     with pytest.raises(sdk.InputError, match="--older-than: must be a duration with the units") as caught:
-        verb.prune(age)
+        verb.remove(age)
     assert repr(age) in str(caught.value)

@@ -1,4 +1,4 @@
-"""What prune removes from podlift's cache: files and environments without a use for long, and copies of runs in buckets."""
+"""What is removed from podlift's cache: files and environments without a use for long, and copies of runs in buckets."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from .cache import Cache, copies
 from .folder import FolderRoot
 from .root import Candidate, ChangedError, Limits, PrunedRoot, Skipped
 
-__all__ = ["KEEP", "OLDER_THAN_S", "Candidate", "PrunePlan", "PruneResult", "Skipped", "find", "remove"]
+__all__ = ["KEEP", "OLDER_THAN_S", "Candidate", "RemovalPlan", "RemovalResult", "Skipped", "find", "remove"]
 
 OLDER_THAN_S = 30 * 86400.0
 KEEP = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrunePlan:
+class RemovalPlan:
     """What `remove` would remove, and what stays although it is old."""
 
     root: str
@@ -34,7 +34,7 @@ class PrunePlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PruneResult:
+class RemovalResult:
     """What was removed, what was kept because it has changed, and a message for each failure."""
 
     items: tuple[Candidate, ...] = ()
@@ -49,7 +49,7 @@ def find(
     keep: int = KEEP,
     now: float,
     cache: str | Path | None = None,
-) -> PrunePlan:
+) -> RemovalPlan:
     """Return what would be removed, and change nothing: `find(root, older_than_s=86400, now=time.time())`.
 
     Args:
@@ -76,7 +76,7 @@ def find(
     if cache is not None:
         places += [*copies(Path(cache), limits), Cache(str(cache), limits)]
     found = tuple((place, tuple(place.candidates())) for place in places)
-    return PrunePlan(
+    return RemovalPlan(
         root=url,
         items=tuple(item for _, items in found for item in items),
         skipped=tuple(each for place, _ in found for each in place.skipped),
@@ -84,7 +84,7 @@ def find(
     )
 
 
-def remove(plan: PrunePlan) -> PruneResult:
+def remove(plan: RemovalPlan) -> RemovalResult:
     """Remove the candidates that have not changed; a failure does not stop the others."""
     removed, skipped, problems = [], [], []
     for place, item in ((place, item) for place, items in plan.places for item in items):
@@ -99,11 +99,11 @@ def remove(plan: PrunePlan) -> PruneResult:
             problems.append(f"{item.path!r} was not removed completely: {error}")
         except OSError as error:
             problems.append(_failure(item, error))
-    return PruneResult(items=tuple(removed), skipped=tuple(skipped), problems=tuple(problems))
+    return RemovalResult(items=tuple(removed), skipped=tuple(skipped), problems=tuple(problems))
 
 
 def _failure(item: Candidate, error: OSError) -> str:
     reason = f"{error.strerror or error} ({error.filename!r})"
     if item.kind == "run" and not Path(item.path).exists():
-        return f"{item.path!r} was removed only in part, and the next prune removes the rest: {reason}."
+        return f"{item.path!r} was removed only in part, and the next call removes the rest: {reason}."
     return f"{item.path!r} was not removed: {reason}."

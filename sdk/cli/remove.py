@@ -1,4 +1,4 @@
-"""The verb that removes old runs and caches: prune."""
+"""The verb that removes old runs and caches: remove."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..planning.roots import configured_roots, in_bucket, resolve_root
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.cache import cache_folder
 from ..text import clipped, duration, size
-from ..upkeep import prune as pruning
+from ..upkeep import remove as removing
 from .output import as_json, say, seconds
 from .parameters import Json, Keep, OlderThan, Root, Yes
 from .screen import on_terminal, table
@@ -36,9 +36,9 @@ _DIGEST_SHOWN = 12
 _BY_DIGEST = {"bundle", "runtime", "entrypoint", "model part"}
 
 
-def prune(
+def remove(
     older_than: OlderThan = _OLDER_THAN,
-    keep: Keep = pruning.KEEP,
+    keep: Keep = removing.KEEP,
     yes: Yes = False,
     root: Root = None,
     json_output: Json = False,
@@ -47,14 +47,14 @@ def prune(
 
     Archives and copies that are not used are removed too. Without --yes, they are only listed.
     """
-    plan = pruning.find(
+    plan = removing.find(
         resolve_root(root, os.environ),
         older_than_s=seconds("--older-than", older_than, unit_required=True),
         keep=keep,
         now=SystemClock().now(),
         cache=cache_folder(os.environ),
     )
-    result = pruning.remove(plan) if yes else pruning.PruneResult()
+    result = removing.remove(plan) if yes else removing.RemovalResult()
     items, skipped = result.items if yes else plan.items, (*plan.skipped, *result.skipped)
     if json_output:
         lists = {"items": [asdict(item) for item in items], "left": [asdict(each) for each in skipped]}
@@ -77,7 +77,7 @@ def prune(
     raise typer.Exit(EXIT_INFRASTRUCTURE if result.problems else EXIT_DONE)
 
 
-def _show(items: tuple[pruning.Candidate, ...]) -> None:
+def _show(items: tuple[removing.Candidate, ...]) -> None:
     rows = []
     for item in items:
         name = clipped(item.name, _DIGEST_SHOWN) if on_terminal() and item.kind in _BY_DIGEST else item.name
@@ -86,7 +86,7 @@ def _show(items: tuple[pruning.Candidate, ...]) -> None:
         table(("what", "name", "state", "unchanged for", "size"), rows)
 
 
-def _total(items: tuple[pruning.Candidate, ...]) -> str:
+def _total(items: tuple[removing.Candidate, ...]) -> str:
     counts = Counter(item.kind for item in items)
     parts = [
         f"{counts[kind]} {kind if counts[kind] == 1 and kind != 'remains' else plural}"
@@ -107,8 +107,8 @@ def _other_roots(root: str) -> list[str]:
 
 
 def _again(older_than: str, keep: int, root: str | None) -> str:
-    words = ["podlift", "prune"]
+    words = ["podlift", "remove"]
     words += [] if older_than == _OLDER_THAN else ["--older-than", older_than]
-    words += [] if keep == pruning.KEEP else ["--keep", str(keep)]
+    words += [] if keep == removing.KEEP else ["--keep", str(keep)]
     words += [] if root is None else ["--root", root]
     return shlex.join(words)

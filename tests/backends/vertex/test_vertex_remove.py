@@ -1,4 +1,4 @@
-"""A submit to Vertex AI while another process prunes the same root."""
+"""A submit to Vertex AI while another process removes the same root."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sdk.records.sync import push
 from sdk.status import State
 from sdk.storage.gcs.files import BucketFiles
 from sdk.testing.vertex import Cloud
-from sdk.upkeep import prune
-from sdk.upkeep.prune import root as pruned
+from sdk.upkeep import remove
+from sdk.upkeep.remove import root as removed
 
 
-def test_a_job_submitted_while_prune_removes_what_its_containers_download_finds_it(
+def test_a_job_submitted_while_a_removal_takes_what_its_containers_download_finds_it(
     podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The submit comes between two removals: what is gone by then is uploaded again, and the rest stays."""
@@ -26,10 +26,10 @@ def test_a_job_submitted_while_prune_removes_what_its_containers_download_finds_
     first.cancel(grace_s=0)
     assert first.wait(LIMIT_S).state is State.CANCELLED
     podlift_vertex.faults()
-    for module, name in ((pruned, "SETTLED_S"), (pruned, "JOB_SETTLED_S"), (push, "_FRESH_S")):
+    for module, name in ((removed, "SETTLED_S"), (removed, "JOB_SETTLED_S"), (push, "_FRESH_S")):
         monkeypatch.setattr(module, name, -2.0)
     root = f"gs://{podlift_vertex.bucket}/podlift"
-    found = prune.find(root, older_than_s=0.0, keep=0, now=time.time())
+    found = remove.find(root, older_than_s=0.0, keep=0, now=time.time())
     assert {item.kind for item in found.items} == {"run", "bundle", "runtime", "entrypoint"}
     runs: list[sdk.Run] = []
 
@@ -40,7 +40,7 @@ def test_a_job_submitted_while_prune_removes_what_its_containers_download_finds_
         return done
 
     monkeypatch.setattr(BucketFiles, "delete", delete)
-    done = prune.remove(found)
+    done = remove.remove(found)
     assert [each.path.split("/")[-2] for each in done.skipped] == ["entrypoints"], done
     (run,) = runs
     assert run.wait(LIMIT_S).state is State.SUCCEEDED

@@ -24,7 +24,7 @@ from ...storage import file_systems, folders
 from . import root
 from .root import ARCHIVES, KNOWN, MAX_RECORD_BYTES, Archive, Candidate, ChangedError, Place, PrunedRoot
 
-_HIDDEN = re.compile(r"\..+\.[0-9a-f]{8}\.pruned")
+_HIDDEN = re.compile(r"\..+\.[0-9a-f]{8}\.removed")
 
 
 class FolderRoot(PrunedRoot):
@@ -112,7 +112,7 @@ class FolderRoot(PrunedRoot):
             if not has_ended(paths):
                 end_leftovers(paths)
         except PodliftError:
-            folder.lstat()  # raises if another prune has removed it meanwhile
+            folder.lstat()  # raises if another process has removed it meanwhile
             raise
 
     def remove_remains(self, item: Candidate) -> None:
@@ -122,7 +122,7 @@ class FolderRoot(PrunedRoot):
 
     def remove_archive(self, archive: Archive) -> None:
         file = Path(archive.item.path)
-        hidden = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.pruned")
+        hidden = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.removed")
         file.rename(hidden)
         # A submit that touched it before the rename relies on it; a later one writes it again.
         if hidden.lstat().st_mtime_ns != archive.version:
@@ -186,7 +186,7 @@ def _state(folder: Path) -> tuple[str, str]:
 
 def _remove_folder(folder: Path, before: os.stat_result) -> None:
     """Hide and remove a folder, if it is the one that was looked at."""
-    hidden = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.pruned")
+    hidden = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.removed")
     folder.rename(hidden)
     if not os.path.samestat(before, hidden.lstat()):
         hidden.rename(folder)

@@ -24,9 +24,9 @@ from sdk.records.sync import push
 from sdk.storage.emulator import asked
 from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.requests import ObjectInfo
-from sdk.upkeep import prune
-from sdk.upkeep.prune import bucket
-from sdk.upkeep.prune import root as pruned
+from sdk.upkeep import remove
+from sdk.upkeep.remove import bucket
+from sdk.upkeep.remove import root as removed
 
 pytestmark = pytest.mark.usefixtures("warm_podlift")
 
@@ -75,19 +75,19 @@ def make(put) -> Callable[..., str]:
 def settled(monkeypatch) -> None:
     """Let a day be over with everything that is there: the emulator's objects are as old as they are."""
     for name in ("SETTLED_S", "JOB_SETTLED_S"):
-        monkeypatch.setattr(pruned, name, 0.0)
+        monkeypatch.setattr(removed, name, 0.0)
 
 
-def find(*, keep: int = 0, older_than_s: float = 0.0, **more: object) -> prune.PrunePlan:
-    return prune.find(ROOT, older_than_s=older_than_s, keep=keep, now=time.time() + 2, **more)
+def find(*, keep: int = 0, older_than_s: float = 0.0, **more: object) -> remove.RemovalPlan:
+    return remove.find(ROOT, older_than_s=older_than_s, keep=keep, now=time.time() + 2, **more)
 
 
-def names(pruning: prune.PrunePlan | prune.PruneResult, kind: str = "run") -> list[str]:
-    return sorted(item.name for item in pruning.items if item.kind == kind)
+def names(removing: remove.RemovalPlan | remove.RemovalResult, kind: str = "run") -> list[str]:
+    return sorted(item.name for item in removing.items if item.kind == kind)
 
 
-def why(pruning: prune.PrunePlan | prune.PruneResult) -> dict[str, str]:
-    return {each.path.rpartition("/")[2]: each.why for each in pruning.skipped}
+def why(removing: remove.RemovalPlan | remove.RemovalResult) -> dict[str, str]:
+    return {each.path.rpartition("/")[2]: each.why for each in removing.skipped}
 
 
 def objects(gcs, prefix: str = "") -> dict[str, int]:
@@ -101,22 +101,22 @@ def test_old_runs_and_their_bundles_go_and_what_goes_on_is_not_touched(gcs, make
     make("c", without=(FINAL,))
     put("runs/c-aaaaaa/heartbeat.json", b'{"supervised": true, "resumes": 0}')
     kept = {name: generation for name, generation in objects(gcs).items() if name.startswith(("runs/c-", "bundles/c"))}
-    monkeypatch.setattr(pruned, "SETTLED_S", 3600.0)
+    monkeypatch.setattr(removed, "SETTLED_S", 3600.0)
     assert names(find(), "bundle") == [], "a submit may count on what is young"
     assert why(find())["c-aaaaaa"] == "the run is RUNNING"
     found = find()
     assert (names(found), {item.state for item in found.items}) == (["a-aaaaaa", "b-aaaaaa"], {"SUCCEEDED"})
     assert {item.path for item in found.items} == {f"{ROOT}/runs/a-aaaaaa", f"{ROOT}/runs/b-aaaaaa"}
-    done = prune.remove(found)
+    done = remove.remove(found)
     assert (names(done), done.skipped, done.problems) == (["a-aaaaaa", "b-aaaaaa"], (), ())
     assert {name for name in objects(gcs) if not name.startswith("bundles/")} == {
         name for name in kept if name[0] == "r"
     }
     make("b")
-    monkeypatch.setattr(pruned, "SETTLED_S", 0.0)
+    monkeypatch.setattr(removed, "SETTLED_S", 0.0)
     # For the runs to be judged as before: an hour is not over.
     monkeypatch.setattr(bucket, "_status", lambda files, run, seen: sdk.Status(sdk.State.RUNNING, sdk.Reason.TRAINING))
-    done = prune.remove(find())
+    done = remove.remove(find())
     assert (names(done), names(done, "bundle"), done.problems) == ([], ["a" * 64], ())
     assert {name: objects(gcs)[name] for name in kept} == kept
 
@@ -174,11 +174,11 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
         return done
 
     monkeypatch.setattr(BucketFiles, "delete", resume_behind)
-    done = prune.remove(found)
+    done = remove.remove(found)
     assert why(done)[run] == "it has changed"
     assert why(done)["a" * 64 + ".tar"] == "a run or a record needs it"
     assert {*objects(gcs)} == {*before, f"runs/{run}/events/{record}"}
-    monkeypatch.setattr(pruned, "SETTLED_S", 3600.0)
+    monkeypatch.setattr(removed, "SETTLED_S", 3600.0)
     assert names(find()) == [], "it may be starting now"
 
 
@@ -210,15 +210,15 @@ def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, 
     monkeypatch.setattr(push, "_FRESH_S", -2.0)
     bundle = tmp_path / "bundle.tar"
     bundle.write_bytes(b"x" * 1000)
-    place = bucket.BucketRoot(ROOT, pruned.Limits(older_than_s=0.0, keep=0, now=time.time()))
+    place = bucket.BucketRoot(ROOT, removed.Limits(older_than_s=0.0, keep=0, now=time.time()))
     (known,) = place.archives()
     push.upload_archive(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
     found = find()
-    with pytest.raises(pruned.ChangedError, match="a submit or a registration uses it"):
+    with pytest.raises(removed.ChangedError, match="a submit or a registration uses it"):
         place.remove_archive(known)
     with monkeypatch.context() as patch:
-        patch.setattr(pruned, "SETTLED_S", 3600.0)
-        assert why(prune.remove(found)) == {f"{'a' * 64}.tar": "a submit or a registration uses it"}, (
+        patch.setattr(removed, "SETTLED_S", 3600.0)
+        assert why(remove.remove(found)) == {f"{'a' * 64}.tar": "a submit or a registration uses it"}, (
             "it is young by now"
         )
     there = gcs.client().bucket("mine").blob(f"podlift/bundles/{'a' * 64}.tar")
@@ -245,15 +245,15 @@ def test_what_containers_download_goes_once_no_job_of_a_run_that_stays_names_it(
     assert (names(found, "runtime"), names(found, "entrypoint")) == (["3" * 64, "4" * 64], ["5" * 64])
     assert {item.size_bytes for item in found.items if item.kind in ("runtime", "entrypoint")} == {2000, 300}
     assert why(found) == {}
-    monkeypatch.setattr(pruned, "JOB_SETTLED_S", 60.0)
+    monkeypatch.setattr(removed, "JOB_SETTLED_S", 60.0)
     assert names(find(keep=1), "runtime") == names(find(keep=1), "entrypoint") == [], (
         "another client may be about to use it"
     )
-    monkeypatch.setattr(pruned, "JOB_SETTLED_S", 0.0)
+    monkeypatch.setattr(removed, "JOB_SETTLED_S", 0.0)
     put("runs/c-aaaaaa/jobs/0002.launch_spec.json", b"{}")
     assert "c-aaaaaa/jobs/0002.launch_spec.json' needs" in why(find(keep=1))["runtime"]
     put("runs/c-aaaaaa/jobs/0002.launch_spec.json", json.dumps({"runtime": {"sha256": "4" * 64}}).encode())
-    done = prune.remove(found)
+    done = remove.remove(found)
     assert why(done) == {f"{'4' * 64}.tar": "a run or a record needs it"}, "a job was created since it was found"
     left = {name for name in objects(gcs) if name.startswith(("runtime/", "entrypoints/"))}
     assert left == {"runtime/mine.tar", *(f"runtime/{digit * 64}.tar" for digit in "14"), f"entrypoints/{'2' * 64}.py"}
@@ -268,7 +268,7 @@ def test_what_another_folder_of_the_root_names_stays(gcs, make, put, settled, mo
     put("models/digits/champion", b"b-aaaaaa is not named by a JSON file")
     put(
         "models/digits/data.json",
-        b'"c-aaaaaa" is in a file that is too large for a record' + b" " * pruned.MAX_RECORD_BYTES,
+        b'"c-aaaaaa" is in a file that is too large for a record' + b" " * removed.MAX_RECORD_BYTES,
     )
     put(f"bundles/{'d' * 64}.tar", b"x")
     found = find()
@@ -276,7 +276,7 @@ def test_what_another_folder_of_the_root_names_stays(gcs, make, put, settled, mo
     assert names(found, "bundle") == ["b" * 64, "c" * 64]
     assert why(found) == {"a-aaaaaa": f"'{ROOT}/models/digits/versions/3.json' names it"}
     put("schedules/weekly.json", json.dumps({"run": "b-aaaaaa"}).encode())
-    done = prune.remove(found)
+    done = remove.remove(found)
     assert why(done)["b-aaaaaa"] == f"'{ROOT}/schedules/weekly.json' names it", "it was written since the run was found"
     assert why(done)["b" * 64 + ".tar"] == "a run or a record needs it"
     assert (names(done), names(done, "bundle")) == (["c-aaaaaa"], ["c" * 64])
@@ -288,12 +288,12 @@ def test_a_folder_of_the_root_that_cannot_be_searched_keeps_everything_that_it_m
     make("a")
     put("data/1.json", b"{}"), put("data/2.json", b"{}"), put("data/3.png", b"{}")
     assert names(find()) == ["a-aaaaaa"]
-    monkeypatch.setattr(pruned, "MAX_RECORDS", 1)
+    monkeypatch.setattr(removed, "MAX_RECORDS", 1)
     found = find()
     assert found.items == ()
     assert "may need it, and there are too many to search. Next: move" in why(found)["a-aaaaaa"]
     assert f"{ROOT}/data/2.json" in why(found)["a-aaaaaa"]
-    monkeypatch.setattr(pruned, "MAX_RECORDS", 2)
+    monkeypatch.setattr(removed, "MAX_RECORDS", 2)
     gcs.faults({"kind": "status_before", "object": "data", "status": 403})
     assert find().items == ()
     assert "cannot be read" in why(find())["a-aaaaaa"] and "403" in why(find())["a-aaaaaa"]
@@ -314,31 +314,31 @@ def test_a_removal_that_was_cut_short_is_finished_the_next_time(gcs, make, settl
     run = make("a")
     found = find()
     gcs.faults({"kind": "status_before", "operation": "objects.delete", "object": "logs|events", "status": 403})
-    done = prune.remove(found)
+    done = remove.remove(found)
     assert len(done.problems) == 1 and "was not removed completely" in done.problems[0] and "403" in done.problems[0]
     gcs.faults()
     assert f"runs/{run}/plan.json" not in objects(gcs)
     assert sdk.runs() == []
     again = find()
     assert (names(again), names(again, "remains")) == ([], [run])
-    assert prune.remove(again).problems == ()
+    assert remove.remove(again).problems == ()
     assert not any(name.startswith("runs/") for name in objects(gcs))
 
 
-def test_lost_answers_and_two_who_prune_at_once_leave_nothing_behind(gcs, make, settled) -> None:
+def test_lost_answers_and_two_who_remove_at_once_leave_nothing_behind(gcs, make, settled) -> None:
     for name in "abc":
         make(name)
     found = find()
     kinds = ("status_before", "drop_before", "status_after", "drop_after")
     gcs.faults(*({"kind": kind, "probability": 0.05, "seed": number} for number, kind in enumerate(kinds)))
     environ = {**os.environ, "PYTHONPATH": str(Path(sdk.__file__).parent.parent)}
-    words = [sys.executable, "-m", "sdk", "prune", "--older-than", "0s", "--keep", "0", "--yes"]
+    words = [sys.executable, "-m", "sdk", "remove", "--older-than", "0s", "--keep", "0", "--yes"]
     with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as other:
-        done = prune.remove(found)
+        done = remove.remove(found)
         other.communicate(timeout=LIMIT_S)
     assert (other.returncode, done.problems, done.skipped) == (0, (), ())
     gcs.faults()
-    prune.remove(find())
+    remove.remove(find())
     assert objects(gcs) == {}
 
 
@@ -366,9 +366,9 @@ def test_the_copy_of_a_run_goes_by_its_age_but_not_before_all_is_in_the_bucket(g
         "this machine has not uploaded all of it: podlift wait uploads the rest",
         "it is not uploaded completely: podlift wait uploads the rest",
     }
-    assert names(prune.remove(found)) == [] and here.is_dir()
+    assert names(remove.remove(found)) == [] and here.is_dir()
     sdk.attach(run.url).wait(LIMIT_S)
-    done = prune.remove(find(cache=cache))
+    done = remove.remove(find(cache=cache))
     assert (names(done), names(done, "copy"), done.skipped, done.problems) == ([run.id], [run.id], (), ())
     assert not here.exists() and len(names(done, "bundle")) == 2
     assert not any(name.startswith("runs/") for name in objects(gcs))
@@ -379,8 +379,8 @@ def test_the_copy_of_a_run_that_was_removed_from_its_bucket_goes_by_its_age_too(
         blob.delete()
     cache = tmp_path / "here" / "podlift"
     assert names(find(cache=cache, older_than_s=60.0), "copy") == []
-    elsewhere = prune.find(tmp_path / "root", older_than_s=0.0, keep=0, now=time.time() + 2, cache=cache)
-    assert names(elsewhere, "copy") == names(prune.remove(elsewhere), "copy") == [run.id], "whatever root is searched"
+    elsewhere = remove.find(tmp_path / "root", older_than_s=0.0, keep=0, now=time.time() + 2, cache=cache)
+    assert names(elsewhere, "copy") == names(remove.remove(elsewhere), "copy") == [run.id], "whatever root is searched"
 
 
 def test_a_run_that_goes_on_here_keeps_its_files_whatever_its_bucket_says(gcs, write, settled, tmp_path) -> None:
@@ -400,7 +400,7 @@ def test_a_run_that_goes_on_here_keeps_its_files_whatever_its_bucket_says(gcs, w
 def test_the_command_shows_what_would_go_and_removes_it_when_it_is_told_to(gcs, run, make) -> None:
     make("a", digest="a" * 64)
     environ = {**os.environ, "PYTHONPATH": str(Path(sdk.__file__).parent.parent)}
-    words = [sys.executable, "-m", "sdk", "prune", "--older-than", "0s", "--keep", "0", "--root", ROOT]
+    words = [sys.executable, "-m", "sdk", "remove", "--older-than", "0s", "--keep", "0", "--root", ROOT]
 
     def command(*more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*words, *more], env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=True)

@@ -1,6 +1,6 @@
-"""What prune removes from any root: old runs, and archives that nothing names. A kind of root lists, reads and removes files.
+"""What is removed from any root: old runs, and archives that nothing names. A kind of root lists, reads and removes files.
 
-Archives are files that are named by the digest of their bytes. What a JSON file of the root names stays: prune does not know
+Archives are files that are named by the digest of their bytes. What a JSON file of the root names stays: it does not know
 the form of schedules, of registered models and of what a later version writes. Everything is checked twice, when it is found
 and right before its removal.
 """
@@ -35,7 +35,7 @@ class ChangedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A thing to remove; the names of the fields are keys of `podlift prune --json`."""
+    """A thing to remove; the names of the fields are keys of `podlift remove --json`."""
 
     # "run", "bundle", "runtime", "entrypoint", "model part", "copy" (of a run in a bucket), "cache", "environment", or
     # "remains" (of an interrupted removal)
