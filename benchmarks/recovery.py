@@ -43,7 +43,7 @@ def measure() -> list[Found]:
 def _ways() -> dict[str, Callable[[], Found]]:
     ours = {
         "`podlift submit --workers 2`": lambda: _ours("auto"),
-        "the same with `--local-standby off`": lambda: _ours("off"),
+        "the same with `--local-start anew`": lambda: _ours("anew"),
     }
     return {**ours, **({"Ray Train, two workers": _by_ray} if RAY_PYTHON else {})}
 
@@ -70,9 +70,9 @@ def section(rounds: Sequence[Sequence[Found]]) -> Section:
     return Section(lines, ratios)
 
 
-def _ours(standby: str) -> Found:
+def _ours(start: str) -> Found:
     words = [sys.executable, "-m", "benchmarks.submit_and_account", str(PROGRAM), "2", "STEPS_FOLDER"]
-    return measured(lambda folder: words, lambda folder: {"PODLIFT_ROOT": folder, "BENCHMARK_STANDBY": standby})
+    return measured(lambda folder: words, lambda folder: {"PODLIFT_ROOT": folder, "BENCHMARK_START": start})
 
 
 def _by_ray() -> Found:

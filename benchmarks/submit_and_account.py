@@ -23,8 +23,7 @@ if __name__ == "__main__":
         resources=sdk.Resources(workers=int(workers)),
         code=sdk.Code(project=os.path.dirname(program)),
     )
-    start, standby = (os.environ.get(f"BENCHMARK_{name}", "auto") for name in ("START", "STANDBY"))
-    run = sdk.submit(job, local_start=start, local_standby=standby)
+    run = sdk.submit(job, local_start=os.environ.get("BENCHMARK_START", "auto"))
     run.result(600)
     while True:
         try:

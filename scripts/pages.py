@@ -387,7 +387,11 @@ def about_verb(name: str, verb: Any) -> list[str]:
         if record:
             own.append((code(record[0]), cell(prose(record[1]))))
     lines += rows(("Option", ""), own)
-    return [*lines, "", "Every [setting](settings.md) is an option too, but five that a file holds."] if rest else lines
+    return (
+        [*lines, "", f"Every [setting](settings.md) is an option too, but {len(table.FILE_ONLY)} that a file holds."]
+        if rest
+        else lines
+    )
 
 
 def options_of(verb: Any, context: Any) -> set[str]:

@@ -27,11 +27,13 @@ def _hardware(job: Job) -> Iterator[Finding]:
 
 
 def _credentials(job: Job, target: Ray) -> Iterator[Finding]:
-    env = target.runtime_env.get("env_vars")
+    env: object = target.raw
+    for key in ("job", "runtime_env", "env_vars"):
+        env = env.get(key) if isinstance(env, Mapping) else None
     for name, value in env.items() if isinstance(env, Mapping) else ():
         if kind := kind_of(str(name), str(value)):
             yield error(
-                f"ray_runtime_env: {name} looks like {kind}, and would be stored in the plan. Next: --env {name}, which copies "
+                f"ray_raw: {name} looks like {kind}, and would be stored in the plan. Next: --env {name}, which copies "
                 "it from this shell; or --secret"
             )
     if job.copied:

@@ -17,25 +17,26 @@ def run(target: Vertex, known: Answer | None) -> Iterator[Finding]:
     unused = {
         "vertex_keeper_service_account": target.keeper_service_account,
         "vertex_keeper_image": target.keeper_image,
-        "vertex_keep_for": target.keep_for_s,
     }
     named = [name for name, value in unused.items() if value is not None]
     if not target.keeper:
         if named:
-            yield warning(f"{', '.join(named)}: no effect without a keeper. Next: vertex_keeper=True (--vertex-keeper)")
+            yield warning(
+                f"{', '.join(named)}: no effect without a keeper. Next: vertex_keeper=True (--vertex-keeper true)"
+            )
         return
     if target.keeper_service_account is None and target.service_account is None:
         yield error(
             "The keeper needs a service account of yours: Vertex AI's default one cannot create jobs from inside a job. "
-            "Received: vertex_keeper=True without vertex_keeper_service_account and vertex_service_account. Next: "
-            "vertex_keeper_service_account=NAME@PROJECT.iam.gserviceaccount.com; the plan then lists its rights",
+            f"Received: vertex_keeper={target.keeper!r} without vertex_keeper_service_account and vertex_service_account. "
+            "Next: vertex_keeper_service_account=NAME@PROJECT.iam.gserviceaccount.com; the plan then lists its rights",
             {"vertex.keeper": False},
         )
     if target.keep_for_s is not None and target.keep_for_s > LONGEST_S:
         received = compact_duration(target.keep_for_s)
         yield error(
-            f"Vertex AI documents no jobs of more than 7 days, and the keeper is one. Received: vertex_keep_for={received!r}",
-            {"vertex.keep_for_s": LONGEST_S},
+            f"Vertex AI documents no jobs of more than 7 days, and the keeper is one. Received: vertex_keeper={received!r}",
+            {"vertex.keeper": "7d"},
         )
     if known is not None:
         yield from _rights(target.keeper_service_account or str(target.service_account), known)

@@ -8,11 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated
 
 from ..errors import InputError, nearest
 from ..text import shown
-from .values import Accepts, Name, Texts, Validator, Value, default
+from .metrics import metric_and_mode, shows_mode
+from .values import Accepts, Name, Texts, Validator, Value, default, metric_text
 
 _FUNCTION = re.compile(r"([A-Za-z_]\w*\.)*[A-Za-z_]\w*:[A-Za-z_]\w*", re.ASCII)
 _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -159,8 +160,8 @@ class Gate(Value):
         evaluate: Function of the packaged code that measures a model, as `module:function`. It is called with the folder of a
             model and the place of the data, and returns numbers by name. Without it there is no gate, and nothing is promoted.
         data: Name of the input with the data for the evaluation.
-        metric: Which of the numbers decides.
-        mode: Whether a high or a low value is better.
+        metric: Which of the numbers decides: "accuracy" is best when it is high, "loss" when it is low; write "max:score" or
+            "min:cost" if the name does not show it.
         min_gain: How much better than the champion the model must be. "0.01": a difference; "1%": a part of the champion's own
             value. A model that is equal is never promoted.
         guards: Conditions that must hold as well, such as "accuracy >= 0.9", "accuracy[eights] >= champion - 0.01" or
@@ -171,11 +172,20 @@ class Gate(Value):
 
     evaluate: Annotated[str, Validator(_function)] | None = None
     data: Name | None = None
-    metric: Name | None = None
-    mode: Literal["max", "min"] = "max"
+    metric: Annotated[str, Validator(metric_text)] | None = None
     min_gain: Accepts[GainText, str | float] = default("0")
     guards: Accepts[Annotated[Texts, Validator(_guards)], Sequence[str]] = default(())
     ask_below: Accepts[GainText | None, str | float | None] = default(None)
+
+    @property
+    def measured(self) -> str:
+        """The name of the number that decides."""
+        return metric_and_mode(str(self.metric))[0]
+
+    @property
+    def mode(self) -> str:
+        """ "max" or "min": which value of that number is better."""
+        return metric_and_mode(str(self.metric))[1]
 
     @classmethod
     def conflicts(cls, given: Mapping[str, object]) -> list[str]:
@@ -183,7 +193,12 @@ class Gate(Value):
             return [f"{name}: no effect without evaluate, the function of the gate." for name in sorted(given)]
         if given["evaluate"] is None:
             return []
-        found = [] if given.get("metric") is not None else [_NO_METRIC]
+        metric = given.get("metric")
+        found = [] if metric is not None else [_NO_METRIC]
+        if isinstance(metric, str) and not shows_mode(metric):
+            found.append(
+                f"metric: the name does not show which value is better. Next: 'max:{metric}' or 'min:{metric}'."
+            )
         least, most = given.get("min_gain", "0"), given.get("ask_below")
         try:
             wanted, asked = Gain.parse(str(least)), Gain.parse(str(most))

@@ -50,6 +50,7 @@ class Plan:
         initial: the weights of a registered model to start from, as `Job.warm_start` asks for; None in the template of a
             schedule, whose firings choose them.
         drill: what a drill does to the run.
+        fired: whether the trigger of a schedule starts it, and brings the keeper.
         capabilities: what the backend is like.
         local: this machine's copy of a root in a bucket, "" for a root that is a folder; not part of the JSON.
         emulator: the address of the emulator that stands in for Google Cloud, such as "127.0.0.1:8123"; "" for none.
@@ -70,6 +71,7 @@ class Plan:
     warm_start: str = ""
     initial: InitialWeights | None = None
     drill: Drill | None = None
+    fired: bool = False
     capabilities: Capabilities = LOCAL
     local: str = ""
     emulator: str = ""
@@ -104,7 +106,7 @@ class Plan:
     @property
     def keeper(self) -> Keeper | None:
         """Who waits for the run and submits its next jobs, if that was asked for."""
-        return self.target.kept_by(self.job.limits, self.job.retry, self.facts.prices)
+        return None if self.fired else self.target.kept_by(self.job.limits, self.job.retry, self.facts.prices)
 
     @property
     def bundle(self) -> str:
@@ -143,9 +145,9 @@ class Plan:
         """Return the plan as a job in one place of its target has it: with what it asks for there."""
         return replace(self, target=target, job=changed(self.job, resources=resources))
 
-    def for_firings(self, target: Target, findings: tuple[Finding, ...]) -> Plan:
+    def for_firings(self, findings: tuple[Finding, ...]) -> Plan:
         """Return the plan of a schedule's firings: without what the schedule's trigger brings itself."""
-        return replace(self, target=target, findings=findings)
+        return replace(self, findings=findings, fired=True)
 
     def repacked(self, digest: str, files: tuple[PackedFile, ...], left_out: Sequence[str], note: Finding) -> Plan:
         """Return the plan of the same program with later content of its files."""

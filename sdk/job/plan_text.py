@@ -259,7 +259,7 @@ def _python(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _start(plan: Plan, modules: str) -> str:
-    several, stays = len(plan.tasks) > 1 or plan.target.start == "fork", plan.target.standby != "off"
+    several, stays = len(plan.tasks) > 1 or plan.target.start == "fork", plan.target.start != "anew"
     if not several:
         return f"its own Python; a process that imports {modules} stands by for restarts ({_STANDBY_ALONE})"
     forked = f"forked from one process that has imported {modules}"
@@ -299,7 +299,7 @@ def _model(plan: Plan) -> list[tuple[str, str]]:
         return [("model", f"{registered}; nothing is promoted")]
     better = "higher" if gate.mode == "max" else "lower"
     least = f" by {gate.min_gain} at least" if gate.min_gain != "0" else ""
-    words = f"{gate.evaluate} on {gate.data}; promoted if {gate.metric} is {better} than the champion's{least}"
+    words = f"{gate.evaluate} on {gate.data}; promoted if {gate.measured} is {better} than the champion's{least}"
     if gate.guards:
         words += f", and {joined(gate.guards, 'and')}"
     if gate.ask_below is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..hardware import Provisioning, accelerators, pricing, regions
 from ..hardware.price_table import KnownPrices
+from ..text import parse_duration
 from . import cheapest
 from .findings import Facts, Finding
 from .images import by_family, family_of
@@ -25,11 +26,13 @@ from .values import (
     changed,
     cores_text,
     default,
+    keeper_wait,
     metric_text,
     text_or_texts,
     unchecked,
 )
 
+Start = Literal["auto", "fork", "spawn", "standby", "anew"]
 # The folder of a bucket that is given without one.
 PREFIX = "podlift"
 
@@ -226,14 +229,9 @@ class Target(Value):
         return "chief"
 
     @property
-    def start(self) -> Literal["auto", "fork", "spawn"]:
-        """How task processes start."""
+    def start(self) -> Start:
+        """How task processes of this machine start, and whether one with TensorFlow stands by for restarts."""
         return "spawn"
-
-    @property
-    def standby(self) -> Literal["auto", "on", "off"]:
-        """Whether a process with TensorFlow waits on this machine for restarts."""
-        return "off"
 
     @property
     def bucket(self) -> str | None:
@@ -278,13 +276,12 @@ class Local(Target):
             holds only loopback, so that no other machine can reach TensorFlow's servers, which listen on every interface
             without authentication.
         start: Fork task processes from one with TensorFlow, or spawn each. "fork": all are forked from a process that has
-            imported TensorFlow and Keras. "spawn": each task is a new Python process. "auto": "fork" on Linux if there are
-            several tasks and nothing in the program speaks against it.
+            imported TensorFlow and Keras, and that stands by for restarts while 1.5 GB of memory are free. "spawn": each task
+            is a new Python process, at each restart too. "auto": "fork" on Linux if there are several tasks and nothing in the
+            program speaks against it. "standby": as "auto", and a single task has such a process for its restarts too, which
+            imports at low priority while the task trains. "anew": as "auto", but nothing stands by.
         cluster: A chief and workers, or workers only. "chief" is what Vertex AI gives; "workers" is for scripts in which task
             0 of `worker` is the chief.
-        standby: Keep a process with TensorFlow for restarts. "auto": the process from which tasks are forked stays, and the
-            next attempt is forked from it. "on": a single task has one too, which imports at low priority while the task
-            trains. "off": each attempt imports anew. Nothing stands by while less than 1.5 GB of memory are free.
         gpus: Stand-ins or this machine's own GPUs, if the accelerator is a GPU. "stand-in": logical CPU devices. "real": each
             task has GPUs of its own, of any type.
         cores: How the tasks divide the CPUs of this machine. "share": each of several tasks has equally many of its own, and as
@@ -292,8 +289,7 @@ class Local(Target):
     """
 
     network: Literal["host", "isolated"] = "host"
-    start: Literal["auto", "fork", "spawn"] = "auto"
-    standby: Literal["auto", "on", "off"] = "auto"
+    start: Start = "auto"
     cluster: Literal["chief", "workers"] = "chief"
     gpus: Literal["stand-in", "real"] = "stand-in"
     cores: Accepts[Annotated[str, Validator(cores_text, before=True)], str | int] = default("share")
@@ -333,12 +329,11 @@ class Vertex(Target):
         provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
             "flex": waits until machines are free.
         keeper: Also run a small CPU job, the keeper, which waits for the run and submits its next jobs, so that no process of
-            yours has to. It needs a service account.
+            yours has to: false, true, or the longest wait, up to "7d". By default that is the timeout of the run for each
+            attempt that its retry budgets allow. It needs a service account.
         keeper_service_account: Service account of the keeper. By default that of the program.
         keeper_image: Container image of keepers, those of schedules too, such as a small one for CPUs: they need no TensorFlow.
             By default that of the program.
-        keep_for_s: The longest time for which the keeper waits, up to 7 days. By default the timeout of the run for each
-            attempt that its retry budgets allow.
         own_tensorflow: The image has a TensorFlow of your own, which trains on accelerators that no released one does: B200,
             GB200 and RTX PRO 6000.
         network: Network of the machines, by its full name: one that is peered with Vertex AI, or a network attachment for a
@@ -369,10 +364,9 @@ class Vertex(Target):
     machine: Name | None = None
     disk_gb: Annotated[int, Bounds(ge=1)] = 100
     provisioning: Provisioning = "standard"
-    keeper: bool = False
+    keeper: Accepts[Annotated[bool | str, Validator(keeper_wait, before=True)], bool | str | float] = default(False)
     keeper_service_account: Name | None = None
     keeper_image: Name | None = None
-    keep_for_s: Seconds | None = None
     own_tensorflow: bool = False
     network: Name | None = None
     kms_key: Name | None = None
@@ -384,6 +378,11 @@ class Vertex(Target):
     def __post_init__(self) -> None:
         if not self.regions:
             raise ValueError("regions is empty")
+
+    @property
+    def keep_for_s(self) -> float | None:
+        """The longest time for which the keeper waits; None if nothing was said about it."""
+        return parse_duration(self.keeper) if isinstance(self.keeper, str) else None
 
     @property
     def place_regions(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from .findings import Facts, Finding
 from .http import header_values, http_address
 from .policies import JsonObject, Local, Resources, Target, Vertex
-from .values import Bounds, Seconds, Validator, changed
+from .values import Seconds, Validator, changed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,20 +18,17 @@ class Ray(Target):
     Args:
         address: URL of the cluster's dashboard, which serves Ray's Jobs API: "http://head:8265". By default
             RAY_API_SERVER_ADDRESS, else http://127.0.0.1:8265.
-        entrypoint_num_cpus: CPUs that the driver of a job reserves. With 0, it runs on the head node; with more, on any node.
-        runtime_env: Ray's runtime environment of the job, such as `{"pip": ["scikit-learn"]}`.
         strategy: How tasks are placed on nodes. "SPREAD": on different ones if possible; "STRICT_SPREAD": on different ones;
             "PACK": on few; "STRICT_PACK": on one.
         pending_timeout_s: The longest time to wait for the resources of all tasks. Ray itself would wait for ever.
         headers: HTTP headers of requests to the cluster, such as `{"Authorization": "Bearer $RAY_TOKEN"}`. Each client
             replaces $NAME by its variable of that name: a plan holds no token.
-        raw: JSON to merge into the request last, such as `{"placement": {"tasks": {"chief-0": {"CPU": 4}}}}`. A list is
-            replaced as a whole, or one of its items by its number; None removes.
+        raw: JSON to merge into the request last, such as `{"placement": {"tasks": {"chief-0": {"CPU": 4}}}}` or
+            `{"job": {"runtime_env": {"pip": ["scikit-learn"]}}}`. A list is replaced as a whole, or one of its items by its
+            number; None removes.
     """
 
     address: Annotated[str, Validator(http_address)] | None = None
-    entrypoint_num_cpus: Annotated[float, Bounds(ge=0)] = 0.0
-    runtime_env: Annotated[dict[str, object], JsonObject()] = field(default_factory=dict)
     strategy: Literal["SPREAD", "STRICT_SPREAD", "PACK", "STRICT_PACK"] = "SPREAD"
     pending_timeout_s: Seconds = 600.0
     headers: Annotated[dict[str, str], Validator(header_values)] = field(default_factory=dict)
@@ -42,9 +39,7 @@ class Ray(Target):
         return (self, []) if self.address or not found else (changed(self, address=found), [])
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
-        return [
-            ("cluster", f"Ray at {self.address}, {self.strategy}, {self.entrypoint_num_cpus:g} CPUs for the driver")
-        ]
+        return [("cluster", f"Ray at {self.address}, {self.strategy}")]
 
 
 # The value of each backend, by its name.

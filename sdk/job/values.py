@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
+from ..text import compact_duration, parse_duration
+
 _T = TypeVar("_T")
 _Given = TypeVar("_Given")
 
@@ -141,6 +143,21 @@ def metric_text(value: str) -> str:
     if colon and (mode not in ("min", "max") or not name):
         raise ValueError("a metric's name, or min:NAME, or max:NAME")
     return value
+
+
+def keeper_wait(value: object) -> object:
+    """Return whether a keeper waits, or its longest wait as text: "7d"."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    try:
+        seconds = float(value) if isinstance(value, (int, float)) else parse_duration(str(value))
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError("must be true, false or the longest wait, such as 7d")
+    return compact_duration(seconds)
 
 
 def cores_text(value: object) -> object:

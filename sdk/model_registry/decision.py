@@ -83,7 +83,7 @@ def _checked(guard: Guard, challenger: Evaluation, champion: Evaluation | None) 
 def _compared(
     gate: Gate, challenger: Evaluation, champion: Evaluation | None, guards: tuple[GuardResult, ...]
 ) -> tuple[Outcome, str, float | None]:
-    metric = str(gate.metric)
+    metric = gate.measured
     value = challenger.metrics.get(metric)
     if value is None:
         return "keep", f"The gate's metric is missing: {_not_returned(metric, challenger)}", None
@@ -109,11 +109,11 @@ def _gain(gate: Gate, value: float, champion: Evaluation | None) -> tuple[Fracti
         return None, ""
     if champion.problem:
         return None, f"The champion could not be evaluated: {champion.problem}"
-    theirs = champion.metrics.get(str(gate.metric))
+    theirs = champion.metrics.get(gate.measured)
     if theirs is None:
         return (
             None,
-            f"The evaluation of the champion lacks the gate's metric: {_not_returned(str(gate.metric), champion)}",
+            f"The evaluation of the champion lacks the gate's metric: {_not_returned(gate.measured, champion)}",
         )
     if not math.isfinite(theirs):
         return None, ""
@@ -122,9 +122,9 @@ def _gain(gate: Gate, value: float, champion: Evaluation | None) -> tuple[Fracti
 
 
 def _judged(gate: Gate, gain: Fraction, value: float, champion: float) -> tuple[Outcome, str]:
-    change = f"{gate.metric} is {value:.6g}, that of the champion {champion:.6g}"
+    change = f"{gate.measured} is {value:.6g}, that of the champion {champion:.6g}"
     if gain == 0:
-        return "keep", f"{gate.metric} is {value:.6g}, as that of the champion"
+        return "keep", f"{gate.measured} is {value:.6g}, as that of the champion"
     if gain < 0:
         return "keep", f"{change}: worse by {float(-gain):.6g}"
     least = Gain.parse(gate.min_gain)

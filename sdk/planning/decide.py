@@ -47,10 +47,8 @@ def decide(
         roots = [local or root, *configured_roots(environ)[0]]
         here = list(dict.fromkeys(each for each in roots if not in_bucket(each)))
         findings += pace.findings(job, target, facts, packed.code, here, ids.name_of(run_id))
-    if fresh and target.start == "fork":
-        findings.append(warning(f"local_start='fork' is ignored: {fresh}"))
-    if fresh and target.standby == "on":
-        findings.append(warning(f"local_standby='on' is ignored: {fresh}"))
+    if fresh and target.start in ("fork", "standby"):
+        findings.append(warning(f"local_start={target.start!r} is ignored: {fresh}"))
     made = Plan(
         run_id=run_id,
         root=root,
@@ -94,13 +92,13 @@ def _why_fresh(wanted: Wanted, facts: Facts, preload: Preload) -> str:
         return preload.blocked_by
     if other := _other_keras(job):
         return other
-    if target.start == "auto" and preload.doubt:
+    if target.start != "fork" and preload.doubt:
         return preload.doubt
     if facts.tensorflow is None and not job.code.isolated:
         return "TensorFlow is not installed"
     if target.real_gpus:
         return "forking is not tested with real GPUs"
-    if target.start == "auto" and target.standby != "on" and len(cluster.members(job.resources, target)) == 1:
+    if target.start in ("auto", "anew") and len(cluster.members(job.resources, target)) == 1:
         return "a single task has no imports to share"
     return ""
 

@@ -64,9 +64,9 @@ def test_every_setting_is_an_option_of_submit_and_plan_unless_a_file_holds_it(
         shown = shown.replace("--[no-]", "--")
         flags = {name: own_form.get(name, f"--{name.replace('_', '-')} ") for name in [*table.SETTINGS, *table.TARGET]}
         assert {name for name, flag in flags.items() if flag not in shown} == {*table.FILE_ONLY}
-        refused = here(verb, "train.py", "--local-standby", "on")
+        refused = here(verb, "train.py", "--vertex-images", "{}")
         assert refused.code == 2
-        assert "local_standby is set in podlift.toml, or by PODLIFT_LOCAL_STANDBY." in refused.stderr
+        assert "vertex_images is set in podlift.toml, or by PODLIFT_VERTEX_IMAGES." in refused.stderr
 
 
 def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stderr(write, podlift) -> None:
@@ -231,6 +231,6 @@ def test_every_time_span_is_said_to_be_one(here, monkeypatch: pytest.MonkeyPatch
     shown = here("submit", "--help-all").stdout
     named = {name for name in table.SETTINGS if f"--{name.replace('_', '-')} DURATION" in shown}
     assert named == {
-        "timeout", "limit_hang", "limit_grace", "limit_exit_wait", "limit_idle_accelerator", "vertex_keep_for",
+        "timeout", "limit_hang", "limit_grace", "limit_exit_wait", "limit_idle_accelerator",
         "ray_pending_timeout",
     }  # fmt: skip

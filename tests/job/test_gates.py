@@ -127,11 +127,19 @@ def test_a_number_is_a_gain_too() -> None:
     assert (gate.min_gain, gate.ask_below) == ("0.01", "1")
 
 
+def test_a_metric_has_to_show_which_value_is_better() -> None:
+    for metric, mode in (("accuracy", "max"), ("val_loss", "min"), ("max:score", "max"), ("min:accuracy", "min")):
+        gate = sdk.Gate(**{**ASKED, "metric": metric})
+        assert (gate.measured, gate.mode) == (metric.rpartition(":")[2], mode)
+    for metric, said in (("score", "Next: 'max:score' or 'min:score'"), ("best:score", "or min:NAME, or max:NAME")):
+        with pytest.raises(sdk.InputError, match=f"^metric: .*{said}"):
+            sdk.Gate(**{**ASKED, "metric": metric})
+
+
 def test_all_mistakes_of_a_gate_are_in_one_error() -> None:
     with pytest.raises(sdk.InputError) as caught:
         sdk.Gate(  # type: ignore[call-arg]
             evaluate="quality.py:measure",
-            mode="best",  # type: ignore[arg-type]
             min_gain="2%",
             ask_below="1%",
             guards=["accuracy => 1", "loss", "loss <= champion"],
@@ -140,7 +148,6 @@ def test_all_mistakes_of_a_gate_are_in_one_error() -> None:
     said = str(caught.value)
     for part in (
         "evaluate: must be module:function of the packaged code, nearest 'quality:measure'. Received:",
-        "mode: Must be 'max' or 'min'. Received: 'best'.",
         "unknown comparison '=>'",
         "not a guard. Received: 'loss'",
         "Gate has no field 'guard'. Did you mean 'guards'?",
@@ -148,7 +155,7 @@ def test_all_mistakes_of_a_gate_are_in_one_error() -> None:
         "ask_below: must be more than min_gain, which is '2%'. Received: '1%'.",
     ):
         assert part in said
-    assert len(caught.value.problems) == 7
+    assert len(caught.value.problems) == 6
 
 
 def test_fields_without_a_function_have_no_effect_and_are_refused_unless_the_gate_is_switched_off() -> None:
@@ -162,7 +169,7 @@ def test_fields_without_a_function_have_no_effect_and_are_refused_unless_the_gat
 
 
 def test_a_gate_comes_back_from_its_json() -> None:
-    gate = sdk.Gate(**ASKED, mode="min", min_gain=0.5, guards=("a >= 1",), ask_below="3")
+    gate = sdk.Gate(**ASKED, min_gain=0.5, guards=("a >= 1",), ask_below="3")
     assert sdk.Gate(**json.loads(json.dumps(asdict(gate)))) == gate
 
 

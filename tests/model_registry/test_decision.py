@@ -30,7 +30,7 @@ def decided(asked: sdk.Gate, challenger: object, champion: object = None) -> Dec
             return value
         if isinstance(value, str):
             return Evaluation(problem=value)
-        return Evaluation(metrics=value if isinstance(value, dict) else {str(asked.metric): value})
+        return Evaluation(metrics=value if isinstance(value, dict) else {asked.measured: value})
 
     found = evaluation(challenger)
     assert found is not None
@@ -44,16 +44,18 @@ def decided(asked: sdk.Gate, challenger: object, champion: object = None) -> Dec
         ({}, 0.9, 0.8, "promote", "accuracy is 0.9, that of the champion 0.8: better by 0.1"),
         ({}, 0.8, 0.9, "keep", "worse by 0.1"),
         ({}, 0.9, 0.9, "keep", "accuracy is 0.9, as that of the champion"),
-        ({"mode": "min"}, 0.2, 0.3, "promote", "better by 0.1"),
-        ({"mode": "min"}, 0.3, 0.2, "keep", "worse by 0.1"),
-        ({"mode": "min"}, -3.0, -2.0, "promote", "better by 1"),
+        ({"metric": "min:accuracy"}, 0.2, 0.3, "promote", "better by 0.1"),
+        ({"metric": "min:accuracy"}, 0.3, 0.2, "keep", "worse by 0.1"),
+        ({"metric": "min:accuracy"}, -3.0, -2.0, "promote", "better by 1"),
+        ({"metric": "val_loss"}, 0.2, 0.3, "promote", "val_loss is 0.2, that of the champion 0.3: better by 0.1"),
+        ({"metric": "max:score"}, 0.9, 0.8, "promote", "score is 0.9"),
         # A least gain: a difference, or a part of the champion's value.
         ({"min_gain": "0.01"}, 0.57, 0.56, "promote", "better by 0.01"),
         ({"min_gain": "0.01"}, 0.569, 0.56, "keep", "better by 0.009, less than min_gain, 0.01"),
         ({"min_gain": "1%"}, 202.0, 200.0, "promote", "better by 2"),
         ({"min_gain": "1%"}, 201.9, 200.0, "keep", "less than min_gain, 1% (2)"),
         ({"min_gain": "1%"}, -198.0, -200.0, "promote", "better by 2"),
-        ({"min_gain": "1%", "mode": "min"}, -201.0, -200.0, "keep", "less than min_gain, 1% (2)"),
+        ({"min_gain": "1%", "metric": "min:accuracy"}, -201.0, -200.0, "keep", "less than min_gain, 1% (2)"),
         ({"min_gain": "50%"}, 1e-9, 0.0, "promote", "better by 1e-09"),
         ({"min_gain": "50%"}, 0.0, 0.0, "keep", "as that of the champion"),
         # The band in which a person decides.
@@ -65,9 +67,9 @@ def decided(asked: sdk.Gate, challenger: object, champion: object = None) -> Dec
         # What is no number.
         ({}, math.nan, 0.8, "keep", "accuracy is nan, which is no result"),
         ({}, math.nan, None, "keep", "accuracy is nan"),
-        ({"mode": "min"}, -math.inf, 0.8, "keep", "accuracy is -inf"),
+        ({"metric": "min:accuracy"}, -math.inf, 0.8, "keep", "accuracy is -inf"),
         ({}, 0.9, math.nan, "keep", "accuracy of the champion is nan, with which nothing can be compared"),
-        ({"mode": "min"}, 0.9, math.inf, "keep", "accuracy of the champion is inf"),
+        ({"metric": "min:accuracy"}, 0.9, math.inf, "keep", "accuracy of the champion is inf"),
         ({}, math.nan, "it does not load", "keep", "accuracy is nan"),
         # The first model.
         ({}, 0.1, None, "promote", "The first model: accuracy is 0.1"),
@@ -120,7 +122,9 @@ def test_each_guard_is_told_with_the_value_and_the_bound() -> None:
 def test_only_a_finite_and_better_model_is_ever_promoted(
     mine: float, theirs: object, least: str, band: bool, mode: str
 ) -> None:
-    found = decided(gate(min_gain=least, ask_below="100000000000000%" if band else None, mode=mode), mine, theirs)
+    found = decided(
+        gate(min_gain=least, ask_below="100000000000000%" if band else None, metric=f"{mode}:accuracy"), mine, theirs
+    )
     if found.outcome != "keep":
         assert math.isfinite(mine)
     if found.outcome == "promote" and theirs is not None:
@@ -133,7 +137,10 @@ def test_only_a_finite_and_better_model_is_ever_promoted(
 
 @given(NUMBERS, NUMBERS, GAINS)
 def test_min_is_max_of_the_negative_numbers(mine: float, theirs: float, least: str) -> None:
-    up, down = decided(gate(min_gain=least), mine, theirs), decided(gate(min_gain=least, mode="min"), -mine, -theirs)
+    up, down = (
+        decided(gate(min_gain=least), mine, theirs),
+        decided(gate(min_gain=least, metric="min:accuracy"), -mine, -theirs),
+    )
     assert (up.outcome, up.gain) == (down.outcome, down.gain)
 
 

@@ -27,7 +27,6 @@ def test_every_field_of_a_job_and_of_a_backend_is_set_by_one_setting_that_names_
     renamed |= {f"checkpoint_every_{unit}": "checkpoint_every" for unit in ("s", "steps")}
     renamed["checkpoint_interval"] = "checkpoint_every"
     renamed |= {
-        "vertex_keep_for_s": "vertex_keep_for",
         "ray_pending_timeout_s": "ray_pending_timeout",
         "code_allow_secret": "allow_secret",
     }

@@ -65,7 +65,7 @@ def test_a_year_of_a_daily_schedule_takes_few_requests(there: World, podlift_gcs
     podlift_gcs.faults({"kind": "deny", "operation": "objects.insert"})
     assert schedule.history(None)[-8].state == "FAILED"
     podlift_gcs.faults()
-    Schedule("each", root=there.root, clock=there.clock).delete()
+    Schedule("each", root=there.root, clock=there.clock).remove()
     assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/slots")] == []
     assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/history")] == []
 

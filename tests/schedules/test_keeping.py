@@ -363,7 +363,7 @@ def test_a_run_keeps_its_keeper_when_its_schedule_is_deleted(world: World) -> No
     at(world, 0)
     keeper = world.keeper()
     assert keeper.step()
-    Book(world.root).delete(record)
+    Book(world.root).remove(record)
     assert keeper.step()
     world.clock.time += 2 * world.runs.takes_s
     assert not keeper.step()
@@ -430,7 +430,7 @@ def test_firings_of_one_moment_cannot_break_the_limit_of_a_month_together(
     reasons = {record.reason for record in world.history() if record.state == "SKIPPED"}
     assert reasons == {"budget: 8.00 USD of 10.00 USD a month are spent, and this firing may cost 4.00 USD"}
     # Nothing of it outlives the schedule.
-    Book(world.root).delete(Book(world.root).read("each"))
+    Book(world.root).remove(Book(world.root).read("each"))
     left = [path.name for path in Path(world.root, "schedules").rglob("*") if path.is_file()]
     assert left == [".lock"]
 

@@ -261,7 +261,7 @@ def test_a_manual_firing_is_a_slot_of_its_own(world: World) -> None:
 def test_a_schedule_deleted_and_made_again_has_other_runs(world: World) -> None:
     first = world.add()
     world.advance(world.server(), 0.5)
-    Schedule("each", root=world.root, clock=world.clock).delete()
+    Schedule("each", root=world.root, clock=world.clock).remove()
     assert Book(world.root).names() == []
     with pytest.raises(InputError, match="There is none"):
         Schedule("each", root=world.root)

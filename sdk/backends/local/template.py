@@ -38,7 +38,7 @@ def why_not(plan: Plan, starts: Sequence[TaskStart]) -> str:
 
 def single(plan: Plan) -> str:
     """Return why the tasks of a plan are forked only from a template that stands by, or ""."""
-    alone = len(plan.tasks) == 1 and Local.of(plan.target).start == "auto"
+    alone = len(plan.tasks) == 1 and Local.of(plan.target).start != "fork"
     return "a single task has no imports to share" if alone else ""
 
 
@@ -72,14 +72,14 @@ class Standby:
 
     def __init__(self, plan: Plan, interpreter: Interpreter, temporary: str) -> None:
         self._plan, self._interpreter, self._temporary = plan, interpreter, temporary
-        self._wanted = plan.target.standby if plan.preload else "off"
+        self._start = plan.target.start if plan.preload else "spawn"
         self._template: Template | None = None
         self._prepared = 0
 
     @property
     def has_room(self) -> bool:
         """Whether a template may stay."""
-        return self._wanted != "off" and self._template is None and free_memory.allows_standby()
+        return self._start not in ("spawn", "anew") and self._template is None and free_memory.allows_standby()
 
     def keep(self, template: Template) -> None:
         template.stand_by()
@@ -87,7 +87,7 @@ class Standby:
 
     def prepare(self, starts: Sequence[TaskStart]) -> None:
         """Start one that imports while the tasks train, if one is wanted at all times and there is none."""
-        if self._wanted != "on" or self._prepared == _MOST_PREPARED:
+        if self._start != "standby" or self._prepared == _MOST_PREPARED:
             return
         if self._template is not None and not self._template.is_alive:
             self.close()

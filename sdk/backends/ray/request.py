@@ -91,16 +91,13 @@ def render(
     secret = {name: everything.pop(name) for name in plan.job.copied}
     # Its address holds a token.
     secret |= {name: (copied or {}).get(name, containers.HIDDEN) for name in emulators(plan)}
-    runtime_env = dict(target.runtime_env)
-    own = runtime_env.get("env_vars")
-    runtime_env["env_vars"] = {**(own if isinstance(own, dict) else {}), **secret, LOADER: loader()}
     body = {
         "job": {
             "entrypoint": f'python3 -c "${LOADER}" {shlex.join(arguments)}',
             "submission_id": submission_id(plan.run_id, number),
-            "runtime_env": runtime_env,
+            "runtime_env": {"env_vars": {**secret, LOADER: loader()}},
             "metadata": {"podlift-run": plan.run_id, "podlift-url": plan.url},
-            "entrypoint_num_cpus": target.entrypoint_num_cpus,
+            "entrypoint_num_cpus": 0.0,
         },
         "placement": {
             "strategy": target.strategy,

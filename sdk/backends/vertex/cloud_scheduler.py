@@ -16,7 +16,6 @@ from ...errors import InputError, UnavailableError
 from ...job.findings import Finding
 from ...job.plan import Plan
 from ...job.policies import Vertex
-from ...job.values import changed
 from ...storage.retry import Retries
 from ..containers import upload_archives
 from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
@@ -53,7 +52,7 @@ class CloudScheduler:
     def adapted(self, plan: Plan) -> Plan:
         """Return the plan without a keeper of its own: that of the firing waits for the run."""
         findings = tuple(each for each in plan.findings if "no effect without a keeper" not in each.message)
-        return plan.for_firings(changed(Vertex.of(plan.target), keeper=False), findings)
+        return plan.for_firings(findings)
 
     def review(self, draft: TriggerDraft) -> list[Finding]:
         plan = draft.plan

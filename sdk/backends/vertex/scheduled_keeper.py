@@ -46,7 +46,7 @@ def keeper(plan: Plan, overlap: str) -> Keeper:
     """Return who waits for a firing; with a queue, it may wait for an earlier run first."""
     options = Vertex.of(plan.target)
     account = options.keeper_service_account or options.service_account or NO_ACCOUNT
-    found = changed(options, keeper=True, keeper_service_account=account).kept_by(
+    found = changed(options, keeper=options.keeper or True, keeper_service_account=account).kept_by(
         plan.job.limits, plan.job.retry, plan.facts.prices
     )
     if found is None:

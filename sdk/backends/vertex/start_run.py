@@ -61,7 +61,7 @@ def start(request: Request) -> None:
     number = known_resumes(plan.paths) + 1
     archives, store = upload_archives(plan), GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
     _replace_lost(plan, number - 1, store, clock)
-    if Vertex.of(plan.target).keeper:
+    if plan.keeper is not None:
         try:
             keeper.ensure(plan, number, store, (archives.runtime, archives.entrypoint), clock)
         except JobNotCreatedError as error:

@@ -56,13 +56,11 @@ class JobKeywords(TypedDict, total=False):
     gate_evaluate: str | None
     gate_data: str | None
     gate_metric: str | None
-    gate_mode: Literal["max", "min"] | None
     gate_min_gain: str | float | None
     gate_guards: Texts | None
     gate_ask_below: str | float | None
     local_network: Literal["host", "isolated"] | None
-    local_start: Literal["auto", "fork", "spawn"] | None
-    local_standby: Literal["auto", "on", "off"] | None
+    local_start: Literal["auto", "fork", "spawn", "standby", "anew"] | None
     local_cluster: Literal["chief", "workers"] | None
     local_gpus: Literal["stand-in", "real"] | None
     local_cores: str | int | None
@@ -82,10 +80,9 @@ class Keywords(JobKeywords, total=False):
     vertex_machine: str | None
     vertex_disk_gb: int | None
     vertex_provisioning: Literal["standard", "spot", "flex"] | None
-    vertex_keeper: bool | None
+    vertex_keeper: bool | str | float | None
     vertex_keeper_service_account: str | None
     vertex_keeper_image: str | None
-    vertex_keep_for: str | float | None
     vertex_own_tensorflow: bool | None
     vertex_network: str | None
     vertex_kms_key: str | None
@@ -94,8 +91,6 @@ class Keywords(JobKeywords, total=False):
     vertex_labels: dict[str, str] | None
     vertex_raw: dict[str, Any] | None
     ray_address: str | None
-    ray_entrypoint_num_cpus: float | None
-    ray_runtime_env: dict[str, Any] | None
     ray_strategy: Literal["SPREAD", "STRICT_SPREAD", "PACK", "STRICT_PACK"] | None
     ray_pending_timeout: str | float | None
     ray_headers: dict[str, str] | None

@@ -32,7 +32,7 @@ _INTERNAL = {
     "PODLIFT_LOADER", "PODLIFT_HOST", "PODLIFT_CORES", "PODLIFT_EMULATOR", "PODLIFT_TPU_REPLICAS", "PODLIFT_GPU_REPLICAS",
 }  # fmt: skip
 # Facts of a cluster, a project or a machine, which a file holds: no option of one command.
-FILE_ONLY = ("local_standby", "ray_entrypoint_num_cpus", "ray_runtime_env", "vertex_images", "vertex_staging_buckets")
+FILE_ONLY = ("vertex_images", "vertex_staging_buckets")
 # Several values that may be written as one text: "us-central1,us-east1".
 _AS_TEXT = ("vertex_regions", "vertex_places")
 _STEPS = re.compile(r"(\d+)\s*steps?")

@@ -56,10 +56,10 @@ def why_fresh(run: sdk.Run) -> list[str]:
     return [event.data["why_fresh"] for event in events(run, "attempt_started")]
 
 
-@pytest.mark.parametrize(("standby", "imports"), [("auto", 1), full_only("off", 3)])
-def test_all_attempts_are_forked_from_the_process_that_stayed(write, importers, standby: str, imports: int) -> None:
+@pytest.mark.parametrize(("start", "imports"), [("auto", 1), full_only("anew", 3)])
+def test_all_attempts_are_forked_from_the_process_that_stayed(write, importers, start: str, imports: int) -> None:
     write("train.py", ENDS.format(""))
-    run = submit(local_standby=standby)
+    run = submit(local_start=start)
     run.result(LIMIT_S)
     assert why_fresh(run) == ["", "", ""]
     assert len(importers()) == imports
@@ -92,7 +92,7 @@ def test_a_single_task_has_one_on_request_that_imports_while_it_trains(write, im
             time.sleep(0.02)
         sys.exit(75 if attempt == "1" else 0)
         """)  # fmt: skip
-    run = submit(workers=1, local_standby="on")
+    run = submit(workers=1, local_start="standby")
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     run.result(LIMIT_S)
     assert why_fresh(run) == ["a single task has no imports to share", ""]
@@ -117,9 +117,10 @@ def test_what_waits_ends_with_a_killed_supervisor(write, importers) -> None:
 @pytest.mark.full
 def test_where_nothing_is_forked_nothing_stands_by_and_the_plan_says_so(write, importers) -> None:
     write("train.py", "import tensorflow")
-    plan = sdk.plan("train.py", local_start="spawn", local_standby="on")
-    assert "local_standby='on' is ignored: local_start='spawn'" in str(plan)
-    assert "stands by" not in str(sdk.plan("train.py", workers=2, local_standby="off"))
+    plan = sdk.plan("train.py", local_start="standby", env={"KERAS_BACKEND": "jax"})
+    assert "local_start='standby' is ignored: KERAS_BACKEND is not tensorflow" in str(plan)
+    for start in ("anew", "spawn"):
+        assert "stands by" not in str(sdk.plan("train.py", workers=2, local_start=start))
     assert "stands by" not in str(sdk.plan("train.py"))
 
 

@@ -20,11 +20,17 @@ CASES = {
     "servers and an evaluator": {"workers": 2, "ps": 1, "evaluator": True, "accelerator": "t4"},
     "everything": {
         "env": {"LEVEL": "3", "TOKEN_OF_MINE": sdk.FromCaller()},
-        "ray_entrypoint_num_cpus": 1,
-        "ray_runtime_env": {"pip": ["scikit-learn"], "env_vars": {"A": "1"}},
-        "ray_raw": {"placement": {"tasks": {"chief-0": {"CPU": 4}}}, "job": {"metadata": {"team": "vision"}}},
+        "ray_raw": {
+            "placement": {"tasks": {"chief-0": {"CPU": 4}}},
+            "job": {
+                "metadata": {"team": "vision"},
+                "entrypoint_num_cpus": 1.0,
+                "runtime_env": {"pip": ["scikit-learn"], "env_vars": {"A": "1"}},
+            },
+        },
     },
 }
+CREDENTIAL = {"job": {"runtime_env": {"env_vars": {"API_KEY": "abcdefgh"}}}}
 
 
 @pytest.fixture(autouse=True)
@@ -62,9 +68,8 @@ def test_a_value_that_is_copied_from_here_is_in_no_plan() -> None:
         ({"ray_headers": {"Bad name": "x"}}, "not a header of HTTP"),
         ({"ray_strategy": "WIDE"}, "ray_strategy"),
         ({"ray_pending_timeout": 0}, "ray_pending_timeout"),
-        ({"ray_entrypoint_num_cpus": -1}, "ray_entrypoint_num_cpus"),
         ({"accelerator": "v5e-8"}, "trains on CPUs or GPUs.*Nearest: accelerator='cpu'"),
-        ({"ray_runtime_env": {"env_vars": {"API_KEY": "abcdefgh"}}}, "API_KEY looks like a credential.*--env API_KEY"),
+        ({"ray_raw": CREDENTIAL}, "API_KEY looks like a credential.*--env API_KEY"),
     ],
 )
 def test_a_mistake_is_named_with_the_way_out(settings: dict[str, object], sentence: str, tmp_path: Path) -> None:

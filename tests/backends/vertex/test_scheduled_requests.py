@@ -177,6 +177,8 @@ def test_a_queue_makes_the_keeper_wait_longer_and_the_month_dearer(prepare: Prep
     alone, queue = (prepare("0 3 * * *", job=job, overlap=overlap) for overlap in ("skip", "queue"))
     lives = [json.loads(next(iter(files.values())))["keep_for_s"] for files in map(files_of, (alone, queue))]
     assert lives == [HOUR_S, 2 * HOUR_S]
+    least = files_of(prepare("0 3 * * *", job=job, keeper="30m"))
+    assert json.loads(next(iter(least.values())))["keep_for_s"] == HOUR_S / 2, "the firing's keeper, too"
     assert queue.service is not None and queue.trigger is not None
     text = dict(queue.service.lines(replace(queue.trigger, max_cost_usd_per_month=12.0)))
     assert "half of it for the end of an earlier firing (overlap='queue')" in text["keeper"]
@@ -190,7 +192,7 @@ def files_of(made: Prepared) -> Any:
 
 def test_the_firing_brings_its_own_keeper_so_that_the_run_has_none(prepare: Prepare) -> None:
     made = prepare(keeper=True, keeper_service_account="keeper@my-project.iam.gserviceaccount.com")
-    assert made.plan.target.kept_by(made.plan.job.limits, made.plan.job.retry) is None
+    assert made.plan.keeper is None
     made = prepare(keeper_service_account="keeper@my-project.iam.gserviceaccount.com")
     assert not any("without a keeper" in finding.message for finding in made.plan.findings)
 

@@ -161,7 +161,7 @@ def test_the_plan_lists_what_the_keeper_costs_and_may_do(
     def shown(**more: Any) -> dict[str, str]:
         return dict(plan_text.lines(planned(**more).asked_at("")))
 
-    with_one = shown(keeper=True, keeper_service_account=ACCOUNT, keep_for_s=36000.0)
+    with_one = shown(keeper="10h", keeper_service_account=ACCOUNT)
     assert with_one["submitted by"].startswith("the keeper, or a process that waits")
     what = "one n1-standard-4 in us-central1, which ends with the run, after 10 h at most: 0.22 USD an hour"
     assert with_one["keeper"] == f"{what}, 2.18 USD at most"
@@ -169,7 +169,7 @@ def test_the_plan_lists_what_the_keeper_costs_and_may_do(
         assert right in with_one["its rights"]
     small = shown(keeper=True, keeper_service_account=ACCOUNT, keeper_image=SMALL)["keeper"]
     assert small.startswith(f"one n1-standard-4 in us-central1 with the image {SMALL}, which ends with the run")
-    same = shown(keeper=True, keeper_service_account=ACCOUNT, keep_for_s=36000.0, keeper_image=IMAGE)
+    same = shown(keeper="10h", keeper_service_account=ACCOUNT, keeper_image=IMAGE)
     assert same["keeper"] == with_one["keeper"]
     (unused,) = [each.message for each in planned(keeper_image=SMALL).findings if each.level == "warning"]
     assert unused.startswith("vertex_keeper_image: no effect without a keeper")
@@ -178,19 +178,27 @@ def test_the_plan_lists_what_the_keeper_costs_and_may_do(
     assert "keeper" not in without
 
 
+def test_a_keeper_is_true_false_or_its_longest_wait() -> None:
+    for given, kept in (("true", True), ("False", False), ("2d", "2d"), ("3600", "1h"), (90, "1m30s"), (True, True)):
+        assert sdk.Vertex(keeper=given).keeper == kept
+    for wrong in ("perhaps", 0, "-1h", None):
+        with pytest.raises(sdk.InputError, match="keeper: must be true, false or the longest wait, such as 7d"):
+            sdk.Vertex(keeper=wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
-    ("limits", "retry", "keep_for_s", "life_s"),
+    ("limits", "retry", "keeper", "life_s"),
     [
-        (sdk.Limits(timeout_s=3600.0), sdk.Retry(infrastructure=3, preemptions=6), None, 3600.0 * 10),
-        (sdk.Limits(timeout_s=3600.0), sdk.Retry(preemptions=None), None, 7 * 86400.0),
-        (sdk.Limits(), sdk.Retry(preemptions=1), None, 7 * 86400.0),
-        (sdk.Limits(timeout_s=86400.0), sdk.Retry(preemptions=20), None, 7 * 86400.0),
-        (sdk.Limits(timeout_s=3600.0), sdk.Retry(), 7200.0, 7200.0),
+        (sdk.Limits(timeout_s=3600.0), sdk.Retry(infrastructure=3, preemptions=6), True, 3600.0 * 10),
+        (sdk.Limits(timeout_s=3600.0), sdk.Retry(preemptions=None), True, 7 * 86400.0),
+        (sdk.Limits(), sdk.Retry(preemptions=1), True, 7 * 86400.0),
+        (sdk.Limits(timeout_s=86400.0), sdk.Retry(preemptions=20), True, 7 * 86400.0),
+        (sdk.Limits(timeout_s=3600.0), sdk.Retry(), "2h", 7200.0),
     ],
 )
 def test_a_keeper_lives_as_long_as_the_attempts_may_take(
-    limits: sdk.Limits, retry: sdk.Retry, keep_for_s: float | None, life_s: float
+    limits: sdk.Limits, retry: sdk.Retry, keeper: bool | str, life_s: float
 ) -> None:
-    kept = sdk.Vertex(keeper=True, service_account=ACCOUNT, keep_for_s=keep_for_s).kept_by(limits, retry)
+    kept = sdk.Vertex(keeper=keeper, service_account=ACCOUNT).kept_by(limits, retry)
     assert kept is not None
     assert kept.life_s == life_s

@@ -241,7 +241,7 @@ def test_a_create_after_an_interrupted_delete_begins_anew(podlift_vertex: Cloud,
     first = create()
     podlift_vertex.faults({"kind": "deny", "operation": "objects.delete", "object": "/specs/"})
     with pytest.raises(sdk.PodliftError):
-        Schedule("weekly", root=first.plan.root).delete()
+        Schedule("weekly", root=first.plan.root).remove()
     podlift_vertex.faults()
     again = create()
     assert again.outcome == "created" and again.record.id != first.record.id
@@ -396,7 +396,7 @@ def test_names_of_schedules_in_a_bucket_are_kept_for_completion(
     made = create()
     folder = tmp_path / "cache" / "podlift" / "schedules"
     assert [path.name for path in folder.iterdir()] == ["weekly"]
-    Schedule("weekly", root=made.plan.root).delete()
+    Schedule("weekly", root=made.plan.root).remove()
     assert list(folder.iterdir()) == []
 
 
