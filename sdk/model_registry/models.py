@@ -234,18 +234,11 @@ class Model:
             )
         return asked
 
-    def rollback(self, to: int | None = None, *, note: str = "") -> ModelVersion:
-        """Make an earlier champion the champion again, and return it.
-
-        A second rollback goes one step further back.
-
-        Args:
-            to: number of the version; by default the champion before this one.
-            note: why, for the history.
-        """
+    def rollback(self, *, note: str = "") -> ModelVersion:
+        """Make the champion before this one the champion again, and return it; a second rollback goes one step further back."""
         while True:
             record, generation = self.record()
-            version = self._version(self._earlier(record, to))
+            version = self._version(self._previous(record))
             self._check(version)
             if self._swap(record, generation, version, "rollback", note):
                 break
@@ -351,19 +344,12 @@ class Model:
             return found[-1].champion if found[-1].outcome == "ask" else None
         return version.record.parent if version.record.ask else None
 
-    def _earlier(self, record: ChampionRecord, to: int | None) -> int:
-        """Return the number of the version to roll back to; InputError if that is not an earlier champion."""
-        line = record.predecessors
-        if to is None and not line:
+    def _previous(self, record: ChampionRecord) -> int:
+        """Return the number of the version to roll back to; InputError if there is none."""
+        if not record.predecessors:
             why = "There is none" if not record.champion else f"Version {record.champion} is the first one"
             raise InputError(f"The champion of {self.name!r} cannot be rolled back. {why}. Nothing was changed.")
-        number = line[-1] if to is None else to
-        if number not in line:
-            raise InputError(
-                f"The champion of {self.name!r} cannot be rolled back to that version. Received: {to!r}. Earlier champions: "
-                f"{_listed(sorted({*line}))}. Next: podlift models promote {self.name} {to}, which takes any version."
-            )
-        return number
+        return record.predecessors[-1]
 
     def _move(self, version: ModelVersion, cause: Cause, note: str, expect: int | None) -> ModelVersion:
         while True:
