@@ -64,8 +64,7 @@ JOBS = st.builds(
         sdk.Gate,
         evaluate=st.just("quality:measure"),
         data=st.none() | st.just("test"),
-        metric=st.just("accuracy"),
-        mode=st.sampled_from(["max", "min"]),
+        metric=st.sampled_from(["accuracy", "min:cost"]),
         min_gain=st.sampled_from(["0", "1%", 0.01]),
         guards=st.lists(st.sampled_from(["accuracy >= 0.9", "loss <= champion * 1.05"]), max_size=2),
         ask_below=st.none() | st.just("2"),
@@ -75,6 +74,7 @@ TARGETS = st.builds(sdk.Local, cluster=st.sampled_from(["chief", "workers"])) | 
     sdk.Vertex,
     project=st.none() | st.just("my-project"),
     regions=st.lists(st.sampled_from(["us-central1", "europe-west4"]), min_size=1, max_size=2),
+    keeper=st.booleans() | st.just("2d"),
     labels=st.dictionaries(NAMES, TEXT, max_size=2),
     raw=st.dictionaries(TEXT, JSON, max_size=2),
 )
