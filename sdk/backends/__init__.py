@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError, nearest
 
 if TYPE_CHECKING:  # a supervisor imports this package, too
-    from .base import Backend
+    from .base import Backend, SetupService
     from .deliveries import Deliveries
     from .images import ImageService
     from .prices import PriceService
-    from .setup import SetupService
     from .triggers import TriggerService
 
 _TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBackend", "ray": ".ray:RayBackend"}

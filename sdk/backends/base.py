@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ..checks import Facts, Finding
+from ..checks.check import Proposed, Row
 from ..checks.communication import Communication
 from ..clock import Clock
 from ..job.capabilities import Capabilities
@@ -20,7 +21,7 @@ from ..records.accounts import LiveAccount
 from ..records.timeline import Moment
 from ..status import Progress, Status
 
-__all__ = ["Backend", "Capabilities", "Draft", "Drilled", "LogLine", "Request", "RunHandle"]
+__all__ = ["Backend", "Capabilities", "Draft", "Drilled", "LogLine", "Request", "RunHandle", "SetupService"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,4 +157,25 @@ class Drilled(Protocol):
         """Return a context in which the kills of this run happen as soon as their tasks have announced them in their output.
 
         InputError if the service is not an emulator, or already disturbs its jobs by itself.
+        """
+
+
+class SetupService(Protocol):
+    """Looks at what a user has at the service of a backend. Only reads."""
+
+    def rows(self, job: Job, target: Target, root: str) -> list[Row]:
+        """Return what is looked at, in a fixed order; what may not be read is unknown.
+
+        Args:
+            job: what is to run: its accelerator decides which quotas it needs.
+            target: the settings of the backend.
+            root: where runs live; a placeholder if no bucket is set.
+        """
+
+    def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
+        """Return the settings for the project's file, each called as its field of the target, in the file's order.
+
+        Args:
+            given: those that are set already, by field.
+            environ: names the configuration of the service's own tools.
         """

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..text import duration
+from .check import Check, fine, mended_by
 
 # A bucket's resource in Cloud Storage.
 Resource = Mapping[str, Any]
-
-
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
 _ADDRESS = re.compile(r"\d{1,3}(\.\d{1,3}){3}")
 # Look-alikes of "google", too.
@@ -46,19 +45,19 @@ def new_name(base: str, suffix: str) -> str:
     return f"{text[: _LONGEST - len(suffix) - 1].strip('-_')}-{suffix}"
 
 
-def soft_delete(about: Resource) -> str:
-    """Return what the bucket's soft delete costs, "" if it is off; `about` is the bucket's resource in Cloud Storage."""
+def kept(name: str, about: Resource) -> Iterator[Check]:
+    """Look at what a bucket keeps of removed objects, which is billed; `about` is its resource in Cloud Storage."""
     kept_s = int(about.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
-    if not kept_s:
-        return ""
-    return f"soft delete is on: replaced checkpoints are billed for another {duration(kept_s)}"
-
-
-def versioning(about: Resource) -> str:
-    """Return what the bucket's object versioning costs, "" if it is off."""
-    if not about.get("versioning", {}).get("enabled"):
-        return ""
-    return "object versioning is on: removed checkpoints are kept and billed forever"
+    soft = f"soft delete is on: replaced checkpoints are billed for another {duration(kept_s)}" if kept_s else ""
+    versions = about.get("versioning", {}).get("enabled")
+    versioned = "object versioning is on: removed checkpoints are kept and billed forever" if versions else ""
+    for check, cost, option in (
+        ("soft-delete", soft, "--clear-soft-delete"),
+        ("versioning", versioned, "--no-versioning"),
+    ):
+        command = f"gcloud storage buckets update gs://{name} {option}"
+        off = fine(check, "off: removed objects cost nothing")
+        yield mended_by(check, "warning", cost, command) if cost else off
 
 
 def deletes(about: Resource, prefix: str) -> list[str]:
@@ -76,10 +75,5 @@ def deletes(about: Resource, prefix: str) -> list[str]:
     return found
 
 
-def update(name: str, option: str) -> str:
-    return f"gcloud storage buckets update gs://{name} {option}"
-
-
 # Conditions that no current version of an object fulfils.
 _OF_OLD_VERSIONS = {"daysSinceNoncurrentTime", "noncurrentTimeBefore", "numNewerVersions"}
-NO_SOFT_DELETE, NO_VERSIONING = "--clear-soft-delete", "--no-versioning"

@@ -68,10 +68,9 @@ def _bucket(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
         yield from _place(name, about, target, emulator)
         if emulator:
             return
-        costs = {buckets.NO_SOFT_DELETE: buckets.soft_delete(about), buckets.NO_VERSIONING: buckets.versioning(about)}
-        for option, message in costs.items():
-            if message:
-                yield warning(f"{message[0].upper()}{message[1:]}. Next: {buckets.update(name, option)}")
+        for each in buckets.kept(name, about):
+            if not each.ok:
+                yield warning(f"{each.said[0].upper()}{each.said[1:]}. Next: {each.command}")
 
 
 def place(root: str, about: Answer, target: Vertex, *, emulator: str) -> list[Finding]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict
 
 import typer
 
 from .. import backends
-from ..checks.check import Check
+from ..checks.check import Check, Row, bad, unknown
+from ..clock import Clock, SystemClock
 from ..errors import InputError, Problems
 from ..planning.roots import cloud_root, resolve_root
 from ..planning.settings import table
@@ -17,13 +20,17 @@ from ..planning.settings.merge import UNNAMED, Destination, gather
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage import emulator
 from ..text import counted, emulator_at
-from ..upkeep.doctor import examine
-from .check_lines import line, lines
+from ..upkeep import doctor as machine
 from .options import with_some
 from .output import answer, as_json, say
 from .parameters import CheckedBackend, Json, Root
 
 _OF_SERVICES = [name for name, setting in table.SETTINGS.items() if setting.group in backends.proposed_fields()]
+_WORDS = {"error": "FAILED", "warning": "warning", "note": "note", "unknown": "not known"}
+_NEXT, _INDENT = "\n    Next: ", "\n          "
+# Each request of a row has a shorter limit of its own.
+_LIMIT_S = 60.0
+_WORKERS = 8
 
 
 @with_some(["accelerator", "workers", "ps", "evaluator", *_OF_SERVICES])
@@ -35,18 +42,18 @@ def doctor(
     Each failure says what to do about it. Nothing is changed.
     """
     checks = []
-    for check in _of_machine(root, given) if backend is None else _of_service(backend, root, given):
+    rows = _of_machine(root, given) if backend is None else _of_account(backend, root, given)
+    for check in answers(rows, SystemClock()):
         checks.append(check)
         if not json_output:
-            answer(line(check) if backend is None else "\n".join(lines(check)))
-    failed = [check for check in checks if not check.ok and check.level == "error"]
-    code = EXIT_INFRASTRUCTURE if failed else EXIT_DONE
-    warned = sum(not check.ok and check.level == "warning" for check in checks)
+            answer(text(check))
+    found = Counter("ok" if check.ok else check.level for check in checks)
+    code = EXIT_INFRASTRUCTURE if found["error"] else EXIT_DONE
     if json_output:
-        as_json({"checks": [asdict(check) for check in checks], "failed": len(failed), "exit_code": code})
-    unknown = sum(check.level == "unknown" for check in checks)
-    others = counted(warned, "warning") if warned else "no warnings"
-    say(f"{len(failed) or 'Nothing'} failed, {others}{f', {unknown} not known' if unknown else ''}.")
+        as_json({"checks": [asdict(check) for check in checks], "failed": found["error"], "exit_code": code})
+    warned = counted(found["warning"], "warning") if found["warning"] else "no warnings"
+    not_known = f", {found['unknown']} not known" if found["unknown"] else ""
+    say(f"{found['error'] or 'Nothing'} failed, {warned}{not_known}.")
     if backend is not None and emulator.asked():
         say(
             f"gcloud reaches the {emulator_at(emulator.asked())} only with the lines that podlift emulator has printed."
@@ -54,20 +61,46 @@ def doctor(
     raise typer.Exit(code)
 
 
-def _of_machine(root: str | None, given: dict[str, object]) -> Iterator[Check]:
+def answers(rows: Sequence[Row], clock: Clock, limit_s: float = _LIMIT_S) -> Iterator[Check]:
+    """Yield what each row has found, in their order. Those that ask others do so at once, and have this long together."""
+    until = clock.monotonic() + limit_s
+    pool = ThreadPoolExecutor(_WORKERS)
+    asked = [pool.submit(lambda row: list(row.look()), row) if row.online else None for row in rows]
+    for row, future in zip(rows, asked, strict=True):
+        if future is not None and not wait([future], max(0.0, until - clock.monotonic())).done:
+            yield unknown(row.name, f"there was no answer within {limit_s:g} s", "check the network")
+            continue
+        try:
+            yield from row.look() if future is None else future.result()
+        except Exception as error:  # an unusual machine may break one row: the others still count
+            said = f"the check failed: {type(error).__name__}: {error}"
+            yield bad(row.name, "error", said, "report this, with the line above")
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+def text(check: Check) -> str:
+    """Return what was found in one line, and what to do about it in the next; a command can be copied from its line."""
+    found = f"{'ok' if check.ok else _WORDS[check.level]:<9} {check.name:<15} {check.said}"
+    if check.ok:
+        return found
+    steps = filter(None, [check.fix.removesuffix(check.command).rstrip(), check.command])
+    end = "" if found.endswith((".", "?")) else "."
+    return f"{found}{end}{_NEXT}{_INDENT.join(steps)}" if check.fix else f"{found}{end}"
+
+
+def _of_machine(root: str | None, given: dict[str, object]) -> Sequence[Row]:
     if given:
         flags = ", ".join(table.SETTINGS[name].flag for name in given)
         raise InputError(f"{flags}: only together with --backend. Next: podlift doctor --backend NAME.")
-    place = None
     try:
-        place = resolve_root(root, os.environ)
+        return machine.rows(resolve_root(root, os.environ), os.environ)
     except InputError as error:
-        for problem in error.problems:
-            yield Check("root", False, "error", problem, "set --root or PODLIFT_ROOT to a folder")
-    yield from examine(place, os.environ)
+        fix = "set --root or PODLIFT_ROOT to a folder"
+        wrong = [bad("root", "error", problem, fix) for problem in error.problems]
+        return [Row("root", lambda: wrong), *machine.rows(None, os.environ)]
 
 
-def _of_service(backend: str, root: str | None, given: dict[str, object]) -> Iterator[Check]:
+def _of_account(backend: str, root: str | None, given: dict[str, object]) -> Sequence[Row]:
     service, problems = backends.setup_service(backend), Problems()
     settings = gather(UNNAMED, given, Destination(backend=backend, root=root), os.environ, problems)
     with problems.closing(settings.sourced):
@@ -76,4 +109,4 @@ def _of_service(backend: str, root: str | None, given: dict[str, object]) -> Ite
         place = settings.target.root
         explicit = settings.origins.get("root") == "argument"
         where = cloud_root(backend, target.bucket, None if place is None else str(place), explicit=explicit)
-    return service.checks(job, target, where)
+    return service.rows(job, target, where)

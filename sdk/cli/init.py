@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import typer
 
 from .. import backends
-from ..backends.setup import Proposed
-from ..checks.check import Check, fine, mended_by, unknown
+from ..checks.check import Proposed, proposed
 from ..errors import InputError, Problems
 from ..job.setting_names import setting_name
 from ..packaging.project import parse_toml
@@ -21,7 +20,7 @@ from ..planning.settings import record, table
 from ..planning.settings.merge import UNNAMED, Destination, gather
 from ..status import EXIT_DONE
 from ..text import clipped, counted, joined
-from .check_lines import lines
+from .doctor import text
 from .options import with_some
 from .output import answer, as_json, say
 from .parameters import InitBackend, InitDryRun, Json
@@ -46,31 +45,28 @@ def init(
     settings = gather(UNNAMED, given, Destination(backend=backend), os.environ, problems)
     problems.found = settings.sourced(problems.found)
     problems.raise_if_any()
-    known = {
-        name: Proposed(value=_value(value), source=settings.origins.get(name, ""))
-        for name, value in settings.values.items()
-        if name in table.SETTINGS and table.SETTINGS[name].group == backend
-    }
-    found = service.proposed({table.SETTINGS[name].field: each for name, each in known.items()}, os.environ)
+    rows = [(table.SETTINGS[name], name) for name in settings.values if name in table.SETTINGS]
+    known = [
+        proposed(row.field, _value(settings.values[name]), settings.origins.get(name, ""))
+        for row, name in rows
+        if row.group == backend
+    ]
+    found = service.proposed({each.name: each for each in known}, os.environ)
     path = Path.cwd() / _FILE
     if settings.file not in ("", str(path)) and not dry_run:
         raise InputError(
             f"Settings are in {settings.file} already. Nothing was written. Next: podlift init {backend} --dry-run prints "
             "what to add there."
         )
-    text, added = _text(path, backend, found)
-    if not dry_run and not _same(path, text):
-        _write(path, text)
-    missing = [field for field, each in found.items() if each.value is None]
+    written, added = _text(path, backend, found)
+    if not dry_run and not _same(path, written):
+        _write(path, written)
     if json_output:
-        rows = [{"name": setting_name(f"{backend}.{field}"), **asdict(each)} for field, each in found.items()]
-        as_json({"file": str(path), "added": added if not dry_run else [], "settings": rows, "text": text})
-    elif dry_run:
-        answer(text.rstrip("\n"))
+        shown = [{**asdict(each), "name": setting_name(f"{backend}.{each.name}")} for each in found]
+        as_json({"file": str(path), "added": added if not dry_run else [], "settings": shown, "text": written})
     else:
-        for field, each in found.items():
-            answer("\n".join(lines(_check(field, each))))
-    _summarize([] if dry_run else added, missing, backend)
+        answer(written.rstrip("\n") if dry_run else "\n".join(map(text, found)))
+    _summarize([] if dry_run else added, [each.name for each in found if each.value is None], backend)
     raise typer.Exit(EXIT_DONE)
 
 
@@ -78,24 +74,24 @@ def _value(value: object) -> str | tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _text(path: Path, backend: str, found: Mapping[str, Proposed]) -> tuple[str, list[str]]:
+def _text(path: Path, backend: str, found: Sequence[Proposed]) -> tuple[str, list[str]]:
     """Return the text of the file with what was found, and which keys are new in it."""
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     there = parse_toml(old.encode(), str(path))
     group = there.get(backend, {})
     if not isinstance(group, dict):
         raise InputError(f"{path}: {backend} is not a table. Nothing was written. Received: {group!r}.")
-    new = {field: each for field, each in found.items() if field not in group}
-    added = [field for field, each in new.items() if each.value is not None]
+    new = [each for each in found if each.name not in group]
+    added = [each.name for each in new if each.value is not None]
     kept = [line for line in old.splitlines() if not line.startswith(record.NOT_FOUND)]
     if "backend" not in there:
         kept = [f"backend = {_toml(backend)}", *(["", *kept] if kept else [])]
         added = ["backend", *added]
     entries = [
-        f"{field} = {_toml(each.value)}"
+        f"{each.name} = {_toml(each.value)}"
         if each.value is not None
-        else f"{record.NOT_FOUND}{field} ({clipped(each.source, _SHOWN)})"
-        for field, each in new.items()
+        else f"{record.NOT_FOUND}{each.name} ({clipped(each.said, _SHOWN)})"
+        for each in new
     ]
     header = next(
         (at for at, line in enumerate(kept) if re.fullmatch(rf"\[ *{backend} *\] *(#.*)?", line.strip())), None
@@ -125,15 +121,6 @@ def _write(path: Path, text: str) -> None:
         raise InputError(
             f"{str(path)!r} cannot be written: {error.strerror}. Next: --dry-run prints its text."
         ) from error
-
-
-def _check(field: str, found: Proposed) -> Check:
-    if found.value is not None:
-        value = ", ".join(found.value) if isinstance(found.value, tuple) else found.value
-        return fine(field, f"{value} ({found.source})")
-    if found.known:
-        return mended_by(field, "error", f"not found: {found.source}", found.command)
-    return unknown(field, found.source, "if there is none:" if found.command else "", found.command)
 
 
 def _summarize(added: list[str], missing: list[str], backend: str) -> None:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 import venv
 from collections.abc import Callable, Iterator
@@ -19,7 +20,9 @@ from typing import NamedTuple
 import pytest
 from support import LIMIT_S, REPO
 
-from sdk.checks.check import Check
+from sdk.checks.check import Check, Row, fine
+from sdk.cli.doctor import answers
+from sdk.clock import SystemClock
 from sdk.storage.file_systems import Mount, holding, inside, parse
 from sdk.upkeep.doctor import interpreter, machine, root
 
@@ -31,9 +34,14 @@ class Shown(NamedTuple):
     stdout: str
     stderr: str
 
+    @property
+    def lines(self) -> list[str]:
+        """One line for each check, with what is to be done."""
+        return [" ".join(each.split()) for each in re.split(r"\n(?! )", self.stdout.strip())]
+
     def line(self, *words: str) -> str:
         """The only line that begins with these words."""
-        (found,) = [line for line in self.stdout.splitlines() if tuple(line.split()[: len(words)]) == words]
+        (found,) = [line for line in self.lines if tuple(line.split()[: len(words)]) == words]
         return found
 
 
@@ -124,19 +132,17 @@ def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one
             http_proxy="http://me:hunter2@proxy:3128",
         )
     assert shown.code == 3
-    bad = [line for line in shown.stdout.splitlines() if not line.startswith("ok ")]
+    said = "\n".join(shown.lines)
+    bad = [line for line in shown.lines if not line.startswith("ok ")]
     assert [line for line in bad if line.count("Next: ") != 1] == []
-    assert (
-        "Unknown setting PODLIFT_WROKERS. Did you mean 'PODLIFT_WORKERS'? Next: unset PODLIFT_WROKERS" in shown.stdout
-    )
-    assert "PODLIFT_WORKERS: must be a number. Received: 'many'. Next: unset PODLIFT_WORKERS" in shown.stdout
-    assert "PODLIFT_LIMIT_GRACE" in shown.stdout and shown.stdout.count("Next: unset PODLIFT_LIMIT_GRACE") == 1
-    assert "PODLIFT_VERTEX_REGIONS: vertex_regions: must name one at least" in shown.stdout
+    assert "Unknown setting PODLIFT_WROKERS. Did you mean 'PODLIFT_WORKERS'? Next: unset PODLIFT_WROKERS" in said
+    assert "PODLIFT_WORKERS: must be a number. Received: 'many'. Next: unset PODLIFT_WORKERS" in said
+    assert "PODLIFT_LIMIT_GRACE" in said and said.count("Next: unset PODLIFT_LIMIT_GRACE") == 1
+    assert "PODLIFT_VERTEX_REGIONS: vertex_regions: must name one at least" in said
     assert f"{tmp_path / 'root'} is not a folder. Next: use another root" in shown.line("FAILED", "root")
     assert "http_proxy also applies to localhost and 127.0.0.1" in shown.line("warning", "proxy")
     assert "Next: export no_proxy=localhost,127.0.0.1" in shown.line("warning", "proxy")
-    assert "KERAS_BACKEND is 'jax'" in shown.stdout
-    assert "keras.json chooses the backend 'torch'" in shown.stdout
+    assert "KERAS_BACKEND is 'jax'" in said and "keras.json chooses the backend 'torch'" in said
     assert "hunter2" not in shown.stdout + shown.stderr
     failed = sum(line.startswith("FAILED") for line in bad)
     assert shown.stderr.startswith(f"{failed} failed, ")
@@ -157,55 +163,47 @@ def test_json_is_one_object_with_the_same_findings(bare: Path) -> None:
 def test_without_tensorflow_the_fix_is_to_install_it_for_this_python(bare: Path, tmp_path: Path) -> None:
     python = bare.parents[2] / "bin" / "python"
     shown = doctor(python=python, HOME=str(tmp_path))
-    said = f"FAILED   tensorflow  not installed for {python}. Next: {python} -m pip install 'podlift[tf]'"
+    said = f"FAILED tensorflow not installed for {python}. Next: {python} -m pip install 'podlift[tf]'"
     assert (shown.code, shown.line("FAILED")) == (3, said)
 
 
+BROKEN_TENSORFLOW = {
+    "raise ImportError('first\\ncannot import runtime_version from google.protobuf')": (
+        "ImportError: cannot import runtime_version from google.protobuf",
+        "--force-reinstall",
+    ),
+    None: ("has no attribute '__version__'", "--force-reinstall"),
+    "import nothing_of_that_name": ("No module named 'nothing_of_that_name'", "--force-reinstall"),
+    "import os; os.kill(os.getpid(), 4)": ("killed by SIGILL", "AVX"),
+    "import os; os._exit(7)": ("ended with exit code 7", "--force-reinstall"),
+    "raise SystemExit": ("SystemExit", "--force-reinstall"),
+    TENSORFLOW.replace("4.0", "5.0"): ("computes 1 + 1 + 1 + 1 = 5.0", "--force-reinstall"),
+    TENSORFLOW.replace("2.19", "2.9"): ("2.9.0 is outside 2.16 to ", "tensorflow>="),
+    TENSORFLOW.replace("2.19.0", "3.0.0-dev2027"): ("3.0.0-dev2027 is", "tensorflow>="),
+}
+OTHERS = [
+    ("keras", KERAS.replace("3.9", "2.15"), "2.15.0 is not Keras 3", "keras>=3"),
+    ("keras", KERAS.replace("'tensorflow'", "'jax'"), "computes with 'jax'", "KERAS_BACKEND=tensorflow"),
+    ("keras", "1/0", "ZeroDivisionError: division by zero", "--force-reinstall"),
+    ("numpy", "raise ImportError('libopenblas.so.0')", "ImportError: libopenblas.so.0", "--force-reinstall"),
+]
+
+
 @pytest.mark.parametrize(
-    ("modules", "said", "fix"),
-    [
-        (
-            {"tensorflow": "raise ImportError('first\\ncannot import runtime_version from google.protobuf')"},
-            "ImportError: cannot import runtime_version from google.protobuf",
-            "--force-reinstall",
-        ),
-        ({"tensorflow": None}, "has no attribute '__version__'", "--force-reinstall"),
-        ({"tensorflow": "import nothing_of_that_name"}, "No module named 'nothing_of_that_name'", "--force-reinstall"),
-        ({"tensorflow": "import os; os.kill(os.getpid(), 4)"}, "killed by SIGILL", "AVX"),
-        ({"tensorflow": "import os; os._exit(7)"}, "ended with exit code 7", "--force-reinstall"),
-        ({"tensorflow": "raise SystemExit"}, "SystemExit", "--force-reinstall"),
-        ({"tensorflow": TENSORFLOW.replace("4.0", "5.0"), "keras": KERAS}, "computes 1 + 1 + 1 + 1 = 5.0", "reinstall"),
-    ],
+    ("name", "text", "said", "fix"),
+    [*(("tensorflow", text, *told) for text, told in BROKEN_TENSORFLOW.items()), *OTHERS],
 )
-def test_a_tensorflow_that_does_not_work_is_told_from_one_that_is_not_there(
-    with_modules, modules: dict[str, str | None], said: str, fix: str
+def test_a_framework_that_does_not_work_or_fit_is_the_only_one_that_is_named(
+    with_modules, name: str, text: str | None, said: str, fix: str
 ) -> None:
-    (check,) = [check for check in with_modules(numpy=NUMPY, **modules) if check.level == "error" and not check.ok]
-    assert check.name == "tensorflow"
-    assert said in check.said
-    assert fix in check.fix
-
-
-@pytest.mark.parametrize(
-    ("modules", "level", "name", "said"),
-    [
-        ({"tensorflow": TENSORFLOW.replace("2.19", "2.9")}, "warning", "tensorflow", "2.9.0 is outside 2.16 to "),
-        ({"tensorflow": TENSORFLOW.replace("2.19.0", "3.0.0-dev2027")}, "warning", "tensorflow", "3.0.0-dev2027 is"),
-        ({"keras": KERAS.replace("3.9", "2.15")}, "error", "keras", "2.15.0 is not Keras 3"),
-        ({"keras": KERAS.replace("'tensorflow'", "'jax'")}, "error", "keras", "computes with 'jax'"),
-        ({"keras": "1/0"}, "error", "keras", "ZeroDivisionError: division by zero"),
-        ({"numpy": "raise ImportError('libopenblas.so.0')"}, "error", "numpy", "ImportError: libopenblas.so.0"),
-    ],
-)
-def test_versions_that_do_not_fit_are_named(with_modules, modules, level: str, name: str, said: str) -> None:
-    found = {
-        check.name: check
-        for check in with_modules(**{"numpy": NUMPY, "tensorflow": TENSORFLOW, "keras": KERAS, **modules})
-    }
-    assert said in found[name].said
-    assert [check.name for check in found.values() if not check.ok and check.level == level] == [name]
-    assert found["tf_keras"].level == "note"
-    assert "no --code-keras legacy" in found["tf_keras"].said
+    modules = {"numpy": NUMPY, "tensorflow": TENSORFLOW, "keras": KERAS, name: text}
+    found = with_modules(**modules)
+    (wrong,) = [check for check in found if not check.ok and check.level in ("error", "warning")]
+    assert wrong.name == name
+    assert (wrong.level == "warning") is (" is outside " in wrong.said)
+    assert said in wrong.said and fix in wrong.fix
+    if name != "tensorflow":
+        assert [check.level for check in found if "no --code-keras legacy" in check.said] == ["note"]
 
 
 def test_a_tensorflow_that_never_gets_ready_is_given_up() -> None:
@@ -225,6 +223,31 @@ def test_a_root_that_cannot_be_written_fails(bare: Path, tmp_path: Path) -> None
     shown = doctor("--root", str(closed / "root"), python=bare.parents[2] / "bin" / "python", before=before)
     assert shown.code == 3
     assert f"{closed / 'root'}, to be created in {closed}, is not writable: " in shown.line("FAILED", "root")
+
+
+def test_a_row_without_an_answer_or_with_a_mistake_costs_no_other_row() -> None:
+    told = threading.Event()
+
+    def broken() -> list[Check]:
+        raise ValueError("an odd machine")
+
+    def silent() -> list[Check]:
+        told.wait(LIMIT_S)
+        return []
+
+    def quick(name: str) -> list[Check]:
+        return [fine(name, "here")]
+
+    rows = [Row("odd", broken), Row("slow", silent, online=True), Row("net", lambda: quick("net"), online=True)]
+    found = list(answers([*rows, Row("last", lambda: quick("last"))], SystemClock(), limit_s=0.2))
+    told.set()
+    assert [(each.name, each.ok, each.level) for each in found] == [
+        ("odd", False, "error"),
+        ("slow", False, "unknown"),
+        ("net", True, "note"),
+        ("last", True, "note"),
+    ]
+    assert "ValueError: an odd machine" in found[0].said and "no answer within 0.2 s" in found[1].said
 
 
 def test_the_limits_are_those_of_the_shell() -> None:

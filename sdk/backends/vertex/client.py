@@ -13,6 +13,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
@@ -53,6 +54,15 @@ _RESOURCE = re.compile(
     r"((?:/customJobs/[A-Za-z0-9_-][\w:.@-]*)+)?",
     re.ASCII,
 )
+PROJECTS = "https://cloudresourcemanager.googleapis.com"
+ACCOUNTS = "https://iam.googleapis.com"
+STORAGE = "https://storage.googleapis.com"
+REPOSITORIES = "https://artifactregistry.googleapis.com"
+BUILDS = "https://cloudbuild.googleapis.com"
+APIS = "https://serviceusage.googleapis.com"
+TROUBLESHOOTER = "https://policytroubleshooter.googleapis.com"
+# To connect and to answer, for requests that only look.
+_LOOK_S = (3.0, 8.0)
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _T = TypeVar("_T")
 
@@ -318,6 +328,49 @@ def _translated(error: Exception, timeout_s: float, name: str) -> PodliftError |
     if isinstance(error, (requests.RequestException, OSError, TokenError)):
         return OutcomeUnknownError(_unreachable(error, timeout_s, name))
     return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceReply:
+    """A response; the status is 0 without one, and 401 without credentials. `error` says why there is nothing."""
+
+    status: int
+    found: Mapping[str, object] = field(default_factory=dict)
+    error: str = ""
+
+    def items(self, name: str) -> list[Mapping[str, object]]:
+        """Return the objects of a list in the response."""
+        return objects(self.found, name)
+
+
+def objects(found: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+    """Return the objects of a list in another object; what is no object is left out."""
+    listed = found.get(name)
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def read(host: str, path: str, body: Mapping[str, object] | None = None, *, project: str = "") -> ServiceReply:
+    """Ask a service beside Vertex AI, once and for a short time: by a GET, or by a POST of a body. See `session`."""
+    url = (emulator.checked_address() or host) + path
+    try:
+        more: dict[str, object] = {"json": body} if body is not None else {}
+        response = session(url, project).request("GET" if body is None else "POST", url, timeout=_LOOK_S, **more)
+        found = response.json()
+    except Exception as error:  # of any library for credentials: nothing is known then
+        reason = str(error).partition(" Next:")[0].partition("\n")[0].rstrip(". ")
+        if isinstance(error, VertexRejectedError):
+            return ServiceReply(status=401, error=reason)
+        auth: Any = sys.modules.get("google.auth.exceptions")
+        status = 401 if auth is not None and isinstance(error, auth.RefreshError) else 0
+        return ServiceReply(status=status, error=emulator.mask_token(f"{type(error).__name__}: {reason}"))
+    if response.status_code != 200:
+        about = found.get("error") if isinstance(found, dict) else None
+        text = about.get("message", "") if isinstance(about, dict) else ""
+        said = f"{response.status_code}: {text or response.reason}".rstrip(".")
+        return ServiceReply(status=response.status_code, error=said)
+    if not isinstance(found, dict):
+        return ServiceReply(status=0, error="the answer is no object")
+    return ServiceReply(status=200, found=found)
 
 
 def _page(page: Any) -> tuple[list[VendorJob], str]:

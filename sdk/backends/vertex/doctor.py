@@ -1,4 +1,4 @@
-"""What a project lacks before its first job on Vertex AI: one line for each thing, with the command that mends it.
+"""The rows of `podlift doctor --backend vertex`: what a project lacks before its first job, with the command that mends it.
 
 Everything here only reads. What the caller may not read is unknown, never missing.
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from ...checks import buckets, vertex_online
-from ...checks.check import Check, Level, bad, fine, mended_by, unknown
+from ...checks.check import Check, Level, Proposed, Row, bad, fine, mended_by, unknown
 from ...hardware import pricing
 from ...hardware.regions import CHEAPEST
 from ...job.findings import Facts
@@ -24,26 +24,24 @@ from ...job.job import Job
 from ...job.policies import Target, Vertex
 from ...storage import emulator
 from ...text import and_more, emulator_at, joined
-from ..setup import Proposed
-from . import VertexBackend, client, probe, proposal, reads, rights, service
-from .proposal import BUILD_IMAGE, INIT, REPOSITORY, create_bucket
-from .reads import read
-from .rights import Granted, Resource, gcloud
+from . import VertexBackend, client, probe, proposal, rights, service
+from .client import ServiceReply, read
+from .image_recipe import REPOSITORY
+from .proposal import BUILD_IMAGE, INIT, LOGIN, create_bucket
+from .rights import Resource, gcloud
 
-_LOGIN = "gcloud auth application-default login"
 _APIS = ("aiplatform.googleapis.com", "storage.googleapis.com", "logging.googleapis.com")
 _BUILD_APIS = ("cloudbuild.googleapis.com", "artifactregistry.googleapis.com")
 # They pull images, whichever account the program has.
 _AGENTS = ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
 _IMAGE = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<name>[^/:@]+)/.+")
-_WORKERS = 8
 _SHOWN = 4
-_OK, _MISSING = 200, 404
+_OK, _DENIED, _MISSING = 200, 401, 404
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """What is checked, and what is known of the one who asks."""
+    """What is looked at, and what is known of the one who asks."""
 
     job: Job
     target: Vertex
@@ -51,7 +49,7 @@ class _Asked:
     number: str  # of the project, "" if it is not known
     member: str  # the caller, as policies name it
     bucket: str  # "" if none is set
-    about: reads.ServiceReply  # the answer about it
+    about: ServiceReply  # the answer about it
     region: str  # the first one
 
     @property
@@ -75,48 +73,44 @@ class _Asked:
 class VertexSetup:
     """The setup service of the backend called "vertex"."""
 
-    def checks(self, job: Job, target: Target, root: str) -> Iterator[Check]:
+    def rows(self, job: Job, target: Target, root: str) -> list[Row]:
         service.check_emulator()
         options = Vertex.of(target)
         project = options.project or ""
         answer = read(
-            reads.PROJECTS, f"/v1/projects/{quote(project, safe='')}" if project else "/v1/projects", project=project
+            client.PROJECTS, f"/v1/projects/{quote(project, safe='')}" if project else "/v1/projects", project=project
         )
-        if answer.status == 401:
-            yield mended_by("credentials", "error", answer.error, _LOGIN)
-            yield from _not_asked(["project", *_GROUPS], "there are no credentials", options)
-            return
-        if not answer.status:
-            yield unknown("credentials", f"whether they are accepted: {answer.error}", "check the network")
-            yield from _not_asked(["project", *_GROUPS], "there is no answer", options)
-            return
-        member = _caller(project)
-        here = f" on the {emulator_at(emulator.asked())}" if emulator.asked() else ""
-        yield fine("credentials", f"accepted{here}; {member}")
-        yield _project(project, answer)
-        if not project:
-            yield from _not_asked(_GROUPS, "no project is set", options)
-            return
-        number = str(answer.found.get("projectNumber") or _number(project))
-        asked = _asked(job, options, root, member, number)
-        with ThreadPoolExecutor(_WORKERS) as pool:
-            for found in pool.map(lambda check: list(check(asked)), _GROUPS.values()):
-                yield from found
-        yield from _never_known(options)
+        looks: list[Row] = []
+        if answer.status == _DENIED:
+            found = [mended_by("credentials", "error", answer.error, LOGIN)]
+            found += _not_asked(["project", *_LOOKS], "there are no credentials", options)
+        elif not answer.status:
+            found = [unknown("credentials", f"whether they are accepted: {answer.error}", "check the network")]
+            found += _not_asked(["project", *_LOOKS], "there is no answer", options)
+        else:
+            member = _caller(project)
+            here = f" on the {emulator_at(emulator.asked())}" if emulator.asked() else ""
+            found = [fine("credentials", f"accepted{here}; {member}"), _project(project, answer)]
+            if project:
+                number = str(answer.found.get("projectNumber") or _number(project))
+                asked = _asked(job, options, root, member, number)
+                looks = [Row(name, partial(look, asked), online=True) for name, look in _LOOKS.items()]
+            else:
+                found += _not_asked(_LOOKS, "no project is set", options)
+        return [Row("credentials", lambda: found), *looks, Row("cmek", partial(_never_known, options))]
 
-    def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> dict[str, Proposed]:
+    def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
         service.check_emulator()
-        return proposal.proposed(given, environ)
+        return proposal.settings(given, environ)
 
 
-def _not_asked(names: Sequence[str] | Mapping[str, object], why: str, target: Vertex) -> Iterator[Check]:
-    yield from (unknown(name, f"not asked: {why}") for name in names if name != "keeper" or target.keeper)
-    yield from _never_known(target)
+def _not_asked(names: Sequence[str] | Mapping[str, object], why: str, target: Vertex) -> list[Check]:
+    return [unknown(name, f"not asked: {why}") for name in names if name != "keeper" or target.keeper]
 
 
 def _caller(project: str) -> str:
     """Return who asks, as a policy names it; else what the shell replaces by it."""
-    given: Any = getattr(client.session(reads.PROJECTS, project), "credentials", None)
+    given: Any = getattr(client.session(client.PROJECTS, project), "credentials", None)
     account = getattr(given, "service_account_email", "")
     if "@" in str(account):
         return f"serviceAccount:{account}"
@@ -124,7 +118,7 @@ def _caller(project: str) -> str:
     return f"user:{email}" if email else rights.BY_SHELL
 
 
-def _project(project: str, answer: reads.ServiceReply) -> Check:
+def _project(project: str, answer: ServiceReply) -> Check:
     if not project:
         return mended_by("project", "error", "none is set", INIT)
     if answer.status != _OK:
@@ -140,11 +134,9 @@ def _project(project: str, answer: reads.ServiceReply) -> Check:
 def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _Asked:
     project = str(target.project)
     bucket = "" if root.startswith("gs://<") else root.removeprefix("gs://").partition("/")[0]
-    about = (
-        read(reads.STORAGE, f"/storage/v1/b/{quote(bucket, safe='')}", project=project)
-        if bucket
-        else reads.ServiceReply(status=0)
-    )
+    about = ServiceReply(status=0)
+    if bucket:
+        about = read(client.STORAGE, f"/storage/v1/b/{quote(bucket, safe='')}", project=project)
     if CHEAPEST in target.regions:
         facts: Facts = VertexBackend().probe(job, target, root=root, online=False)
         if about.status == _OK:
@@ -164,29 +156,51 @@ def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _As
 
 def _who_may(asked: _Asked, resource: Resource, permission: str) -> str:
     """Return whom to ask for a change that the caller may not make, "" if the caller may."""
-    if rights.mine(resource, permission, project=asked.project).granted[permission] is not False:
+    if not rights.mine(resource, permission, project=asked.project).missing:
         return ""
     return f"You lack {permission} {resource.words}. Ask someone who has it to run:"
 
 
 def _granted(
-    asked: _Asked, name: str, resource: Resource, answers: Granted, member: str, level: Level = "error", first: str = ""
+    asked: _Asked, name: str, resource: Resource, account: str = "", level: Level = "error", first: str = ""
 ) -> Check:
-    """Judge the rights of a member on a resource; `first` is the command to run before one that grants them."""
-    command = f"{first} && {resource.command(member)}" if first else resource.command(member)
-    lacking, not_known, who = answers.those(False), answers.those(None), member.partition(":")[2]
-    if lacking:
-        said = f"{who} lacks {and_more(lacking, _SHOWN)} {resource.words}"
+    """Judge the rights of a service account on a resource, by default of the caller; `first` runs before the grant."""
+    member = f"serviceAccount:{account}" if account else asked.member
+    who, command = member.partition(":")[2], " && ".join(filter(None, (first, resource.command(member))))
+    if account:
+        lack = rights.of_member(account, resource, project=asked.project)
+    else:
+        lack = rights.mine(resource, project=asked.project)
+    if lack.missing:
+        said = f"{who} lacks {and_more(lack.missing, _SHOWN)} {resource.words}"
         return mended_by(name, level, said, command, _who_may(asked, resource, resource.granting))
-    if not_known:
-        said = f"whether {who} has {and_more(not_known, _SHOWN)} {resource.words}: {answers.why}"
+    if lack.unknown:
+        said = f"whether {who} has {and_more(lack.unknown, _SHOWN)} {resource.words}: {lack.why}"
         return unknown(name, said, "if not:", command)
     return fine(name, f"{who} has what {resource.role} gives {resource.words}")
 
 
-def _services(project: str, apis: Sequence[str]) -> reads.ServiceReply:
+def _there(
+    asked: _Asked,
+    name: str,
+    what: str,
+    answer: ServiceReply,
+    create: str,
+    owner: str,
+    right: str,
+    level: Level = "error",
+) -> Check:
+    """Judge whether something exists: what creates it, in which project, and the right to do so."""
+    if answer.status == _MISSING:
+        return mended_by(name, level, f"there is no {what}", create, _who_may(asked, rights.in_project(owner), right))
+    if answer.status != _OK:
+        return unknown(name, f"whether there is {what}: {answer.error}", "if not:", create)
+    return fine(name, what)
+
+
+def _services(project: str, apis: Sequence[str]) -> ServiceReply:
     names = urlencode([("names", f"projects/{project}/services/{each}") for each in apis])
-    return read(reads.APIS, f"/v1/projects/{quote(project, safe='')}/services:batchGet?{names}", project=project)
+    return read(client.APIS, f"/v1/projects/{quote(project, safe='')}/services:batchGet?{names}", project=project)
 
 
 def _number(project: str) -> str:
@@ -216,32 +230,23 @@ def _apis(asked: _Asked) -> Iterator[Check]:
 
 
 def _jobs(asked: _Asked) -> Iterator[Check]:
-    for name, permissions in (("jobs", rights.JOBS), ("logs", (rights.LOGS,))):
-        resource = rights.in_project(asked.project, *permissions)
-        yield _granted(asked, name, resource, rights.mine(resource, project=asked.project), asked.member)
+    yield _granted(asked, "jobs", rights.in_project(asked.project, *rights.JOBS))
+    yield _granted(asked, "logs", rights.in_project(asked.project, rights.LOGS))
 
 
 def _bucket(asked: _Asked) -> Iterator[Check]:
-    name, about = asked.bucket, asked.about.found
+    name, answer = asked.bucket, asked.about
     if not name:
         yield mended_by("bucket", "error", "none is set", INIT)
-        return
-    if asked.about.status == _MISSING:
-        before = _who_may(asked, rights.in_project(asked.project), "storage.buckets.create")
-        yield mended_by("bucket", "error", f"there is no gs://{name}", _create(asked, name), before)
-        return
-    if asked.about.status != _OK:
-        said = f"the location of gs://{name} and what it keeps: {asked.about.error}"
+    elif answer.status == _MISSING:
+        create = create_bucket(name, asked.project, asked.region)
+        yield _there(asked, "bucket", f"gs://{name}", answer, create, asked.project, "storage.buckets.create")
+    elif answer.status != _OK:
+        said = f"the location of gs://{name} and what it keeps: {answer.error}"
         yield unknown("bucket", said, "", gcloud("storage", "buckets", "describe", f"gs://{name}"))
-        return
-    yield _place(asked, name, str(about.get("location", "")).lower())
-    options = {
-        "soft-delete": (buckets.soft_delete(about), buckets.NO_SOFT_DELETE),
-        "versioning": (buckets.versioning(about), buckets.NO_VERSIONING),
-    }
-    for check, (cost, option) in options.items():
-        off = fine(check, "off: removed objects cost nothing")
-        yield mended_by(check, "warning", cost, buckets.update(name, option)) if cost else off
+    else:
+        yield _place(asked, name, str(answer.found.get("location", "")).lower())
+        yield from buckets.kept(name, answer.found)
 
 
 def _place(asked: _Asked, name: str, place: str) -> Check:
@@ -253,63 +258,38 @@ def _place(asked: _Asked, name: str, place: str) -> Check:
         return fine("bucket", f"gs://{name} is in {place}")
     # A bucket stays where it was made.
     other = buckets.new_name(name, asked.region)
-    return mended_by(
-        "bucket", "error", wrong, _create(asked, other), f"Make another, and set vertex_bucket = {other!r}:"
-    )
-
-
-def _create(asked: _Asked, name: str) -> str:
-    return create_bucket(name, asked.project, asked.region)
+    create = create_bucket(other, asked.project, asked.region)
+    return mended_by("bucket", "error", wrong, create, f"Make another, and set vertex_bucket = {other!r}:")
 
 
 def _objects(asked: _Asked) -> Iterator[Check]:
     if asked.bucket and asked.about.status != _MISSING:
-        resource = rights.on_bucket(asked.bucket)
-        yield _granted(asked, "objects", resource, rights.mine(resource, project=asked.project), asked.member)
+        yield _granted(asked, "objects", rights.on_bucket(asked.bucket))
 
 
 def _account(asked: _Asked) -> Iterator[Check]:
     account = asked.target.service_account
     if account is None:
-        yield fine(
-            "account", "none is set: programs run as Vertex AI's own agent, which can use nothing but the bucket"
-        )
+        agent = "Vertex AI's own agent, which can use nothing but the bucket"
+        yield fine("account", f"none is set: programs run as {agent}")
         return
-    answer = read(reads.ACCOUNTS, f"/v1/projects/-/serviceAccounts/{quote(account, safe='')}", project=asked.project)
+    answer = read(client.ACCOUNTS, f"/v1/projects/-/serviceAccounts/{quote(account, safe='')}", project=asked.project)
+    name, _, owner = account.partition("@")
+    owner = owner.partition(".")[0]
+    create = gcloud("iam", "service-accounts", "create", name, f"--project={owner}")
+    yield _there(asked, "account", account, answer, create, owner, "iam.serviceAccounts.create")
     if answer.status == _MISSING:
-        name, _, owner = account.partition("@")
-        owner = owner.partition(".")[0]
-        before = _who_may(asked, rights.in_project(owner), "iam.serviceAccounts.create")
-        command = gcloud("iam", "service-accounts", "create", name, f"--project={owner}")
-        yield mended_by("account", "error", f"there is no {account}", command, before)
         return
-    exists = fine("account", account)
-    yield exists if answer.status == _OK else unknown("account", f"whether {account} exists: {answer.error}")
-    resource = rights.on_account(account)
-    yield _granted(asked, "actas", resource, rights.mine(resource, project=asked.project), asked.member)
+    yield _granted(asked, "actas", rights.on_account(account))
     if asked.bucket and asked.about.status != _MISSING:
-        stored = rights.on_bucket(asked.bucket)
-        yield _granted(
-            asked,
-            "storage",
-            stored,
-            rights.of_member(account, stored, project=asked.project),
-            f"serviceAccount:{account}",
-        )
+        yield _granted(asked, "storage", rights.on_bucket(asked.bucket), account)
 
 
 def _keeper(asked: _Asked) -> Iterator[Check]:
     kept = asked.target.kept_by(asked.job.limits, asked.job.retry)
-    if kept is None or not asked.bucket:
-        return
-    for each in rights.resources(kept, asked.project, asked.bucket):
-        yield _granted(
-            asked,
-            "keeper",
-            each,
-            rights.of_member(kept.account, each, project=asked.project),
-            f"serviceAccount:{kept.account}",
-        )
+    if kept is not None and asked.bucket:
+        for each in rights.resources(kept, asked.project, asked.bucket):
+            yield _granted(asked, "keeper", each, kept.account)
 
 
 def _image(asked: _Asked) -> Iterator[Check]:
@@ -341,34 +321,24 @@ def _pull(asked: _Asked) -> Iterator[Check]:
     made = gcloud("beta", "services", "identity", "create", f"--service={_APIS[0]}", f"--project={asked.project}")
     for agent in _AGENTS:
         account = f"service-{asked.number}@{agent}.iam.gserviceaccount.com"
-        yield _granted(
-            asked,
-            "pull",
-            resource,
-            rights.of_member(account, resource, project=asked.project),
-            f"serviceAccount:{account}",
-            first=made,
-        )
+        yield _granted(asked, "pull", resource, account, first=made)
 
 
 def _builds(asked: _Asked) -> Iterator[Check]:
-    level, (project, location, name) = asked.build_level, asked.repository
+    level = asked.build_level
     yield _enabled(asked, "build-apis", _BUILD_APIS, level)
-    own = rights.in_project(asked.project, rights.BUILD)
-    yield _granted(asked, "build", own, rights.mine(own, project=asked.project), asked.member, level)
+    yield _granted(asked, "build", rights.in_project(asked.project, rights.BUILD), level=level)
     place = f"/v1/projects/{quote(asked.project, safe='')}/locations/{asked.region}"
-    answer = read(reads.BUILDS, f"{place}/defaultServiceAccount", project=asked.project)
+    answer = read(client.BUILDS, f"{place}/defaultServiceAccount", project=asked.project)
     account = str(answer.found.get("serviceAccountEmail", "")).rpartition("/")[2]
-    resource = rights.on_repository(project, location, name, rights.PUSH)
     if account:
-        needed = {"build-account": resource, "build-logs": rights.in_project(asked.project, rights.WRITE_LOGS)}
-        for check, each in needed.items():
-            answers = rights.of_member(account, each, project=asked.project)
-            yield _granted(asked, check, each, answers, f"serviceAccount:{account}", level)
+        pushed = rights.on_repository(*asked.repository, rights.PUSH)
+        yield _granted(asked, "build-account", pushed, account, level)
+        yield _granted(asked, "build-logs", rights.in_project(asked.project, rights.WRITE_LOGS), account, level)
     else:
         yield unknown("build-account", f"which account builds: {answer.error or 'the project has no default one'}")
     yield _repository(asked, level)
-    answer = read(reads.BUILDS, f"{place}/builds?pageSize=1", project=asked.project)
+    answer = read(client.BUILDS, f"{place}/builds?pageSize=1", project=asked.project)
     if answer.status == _OK:
         yield fine("build-region", f"Cloud Build answers in {asked.region}")
     elif answer.status in (400, _MISSING):
@@ -380,32 +350,25 @@ def _builds(asked: _Asked) -> Iterator[Check]:
 
 def _repository(asked: _Asked, level: Level) -> Check:
     project, location, name = asked.repository
-    where = f"{name} in {location} of {project}"
+    what = f"repository {name} in {location} of {project}"
     path = f"projects/{quote(project, safe='')}/locations/{location}/repositories/{quote(name, safe='')}"
-    answer = read(reads.REPOSITORIES, f"/v1/{path}", project=asked.project)
+    answer = read(client.REPOSITORIES, f"/v1/{path}", project=asked.project)
     options = ("--repository-format=docker", f"--location={location}", f"--project={project}")
     create = gcloud("artifacts", "repositories", "create", name, *options)
-    if answer.status == _MISSING:
-        before = _who_may(asked, rights.in_project(project), "artifactregistry.repositories.create")
-        return mended_by("build-repo", level, f"there is no repository {where}", create, before)
-    if answer.status != _OK:
-        return unknown("build-repo", f"whether there is a repository {where}: {answer.error}", "if not:", create)
-    if answer.found.get("format") != "DOCKER":
-        said = f"the repository {where} is for {answer.found.get('format')}, not for images"
+    if answer.status == _OK and answer.found.get("format") != "DOCKER":
+        said = f"the {what} is for {answer.found.get('format')}, not for images"
         return bad("build-repo", level, said, "name another one in vertex_image")
-    return fine("build-repo", f"the repository {where}")
+    return _there(asked, "build-repo", what, answer, create, project, "artifactregistry.repositories.create", level)
 
 
 def _quotas(asked: _Asked) -> Iterator[Check]:
-    project, target, job = asked.project, asked.target, asked.job
+    target, job = asked.target, asked.job
     needed = [each for rented in target.rentals(job.resources, job.limits) for each in pricing.quotas(rented)]
     for each in dict.fromkeys(needed):
         if each.metric is None or each.amount is None:
             yield unknown("quota", f"whether it is enough for {each.what}: what counts against it is not documented")
-    metrics = dict.fromkeys(each.metric for each in needed if each.metric and each.amount)
-    known = {each: probe.quota(project, each, target.place_regions) for each in metrics}
-    page = vertex_online.quota_page(project)
-    for limit in vertex_online.limits(known, job, target):
+    page = vertex_online.quota_page(asked.project)
+    for limit in vertex_online.limits(probe.quotas(job, target), job, target):
         wanted = limit.needed
         if limit.error:
             yield unknown("quota", f"{wanted.metric} in {limit.where}: {limit.error}", f"see {page}")
@@ -433,7 +396,7 @@ def _never_known(target: Vertex) -> Iterator[Check]:
 
 
 # In the order of the output.
-_GROUPS: dict[str, Callable[[_Asked], Iterator[Check]]] = {
+_LOOKS: dict[str, Callable[[_Asked], Iterator[Check]]] = {
     "apis": _apis,
     "jobs": _jobs,
     "bucket": _bucket,

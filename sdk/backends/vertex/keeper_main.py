@@ -71,7 +71,7 @@ class Remarks:
         if kept is None or not project:
             return
         bucket = self._plan.root.removeprefix("gs://").partition("/")[0]
-        found = rights.own(rights.resources(kept, project, bucket))
+        found = rights.on_each(rights.resources(kept, project, bucket), rights.mine)
         if found.unknown:
             _log.info(f"it is not known whether this account has {', '.join(found.unknown)}: {found.why}")
         if found.missing:

@@ -29,7 +29,7 @@ from ...storage import emulator
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.requests import GcsStatusError as Refusal
 from ...storage.retry import RetryPolicy
-from . import client, locations, reads, rights
+from . import client, locations, rights
 
 _RETRY = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
 _TIMEOUT_S = (3.0, 5.0)
@@ -58,29 +58,23 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
     if CHEAPEST in target.regions and "bucket" not in known.online and not root.startswith("gs://<"):
         known = replace(known, online={"bucket": bucket(root)})
     target = Vertex.of(target.placed(job.resources, known)[0])
-    queries: dict[str, Callable[[], OnlineFacts]] = {}
+    queries: dict[str, Callable[[], OnlineFacts]] = {
+        "staging": partial(staging, target),
+        "keeper": partial(_keeper, job, target, root),
+        "settings": partial(settings, target),
+        "quotas": partial(quotas, job, target),
+        **{key: partial(image, named) for key, named in target.named_images.items()},
+    }
     if not root.startswith("gs://<"):
-        queries["bucket"] = lambda: bucket(root)
+        queries["bucket"] = partial(bucket, root)
     if output := vertex_online.raw_output(target):
-        queries["output"] = lambda: bucket(output)
-    project = target.project
-    for key, named in target.named_images.items():
-        queries[key] = partial(image, named)
-    needed = [each for rented in target.rentals(job.resources, job.limits) for each in pricing.quotas(rented)]
-    wanted = dict.fromkeys(each.metric for each in needed if each.metric and each.amount)
+        queries["output"] = partial(bucket, output)
     with ThreadPoolExecutor(_WORKERS) as pool:
-        limits = {each: pool.submit(quota, project, each, target.place_regions) for each in wanted} if project else {}
-        staged, kept = pool.submit(staging, target), pool.submit(_keeper, job, target, root)
-        passed = pool.submit(settings, target)
-        found: dict[str, OnlineFacts] = {
-            name: each.result() for name, each in {n: pool.submit(c) for n, c in queries.items()}.items()
-        }
-        about = found.get("bucket", {}).get("about")
-        locations.store(root, about if isinstance(about, dict) else {}, os.environ, SystemClock().now())
-        found |= {"staging": staged.result()} if staged.result() else {}
-        found |= {"keeper": kept.result()} if kept.result() else {}
-        found |= {"settings": passed.result()} if passed.result() else {}
-        return {**found, **({"quotas": {name: each.result() for name, each in limits.items()}} if limits else {})}
+        asked = {name: pool.submit(query) for name, query in queries.items()}
+        found = {name: answer for name, each in asked.items() if (answer := each.result())}
+    about = found.get("bucket", {}).get("about")
+    locations.store(root, about if isinstance(about, dict) else {}, os.environ, SystemClock().now())
+    return {**found}
 
 
 def _keeper(job: Job, target: Vertex, root: str) -> OnlineFacts:
@@ -89,7 +83,8 @@ def _keeper(job: Job, target: Vertex, root: str) -> OnlineFacts:
     if kept is None or not target.project or root.startswith("gs://<"):
         return {}
     bucket = root.removeprefix("gs://").partition("/")[0]
-    return asdict(rights.of_account(kept.account, rights.resources(kept, target.project, bucket)))
+    wanted = rights.resources(kept, target.project, bucket)
+    return asdict(rights.on_each(wanted, partial(rights.of_member, kept.account)))
 
 
 def settings(target: Vertex) -> OnlineFacts:
@@ -126,7 +121,7 @@ def _exists(target: Vertex, host: str, path: str) -> OnlineFacts:
     whole = re.fullmatch(r"https://[a-z0-9.-]+/[\w./:-]+", host + path, re.ASCII)
     if not target.project or not whole or ".." in path or "//-" in host:
         return {**_unknown("its name or the project is missing or malformed"), "about": {}}
-    answer = reads.read(host, path, project=target.project)
+    answer = client.read(host, path, project=target.project)
     if answer.status == 200:
         return {"exists": True, "error": "", "about": dict(answer.found)}
     return {
@@ -185,27 +180,40 @@ def _emulated_image(name: str, parts: re.Match[str] | None) -> OnlineFacts:
     region = parts["host"].partition("-docker.")[0]
     image = f"{folders[2]}@{parts['digest']}"
     place = f"/v1/projects/{folders[0]}/locations/{region}/repositories/{folders[1]}/dockerImages/{quote(image)}"
-    answer = reads.read(reads.REPOSITORIES, place)
+    answer = client.read(client.REPOSITORIES, place)
     if answer.status == 200:
         return {"exists": True, "error": "", "digest": parts["digest"]}
     return {"exists": False, "error": answer.error} if answer.status == 404 else _unknown(answer.error)
 
 
-def quota(project: str, metric: str, regions: tuple[str, ...]) -> OnlineFacts:
+def quotas(job: Job, target: Vertex) -> OnlineFacts:
+    """Return the limits of each metric that a job counts against; {} without a project."""
+    needed = [each for rented in target.rentals(job.resources, job.limits) for each in pricing.quotas(rented)]
+    metrics = dict.fromkeys(each.metric for each in needed if target.project and each.metric and each.amount)
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        return dict(zip(metrics, pool.map(partial(quota, target), metrics), strict=True))
+
+
+def quota(target: Vertex, metric: str) -> OnlineFacts:
     """Return the limits of one metric by region, -1 for unlimited."""
-    path = f"/v1beta1/projects/{project}/services/{_SERVICE}/consumerQuotaMetrics/{quote(metric, safe='')}?view=FULL"
-    answer = reads.read(reads.APIS, path, project=project)
+    named = quote(metric, safe="")
+    path = f"/v1beta1/projects/{target.project}/services/{_SERVICE}/consumerQuotaMetrics/{named}?view=FULL"
+    answer = client.read(client.APIS, path, project=str(target.project))
     if answer.error:
         return _unknown(answer.error)
-    found = {region: limit for region in regions if (limit := _limit(answer.found, region)) is not None}
-    return {"exists": True, "error": "", "limits": found}
+    limits = {region: _limit(answer.found, region) for region in target.place_regions}
+    return {
+        "exists": True,
+        "error": "",
+        "limits": {region: each for region, each in limits.items() if each is not None},
+    }
 
 
 def _limit(answer: Mapping[str, object], region: str) -> int | None:
     """Return the effective limit in a region: the lowest of all limits, each by its most specific bucket."""
     found = []
-    for limit in reads.objects(answer, "consumerQuotaLimits"):
-        buckets = reads.objects(limit, "quotaBuckets")
+    for limit in client.objects(answer, "consumerQuotaLimits"):
+        buckets = client.objects(limit, "quotaBuckets")
         fitting = [each for each in buckets if each.get("dimensions", {}) in ({}, {"region": region})]
         # Ordered from the least to the most specific. An int64 is a string in JSON.
         effective = str(fitting[-1].get("effectiveLimit")) if fitting else ""

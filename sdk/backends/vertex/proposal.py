@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import configparser
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,52 +16,46 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from ...checks import buckets, vertex_online
+from ...checks.check import Proposed, not_found, proposed
 from ...hardware import regions
 from ...storage import emulator
 from ...text import and_more, emulator_at
-from ..setup import Proposed
-from . import client, reads
-from .reads import ServiceReply, read
+from . import client
+from .client import ServiceReply, read
 from .rights import gcloud
 
 INIT, BUILD_IMAGE = "podlift init vertex", "podlift image --submit"
+LOGIN = "gcloud auth application-default login"
 # What podlift makes is called so, and is preferred to others.
-REPOSITORY = OURS = "podlift"
+_OURS = "podlift"
 _PROJECT_VARIABLES = ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT", "GCLOUD_PROJECT")
 _REGION_VARIABLES = ("CLOUDSDK_AI_REGION", "CLOUDSDK_COMPUTE_REGION")
 # Accounts that Google has made, and that have too many rights.
 _GOOGLES = re.compile(r".*(-compute@developer|@appspot)\.gserviceaccount\.com")
 _SHOWN = 5
-_DEFAULT = "podlift's default"
-_NO_PROJECT = Proposed(source="no project is set", known=False)
-_NO_IMAGE = f"{BUILD_IMAGE} builds one, and writes it below [vertex.images]"
 
 
-def proposed(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> dict[str, Proposed]:
-    """Return a proposal for each setting: what is given, else what was found."""
+def settings(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
+    """Return what fits each setting: what is given, else what was found."""
     # Tools of this machine know nothing of an emulator's projects.
     config = {} if emulator.asked() else _gcloud(environ)
     variables = {} if emulator.asked() else environ
     project = given.get("project") or _project(config, variables)
     name = str(project.value or "")
     listed = _buckets(name)
+    # A list of places stands for the regions.
     places = given.get("places")
-    region = places or given.get("regions") or _region(config, variables, given.get("bucket"), listed)
+    region = places or given.get("regions") or _region(name, config, variables, given.get("bucket"), listed)
     if isinstance(region.value, str):
         region = replace(region, value=tuple(each.strip() for each in region.value.split(",")))
-    place = str((region.value or [""])[0]).partition(":")[0]
-    rest: dict[str, Callable[[], Proposed]] = {
-        "bucket": lambda: _bucket(name, place, listed),
-        "service_account": lambda: _account(name),
-    }
-    if not name and region.source == _DEFAULT:
-        region = _NO_PROJECT
+    place = (region.value or ("",))[0].partition(":")[0]
+    found = [project] if places else [project, region]
+    found.append(given.get("bucket") or _bucket(name, place, listed))
+    found.append(given.get("service_account") or _account(name))
     # Images for each family of hardware stand for the one image.
     if not given.get("images"):
-        rest["image"] = lambda: Proposed(source=_NO_IMAGE, command=BUILD_IMAGE) if name else _NO_PROJECT
-    # A list of places stands for the regions.
-    found = {"project": project, **({} if places else {"regions": region})}
-    return {**found, **{field: given.get(field) or make() for field, make in rest.items()}}
+        found.append(given.get("image") or _image(name))
+    return found
 
 
 def create_bucket(name: str, project: str, region: str) -> str:
@@ -84,36 +78,40 @@ def _gcloud(environ: Mapping[str, str]) -> dict[str, str]:
 def _project(config: Mapping[str, str], variables: Mapping[str, str]) -> Proposed:
     for name in _PROJECT_VARIABLES:
         if variables.get(name):
-            return Proposed(value=variables[name], source=name)
+            return proposed("project", variables[name], name)
     if config.get("core/project"):
-        return Proposed(value=config["core/project"], source="gcloud's configuration")
+        return proposed("project", config["core/project"], "gcloud's configuration")
     given: Any = None
     with suppress(client.VertexRejectedError):
-        given = getattr(client.session(reads.PROJECTS), "credentials", None)
+        given = getattr(client.session(client.PROJECTS), "credentials", None)
     for attribute in ("project_id", "quota_project_id"):
         if isinstance(named := getattr(given, attribute, None), str) and named:
-            return Proposed(value=named, source="the credentials")
-    answer = read(reads.PROJECTS, "/v1/projects?" + urlencode({"filter": "lifecycleState:ACTIVE"}))
-    names = [str(each.get("projectId")) for each in answer.items("projects")]
-    choose = f"{INIT} --vertex-project PROJECT"
-    if len(names) == 1:
-        return Proposed(value=names[0], source=f"the only project{_here()}")
-    if names:
-        return Proposed(source=f"several: {and_more(names, _SHOWN)}", command=choose)
+            return proposed("project", named, "the credentials")
+    answer = read(client.PROJECTS, "/v1/projects?" + urlencode({"filter": "lifecycleState:ACTIVE"}))
     if answer.status == 401:
-        return Proposed(source=answer.error, command="gcloud auth application-default login")
-    return Proposed(source=answer.error or "no project is listed", command=choose)
+        return not_found("project", answer.error, LOGIN)
+    names = [str(each.get("projectId")) for each in answer.items("projects")]
+    none = answer.error or "no project is listed"
+    return _only("project", names, "the only project", "", none, f"{INIT} --vertex-project PROJECT")
 
 
-def _here() -> str:
-    return f" of the {emulator_at(emulator.asked())}" if emulator.asked() else ""
+def _only(name: str, found: Sequence[str], source: str, where: str, none: str, choose: str) -> Proposed:
+    """Return the only one that fits; of several none, and the command that chooses one."""
+    if len(found) == 1:
+        here = f" of the {emulator_at(emulator.asked())}" if emulator.asked() else ""
+        return proposed(name, found[0], f"{source}{here}")
+    return not_found(name, f"several{where}: {and_more(found, _SHOWN)}" if found else none, choose)
+
+
+def _no_project(name: str) -> Proposed:
+    return not_found(name, "no project is set", known=False)
 
 
 def _buckets(project: str) -> ServiceReply:
     if not project:
         return ServiceReply(status=0, error="no project is set")
     query = urlencode({"project": project, "maxResults": 1000})
-    return read(reads.STORAGE, f"/storage/v1/b?{query}", project=project)
+    return read(client.STORAGE, f"/storage/v1/b?{query}", project=project)
 
 
 def _fitting(listed: ServiceReply, region: str = "") -> dict[str, str]:
@@ -124,53 +122,59 @@ def _fitting(listed: ServiceReply, region: str = "") -> dict[str, str]:
         if not vertex_online.unfit("", each, "", "")
     }
     found = {name: place for name, place in found.items() if region in ("", place)}
-    return {name: place for name, place in found.items() if OURS in name} or found
+    return {name: place for name, place in found.items() if _OURS in name} or found
 
 
 def _region(
-    config: Mapping[str, str], variables: Mapping[str, str], bucket: Proposed | None, listed: ServiceReply
+    project: str,
+    config: Mapping[str, str],
+    variables: Mapping[str, str],
+    bucket: Proposed | None,
+    listed: ServiceReply,
 ) -> Proposed:
     for name in _REGION_VARIABLES:
         if variables.get(name):
-            return Proposed(value=(variables[name],), source=name)
+            return proposed("regions", (variables[name],), name)
     for key in ("ai/region", "compute/region"):
         if config.get(key):
-            return Proposed(value=(config[key],), source=f"gcloud's configuration ({key})")
+            return proposed("regions", (config[key],), f"gcloud's configuration ({key})")
     places = {str(each.get("name")): str(each.get("location", "")).lower() for each in listed.items("items")}
     named = str(bucket.value).partition("/")[0] if bucket else ""
     fitting = {named: places[named]} if named in places else _fitting(listed)
     if len(set(fitting.values())) == 1:
         name, place = next(iter(fitting.items()))
-        return Proposed(value=(place,), source=f"the location of gs://{name}")
-    return Proposed(value=(regions.DEFAULT,), source=_DEFAULT)
+        return proposed("regions", (place,), f"the location of gs://{name}")
+    return proposed("regions", (regions.DEFAULT,), "podlift's default") if project else _no_project("regions")
 
 
 def _bucket(project: str, region: str, listed: ServiceReply) -> Proposed:
-    fitting = list(_fitting(listed, region))
-    if len(fitting) == 1:
-        return Proposed(value=fitting[0], source=f"a bucket in {region}{_here()}")
-    if fitting:
-        several = f"several in {region}: {and_more(fitting, _SHOWN)}"
-        return Proposed(source=several, command=f"{INIT} --vertex-bucket BUCKET")
     if not project:
-        return _NO_PROJECT
+        return _no_project("bucket")
+    fitting = list(_fitting(listed, region))
+    if fitting:
+        choose = f"{INIT} --vertex-bucket BUCKET"
+        return _only("bucket", fitting, f"a bucket in {region}", f" in {region}", "", choose)
     why = listed.error or f"{project} has none in {region}"
-    command = create_bucket(buckets.new_name(project, OURS), project, region)
-    return Proposed(source=why, command=command, known=not listed.error)
+    command = create_bucket(buckets.new_name(project, _OURS), project, region)
+    return not_found("bucket", why, command, known=not listed.error)
 
 
 def _account(project: str) -> Proposed:
     if not project:
-        return _NO_PROJECT
+        return _no_project("service_account")
     answer = read(
-        reads.ACCOUNTS, f"/v1/projects/{quote(project, safe='')}/serviceAccounts?pageSize=100", project=project
+        client.ACCOUNTS, f"/v1/projects/{quote(project, safe='')}/serviceAccounts?pageSize=100", project=project
     )
     emails = [str(each.get("email")) for each in answer.items("accounts") if not each.get("disabled")]
     own = [each for each in emails if not _GOOGLES.fullmatch(each)]
-    own = [each for each in own if each.startswith(OURS)] or own
-    if len(own) == 1:
-        return Proposed(value=own[0], source=f"a service account of {project}{_here()}")
+    own = [each for each in own if each.startswith(_OURS)] or own
     if own:
-        return Proposed(source=f"several: {and_more(own, _SHOWN)}", command=f"{INIT} --vertex-service-account ACCOUNT")
-    command = gcloud("iam", "service-accounts", "create", OURS, f"--project={project}")
-    return Proposed(source=answer.error or f"{project} has none of yours", command=command, known=not answer.error)
+        choose = f"{INIT} --vertex-service-account ACCOUNT"
+        return _only("service_account", own, f"a service account of {project}", "", "", choose)
+    command = gcloud("iam", "service-accounts", "create", _OURS, f"--project={project}")
+    return not_found("service_account", answer.error or f"{project} has none of yours", command, known=not answer.error)
+
+
+def _image(project: str) -> Proposed:
+    why = f"{BUILD_IMAGE} builds one, and writes it below [vertex.images]"
+    return not_found("image", why, BUILD_IMAGE) if project else _no_project("image")

@@ -11,14 +11,14 @@ Sources: REST references of Cloud Resource Manager v1 (projects.testIamPermissio
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from ...job.policies import Keeper
-from . import reads
-from .reads import ServiceReply, read
+from . import client
+from .client import ServiceReply, read
 
 JOBS = tuple(f"aiplatform.customJobs.{verb}" for verb in ("create", "get", "list", "cancel"))
 # The least of roles/storage.objectAdmin that podlift uses.
@@ -42,7 +42,6 @@ _ROLES = {
 # The caller, where only gcloud knows who that is.
 BY_SHELL = "user:$(gcloud config get account)"
 _WORKERS = 8
-_ACCESS = {"GRANTED": True, "NOT_GRANTED": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,23 +67,12 @@ class Resource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
-    """What was found: permissions with their resources, in words."""
+class Lack:
+    """Which permissions are missing, which are not known, and why."""
 
     missing: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    why: str = ""  # why something is unknown
-
-
-@dataclass(frozen=True, kw_only=True)
-class Granted:
-    """Whether permissions are granted, None where that is not known, and why not."""
-
-    granted: Mapping[str, bool | None]
     why: str = ""
-
-    def those(self, answer: bool | None) -> list[str]:
-        return [permission for permission, granted in self.granted.items() if granted is answer]
 
 
 def gcloud(*words: str) -> str:
@@ -96,7 +84,7 @@ def in_project(project: str, *permissions: str) -> Resource:
     return Resource(
         words=f"in the project {project}",
         name=f"//cloudresourcemanager.googleapis.com/projects/{project}",
-        host=reads.PROJECTS,
+        host=client.PROJECTS,
         path=f"/v1/projects/{quote(project, safe='')}:testIamPermissions",
         permissions=permissions,
         # Without a condition: gcloud would ask about it where the policy has others.
@@ -109,7 +97,7 @@ def on_account(account: str) -> Resource:
     return Resource(
         words=f"on {account}",
         name=f"//iam.googleapis.com/projects/-/serviceAccounts/{account}",
-        host=reads.ACCOUNTS,
+        host=client.ACCOUNTS,
         path=f"/v1/projects/-/serviceAccounts/{quote(account, safe='')}:testIamPermissions",
         permissions=(ACT_AS,),
         grant=("iam", "service-accounts", "add-iam-policy-binding", account),
@@ -121,7 +109,7 @@ def on_bucket(bucket: str) -> Resource:
     return Resource(
         words=f"on gs://{bucket}",
         name=f"//storage.googleapis.com/projects/_/buckets/{bucket}",
-        host=reads.STORAGE,
+        host=client.STORAGE,
         path=f"/storage/v1/b/{quote(bucket, safe='')}/iam/testPermissions",
         permissions=OBJECTS,
         grant=("storage", "buckets", "add-iam-policy-binding", f"gs://{bucket}"),
@@ -134,7 +122,7 @@ def on_repository(project: str, location: str, name: str, permission: str) -> Re
     return Resource(
         words=f"on the repository {name} in {location}",
         name=f"//artifactregistry.googleapis.com/{path}",
-        host=reads.REPOSITORIES,
+        host=client.REPOSITORIES,
         path=f"/v1/{path}:testIamPermissions",
         permissions=(permission,),
         grant=(
@@ -150,51 +138,44 @@ def resources(keeper: Keeper, project: str, bucket: str) -> list[Resource]:
     return [in_project(project, *JOBS), *map(on_account, accounts), on_bucket(bucket)]
 
 
-def mine(resource: Resource, *permissions: str, project: str = "") -> Granted:
-    """Return what this process itself may do, by default the permissions of the resource; see `read` for the project."""
+def mine(resource: Resource, *permissions: str, project: str = "") -> Lack:
+    """Return what this process itself may not do, by default of the resource's permissions; see `client.session`."""
     asked = permissions or resource.permissions
-    if resource.host == reads.STORAGE:
+    if resource.host == client.STORAGE:
         answer = read(
             resource.host, f"{resource.path}?{urlencode([('permissions', each) for each in asked])}", project=project
         )
     else:
         answer = read(resource.host, resource.path, {"permissions": list(asked)}, project=project)
+    if answer.error:
+        return Lack(unknown=asked, why=answer.error)
     # What is granted is listed, and the list is left out if nothing is.
     names = answer.found.get("permissions", [])
-    granted = {each: None if answer.error else isinstance(names, list) and each in names for each in asked}
-    return Granted(granted=granted, why=answer.error)
+    return Lack(missing=tuple(each for each in asked if not isinstance(names, list) or each not in names))
 
 
-def of_member(account: str, resource: Resource, *, project: str = "") -> Granted:
-    """Return what another account may do."""
+def of_member(account: str, resource: Resource, *, project: str = "") -> Lack:
+    """Return what another account may not do."""
 
     def ask(permission: str) -> ServiceReply:
         about = {"principal": account, "fullResourceName": resource.name, "permission": permission}
-        return read(reads.TROUBLESHOOTER, "/v1/iam:troubleshoot", {"accessTuple": about}, project=project)
+        return read(client.TROUBLESHOOTER, "/v1/iam:troubleshoot", {"accessTuple": about}, project=project)
 
     with ThreadPoolExecutor(_WORKERS) as pool:
         answers = dict(zip(resource.permissions, pool.map(ask, resource.permissions), strict=True))
-    granted = {each: _ACCESS.get(str(answer.found.get("access"))) for each, answer in answers.items()}
+    access = {each: answer.found.get("access") for each, answer in answers.items()}
+    unknown = tuple(each for each, found in access.items() if found not in ("GRANTED", "NOT_GRANTED"))
     errors = [answer.error for answer in answers.values() if answer.error]
-    why = errors[0] if errors else "these credentials may not read who has it"
-    return Granted(granted=granted, why=why if None in granted.values() else "")
+    why = [*errors, "these credentials may not read who has it"][0] if unknown else ""
+    missing = tuple(each for each, found in access.items() if found == "NOT_GRANTED")
+    return Lack(missing=missing, unknown=unknown, why=why)
 
 
-def own(wanted: Sequence[Resource]) -> Checked:
-    """Return what this process itself may not do."""
-    return _checked(wanted, [mine(each) for each in wanted], "it cannot be tested")
-
-
-def of_account(account: str, wanted: Sequence[Resource]) -> Checked:
-    """Return what another account may not do."""
-    return _checked(wanted, [of_member(account, each) for each in wanted])
-
-
-def _checked(wanted: Sequence[Resource], answers: Sequence[Granted], why: str = "") -> Checked:
-    def those(answer: bool | None) -> Iterator[str]:
-        for resource, found in zip(wanted, answers, strict=True):
-            yield from (f"{permission} {resource.words}" for permission in found.those(answer))
-
-    unknown = tuple(those(None))
-    reasons = [each.why for each in answers if each.why]
-    return Checked(missing=tuple(those(False)), unknown=unknown, why=(why or reasons[0]) if unknown else "")
+def on_each(wanted: Sequence[Resource], look: Callable[[Resource], Lack]) -> Lack:
+    """Return what is lacking on several resources, each permission with its resource in words."""
+    found = [(each.words, look(each)) for each in wanted]
+    return Lack(
+        missing=tuple(f"{permission} {words}" for words, lack in found for permission in lack.missing),
+        unknown=tuple(f"{permission} {words}" for words, lack in found for permission in lack.unknown),
+        why=next((lack.why for _, lack in found if lack.why), ""),
+    )

@@ -1,11 +1,11 @@
-"""Checks whether this machine can run podlift: `for check in examine(root, environ): ...`. Changes nothing."""
+"""The rows of `podlift doctor` for this machine, those of quick looks first. Nothing is changed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 
-from ...checks.check import Check, Level, bad, fine
+from ...checks.check import Check, Row, bad, fine
 from ...errors import Problems
 from ...job.targets import BACKENDS
 from ...planning.settings import table
@@ -13,34 +13,28 @@ from ...storage.folder_files import path_of
 from . import interpreter, machine
 from . import root as roots
 
-__all__ = ["Check", "Level", "examine"]
+__all__ = ["rows"]
 
 
-def examine(root: str | None, environ: Mapping[str, str]) -> Iterator[Check]:
-    """Yield the results, those of quick checks first; `root` is an absolute path or a URL, None if unknown."""
+def rows(root: str | None, environ: Mapping[str, str]) -> list[Row]:
+    """Return what is looked at; `root` is an absolute path or a URL, None if unknown."""
     root = None if root is None else path_of(root)
     in_bucket = root is not None and "://" in root
-    checks: list[tuple[str, Callable[[], list[Check]]]] = [
-        ("python", interpreter.this_interpreter),
-        ("settings", lambda: settings(environ)),
-        ("root", lambda: [] if root is None else roots.bucket(root) if in_bucket else roots.root(root)),
-        ("disk", lambda: machine.disks("/" if root is None or in_bucket else root)),
-        ("memory", machine.memory),
-        ("limits", machine.limits),
-        ("fork", machine.processes),
-        ("ports", machine.ports),
-        ("localhost", machine.names),
-        ("proxy", lambda: machine.proxies(environ)),
-        ("namespaces", machine.isolation),
-        ("clock", lambda: [machine.clock(time.time())]),
-        ("tensorflow", lambda: interpreter.frameworks(environ)),
+    return [
+        Row("python", interpreter.this_interpreter),
+        Row("settings", lambda: settings(environ)),
+        *([] if root is None else [Row("root", lambda: (roots.bucket if in_bucket else roots.root)(root), in_bucket)]),
+        Row("disk", lambda: machine.disks("/" if root is None or in_bucket else root)),
+        Row("memory", machine.memory),
+        Row("limits", machine.limits),
+        Row("fork", machine.processes),
+        Row("ports", machine.ports),
+        Row("localhost", machine.names),
+        Row("proxy", lambda: machine.proxies(environ)),
+        Row("namespaces", machine.isolation),
+        Row("clock", lambda: [machine.clock(time.time())]),
+        Row("tensorflow", lambda: interpreter.frameworks(environ)),
     ]
-    for name, check in checks:
-        try:
-            yield from check()
-        except Exception as error:  # an unusual machine may break one check: the others still count
-            said = f"the check failed: {type(error).__name__}: {error}"
-            yield Check(name, False, "error", said, "report this, with the line above")
 
 
 def settings(environ: Mapping[str, str]) -> list[Check]:

@@ -106,8 +106,7 @@ def bucket(url: str) -> list[Check]:
         return [fine("root", f"{url} can be listed, on the {emulator_at(address)}")]
     return [
         fine("root", f"{url} can be listed"),
-        _paid("soft-delete", name, buckets.soft_delete(about), buckets.NO_SOFT_DELETE),
-        _paid("versioning", name, buckets.versioning(about), buckets.NO_VERSIONING),
+        *buckets.kept(name, about),
         lifecycle(url, about),
     ]
 
@@ -126,9 +125,3 @@ def lifecycle(url: str, about: buckets.Resource) -> Check:
     return bad(
         "lifecycle", "warning", said, "limit them to other prefixes (matchesPrefix), and use podlift remove here"
     )
-
-
-def _paid(check: str, name: str, cost: str, option: str) -> Check:
-    if not cost:
-        return fine(check, "off: removed objects cost nothing")
-    return bad(check, "warning", cost, buckets.update(name, option))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sdk.backends.vertex import client, proposal
+from sdk.backends.vertex.client import ServiceReply
 from sdk.checks import buckets
 from sdk.cli.app import run as command
 from sdk.emulator.project.state import account_name
@@ -121,14 +122,14 @@ def test_of_several_buckets_the_one_of_podlift_is_taken_and_else_none(told: Told
         podlift_vertex.ask("POST", "/storage/v1/b?project=podlift", {"name": name, "location": "us-central1"})
     assert rows(told("init", "vertex", "--dry-run", "--json"))["vertex_bucket"]["value"] == "podlift-runs"
     places = [{"name": each, "location": "US-CENTRAL1", "locationType": "region"} for each in ("data", "logs")]
-    several = proposal._bucket("podlift", "us-central1", proposal.ServiceReply(status=200, found={"items": places}))
-    assert several.source == "several in us-central1: data, logs" and several.command.endswith("--vertex-bucket BUCKET")
+    several = proposal._bucket("podlift", "us-central1", ServiceReply(status=200, found={"items": places}))
+    assert several.said == "several in us-central1: data, logs" and several.command.endswith("--vertex-bucket BUCKET")
 
 
 def test_what_may_not_be_listed_is_not_known(told: Told, podlift_vertex: Cloud) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "deny", "operation": "serviceAccounts.list"})
     found = rows(told("init", "vertex", "--dry-run", "--json"))["vertex_service_account"]
-    assert found["value"] is None and not found["known"] and "403" in found["source"]
+    assert (found["value"], found["level"]) == (None, "unknown") and "403" in found["said"]
     shown = " ".join(told("init", "vertex").split())
     assert "not known service_account 403: " in shown
     assert "Next: if there is none: gcloud iam service-accounts create podlift --project=podlift" in shown
@@ -165,12 +166,11 @@ def test_gclouds_configuration_names_project_and_region(tmp_path: Path, monkeypa
     config = proposal._gcloud({"CLOUDSDK_CONFIG": str(tmp_path)})
     assert proposal._project(config, {}).value == "mine"
     assert proposal._project(config, {"GOOGLE_CLOUD_PROJECT": "other"}).value == "other"
-    listed = proposal.ServiceReply(status=200)
-    assert proposal._region(config, {}, None, listed).value == ("europe-west4",)
-    assert proposal._region({}, {"CLOUDSDK_COMPUTE_REGION": "us-east1"}, None, listed).value == ("us-east1",)
-    assert proposal._region({}, {}, None, listed) == proposal.Proposed(
-        value=("us-central1",), source="podlift's default"
-    )
+    listed = ServiceReply(status=200)
+    assert proposal._region("mine", config, {}, None, listed).value == ("europe-west4",)
+    assert proposal._region("mine", {}, {"CLOUDSDK_COMPUTE_REGION": "us-east1"}, None, listed).value == ("us-east1",)
+    found = proposal._region("mine", {}, {}, None, listed)
+    assert (found.value, found.said) == (("us-central1",), "us-central1 (podlift's default)")
 
 
 def test_a_setting_that_was_found_later_is_not_called_missing_beside_its_value(told: Told, project: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_setting_that_was_found_later_is_not_called_missing_beside_its_value(t
     ],
 )
 def test_a_proposed_bucket_has_a_name_that_cloud_storage_accepts(project: str, bucket: str) -> None:
-    found = proposal._bucket(project, "us-central1", proposal.ServiceReply(status=200))
+    found = proposal._bucket(project, "us-central1", ServiceReply(status=200))
     assert f"create gs://{bucket} --project={project} " in found.command
     assert buckets.name_problem(bucket) == ""
     long = buckets.new_name("b" * 60, "northamerica-northeast1")

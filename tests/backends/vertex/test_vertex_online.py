@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import sdk
-from sdk.backends.vertex import client, locations, reads
+from sdk.backends.vertex import client, locations
 from sdk.backends.vertex import probe as online
 from sdk.checks import Facts, of_vertex
 from sdk.cli.app import run as command
@@ -128,15 +128,15 @@ def test_each_named_resource_is_looked_up_where_it_is(monkeypatch: pytest.Monkey
     )
     answers = {"kms_key": 404, "network": 403}
 
-    def read(host: str, path: str, *, project: str) -> reads.ServiceReply:
+    def read(host: str, path: str, *, project: str) -> client.ServiceReply:
         name = next(name for name in target.passed_on if str(getattr(target, name)) in path)
         asked[name] = host + path
         status = answers.get(name, 200)
-        return reads.ServiceReply(
+        return client.ServiceReply(
             status=status, found={"state": "RUNNING"}, error="" if status == 200 else f"{status}: no"
         )
 
-    monkeypatch.setattr(reads, "read", read)
+    monkeypatch.setattr(client, "read", read)
     monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
     found = online.settings(target)
     assert {name: answer["exists"] for name, answer in found.items()} == {
@@ -550,5 +550,5 @@ def test_a_quota_is_asked_at_the_expense_of_the_jobs_project(monkeypatch: pytest
 
     monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
     monkeypatch.setattr(client, "session", session)
-    found = online.quota("my-project", N1, ("us-central1",))
+    found = online.quota(sdk.Vertex(project="my-project"), N1)
     assert found == {"exists": None, "error": "There are no credentials"} and charged == ["my-project"]

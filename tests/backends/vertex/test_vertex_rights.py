@@ -85,7 +85,7 @@ def test_an_account_tests_its_own_permissions_with_one_request_for_each_resource
         denied("customJobs.create"), denied("projects.testIamPermissions"), denied("objects.list", "gcs")
     )
     before = podlift_vertex.requests().total
-    found = rights.own(wanted)
+    found = rights.on_each(wanted, rights.mine)
     assert podlift_vertex.requests().total - before <= len(wanted) + 1
     assert found.missing == ("storage.objects.list on gs://podlift-runs",)
     assert found.unknown == tuple(f"{each} in the project podlift" for each in rights.JOBS)
