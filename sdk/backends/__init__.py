@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError, nearest
 
 if TYPE_CHECKING:  # a supervisor imports this package, too
-    from .base import Backend, SetupService
+    from .base import Backend, ImageService, SetupService
     from .deliveries import Deliveries
-    from .images import ImageService
     from .prices import PriceService
     from .triggers import TriggerService
 

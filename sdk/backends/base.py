@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
 
 from ..checks import Facts, Finding
 from ..checks.check import Proposed, Row
@@ -21,7 +22,19 @@ from ..records.accounts import LiveAccount
 from ..records.timeline import Moment
 from ..status import Progress, Status
 
-__all__ = ["Backend", "Capabilities", "Draft", "Drilled", "LogLine", "Request", "RunHandle", "SetupService"]
+__all__ = [
+    "Backend",
+    "Build",
+    "Capabilities",
+    "Draft",
+    "Drilled",
+    "ImageDraft",
+    "ImageService",
+    "LogLine",
+    "Request",
+    "RunHandle",
+    "SetupService",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,3 +192,68 @@ class SetupService(Protocol):
             given: those that are set already, by field.
             environ: names the configuration of the service's own tools.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageDraft:
+    """What will be built: one image for one family of hardware. The fields are keys of `podlift image --json`.
+
+    Args:
+        family: "cpu", "gpu" or "tpu".
+        name: its name with its tag, which is made of its content.
+        place: where it is built, and the resource below which builds are created.
+        build: the request for the build.
+        minutes: how long it takes, an estimate.
+        usd: its price for that time, without what may be free.
+        dockerfile: the path of its Dockerfile.
+        service: how a sentence calls the service that builds it.
+        command: what sends the request in another way, from a file called FILE.
+    """
+
+    family: str
+    name: str
+    place: str
+    build: Mapping[str, object]
+    minutes: int
+    usd: float
+    dockerfile: str
+    service: str
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """A build as its service describes it: with the name of its image by the digest, or why it failed and what to do."""
+
+    id: str
+    state: Literal["waiting", "working", "done", "failed"]
+    log_url: str = ""
+    image: str = ""
+    problem: str = ""
+    cancel: str = ""  # the command for it
+
+
+class ImageService(Protocol):
+    """Builds images where no Docker is needed here, for a backend whose jobs run in them."""
+
+    def draft(
+        self, family: str, target: Target, *, region: str | None, account: str | None, dockerfile: Path | None
+    ) -> ImageDraft:
+        """Return what will be built, without a request; InputError with every mistake.
+
+        Args:
+            family: the family of hardware, which is the target of the Dockerfile.
+            target: the options of the backend, which name the project and the region.
+            region: the region of the repository and of the build, if not the target's first one.
+            account: the service account of the build.
+            dockerfile: another Dockerfile than podlift's.
+        """
+
+    def built(self, draft: ImageDraft, clock: Clock) -> str:
+        """Return the image with this content by its digest, "" if none was built; InputError without a repository."""
+
+    def start(self, draft: ImageDraft, clock: Clock) -> tuple[Build, bool]:
+        """Start a build, or find one of the same content that has not ended; and whether it was started."""
+
+    def look(self, draft: ImageDraft, build: Build, clock: Clock) -> Build:
+        """Return what has become of a build."""

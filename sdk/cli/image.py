@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import typer
 
 from .. import backends
-from ..backends.images import Build, ImageDraft, ImageService
+from ..backends.base import Build, ImageDraft, ImageService
 from ..clock import Clock, SystemClock
 from ..errors import InputError, PodliftError, Problems, UnavailableError
 from ..job.images import EMULATED, family_of
@@ -45,20 +46,18 @@ def image(
     target = table.target(name, settings.values)
     wanted = family or family_of(str(settings.values.get("accelerator") or "cpu"))
     draft = service.draft(wanted, target, region=region, account=build_account, dockerfile=dockerfile)
-    if not submit:
-        _print(draft, json_output)
-        return
-    where, images = record.place(Path.cwd()), f"{name}.images"
-    # A file that the image could not be written to is refused before anything is spent.
-    record.changed(where, images, draft.family, draft.name)
-    clock = SystemClock()
-    found, digest = _built(service, draft, clock, wait)
-    reference = service.reference(draft, digest) if digest else ""
-    kept = _record(where, images, draft, reference, settings) if reference else ""
+    about: dict[str, object] = {**asdict(draft), **dict.fromkeys(("digest", "image", "file", "build_id", "log_url"))}
+    if submit:
+        about |= _submit(service, draft, f"{name}.images", settings, wait)
     if json_output:
-        as_json({**_about(draft), "digest": digest or None, "image": reference or None, "file": kept or None, **found})
-    elif reference:
-        answer(reference)
+        as_json(about)
+    elif not submit:
+        answer(json.dumps(draft.build, indent=2))
+        say(f"This is the build of {draft.name}, from {draft.dockerfile}. Nothing was sent.")
+        say(_estimate(draft))
+        say(f"Next: podlift image {draft.family} --submit; or write this to a file, and {draft.command}.")
+    elif about["image"]:
+        answer(str(about["image"]))
 
 
 def _settings(project: str | None) -> Settings:
@@ -67,34 +66,30 @@ def _settings(project: str | None) -> Settings:
         return gather(UNNAMED, {"vertex_project": project} if project else {}, Destination(), os.environ, problems)
 
 
-def _about(draft: ImageDraft) -> dict[str, object]:
-    return {
-        "family": draft.family,
-        "name": draft.name,
-        "place": draft.place,
-        "build": draft.build,
-        "minutes": draft.minutes,
-        "usd": round(draft.usd, 4),
-        "dockerfile": draft.dockerfile,
-    }
+def _estimate(draft: ImageDraft) -> str:
+    return f"It takes about {draft.minutes} minutes, and costs about {money(draft.usd)}: both are estimates."
 
 
-def _print(draft: ImageDraft, json_output: bool) -> None:
-    if json_output:
-        as_json({**_about(draft), "digest": None, "image": None, "file": None, "build_id": None, "log_url": None})
-        return
-    answer(json.dumps(draft.build, indent=2))
-    say(f"This is the build of {draft.name}, from {draft.dockerfile}. Nothing was sent.")
-    say(f"It takes about {draft.minutes} minutes, and costs about {money(draft.usd)}: both are estimates.")
-    say(f"Next: podlift image {draft.family} --submit; or write this to a file, and {draft.command}.")
-
-
-def _built(service: ImageService, draft: ImageDraft, clock: Clock, wait: bool) -> tuple[dict[str, object], str]:
-    """Return what is known of the build, and the digest of the image; "" if it is not waited for."""
-    digest = service.built(draft, clock)
-    if digest:
+def _submit(service: ImageService, draft: ImageDraft, images: str, settings: Settings, wait: bool) -> dict[str, object]:
+    """Build the image and record it, and return what is known of both."""
+    where = record.place(Path.cwd())
+    # A file that the image could not be written to is refused before anything is spent.
+    record.changed(where, images, draft.family, draft.name)
+    clock = SystemClock()
+    image, found = service.built(draft, clock), dict[str, object]()
+    if image:
         say(f"{draft.name} was built before, with the same content.")
-        return {"build_id": None, "log_url": None}, digest
+    else:
+        build = _built(service, draft, clock, wait)
+        image, found = build.image, {"build_id": build.id, "log_url": build.log_url}
+    if image:
+        file = _record(where, images, draft, image, settings)
+        found |= {"digest": image.rpartition("@")[2], "image": image, "file": file or None}
+    return found
+
+
+def _built(service: ImageService, draft: ImageDraft, clock: Clock, wait: bool) -> Build:
+    """Start a build, or find the one that goes on, and return what is known of it: its end, if it is waited for."""
     try:
         build, started = service.start(draft, clock)
     except KeyboardInterrupt:
@@ -103,14 +98,13 @@ def _built(service: ImageService, draft: ImageDraft, clock: Clock, wait: bool) -
         raise typer.Exit(EXIT_DETACHED) from None
     where = f"the {emulator_at(emulator.asked())}, which runs no Docker" if emulator.asked() else draft.service
     say(f"{'Building' if started else 'This content is being built already:'} {draft.name} with {where}.")
-    say(f"It takes about {draft.minutes} minutes, and costs about {money(draft.usd)}: both are estimates.")
+    say(_estimate(draft))
     if build.log_url:
         say(f"Log: {build.log_url}")
     if wait:
-        build = _watched(service, draft, build, clock)
-    else:
-        _explain_detached(service, draft, build)
-    return {"build_id": build.id, "log_url": build.log_url}, build.digest
+        return _watched(service, draft, build, clock)
+    _explain_detached(draft, build)
+    return build
 
 
 def _watched(service: ImageService, draft: ImageDraft, build: Build, clock: Clock) -> Build:
@@ -125,10 +119,10 @@ def _watched(service: ImageService, draft: ImageDraft, build: Build, clock: Cloc
                 say("Working.")
             state = build.state
     except KeyboardInterrupt:
-        _explain_detached(service, draft, build)
+        _explain_detached(draft, build)
         raise typer.Exit(EXIT_DETACHED) from None
     except UnavailableError:
-        _explain_detached(service, draft, build)
+        _explain_detached(draft, build)
         raise
     if build.state == "failed":
         log = f" Log: {build.log_url}" if build.log_url else ""
@@ -137,10 +131,10 @@ def _watched(service: ImageService, draft: ImageDraft, build: Build, clock: Cloc
     return build
 
 
-def _explain_detached(service: ImageService, draft: ImageDraft, build: Build) -> None:
+def _explain_detached(draft: ImageDraft, build: Build) -> None:
     say(f"The build {build.id} continues.")
     say(f"Next: podlift image {draft.family} --submit, which waits for it and records its image.")
-    say(f"To cancel it: {service.cancel_command(draft, build)}")
+    say(f"To cancel it: {build.cancel}")
 
 
 def _record(where: record.SettingsFile, images: str, draft: ImageDraft, reference: str, settings: Settings) -> str:

@@ -17,8 +17,8 @@ from support import LIMIT_S, REPO, FakeClock
 
 import sdk
 from sdk import backends
-from sdk.backends.images import Build
-from sdk.backends.vertex import build_calls, client
+from sdk.backends.base import Build
+from sdk.backends.vertex import client
 from sdk.clock import SystemClock
 from sdk.errors import InputError, UnavailableError
 from sdk.job.policies import Vertex
@@ -203,7 +203,7 @@ def test_who_leaves_is_told_how_to_go_on_and_finds_the_build_again(
 def test_an_outage_while_a_build_goes_on_says_how_to_find_it_again(
     cloud: Cloud, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build_calls, "_RETRY_S", 0.0)
+    monkeypatch.setattr(client, "_RETRY_S", 0.0)
     cloud.faults(fault("builds.get", "status_before", status=503))
     shown = here("image", "cpu", "--submit")
     [build] = builds(cloud)

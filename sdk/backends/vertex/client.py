@@ -200,7 +200,10 @@ class JobClient:
 
 
 def repeated(what: str, call: Callable[[], _T], clock: Clock, within_s: float | None = None) -> _T:
-    """Send a request until it is answered: for those that may be executed twice. `what` follows "refuses to"."""
+    """Send a request until it is answered: for those that may be executed twice.
+
+    `what` follows "refuses to" in the error of one about a job; "" for another.
+    """
     tries = Retries.within(_RETRY_S if within_s is None else within_s, clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
     while True:
         try:
@@ -218,7 +221,7 @@ def repeated(what: str, call: Callable[[], _T], clock: Clock, within_s: float | 
 
 def _explained(what: str, error: VertexRejectedError) -> VertexRejectedError:
     """Return the rejection of a request about a job, with what it means."""
-    if error.status not in _DENIALS:
+    if error.status not in _DENIALS or not what:
         return error
     text = f"{service_name()} refuses to {what}. {diagnose(str(error), error.status).message}"
     return VertexRejectedError(sentence(quoted(text, emulator.asked())), error.status, error.wait_s)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import quote
 
 from ...clock import Clock
-from ...errors import InputError, MissingError, UnavailableError
+from ...errors import InputError, MissingError, PodliftError, UnavailableError
 from ...job.policies import Target, Vertex
 from ...storage import emulator
-from ..images import Build, ImageDraft
-from . import image_recipe
-from .build_calls import BUILD, REGISTRY, BuildCalls, OutcomeUnknownError
+from ..base import Build, ImageDraft
+from . import client, image_recipe
+from .client import BUILDS, REPOSITORIES, OutcomeUnknownError, VertexRejectedError
 from .create_job import SEARCH_DELAYS_S
+from .service import named, sentence
 
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_NAMES = {BUILDS: "Cloud Build", REPOSITORIES: "Artifact Registry"}
+_READ_S, _WRITE_S = 20.0, 60.0
+_MISSING, _SLOW_DOWN = 404, 429
 _ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 _STATES = {"PENDING": "waiting", "QUEUED": "waiting", "WORKING": "working", "SUCCESS": "done"}
 # Why a build ended otherwise, by its status or the type of its failure: what happened, and what to do.
@@ -33,6 +38,32 @@ _ENDS = {
     "EXPIRED": "It waited too long in the queue. Next: try again.",
 }
 _UNKNOWN_END = "It ended with {status}. Next: read the log."
+# What a text of either service means, and what helps; the first match counts.
+_MEANINGS = (
+    (
+        r"SERVICE_DISABLED|has not been used in project|API .{0,40}(is )?disabled",
+        "The API is not enabled. Next: gcloud services enable {host} --project={project}.",
+    ),
+    (
+        r"actAs|serviceAccountUser|caller does not have permission to act as",
+        "You may not let Cloud Build use this service account. Next: ask for roles/iam.serviceAccountUser on it.",
+    ),
+    (
+        r"quota restrictions.{0,80}region|cannot run builds in this region",
+        "Cloud Build runs nothing in this region for this project. Next: --region with another one; jobs can use an image of "
+        "any region.",
+    ),
+    (
+        r"artifactregistry\.\S+",
+        "A right is missing. Next: ask for roles/artifactregistry.reader on the repository {project}/podlift.",
+    ),
+    (
+        r"cloudbuild\.\S+|PERMISSION_DENIED|[Pp]ermission",
+        "A right is missing. Next: ask for roles/cloudbuild.builds.editor in the project {project}.",
+    ),
+)
+
+_T = TypeVar("_T")
 
 
 class VertexImages:
@@ -43,39 +74,29 @@ class VertexImages:
     ) -> ImageDraft:
         return image_recipe.draft(family, Vertex.of(target), region, account, dockerfile)
 
-    def reference(self, draft: ImageDraft, digest: str) -> str:
-        return image_recipe.reference(draft, digest, emulated=bool(emulator.asked()))
-
     def built(self, draft: ImageDraft, clock: Clock) -> str:
-        calls = BuildCalls(_project(draft), clock)
-        if calls.get(REGISTRY, draft.repository, _object) is None:
-            region, name = draft.place.rpartition("/")[2], draft.repository.rpartition("/")[2]
+        repository, project = image_recipe.repository(draft), _project(draft)
+        if _get(draft, clock, REPOSITORIES, repository, _object) is None:
+            region, name = draft.place.rpartition("/")[2], repository.rpartition("/")[2]
             raise InputError(
-                f"There is no repository for images, {draft.repository}. Next: gcloud artifacts repositories create {name} "
-                f"--repository-format=docker --location={region} --project={_project(draft)}."
+                f"There is no repository for images, {repository}. Next: gcloud artifacts repositories create {name} "
+                f"--repository-format=docker --location={region} --project={project}."
             )
-        found = calls.get(REGISTRY, f"{draft.repository}/packages/{draft.family}/tags/{draft.tag}", _object) or {}
-        digest = str(found.get("version", "")).rpartition("/")[2]
-        return digest if _DIGEST.fullmatch(digest) else ""
+        tag = f"{repository}/packages/{draft.family}/tags/{draft.name.rpartition(':')[2]}"
+        found = _get(draft, clock, REPOSITORIES, tag, _object) or {}
+        return image_recipe.reference(draft, str(found.get("version", "")).rpartition("/")[2])
 
     def start(self, draft: ImageDraft, clock: Clock) -> tuple[Build, bool]:
-        calls = BuildCalls(_project(draft), clock)
-        running = self._running(draft, calls)
+        running = _running(draft, clock)
         if running is not None:
             return running, False
         try:
-            made = calls.post(
-                BUILD,
-                f"{draft.place}/builds",
-                lambda operation: _build(draft, (operation.get("metadata") or {}).get("build")),
-                draft.build,
-            )
-            return made, True
+            return _post(draft), True
         except OutcomeUnknownError as error:
             # The reply was lost: a build that was created has the tag of this content.
             for wait_s in SEARCH_DELAYS_S:
                 clock.sleep(wait_s)
-                running = self._running(draft, calls)
+                running = _running(draft, clock)
                 if running is not None:
                     return running, True
             raise UnavailableError(
@@ -83,25 +104,74 @@ class VertexImages:
                 "--submit again, which looks for that build before it starts one."
             ) from error
 
-    def _running(self, draft: ImageDraft, calls: BuildCalls) -> Build | None:
-        def builds(page: Any) -> list[Build]:
-            return [_build(draft, each) for each in page.get("builds") or ()]
-
-        found = calls.get(BUILD, f"{draft.place}/builds", builds, {"filter": image_recipe.filter_of(draft)}) or []
-        return next((each for each in found if each.state in ("waiting", "working")), None)
-
     def look(self, draft: ImageDraft, build: Build, clock: Clock) -> Build:
         name = f"{draft.place}/builds/{build.id}"
-        found = BuildCalls(_project(draft), clock).get(BUILD, name, lambda answer: _build(draft, answer))
+        found = _get(draft, clock, BUILDS, name, lambda answer: _build(draft, answer))
         if found is None:
             raise MissingError(
                 f"Cloud Build has no build {build.id} any more. Next: podlift image {draft.family} --submit."
             )
         return found
 
-    def cancel_command(self, draft: ImageDraft, build: Build) -> str:
-        region = draft.place.rpartition("/")[2]
-        return f"gcloud builds cancel {build.id} --region={region} --project={_project(draft)}"
+
+def _running(draft: ImageDraft, clock: Clock) -> Build | None:
+    def builds(page: Any) -> list[Build]:
+        return [_build(draft, each) for each in page.get("builds") or ()]
+
+    query = {"filter": image_recipe.filter_of(draft)}
+    found = _get(draft, clock, BUILDS, f"{draft.place}/builds", builds, query) or []
+    return next((each for each in found if each.state in ("waiting", "working")), None)
+
+
+def _get(
+    draft: ImageDraft,
+    clock: Clock,
+    host: str,
+    name: str,
+    convert: Callable[[Any], _T],
+    query: Mapping[str, str] | None = None,
+) -> _T | None:
+    """Return a resource, converted; None if there is none."""
+    send = partial(
+        client.exchange, "GET", _url(host, name), convert, _READ_S,
+        query=query, service=_NAMES[host], project=_project(draft),
+    )  # fmt: skip
+    try:
+        return client.repeated("", send, clock)
+    except VertexRejectedError as error:
+        if error.status == _MISSING:
+            return None
+        raise _failure(draft, host, error) from error
+
+
+def _post(draft: ImageDraft) -> Build:
+    """Create a build. Sent once: a second request could start a second one. OutcomeUnknownError without a valid answer."""
+
+    def made(operation: Any) -> Build:
+        return _build(draft, (operation.get("metadata") or {}).get("build"))
+
+    try:
+        return client.exchange(
+            "POST", _url(BUILDS, f"{draft.place}/builds"), made, _WRITE_S,
+            body=draft.build, service=_NAMES[BUILDS], project=_project(draft),
+        )  # fmt: skip
+    except VertexRejectedError as error:
+        raise _failure(draft, BUILDS, error) from error
+
+
+def _url(host: str, name: str) -> str:
+    return f"{emulator.checked_address() or host}/v1/{quote(name, safe='/@:')}"
+
+
+def _failure(draft: ImageDraft, host: str, error: VertexRejectedError) -> PodliftError:
+    name, said = sentence(named(emulator.asked(), _NAMES[host])), str(error)
+    if error.status == _SLOW_DOWN:
+        return UnavailableError(f"{name} asks to slow down: {said}")
+    if not error.status:
+        return InputError(said)
+    found = next((text for pattern, text in _MEANINGS if re.search(pattern, said)), "")
+    meant = found.format(project=_project(draft), host=host.removeprefix("https://"))
+    return PodliftError(f'{name} rejected the request: {error.status} "{said.rstrip(".")}." {meant}'.rstrip())
 
 
 def _project(draft: ImageDraft) -> str:
@@ -118,28 +188,32 @@ def _build(draft: ImageDraft, found: Any) -> Build:
     """Convert a Build of the API. Raises ValueError, TypeError or AttributeError if it is not one."""
     if not isinstance(found, dict) or not _ID.fullmatch(str(found.get("id", ""))):
         raise ValueError("the answer describes no build")
-    status = str(found.get("status", ""))
-    state = _STATES.get(status, "failed")
-    digest = next(iter(_digests(draft, found)), "") if state == "done" else ""
-    problem = "" if state != "failed" else _problem(draft, found, status)
-    if state == "done" and not digest:
-        state, problem = "failed", "The build has ended, but names no digest of its image. Next: try again."
-    # The console knows nothing of an emulator's builds.
-    url = "" if emulator.asked() else str(found.get("logUrl", ""))
-    return Build(id=found["id"], state=state, log_url=url, digest=digest, problem=problem)  # type: ignore[arg-type]
-
-
-def _digests(draft: ImageDraft, found: Any) -> Iterator[str]:
-    for each in (found.get("results") or {}).get("images") or ():
-        if each.get("name") == draft.name and _DIGEST.fullmatch(str(each.get("digest", ""))):
-            yield each["digest"]
+    status, region = str(found.get("status", "")), draft.place.rpartition("/")[2]
+    state, image, problem = _STATES.get(status, "failed"), "", ""
+    if state == "failed":
+        problem = _problem(draft, found, status)
+    elif state == "done":
+        made = (found.get("results") or {}).get("images") or ()
+        digests = [str(each.get("digest", "")) for each in made if each.get("name") == draft.name]
+        image = image_recipe.reference(draft, next(iter(digests), ""))
+        if not image:
+            state, problem = "failed", "The build has ended, but names no digest of its image. Next: try again."
+    return Build(
+        id=found["id"],
+        state=state,  # type: ignore[arg-type]
+        # The console knows nothing of an emulator's builds.
+        log_url="" if emulator.asked() else str(found.get("logUrl", "")),
+        image=image,
+        problem=problem,
+        cancel=f"gcloud builds cancel {found['id']} --region={region} --project={_project(draft)}",
+    )
 
 
 def _problem(draft: ImageDraft, found: Any, status: str) -> str:
     failure = found.get("failureInfo") or {}
     kind = str(failure.get("type") or status)
     text = _ENDS.get(kind, _UNKNOWN_END).format(
-        repository=draft.repository, image=draft.name, status=kind or "no status"
+        repository=image_recipe.repository(draft), image=draft.name, status=kind or "no status"
     )
     said = " ".join(str(found.get("statusDetail") or failure.get("detail") or "").split()).rstrip(".")
     what, _, step = text.partition(" Next: ")

@@ -17,7 +17,8 @@ from ...hardware import regions
 from ...hardware.regions import CHEAPEST
 from ...job.images import EMULATED, FAMILIES
 from ...job.policies import Vertex
-from ..images import ImageDraft
+from ...storage import emulator
+from ..base import ImageDraft
 
 DOCKERFILE = Path(__file__).parent / "Dockerfile"
 REPOSITORY = "podlift"
@@ -30,6 +31,7 @@ _TIMEOUT = "3600s"
 # Cloud Build accepts arguments of 10,000 characters.
 _LONGEST = 9_000
 _TAG = 16
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
 _ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9][a-z0-9.-]*\.gserviceaccount\.com")
 _COPIES = re.compile(r"^\s*(?:COPY|ADD)\s+(?!--from=)", re.MULTILINE | re.IGNORECASE)
@@ -61,22 +63,25 @@ def draft(family: str, target: Vertex, region: str | None, account: str | None, 
     return ImageDraft(
         family=family,
         name=name,
-        repository=f"{place}/repositories/{REPOSITORY}",
-        tag=tag,
         build=_build(family, name, tag, text, f"projects/{project}/serviceAccounts/{account}" if account else ""),
         place=place,
         minutes=MINUTES[family],
-        usd=price(family),
+        usd=round(price(family), 4),
         dockerfile=str(dockerfile or DOCKERFILE),
         service="Cloud Build",
         command=f"gcloud builds submit --no-source --config=FILE --region={region} --project={project}",
     )
 
 
-def reference(made: ImageDraft, digest: str, *, emulated: bool) -> str:
-    """Return the name of an image by its digest. One of an emulator says so: no registry has it."""
+def repository(made: ImageDraft) -> str:
+    """Return the name of its repository in the API."""
+    return f"{made.place}/repositories/{REPOSITORY}"
+
+
+def reference(made: ImageDraft, digest: str) -> str:
+    """Return the name of an image by its digest, "" if it is none. One of an emulator says so: no registry has it."""
     name = made.name.rpartition(":")[0]
-    return f"{name}{EMULATED if emulated else '@'}{digest}"
+    return f"{name}{EMULATED if emulator.asked() else '@'}{digest}" if _DIGEST.fullmatch(digest) else ""
 
 
 def _build(family: str, name: str, tag: str, text: str, account: str) -> Mapping[str, object]:
@@ -106,7 +111,7 @@ def _content_tag(tag: str) -> str:
 
 def filter_of(made: ImageDraft) -> str:
     """Return the filter for builds of this content."""
-    return f'tags="{_content_tag(made.tag)}"'
+    return f'tags="{_content_tag(made.name.rpartition(":")[2])}"'
 
 
 def _mistakes(family: str, target: Vertex, region: str | None, account: str | None) -> list[str]:
