@@ -22,10 +22,10 @@ MAX_LABEL = 64
 MAX_POOLS = 4
 # podlift sets these on every job.
 OWN_LABELS = ("podlift-run", "podlift-job", "podlift-project")
-_PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
+PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^\s*?\[\]{}\\]*)?")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
-_ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9][a-z0-9.-]*\.gserviceaccount\.com")
+ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9][a-z0-9.-]*\.gserviceaccount\.com")
 # Google's prebuilt TensorFlow images; in the older registry, too.
 RETIRED_IMAGE = re.compile(
     r"(?:(?:us|europe|asia)-docker\.pkg\.dev/vertex-ai|(?:(?:us|eu|asia)\.)?gcr\.io/cloud-aiplatform)"
@@ -69,12 +69,12 @@ def secrets(job: Job, target: Vertex) -> Iterator[Finding]:
 def names(job: Job, target: Vertex) -> Iterator[Finding]:
     """Malformed names of the project and of the service account."""
     project, account = target.project, target.service_account
-    if project is not None and not _PROJECT.fullmatch(project):
+    if project is not None and not PROJECT.fullmatch(project):
         mended = re.sub(r"[^a-z0-9-]+", "-", project.rpartition("/")[2].strip().lower()).strip("-")[:30].rstrip("-")
         expected = "6 to 30 lowercase letters, digits and dashes, a letter first (its number works too)"
-        change = {"vertex.project": mended} if _PROJECT.fullmatch(mended) else None
+        change = {"vertex.project": mended} if PROJECT.fullmatch(mended) else None
         yield error(f"A project's id has {expected}. Received: {project!r}", change)
-    if account is not None and not _ACCOUNT.fullmatch(account):
+    if account is not None and not ACCOUNT.fullmatch(account):
         name = re.sub(r"[^a-z0-9-]+", "-", account.rpartition("/")[2].partition("@")[0].lower()).strip("-")
         person = "@" in account and "gserviceaccount" not in account
         usable = name and re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", project or "") and not person

@@ -26,7 +26,7 @@ from ...storage import emulator
 from ...text import and_more, emulator_at, joined
 from . import VertexBackend, client, probe, proposal, rights, service
 from .client import ServiceReply, read
-from .image_recipe import REPOSITORY
+from .image_recipe import REPOSITORY, create_repository
 from .proposal import BUILD_IMAGE, INIT, LOGIN, create_bucket
 from .rights import Resource, gcloud
 
@@ -353,8 +353,7 @@ def _repository(asked: _Asked, level: Level) -> Check:
     what = f"repository {name} in {location} of {project}"
     path = f"projects/{quote(project, safe='')}/locations/{location}/repositories/{quote(name, safe='')}"
     answer = read(client.REPOSITORIES, f"/v1/{path}", project=asked.project)
-    options = ("--repository-format=docker", f"--location={location}", f"--project={project}")
-    create = gcloud("artifacts", "repositories", "create", name, *options)
+    create = create_repository(project, location, name)
     if answer.status == _OK and answer.found.get("format") != "DOCKER":
         said = f"the {what} is for {answer.found.get('format')}, not for images"
         return bad("build-repo", level, said, "name another one in vertex_image")

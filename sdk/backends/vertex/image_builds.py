@@ -75,13 +75,10 @@ class VertexImages:
         return image_recipe.draft(family, Vertex.of(target), region, account, dockerfile)
 
     def built(self, draft: ImageDraft, clock: Clock) -> str:
-        repository, project = image_recipe.repository(draft), _project(draft)
+        repository = image_recipe.repository(draft)
         if _get(draft, clock, REPOSITORIES, repository, _object) is None:
-            region, name = draft.place.rpartition("/")[2], repository.rpartition("/")[2]
-            raise InputError(
-                f"There is no repository for images, {repository}. Next: gcloud artifacts repositories create {name} "
-                f"--repository-format=docker --location={region} --project={project}."
-            )
+            create = image_recipe.create_repository(_project(draft), draft.place.rpartition("/")[2])
+            raise InputError(f"There is no repository for images, {repository}. Next: {create}.")
         tag = f"{repository}/packages/{draft.family}/tags/{draft.name.rpartition(':')[2]}"
         found = _get(draft, clock, REPOSITORIES, tag, _object) or {}
         return image_recipe.reference(draft, str(found.get("version", "")).rpartition("/")[2])

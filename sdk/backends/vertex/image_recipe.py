@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from ...checks.vertex_target import ACCOUNT, PROJECT
 from ...errors import InputError, nearest
 from ...hardware import regions
 from ...hardware.regions import CHEAPEST
@@ -32,8 +34,6 @@ _TIMEOUT = "3600s"
 _LONGEST = 9_000
 _TAG = 16
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
-_ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9][a-z0-9.-]*\.gserviceaccount\.com")
 _COPIES = re.compile(r"^\s*(?:COPY|ADD)\s+(?!--from=)", re.MULTILINE | re.IGNORECASE)
 
 
@@ -71,6 +71,11 @@ def draft(family: str, target: Vertex, region: str | None, account: str | None, 
         service="Cloud Build",
         command=f"gcloud builds submit --no-source --config=FILE --region={region} --project={project}",
     )
+
+
+def create_repository(project: str, region: str, name: str = REPOSITORY) -> str:
+    options = ("--repository-format=docker", f"--location={region}", f"--project={project}")
+    return shlex.join(["gcloud", "artifacts", "repositories", "create", name, *options])
 
 
 def repository(made: ImageDraft) -> str:
@@ -123,7 +128,7 @@ def _mistakes(family: str, target: Vertex, region: str | None, account: str | No
             "No project is configured for vertex. Next: --vertex-project, PODLIFT_VERTEX_PROJECT, or a table [vertex] in "
             "podlift.toml."
         )
-    elif not _PROJECT.fullmatch(target.project):
+    elif not PROJECT.fullmatch(target.project):
         problems.append(f"Not the id of a project. Received: {target.project!r}.")
     place = region or target.place_regions[0]
     if place == CHEAPEST:
@@ -132,7 +137,7 @@ def _mistakes(family: str, target: Vertex, region: str | None, account: str | No
         )
     elif place not in regions.KNOWN:
         problems.append(f"Not a region. Received: {place!r}. Nearest: {regions.meant(place)!r}.")
-    if account is not None and not _ACCOUNT.fullmatch(account):
+    if account is not None and not ACCOUNT.fullmatch(account):
         problems.append(f"Not a service account: NAME@PROJECT.iam.gserviceaccount.com. Received: {account!r}.")
     return problems
 

@@ -122,12 +122,7 @@ def _exists(target: Vertex, host: str, path: str) -> OnlineFacts:
     if not target.project or not whole or ".." in path or "//-" in host:
         return {**_unknown("its name or the project is missing or malformed"), "about": {}}
     answer = client.read(host, path, project=target.project)
-    if answer.status == 200:
-        return {"exists": True, "error": "", "about": dict(answer.found)}
-    return {
-        **({"exists": False, "error": answer.error} if answer.status == 404 else _unknown(answer.error)),
-        "about": {},
-    }
+    return {**_answered(answer.status, answer.error), "about": dict(answer.found)}
 
 
 def staging(target: Vertex) -> OnlineFacts:
@@ -167,10 +162,13 @@ def image(name: str, address: str | None = None) -> OnlineFacts:
         return _unknown("only Artifact Registry can be queried with Google's credentials")
     url = f"{address or 'https://' + parts['host']}/v2/{parts['path']}/manifests/"
     reference = parts["digest"] or parts["tag"] or "latest"
-    status, error_text, headers = _head(url + quote(reference, safe=":"), {"Accept": _MANIFESTS})
-    if status == 200:
-        return {"exists": True, "error": "", "digest": headers.get("docker-content-digest", "")}
-    return {"exists": False, "error": error_text} if status == 404 else _unknown(error_text)
+    return _answered(*_head(url + quote(reference, safe=":"), {"Accept": _MANIFESTS}))
+
+
+def _answered(status: int, error_text: str) -> OnlineFacts:
+    if status in (200, 404):
+        return {"exists": status == 200, "error": error_text if status == 404 else ""}
+    return _unknown(error_text)
 
 
 def _emulated_image(name: str, parts: re.Match[str] | None) -> OnlineFacts:
@@ -181,9 +179,7 @@ def _emulated_image(name: str, parts: re.Match[str] | None) -> OnlineFacts:
     image = f"{folders[2]}@{parts['digest']}"
     place = f"/v1/projects/{folders[0]}/locations/{region}/repositories/{folders[1]}/dockerImages/{quote(image)}"
     answer = client.read(client.REPOSITORIES, place)
-    if answer.status == 200:
-        return {"exists": True, "error": "", "digest": parts["digest"]}
-    return {"exists": False, "error": answer.error} if answer.status == 404 else _unknown(answer.error)
+    return _answered(answer.status, answer.error)
 
 
 def quotas(job: Job, target: Vertex) -> OnlineFacts:
@@ -227,8 +223,8 @@ def _unknown(error_text: str) -> OnlineFacts:
     return {"exists": None, "error": error_text}
 
 
-def _head(url: str, headers: Mapping[str, str]) -> tuple[int, str, Mapping[str, str]]:
-    """Return the status (0 without a response), an error text, and the headers of the response."""
+def _head(url: str, headers: Mapping[str, str]) -> tuple[int, str]:
+    """Return the status (0 without a response), and an error text."""
     import requests
     from google.auth.exceptions import GoogleAuthError
 
@@ -236,8 +232,8 @@ def _head(url: str, headers: Mapping[str, str]) -> tuple[int, str, Mapping[str, 
         response = client.session(url).request("HEAD", url, headers=dict(headers), timeout=_TIMEOUT_S)
     except client.VertexRejectedError as error:
         # The finding about the bucket names the next step.
-        return 0, str(error).partition(" Next:")[0], {}
+        return 0, str(error).partition(" Next:")[0]
     except (requests.RequestException, GoogleAuthError) as error:
-        return 0, emulator.mask_token(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"), {}
+        return 0, emulator.mask_token(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
     # A HEAD has no body that could say more.
-    return response.status_code, f"{response.status_code}: {response.reason or 'no reason given'}", response.headers
+    return response.status_code, f"{response.status_code}: {response.reason or 'no reason given'}"
