@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InputError, nearest
 
 if TYPE_CHECKING:  # a supervisor imports this package, too
-    from .base import Backend, ImageService, SetupService
+    from .base import Backend, ImageService, PriceService, SetupService
     from .deliveries import Deliveries
-    from .prices import PriceService
     from .triggers import TriggerService
 
 _TABLE = {"local": ".local.backend:LocalBackend", "vertex": ".vertex:VertexBackend", "ray": ".ray:RayBackend"}
@@ -20,7 +19,7 @@ _TRIGGERS = {"vertex": ".vertex.cloud_scheduler:CloudScheduler"}
 # The same services, as the container of a keeper asks it.
 _DELIVERIES = {"vertex": ".vertex.deliveries:VertexDeliveries"}
 # What reads the list prices of the machines that a backend rents.
-_PRICES = {"vertex": ".vertex.price_refresh:VertexPrices"}
+_PRICES = {"vertex": ".vertex.prices:VertexPrices"}
 # What looks at the account of a backend's service before a first run, and the settings that it proposes.
 _SETUPS = {"vertex": ".vertex.doctor:VertexSetup"}
 _PROPOSED = {"vertex": ("project", "regions", "bucket", "service_account", "image")}

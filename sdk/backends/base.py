@@ -12,6 +12,7 @@ from ..checks import Facts, Finding
 from ..checks.check import Proposed, Row
 from ..checks.communication import Communication
 from ..clock import Clock
+from ..hardware.catalog import PriceTable
 from ..job.capabilities import Capabilities
 from ..job.job import Job
 from ..job.payload import Kill
@@ -160,6 +161,22 @@ class Backend(Protocol):
 
     def open(self, plan: Plan, clock: Clock) -> RunHandle:
         """Return the handle of an existing run, which may have been started by any process on any machine."""
+
+
+class PriceService(Protocol):
+    """Reads the list prices of a cloud, and keeps them on this machine."""
+
+    def refresh(self, project: str | None, environ: Mapping[str, str], clock: Clock) -> str:
+        """Read all prices, store them, and return the path; nothing is stored unless every page could be read.
+
+        Args:
+            project: the project that asks.
+            environ: names the cache folder.
+            clock: gives the date.
+        """
+
+    def cached(self, environ: Mapping[str, str]) -> PriceTable | None:
+        """Return the table that was stored last, None if there is none that can be read."""
 
 
 @runtime_checkable

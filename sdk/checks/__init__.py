@@ -18,7 +18,6 @@ from . import (
     vertex_limits,
     vertex_online,
     vertex_places,
-    vertex_prices,
     vertex_settings,
     vertex_target,
 )
@@ -71,7 +70,6 @@ def of_vertex(
     found += vertex_places.hardware(job, target)
     found += idle.limit(job, "vertex")
     found += vertex_limits.cost(job, target, facts, emulator=emulator)
-    found += vertex_prices.run(job, target, facts)
     found += vertex_hardware.tensorflow(job, target, facts)
     found += roles(job, strategies)
     found += vertex_limits.display_name(run_id)

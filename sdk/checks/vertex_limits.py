@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from ..hardware import accelerators, pricing
+from ..hardware.catalog import OLD_DAYS
 from ..job.findings import Facts, Finding, error, note, warning
 from ..job.job import Job
 from ..job.policies import Vertex
@@ -68,15 +69,18 @@ def times(job: Job, target: Vertex) -> Iterator[Finding]:
 
 
 def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Iterator[Finding]:
-    """A job that may cost more than `max_cost_usd` in any of its regions, or whose price is unknown or an estimate."""
-    most = job.limits.max_cost_usd
+    """A job that may cost more than `max_cost_usd` in any of its regions, or whose price is unknown, old or an estimate."""
+    most, table = job.limits.max_cost_usd, facts.prices
+    if table is not None and table.age_days > OLD_DAYS and not emulator:
+        old = f"The prices are of {table.date}, {table.age_days} days ago, more than {OLD_DAYS}"
+        yield warning(f"{old}. Next: {pricing.REFRESH}")
     if most is not None and emulator:
         yield note(f"max_cost_usd={most:g} is not checked: nothing is billed by the {emulator_at(emulator)}")
         return
     if most is None or accelerators.lookup(job.resources.accelerator).refused:
         return
     places = target.places_for(job.resources)
-    prices = [pricing.price(rented) for rented in target.rentals(job.resources, job.limits, facts.prices)]
+    prices = [pricing.price(rented) for rented in target.rentals(job.resources, job.limits, table)]
     unknown = next((each for each in zip(prices, places, strict=True) if each[0].cap is None), None)
     if unknown and not job.limits.allow_unknown_price:
         unpriced, place = unknown
@@ -91,9 +95,9 @@ def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Itera
             f"max_cost_usd={most:g} is compared with an estimate of the price in {where}: the bill may be higher"
         )
     dearest = max(prices, key=lambda found: found.at_least)
-    keeper = target.kept_by(job.limits, job.retry, facts.prices)
+    keeper = target.kept_by(job.limits, job.retry, table)
     kept = 0.0 if keeper is None else pricing.price(keeper.rental).cap or 0.0
-    at_most = dearest.at_least * dearest.timeout_s / 3600 + kept
+    at_most = dearest.known_cap + kept
     if kept and at_most > most:
         message = f"Cost limit exceeded: the run may cost {money(at_most)}, {money(kept)} of it for its keeper"
         yield error(

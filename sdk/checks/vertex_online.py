@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..hardware import pricing, transfer
+from ..hardware import pricing
 from ..job.findings import Facts, Finding, error, note, warning
 from ..job.job import Job
 from ..job.policies import Vertex
@@ -134,7 +134,7 @@ def _from_afar(name: str, place: str, region: str, target: Vertex, emulator: str
     job = f"A job in {region} reads and writes gs://{name} in {place}; {output}"
     if emulator:
         return note(job)
-    usd, source = transfer.reading(place, region), transfer.SOURCE
+    usd, source = pricing.reading(place, region), pricing.READING
     reading = "priced per GiB by Google: price not known to podlift"
     if usd is not None:
         reading = f"{money(usd)} per GiB ({source.name}, {source.date})"

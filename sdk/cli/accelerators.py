@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
 
 from .. import backends
-from ..backends.prices import PriceService, Refreshed
+from ..backends.base import PriceService
 from ..clock import Clock, SystemClock
 from ..errors import Problems, nearest
 from ..hardware import PRICES_READ, Provisioning, pricing, regions
 from ..hardware.accelerators import ROWS, Accelerator, pools
-from ..hardware.price_table import OLD_DAYS, PriceTable
+from ..hardware.catalog import OLD_DAYS, PriceTable, age_days
 from ..planning.settings.merge import UNNAMED, Destination, gather
-from ..text import counted, emulator_at
+from ..text import counted
 from .output import answer, as_json, say
 from .parameters import FAMILIES, Family, Json, PriceProject, Refresh, Region
 from .screen import on_terminal, table
 
 _UNKNOWN = "unknown"
-_REFRESH = "podlift accelerators --refresh"
 _SHOWN = 3
 
 
@@ -33,13 +30,8 @@ class _Prices:
     region: str
 
     def of(self, row: Accelerator, provisioning: Provisioning) -> pricing.Price:
-        rented = pools(row.name)
-        machines = [(pool.accelerator.name, pool.machine) for pool in rented]
-        known = self.table.known(machines, 0) if self.table else None
-        return pricing.price(pricing.Rental(pools=rented, provisioning=provisioning, known=known), self.region)
-
-    def absent(self, row: Accelerator) -> Sequence[str]:
-        return self.table.absent(row, row.machine or "") if self.table else ()
+        rented = pricing.Rental(pools=pools(row.name), provisioning=provisioning, table=self.table)
+        return pricing.price(rented, self.region)
 
 
 def accelerators(
@@ -51,8 +43,8 @@ def accelerators(
 ) -> None:
     """List accelerators with their machines, prices and regions.
 
-    "unknown" means that no source gives the value, "~" an estimate. --refresh reads the Cloud Billing catalog and the machine
-    types of Compute Engine and Cloud TPU; plans then use these prices, too.
+    "unknown" means that no source gives the value, "~" an estimate. --refresh reads Google's Cloud Billing
+    catalog; plans then use these prices, too.
     """
     problems = Problems()
     if family is not None and family not in FAMILIES:
@@ -65,18 +57,17 @@ def accelerators(
     if region is not None and region not in regions.KNOWN:
         say(f"{region!r} is not a known region. {nearest(region, regions.KNOWN)}")
     clock = SystemClock()
-    read = [_refresh(service, vertex_project, clock) for service in backends.price_services().values() if refresh]
+    if refresh:
+        for service in backends.price_services().values():
+            _refresh(service, vertex_project, clock)
     prices = _Prices(_cached(), region or regions.DEFAULT)
     rows = [
-        row
-        for row in ROWS
-        if family in (None, row.family)
-        and (region not in regions.KNOWN or (region in row.regions and region not in prices.absent(row)))
+        row for row in ROWS if family in (None, row.family) and (region not in regions.KNOWN or region in row.regions)
     ]
     if json_output:
-        about = {"region": prices.region, "currency": pricing.CURRENCY, "prices_read": _day(prices.table)}
-        more = {"notes": [note for each in read for note in each.notes], "doubtful": _doubtful(read)} if refresh else {}
-        as_json({**about, **more, "accelerators": [_object(row, prices) for row in rows]})
+        about = {"region": prices.region, "currency": "USD", "prices_read": _day(prices.table)}
+        doubtful = {"doubtful": prices.table.doubtful} if prices.table else {}
+        as_json({**about, **doubtful, "accelerators": [_object(row, prices) for row in rows]})
         return
     header = ["name", "machine", "hardware", "TensorFlow", "USD/h", "spot USD/h", "regions", "notes"]
     if not on_terminal():
@@ -85,27 +76,21 @@ def accelerators(
     _explain(prices, clock)
 
 
-def _refresh(service: PriceService, project: str | None, clock: Clock) -> Refreshed:
+def _refresh(service: PriceService, project: str | None, clock: Clock) -> None:
     # Mistakes in other settings are reported by every verb.
     settings = gather(UNNAMED, {}, Destination(), os.environ, Problems())
     named = project or settings.values.get("vertex_project")
-    say("Reading the Cloud Billing catalog and the machine types of Compute Engine and Cloud TPU...")
-    found = service.refresh(str(named) if named else None, os.environ, clock)
-    for note in found.notes:
-        say(note)
-    doubtful = found.table.doubtful
+    say("Reading the Cloud Billing catalog...")
+    path = service.refresh(str(named) if named else None, os.environ, clock)
+    table = service.cached(os.environ)
+    doubtful = table.doubtful if table else ()
     if doubtful:
         say(f"{counted(len(doubtful), 'price')} unknown, because more than one SKU matches, or one cannot be read:")
         for text in doubtful[:_SHOWN]:
             say(f"  {text}")
         if doubtful[_SHOWN:]:
             say(f"  and {len(doubtful) - _SHOWN} more: --json lists them all")
-    say(f"Stored in {found.path}.")
-    return found
-
-
-def _doubtful(read: Sequence[Refreshed]) -> list[str]:
-    return [text for each in read for text in each.table.doubtful]
+    say(f"Stored in {path}.")
 
 
 def _cached() -> PriceTable | None:
@@ -122,14 +107,12 @@ def _explain(prices: _Prices, clock: Clock) -> None:
     read = prices.table
     say(f"Prices in {prices.region} for one machine without its boot disk; ~ is an estimate.")
     if read is None:
-        say(f"Prices are those of this package, of {PRICES_READ} or older. Next: {_REFRESH}")
-    elif read.emulator:
-        say(f"Prices were made up by the {emulator_at(read.emulator)} on {read.date}.")
+        say(f"Prices are those of this package, of {PRICES_READ} or older. Next: {pricing.REFRESH}")
     else:
         say(f"Prices are those of the Cloud Billing catalog on {read.date}.")
-    days = (datetime.fromtimestamp(clock.now(), timezone.utc).date() - date.fromisoformat(_day(read))).days
+    days = age_days(_day(read), clock.now())
     if days > OLD_DAYS:
-        say(f"They are {days} days old, more than {OLD_DAYS}. Next: {_REFRESH}")
+        say(f"They are {days} days old, more than {OLD_DAYS}. Next: {pricing.REFRESH}")
 
 
 def _line(row: Accelerator, prices: _Prices, *, brief: bool) -> list[str]:
@@ -145,14 +128,9 @@ def _line(row: Accelerator, prices: _Prices, *, brief: bool) -> list[str]:
         _releases(row) if row.runs_tensorflow is not False else "none",
         _amount(prices.of(row, "standard")),
         _amount(prices.of(row, "spot")),
-        _regions(row, prices),
+        ", ".join(row.regions) or "none",
         "; ".join(filter(None, [*notes, row.notes])),
     ]
-
-
-def _regions(row: Accelerator, prices: _Prices) -> str:
-    absent = prices.absent(row)
-    return ", ".join(region for region in row.regions if region not in absent) or "none"
 
 
 def _hardware(row: Accelerator) -> str:
@@ -193,5 +171,4 @@ def _object(row: Accelerator, prices: _Prices) -> dict[str, object]:
         "price_exact": standard.exact if standard.own is not None else None,
         "price_source": standard.source or None,
         "price_date": standard.date or None,
-        "not_in": list(prices.absent(row)),
     }

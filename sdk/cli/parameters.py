@@ -340,9 +340,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Check again, even if the s
 FAMILIES = ("cpu", "gpu", "tpu")
 Family = Annotated[str | None, option("--family", "|".join(FAMILIES), "Show only these devices.")]
 Region = Annotated[str | None, option("--region", "REGION", "Show only what this region has, at its prices.")]
-Refresh = Annotated[
-    bool, typer.Option("--refresh", help="Read prices and regions from Google's catalogs first, and keep them.")
-]
+Refresh = Annotated[bool, typer.Option("--refresh", help="Read prices from Google's catalog first, and keep them.")]
 PriceProject = Annotated[
     str | None, option("--vertex-project", "ID", "Project whose APIs are used. Default: vertex_project.")
 ]

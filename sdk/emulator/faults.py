@@ -76,8 +76,8 @@ _VERTEX_OPERATIONS = words(
     " serviceAccounts.get serviceAccounts.list serviceAccounts.create serviceAccounts.getIamPolicy"
     " serviceAccounts.setIamPolicy repositories.get repositories.create repositories.getIamPolicy"
     " repositories.setIamPolicy repositories.testIamPermissions dockerImages.list builds.list builds.account"
-    " serviceAccounts.actAs iam.troubleshoot services.list skus.list machineTypes.list acceleratorTypes.list"
-    " tpuLocations.list tpus.list builds.create builds.get builds.cancel buildOperations.get tags.get dockerImages.get"
+    " serviceAccounts.actAs iam.troubleshoot builds.create builds.get builds.cancel buildOperations.get tags.get"
+    " dockerImages.get"
 )
 _SCHEDULER_OPERATIONS = words(
     "jobs.create jobs.get jobs.list jobs.patch jobs.pause jobs.resume jobs.run jobs.delete jobs.attempt locations.get"
@@ -101,12 +101,6 @@ _PERMISSIONS = {
     "dockerImages.list": "artifactregistry.dockerimages.list",
     "builds.list": "cloudbuild.builds.list",
     "builds.account": "cloudbuild.builds.get",
-    "services.list": "billing.services.list",
-    "skus.list": "billing.skus.list",
-    "machineTypes.list": "compute.machineTypes.list",
-    "acceleratorTypes.list": "compute.acceleratorTypes.list",
-    "tpuLocations.list": "tpu.locations.list",
-    "tpus.list": "tpu.acceleratortypes.list",
     "builds.create": "cloudbuild.builds.create",
     "builds.get": "cloudbuild.builds.get",
     "builds.cancel": "cloudbuild.builds.update",

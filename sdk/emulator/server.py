@@ -21,7 +21,6 @@ from ..storage import posix
 from ..ui.request_heads import backlog
 from .access import AccessMiddleware
 from .admin import Admin
-from .billing.app import BillingApp
 from .builds.app import BuildsApp
 from .connections import Connections, Journal
 from .faults import Fault, FaultRules
@@ -89,7 +88,6 @@ class EmulatorApp:
         move = self._vertex.scheduler.advance
         self._scheduler = SchedulerApp(home / "scheduler", clock, faults, journal, move, url)
         self._secrets = SecretsApp(home / "secrets")
-        self._billing = BillingApp(faults, journal)
         self._admin = Admin(self._storage, self._vertex, self._scheduler, project, self._builds, faults, journal)
         launcher: OpenLauncher = options.get("launcher") or partial(ProcessLauncher, folder)
         self._open_launcher: Callable[[], ReplicaLauncher] = lambda: launcher(state, asyncio.get_running_loop(), url)
@@ -101,8 +99,6 @@ class EmulatorApp:
             await self._admin(scope, receive, send)
         elif self._scheduler.serves(scope["path"]):
             await self._scheduler(scope, receive, send)
-        elif self._billing.serves(scope["path"]):
-            await self._billing(scope, receive, send)
         elif self._project.serves(scope["path"]):
             await self._project(scope, receive, send)
         elif self._builds.serves(scope["path"]):

@@ -1,15 +1,17 @@
-"""SKUs of the Cloud Billing catalog that charge for training machines, matched by their descriptions. Pure.
+"""The table of prices that was read: SKUs of the Cloud Billing catalog that charge for training machines. Pure.
 
-A description must match as a whole. What is sold otherwise (commitments, reservations, DWS, custom machines, sole tenancy)
-then matches nothing. An item with no SKU, with two of them, or with one that cannot be read has no price.
+A SKU is matched by its whole description. What is sold otherwise (commitments, reservations, DWS, custom machines, sole
+tenancy) then matches nothing. An item with no SKU, with two of them, or with one that cannot be read has no price.
 What is documented of the descriptions, and what is assumed: docs/explanation/decisions/prices.md.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime, timezone
 from typing import Literal
 
 Service = Literal["platform", "engine", "tpu"]
@@ -18,13 +20,14 @@ Charge = Literal["whole", "fee", "standard", "spot"]
 # US dollars by charge, item ("core:n1", "ram:n1", "gpu:NVIDIA_L4", "tpu:v5e", "ssd") and region.
 Units = dict[str, dict[str, dict[str, float]]]
 
-# The names of services in the catalog. Vertex AI has a new name, which the catalog may use too.
+# The ids of Vertex AI, Compute Engine and Cloud TPU in the catalog (cloud.google.com/skus, as public code has them).
 SERVICES: dict[str, Service] = {
-    "Vertex AI": "platform",
-    "Gemini Enterprise Agent Platform": "platform",
-    "Compute Engine": "engine",
-    "Cloud TPU": "tpu",
+    "C7E2-9256-1C43": "platform",
+    "6F81-5844-456A": "engine",
+    "E000-3F24-B8AA": "tpu",
 }
+# Prices of more days are old.
+OLD_DAYS = 90
 _HOURS_A_MONTH = 730
 _GIB_PER_GB = 2**30 / 10**9
 # By the kind of an item: how many hourly units of ours one unit of the catalog's price is for.
@@ -77,6 +80,37 @@ _ENGINE: _Patterns = (
 )
 # A device of v2 and v3 has eight cores. Preemptible ones have the usage type OnDemand here.
 _OLD_TPU = re.compile(r"(preemptible )?tpu-(v[23]) accelerator \S.*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceTable:
+    """The prices that `podlift accelerators --refresh` read. A plan has those of its machines; what they lack is unknown.
+
+    Args:
+        date: the day on which they were read.
+        units: prices of cores, memory, local SSDs and accelerators.
+        doubtful: SKUs without a price, because several match or one cannot be read, in words.
+        age_days: their age when a plan was made.
+    """
+
+    date: str
+    units: Units
+    doubtful: tuple[str, ...] = ()
+    age_days: int = 0
+
+    def __post_init__(self) -> None:
+        every = [usd for items in self.units.values() for prices in items.values() for usd in prices.values()]
+        if not all(0 < usd < math.inf for usd in every):
+            raise ValueError("a price is not above zero")
+        date.fromisoformat(self.date)
+
+    def usd(self, charge: Charge, item: str, region: str) -> float | None:
+        return self.units.get(charge, {}).get(item, {}).get(region)
+
+
+def age_days(day: str, now: float) -> int:
+    """Return how many days ago a day was, in UTC."""
+    return max((datetime.fromtimestamp(now, timezone.utc).date() - date.fromisoformat(day)).days, 0)
 
 
 @dataclass(frozen=True, kw_only=True)

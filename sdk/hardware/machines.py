@@ -2,13 +2,15 @@
 
 Source: documentation of Vertex AI, training/configure-compute (read 2026-11-28), which lists each machine type. Boot disks:
 errors of Compute Engine in public issues ("pd-standard disk type cannot be used by n4-standard-2 machine type"), and its
-documentation, disks/hyperdisks, for N1; a family that is not listed has no known rule.
+documentation, disks/hyperdisks, for N1; a family that is not listed has no known rule. Memory and local SSDs: documentation of
+Compute Engine, general-purpose-machines, memory-optimized-machines and accelerator-optimized-machines (read 2026-11-28).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from . import ENGINE, VERTEX, Rate, rates
@@ -33,6 +35,25 @@ LISTED = (
     *(f"c2-standard-{size}" for size in (4, 8, 16, 30, 60)),
     *("m1-ultramem-40", "m1-ultramem-80", "m1-ultramem-160", "m1-megamem-96"),
 )
+# GiB of memory for each CPU, by the beginning of a machine type that ends with its number of CPUs.
+_RAM_GIB = {
+    **dict.fromkeys(("e2-standard", "n2-standard", "n4-standard", "c2-standard", "g2-standard"), 4.0),
+    **dict.fromkeys(("e2-highmem", "n2-highmem", "n4-highmem"), 8.0),
+    **{
+        "n1-standard": 3.75,
+        "n1-highmem": 6.5,
+        "n1-highcpu": 0.9,
+        "e2-highcpu": 1.0,
+        "n2-highcpu": 1.0,
+        "n4-highcpu": 2.0,
+    },
+    **{"g4-standard": 3.75, "m1-ultramem": 24.025, "m1-megamem": 1433.6 / 96},
+}
+# For each GPU: CPUs, GiB of memory, GiB of local SSDs that belong to the machine.
+_OF_GPU = {
+    "a2-highgpu": (12, 85.0, 0), "a2-megagpu": (6, 85.0, 0), "a2-ultragpu": (12, 170.0, 375),
+    "a3-highgpu": (26, 234.0, 750), "a3-megagpu": (26, 234.0, 750), "a3-ultragpu": (28, 369.0, 1500),
+}  # fmt: skip
 _VCPUS = re.compile(r"(?:n[124]|e2|c2|g2|g4)-[a-z]+-(\d{1,3})")
 
 # a3-highgpu-1g: without its GPU. The sources lack the larger ones.
@@ -65,6 +86,27 @@ def vcpus(machine: str) -> int | None:
     """Return the number of CPUs in a machine type's name, if there is one."""
     found = _VCPUS.fullmatch(machine)
     return int(found[1]) if found else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a machine type consists of, without its GPUs."""
+
+    vcpus: int
+    ram_gib: float
+    ssd_gib: int = 0
+
+
+def shape(machine: str) -> Shape | None:
+    """Return what a machine type consists of; None if no source tells."""
+    kind, _, size = machine.rpartition("-")
+    if kind in _RAM_GIB and size.isdecimal():
+        return Shape(vcpus=int(size), ram_gib=int(size) * _RAM_GIB[kind])
+    gpus = size.removesuffix("g")
+    if kind in _OF_GPU and gpus.isdecimal():
+        vcpus, ram_gib, ssd_gib = (int(gpus) * each for each in _OF_GPU[kind])
+        return Shape(vcpus=int(vcpus), ram_gib=ram_gib, ssd_gib=int(ssd_gib))
+    return None
 
 
 def nearest(machine: str, known: Sequence[str] = LISTED) -> str:

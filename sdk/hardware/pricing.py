@@ -1,26 +1,51 @@
-"""What a run on Vertex AI may cost, and the quotas it needs. Pure: computed from the table of hardware, or from read prices.
+"""What machines cost an hour, so what a run on Vertex AI may cost, and the quotas that it needs. Pure.
 
-A price is known only if each of its parts is known. Otherwise the known parts are a lower bound.
+Prices are those of this package's rows, or of a table that was read, never of both. A price is known only if each of its parts
+is known. Otherwise the known parts are a lower bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from ..text import and_more, duration, joined, money
-from . import Provisioning, Rate, machines, regions
+from . import FEE, PriceSource, Provisioning, Rate, machines, regions
 from .accelerators import Pool
-from .price_table import KnownPrices, allowed
+from .catalog import PriceTable
 
-CURRENCY = "USD"
 # Vertex AI's limit for a job without a timeout.
 DEFAULT_TIMEOUT_S = 7 * 86400.0
+REFRESH = "podlift accelerators --refresh"
 _SHOWN, _CENT = 4, 0.01
+_CATALOG = "Cloud Billing catalog"
+# The part of a machine type's name that names its SKUs, where that is not its first word.
+_FAMILIES = {"a3-megagpu": "a3plus", "a3-ultragpu": "a3ultra"}
+_CORES_OF_A_DEVICE = 8
 _METRIC = "aiplatform.googleapis.com/custom_model_training_"
 # The CPU quota of each machine family; the CPUs of a2 and a3 machines are not limited.
 _CPU_QUOTAS = {"n1": "cpus", "e2": "cpus", "n2": "n2_cpus", "c2": "c2_cpus"}
 PROVISIONING_WORDS = {"standard": "on demand", "spot": "on spot", "flex": "as flex-start"}
+
+# Reading a bucket from another region, in US dollars for one GiB, from the bucket's area. Source: the matrix of "Data transfer
+# within Google Cloud" on cloud.google.com/storage/pricing, in two stored copies of that page that agree.
+READING = PriceSource(name="price page of Cloud Storage", date="2026", fee=1.0, exact=True)
+_AREAS = {
+    "us": "America", "northamerica": "America", "europe": "Europe", "asia": "Asia", "australia": "Oceania", "me": "Middle East",
+    "southamerica": "Latin America", "africa": "Africa",
+}  # fmt: skip
+_INDONESIA = "asia-southeast2"
+_TO = ("America", "Europe", "Asia", "Indonesia", "Oceania", "Middle East", "Latin America", "Africa")
+_FROM: dict[str, tuple[float | None, ...]] = {
+    "America": (0.02, 0.05, 0.08, 0.10, 0.10, 0.11, 0.14, 0.11),
+    "Europe": (0.05, 0.02, 0.08, 0.10, 0.10, 0.11, 0.14, 0.11),
+    "Asia": (0.08, 0.08, 0.08, 0.10, 0.10, 0.11, 0.14, 0.11),
+    "Indonesia": (0.10, 0.10, 0.10, None, 0.08, 0.11, 0.14, 0.14),
+    "Oceania": (0.10, 0.10, 0.10, 0.08, 0.08, 0.11, 0.14, 0.14),
+    "Middle East": (0.11, 0.11, 0.11, 0.11, 0.11, 0.08, 0.14, 0.11),
+    "Latin America": (0.14, 0.14, 0.14, 0.14, 0.14, 0.14, 0.14, 0.14),
+    "Africa": (0.11, 0.11, 0.11, 0.14, 0.14, 0.11, 0.14, None),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +57,7 @@ class Rental:
     provisioning: Provisioning = "standard"
     disk_gb: int = 100  # of each machine
     timeout_s: float | None = None
-    known: KnownPrices | None = None  # read prices, which replace all of this package; None for those
+    table: PriceTable | None = None  # read prices, which replace all of this package; None for those
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +70,20 @@ class Price:
     own: float | None  # one hour with the job's own provisioning; likewise
     at_least: float  # the known parts of `own`
     timeout_s: float
-    cap: float | None  # the most the job can cost: `own` for all of `timeout_s`
     missing: tuple[str, ...]  # the unknown parts of `own`
     exact: bool  # False for an estimate
     source: str
     date: str  # of the oldest source
-    currency: str = CURRENCY
+
+    @property
+    def known_cap(self) -> float:
+        """The most that the known parts can cost in all of `timeout_s`."""
+        return self.at_least * self.timeout_s / 3600
+
+    @property
+    def cap(self) -> float | None:
+        """The most that the job can cost; None if a part of it is unknown."""
+        return None if self.own is None else self.known_cap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,20 +98,18 @@ class Quota:
 def price(rented: Rental, region: str | None = None) -> Price:
     """Return what a job costs in a region, by default the first of its own."""
     region = region or rented.regions[0]
-    parts = [part for pool in rented.pools for part in _parts(pool, rented.known, region)]
+    parts = [part for pool in rented.pools for part in _parts(pool, rented.table, region)]
     own = [(what, _rate(rates, rented.provisioning, region), times) for what, rates, times in parts]
     found = [rate for _, rate, _ in own if rate]
     missing = tuple(dict.fromkeys(what for what, rate, _ in own if rate is None))
     at_least = sum(rate.on_vertex * times for _, rate, times in own if rate)
-    timeout_s = rented.timeout_s or DEFAULT_TIMEOUT_S
     return Price(
         region=region,
-        per_hour=_sum(parts, "standard", region),
-        spot=_sum(parts, "spot", region),
+        per_hour=_hour(parts, "standard", region),
+        spot=_hour(parts, "spot", region),
         own=None if missing else at_least,
         at_least=at_least,
-        timeout_s=timeout_s,
-        cap=None if missing else at_least * timeout_s / 3600,
+        timeout_s=rented.timeout_s or DEFAULT_TIMEOUT_S,
         missing=missing,
         exact=all(rate.source.exact for rate in found),
         source=", ".join(dict.fromkeys(rate.source.name for rate in found)),
@@ -89,12 +120,11 @@ def price(rented: Rental, region: str | None = None) -> Price:
 _PricePart = tuple[str, tuple[Rate, ...], int]
 
 
-def _parts(pool: Pool, known: KnownPrices | None, region: str) -> Iterator[_PricePart]:
+def _parts(pool: Pool, table: PriceTable | None, region: str) -> Iterator[_PricePart]:
     row = pool.accelerator
-    if known is not None:
-        found = known.of(row.name, pool.machine)
+    if table is not None:
         named = pool.machine if row.family == "cpu" else f"{row.name} with {pool.machine}"
-        yield named, found.rates(region, known.date) if found else (), pool.replicas
+        yield named, _read_rates(table, pool, region), pool.replicas
         return
     if row.family == "cpu":
         yield pool.machine, machines.RATES.get(pool.machine, ()), pool.replicas
@@ -104,31 +134,85 @@ def _parts(pool: Pool, known: KnownPrices | None, region: str) -> Iterator[_Pric
         yield f"the machine {pool.machine}", machines.RATES.get(pool.machine, ()), pool.replicas
 
 
-def by_region(rented: Rental) -> list[Price]:
-    """Return the price in every region that a job may use, by read prices: the cheapest first, unknown ones last."""
-    if rented.known is None:
-        return []
-    found = dict.fromkeys(regions.KNOWN)
-    for pool in rented.pools:
-        machine = rented.known.of(pool.accelerator.name, pool.machine)
-        usable = allowed(pool.accelerator, machine.absent if machine else ())
-        found = {region: None for region in found if region in usable}
-    prices = [price(rented, region) for region in found]
-    return sorted(prices, key=lambda each: (each.own is None, each.at_least, each.region))
+def _read_rates(table: PriceTable, pool: Pool, region: str) -> tuple[Rate, ...]:
+    """Return what one machine costs by a read table, with the fee.
+
+    On demand is Vertex AI's own SKU for each part, else Compute Engine's price with the fee as an estimate. Spot is Compute
+    Engine's spot price and Vertex AI's fee. Google changes spot prices: they are estimates.
+    """
+    standard, spot, exact = list[float | None](), list[float | None](), True
+    for item, amount in _items(pool):
+        whole, engine = table.usd("whole", item, region), table.usd("standard", item, region)
+        cheap, fee = table.usd("spot", item, region), table.usd("fee", item, region)
+        if item == "ssd":
+            # It is part of the price on demand, and has no fee on spot.
+            spot.append(cheap and cheap * amount)
+            continue
+        exact = exact and whole is not None
+        standard.append(whole * amount if whole else engine and engine * FEE * amount)
+        spot.append((cheap + fee) * amount if cheap and fee else None)
+    name = _CATALOG if exact else f"{_CATALOG}, Compute Engine x {FEE:g}"
+    source = PriceSource(name=name, date=table.date, fee=1.0, exact=exact)
+    on_spot = replace(source, name=f"{_CATALOG}, spot and Vertex AI's fee", exact=False)
+    found: tuple[tuple[Provisioning, float | None, PriceSource], ...] = (
+        ("standard", _sum(standard), source),
+        ("spot", _sum(spot), on_spot),
+    )
+    return tuple(Rate(usd=usd, kind=kind, regions=(region,), source=by) for kind, usd, by in found if usd)
+
+
+def _items(pool: Pool) -> tuple[tuple[str, float], ...]:
+    """Return the catalog's items of one machine with their amounts; none if it is not known what they are."""
+    row, shape = pool.accelerator, machines.shape(pool.machine)
+    if row.family == "tpu":
+        # Pods of v2 and v3 have other prices.
+        known = row.hosts == 1 and row.count in (None, _CORES_OF_A_DEVICE)
+        item = f"tpu:{row.name.partition('-')[0]}"
+        return ((item, float(row.chips if row.count is None else 1)),) if known else ()
+    # A machine type that brings other GPUs than the row is not the machine that is meant.
+    if shape is None or pool.machine not in (row.machines or machines.LISTED):
+        return ()
+    family = _FAMILIES.get(pool.machine.rpartition("-")[0], pool.machine.partition("-")[0])
+    gpus = ((f"gpu:{row.type}", float(row.count or 0)),) if row.family == "gpu" else ()
+    ssds = (("ssd", float(shape.ssd_gib)),) if shape.ssd_gib else ()
+    return ((f"core:{family}", float(shape.vcpus)), (f"ram:{family}", shape.ram_gib), *gpus, *ssds)
+
+
+def narrowed(table: PriceTable, pools: Iterable[Pool], age_days: int) -> PriceTable:
+    """Return what a table has for machines, in the regions where training has them."""
+    wanted: dict[str, set[str]] = {}
+    for pool in pools:
+        for item, _ in _items(pool):
+            wanted.setdefault(item, set()).update(pool.accelerator.regions)
+    units = {
+        charge: {
+            item: {region: usd for region, usd in prices.items() if region in wanted[item]}
+            for item, prices in items.items()
+            if item in wanted
+        }
+        for charge, items in table.units.items()
+    }
+    return replace(table, units=units, doubtful=(), age_days=age_days)
+
+
+def by_price(rented: Rental, names: Iterable[str]) -> list[Price]:
+    """Return the price in each of these regions: the cheapest first, unknown ones last."""
+    return sorted((price(rented, name) for name in names), key=lambda each: (each.own is None, each.own or 0.0))
 
 
 def _rate(rates: tuple[Rate, ...], kind: Provisioning, region: str) -> Rate | None:
     return next((rate for rate in rates if rate.kind == kind and region in rate.regions), None)
 
 
-def _sum(parts: list[_PricePart], kind: Provisioning, region: str) -> float | None:
-    total = 0.0
-    for _, rates, times in parts:
-        rate = _rate(rates, kind, region)
-        if rate is None:
-            return None
-        total += rate.on_vertex * times
-    return total
+def _hour(parts: list[_PricePart], kind: Provisioning, region: str) -> float | None:
+    rates = [(_rate(rates, kind, region), times) for _, rates, times in parts]
+    return _sum([rate.on_vertex * times if rate else None for rate, times in rates])
+
+
+def _sum(parts: Sequence[float | None]) -> float | None:
+    """Return a sum, None if it has no parts or an unknown one."""
+    known = [part for part in parts if part is not None]
+    return sum(known) if known and len(known) == len(parts) else None
 
 
 def quotas(rented: Rental) -> list[Quota]:
@@ -179,12 +263,13 @@ def _prices(rentals: Sequence[Rental]) -> list[tuple[str, str]]:
 
 def region_lines(rentals: Sequence[Rental], shown: int | None = None) -> list[tuple[str, str]]:
     """Return what each region would cost, for every kind of machines that a run may rent; `shown` limits the regions."""
-    found = [("regions", _regions(each, shown)) for each in rentals if each.known is not None]
+    found = [("regions", _regions(each, shown)) for each in rentals if each.table is not None]
     return list(dict.fromkeys(found))
 
 
 def _regions(rented: Rental, shown: int | None) -> str:
-    prices = by_region(rented)
+    usable = [name for name in regions.KNOWN if all(name in pool.accelerator.regions for pool in rented.pools)]
+    prices = by_price(rented, usable)
     known = [f"{each.region} {amount(each)}" for each in prices if each.own is not None]
     unknown = [each.region for each in prices if each.own is None]
     how = f"USD an hour {PROVISIONING_WORDS[rented.provisioning]}"
@@ -231,3 +316,15 @@ def _hourly(price: Price, provisioning: Provisioning) -> Iterator[str]:
 def _quota(quota: Quota) -> str:
     amount = "" if quota.amount is None else f": {quota.amount}"
     return f"{quota.metric or 'unknown name'}{amount} ({quota.what})"
+
+
+def reading(bucket: str, region: str) -> float | None:
+    """Return US dollars for a GiB that a job in a region reads from a bucket in another one; None if no source tells."""
+    if bucket == region:
+        return 0.0
+    row, area = _FROM.get(_area(bucket)), _area(region)
+    return row[_TO.index(area)] if row is not None and area in _TO else None
+
+
+def _area(region: str) -> str:
+    return "Indonesia" if region == _INDONESIA else _AREAS.get(region.partition("-")[0], "")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..hardware.price_table import KnownPrices
+from ..hardware.catalog import PriceTable
 from ..text import compact_duration
 from .setting_names import setting_name
 
@@ -43,9 +43,7 @@ class Facts:
     gpus: int = 0  # of this machine
     memory_gib: float | None = None  # of this machine; None if unknown
     online: Mapping[str, Any] = field(default_factory=dict)  # answers of the cloud: "bucket", "image", "quotas"
-    prices: KnownPrices | None = (
-        None  # those that `podlift accelerators --refresh` read; None for those of this package
-    )
+    prices: PriceTable | None = None  # those that `podlift accelerators --refresh` read; None for those of this package
 
 
 def error(message: str, nearest: Mapping[str, object] | None = None) -> Finding:

@@ -8,10 +8,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..hardware import Provisioning, accelerators, pricing, regions
-from ..hardware.price_table import KnownPrices
-from ..text import parse_duration
-from . import cheapest
-from .findings import Facts, Finding
+from ..hardware.catalog import PriceTable
+from ..text import joined, parse_duration
+from .findings import Facts, Finding, error
 from .images import by_family, family_of
 from .places import Place, accelerator_name, by_region, parse_places, region_names, some_regions
 from .values import (
@@ -249,12 +248,12 @@ class Target(Value):
         return False
 
     def rentals(
-        self, resources: Resources, limits: Limits, known: KnownPrices | None = None
+        self, resources: Resources, limits: Limits, table: PriceTable | None = None
     ) -> tuple[pricing.Rental, ...]:
-        """Return what a job rents in each of its places, if anything; `known` are prices that were read."""
+        """Return what a job rents in each of its places, if anything; `table` has prices that were read."""
         return ()
 
-    def kept_by(self, limits: Limits, retry: Retry, known: KnownPrices | None = None) -> Keeper | None:
+    def kept_by(self, limits: Limits, retry: Retry, table: PriceTable | None = None) -> Keeper | None:
         """Return who waits for the run and submits its next jobs, if that was asked for."""
         return None
 
@@ -454,7 +453,7 @@ class Vertex(Target):
         resources: Resources,
         limits: Limits,
         place: Place | None = None,
-        known: KnownPrices | None = None,
+        table: PriceTable | None = None,
     ) -> pricing.Rental:
         """Return what a job rents in a place, by default in its first one."""
         place = place or self.places_for(resources)[0]
@@ -464,15 +463,15 @@ class Vertex(Target):
             provisioning=place.provisioning or self.provisioning,
             disk_gb=self.disk_gb,
             timeout_s=limits.timeout_s,
-            known=known,
+            table=table,
         )
 
     def rentals(
-        self, resources: Resources, limits: Limits, known: KnownPrices | None = None
+        self, resources: Resources, limits: Limits, table: PriceTable | None = None
     ) -> tuple[pricing.Rental, ...]:
-        return tuple(self.rental(resources, limits, place, known) for place in self.places_for(resources))
+        return tuple(self.rental(resources, limits, place, table) for place in self.places_for(resources))
 
-    def kept_by(self, limits: Limits, retry: Retry, known: KnownPrices | None = None) -> Keeper | None:
+    def kept_by(self, limits: Limits, retry: Retry, table: PriceTable | None = None) -> Keeper | None:
         """Return the keeper: one CPU machine on demand, in the region of the first place."""
         account = self.keeper_service_account or self.service_account
         if not self.keeper or account is None:
@@ -484,7 +483,7 @@ class Vertex(Target):
             pools=accelerators.pools("cpu"),
             regions=self.place_regions[:1],
             timeout_s=LONGEST_S if life_s is None else min(life_s, LONGEST_S),
-            known=known,
+            table=table,
         )
         image = self.keeper_image if self.keeper_image != self.image else None
         return Keeper(account=account, program_account=self.service_account, rental=rental, image=image)
@@ -493,14 +492,23 @@ class Vertex(Target):
         target = self.with_images(resources)
         if regions.CHEAPEST not in self.regions or self.places:
             return target, []
-
-        def price_of(region: str) -> pricing.Price:
-            return pricing.price(
-                self.rental(resources, Limits(), unchecked(Place, {"region": region}), facts.prices), region
+        bucket = _bucket_region(facts)
+        named = [name for name in self.regions if name != regions.CHEAPEST]
+        if not named and not bucket:
+            # The default stands in for it, so that the other checks can go on.
+            message = (
+                "vertex_regions='cheapest' stays in the region of the bucket, which is not known here. Next: podlift plan "
+                "--online, or name the regions to choose from, such as vertex_regions='cheapest,us-central1,us-east1'"
             )
-
-        found, findings = cheapest.order(self.regions, facts, self.staging_buckets, self.provisioning, price_of)
-        return changed(target, regions=found), findings
+            return changed(target, regions=(regions.DEFAULT,)), [error(message)]
+        candidates = list(dict.fromkeys(named or [bucket, *self.staging_buckets]))
+        rental = self.rental(resources, Limits(), unchecked(Place, {"region": candidates[0]}), facts.prices)
+        prices, findings = pricing.by_price(rental, candidates), []
+        if len(prices) > 1 and prices[0].own is None:
+            how = f"{pricing.PROVISIONING_WORDS[self.provisioning]} in {joined(candidates, 'or')}"
+            message = f"vertex_regions='cheapest' needs prices, and none is known {how}. Next: {pricing.REFRESH}"
+            findings = [error(f"{message}, or give the regions in an order of your own")]
+        return changed(target, regions=tuple(each.region for each in prices)), findings
 
     def with_images(self, resources: Resources) -> Vertex:
         """Return the target with the images that a job needs; if it is one, it is like an image that was given."""
@@ -531,3 +539,9 @@ class Vertex(Target):
         row = pool.accelerator
         chips = "" if row.family == "cpu" else f" with {row.title or row.name} x {row.count or row.chips}"
         return f"{pool.replicas} x {pool.machine}{chips}, {self.disk_gb} GB of disk"
+
+
+def _bucket_region(facts: Facts) -> str:
+    """Return the region of the bucket, "" if it is not known or not one region."""
+    about = facts.online.get("bucket", {}).get("about", {})
+    return str(about.get("location", "")).lower() if about.get("locationType", "region") == "region" else ""

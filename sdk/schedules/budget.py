@@ -20,7 +20,7 @@ _CENT = 0.005
 def most_usd(plan: Plan) -> float | None:
     """Return the most that a firing can cost, as far as prices are known; None where nothing is billed."""
     found = _prices(plan)
-    return max(price.at_least * price.timeout_s / 3600 for price in found) if found else None
+    return max(price.known_cap for price in found) if found else None
 
 
 def of_keepers(records: Iterable[SlotRecord], hourly_usd: float, now: float) -> float:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import sdk
+from sdk.backends.vertex import prices
+from sdk.hardware import catalog
 from sdk.hardware.accelerators import ROWS
 
 
@@ -96,25 +98,26 @@ def test_the_page_about_accelerators_shows_the_table_as_it_is(here) -> None:
     assert shown[1:] == offered
 
 
-def test_a_refresh_shows_read_prices_and_says_what_is_old_or_doubtful(
-    here, podlift_vertex, tmp_path, monkeypatch
-) -> None:
+def test_a_refresh_shows_read_prices_and_says_what_is_old_or_doubtful(here, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     refused = here("accelerators", "--refresh")
     assert refused.code == 2 and "Next: --vertex-project ID" in refused.stderr
-    shown = here("accelerators", "--refresh", "--vertex-project", "mine", "--region", "us-west1", "--family", "gpu")
+    engine = {"us-central1": 0.036, "us-west1": 0.041}
+    found = {"whole": {"core:n1": engine, "ram:n1": dict.fromkeys(engine, 0.005)}}, ["us-west4: 'One' and 'Two' match"]
+    monkeypatch.setattr(catalog, "units", lambda _: found)
+    monkeypatch.setattr(prices, "_skus", lambda *_: [])
+    shown = here("accelerators", "--refresh", "--vertex-project", "mine", "--region", "us-west1", "--family", "cpu")
     assert shown.code == 0
-    assert "2 prices unknown, because more than one SKU matches, or one cannot be read:" in shown.stderr
-    assert "Prices were made up by the emulator at 127.0.0.1:" in shown.stderr
-    table = cells(shown.stdout)
-    assert "v100:8" in table and "a100" not in table, "no zone of us-west1 lists an a2-highgpu-1g"
-    assert table["l4"][4:6] == ["0.80", "~0.38"]
-    rows = json.loads(here("accelerators", "--json").stdout)
-    assert {row["name"]: row["not_in"] for row in rows["accelerators"]}["l4"] == ["us-west2"]
-    file = tmp_path / "cache" / "podlift" / "prices-emulator.json"
-    stored = json.loads(file.read_text())
-    file.write_text(json.dumps({**stored, "date": "2026-01-05"}))
+    assert (
+        "1 price unknown, because more than one SKU matches, or one cannot be read:\n  us-west4: 'One'" in shown.stderr
+    )
+    assert "Prices are those of the Cloud Billing catalog on 2" in shown.stderr
+    assert cells(shown.stdout)["cpu"][4:6] == ["0.24", "unknown"]
+    file = tmp_path / "cache" / "podlift" / "prices.json"
+    assert f"Stored in {file}." in shown.stderr
+    assert json.loads(here("accelerators", "--json").stdout)["doubtful"] == found[1]
+    file.write_text(json.dumps({**json.loads(file.read_text()), "date": "2026-01-05"}))
     assert "days old, more than 90. Next: podlift accelerators --refresh" in here("accelerators").stderr
 
 

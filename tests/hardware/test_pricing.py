@@ -1,4 +1,4 @@
-"""What a run on Vertex AI may cost, and the quotas it counts against."""
+"""What a run on Vertex AI may cost, by the prices of this package or by read ones, and the quotas it counts against."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.hardware import FEE, pricing, regions, transfer
+from sdk.hardware import FEE, accelerators, machines, pricing, regions
 from sdk.hardware.accelerators import ROWS, pools
+from sdk.hardware.catalog import PriceTable, Units
 
 # Of the sources: Vertex AI's own page, and Compute Engine's list.
 CPU, H100 = 0.21849885, 9.79655057
@@ -19,7 +20,7 @@ SHARE = FEE - 1
 
 def rented(timeout_s: float | None = 3600.0, **asked: Any) -> pricing.Rental:
     """Return what a job with these resources and these options of a Vertex rents."""
-    place = {name: asked.pop(name) for name in ("provisioning", "disk_gb", "regions") if name in asked}
+    place = {name: asked.pop(name) for name in ("provisioning", "disk_gb", "regions", "table") if name in asked}
     return pricing.Rental(pools=pools(**asked), timeout_s=timeout_s, **place)
 
 
@@ -49,7 +50,6 @@ def test_a_job_costs_the_sum_of_its_machines_and_nothing_is_guessed(resources, p
     found = pricing.price(rented(**resources, regions=("us-central1",)))
     assert found.per_hour == (None if per_hour is None else pytest.approx(per_hour))
     assert found.spot == (None if spot is None else pytest.approx(spot))
-    assert found.currency == "USD"
 
 
 def test_the_cap_is_the_price_for_all_of_the_timeout_and_the_default_is_a_week() -> None:
@@ -151,13 +151,13 @@ def test_the_cap_of_several_places_is_that_of_the_dearest_one() -> None:
 
 
 def test_reading_a_bucket_elsewhere_is_priced_by_the_two_areas() -> None:
-    assert transfer.reading("us-central1", "us-central1") == 0.0
-    assert transfer.reading("us-central1", "us-east1") == 0.02
-    assert transfer.reading("us-central1", "europe-west4") == transfer.reading("europe-west4", "us-central1") == 0.05
-    assert transfer.reading("asia-southeast2", "australia-southeast1") == 0.08
-    assert transfer.reading("africa-south1", "africa-south1") == 0.0
-    assert transfer.reading("mars-north1", "us-east1") is None is transfer.reading("us-east1", "mars-north1")
-    assert all(transfer.reading(one, other) is not None for one in regions.KNOWN for other in regions.KNOWN)
+    assert pricing.reading("us-central1", "us-central1") == 0.0
+    assert pricing.reading("us-central1", "us-east1") == 0.02
+    assert pricing.reading("us-central1", "europe-west4") == pricing.reading("europe-west4", "us-central1") == 0.05
+    assert pricing.reading("asia-southeast2", "australia-southeast1") == 0.08
+    assert pricing.reading("africa-south1", "africa-south1") == 0.0
+    assert pricing.reading("mars-north1", "us-east1") is None is pricing.reading("us-east1", "mars-north1")
+    assert all(pricing.reading(one, other) is not None for one in regions.KNOWN for other in regions.KNOWN)
 
 
 @given(st.sampled_from(ROWS), st.sampled_from(["standard", "spot", "flex"]), st.integers(1, 50))
@@ -167,3 +167,107 @@ def test_more_workers_cost_more_and_every_job_has_its_lines(row, how: str, worke
     assert (many.own is None) == (one.own is None)
     labels = [label for label, _ in pricing.lines([rented(accelerator=row.name, workers=workers, provisioning=how)])]
     assert labels[:2] == ["price", "cap"] and set(labels[2:]) == {"quota"}
+
+
+HERE, THERE = "us-central1", "us-west4"
+N1 = {"core:n1": 0.03, "ram:n1": 0.004}
+FEES, SPOT = {"core:n1": 0.0045, "ram:n1": 0.0006}, {"core:n1": 0.006, "ram:n1": 0.0008}
+L4 = {"core:g2": 0.02, "ram:g2": 0.003, "gpu:NVIDIA_L4": 0.56}
+A3 = {"core:a3": 0.01, "ram:a3": 0.001, "gpu:NVIDIA_H100_80GB": 3.0}
+
+
+def table(**charges: dict[str, float]) -> PriceTable:
+    """Return a table whose prices hold in us-central1: `table(whole={"core:n1": 0.035}, standard=...)`."""
+    units: Units = {charge: {item: {HERE: usd} for item, usd in items.items()} for charge, items in charges.items()}
+    return PriceTable(date="2026-11-01", units=units)
+
+
+@pytest.mark.parametrize(
+    ("charges", "resources", "own", "source"),
+    [
+        # Vertex AI's own SKUs are the price, and no estimate.
+        ({"whole": N1, "standard": dict.fromkeys(N1, 99.0)}, {}, 4 * 0.03 + 15 * 0.004, "Cloud Billing catalog"),
+        (
+            {"whole": {"core:n1": 0.035}, "standard": N1},
+            {},
+            4 * 0.035 + 15 * 0.004 * FEE,
+            "Cloud Billing catalog, Compute Engine x 1.15",
+        ),
+        ({"standard": L4}, {"accelerator": "l4"}, (4 * 0.02 + 16 * 0.003 + 0.56) * FEE, "x 1.15"),
+        ({"standard": A3}, {"accelerator": "h100:8"}, 8 * (26 * 0.01 + 234 * 0.001 + 3.0) * FEE, "x 1.15"),
+        ({"standard": {"tpu:v5e": 1.2}}, {"accelerator": "v5e-8"}, 8 * 1.2 * FEE, "x 1.15"),
+        ({"standard": {"tpu:v2": 4.5}}, {"accelerator": "v2-8"}, 4.5 * FEE, "x 1.15"),
+        ({"spot": SPOT, "fee": FEES}, {"provisioning": "spot"}, 4 * 0.0105 + 15 * 0.0014, "spot and Vertex AI's fee"),
+        (
+            # Local SSDs are part of the machine.
+            {"spot": {**A3, "ssd": 0.0001}, "fee": dict.fromkeys(A3, 0.1)},
+            {"accelerator": "h100", "provisioning": "spot"},
+            26 * 0.11 + 234 * 0.101 + 3.1 + 0.075,
+            "fee",
+        ),
+    ],
+)
+def test_a_read_price_is_the_sum_of_the_catalogs_items(charges, resources, own: float, source: str) -> None:
+    found = pricing.price(rented(**resources, table=table(**charges)))
+    assert found.own == pytest.approx(own)
+    assert found.source.endswith(source) and found.date == "2026-11-01"
+    assert found.exact == (found.source == "Cloud Billing catalog")
+
+
+@pytest.mark.parametrize(
+    ("charges", "resources"),
+    [
+        # This package has a price of it.
+        ({}, {}),
+        *(({"standard": {n: usd for n, usd in L4.items() if n != item}}, {"accelerator": "l4"}) for item in L4),
+        ({"spot": SPOT, "fee": {"core:n1": 0.0045}}, {"provisioning": "spot"}),
+        ({"spot": {"core:n1": 0.006}, "fee": FEES}, {"provisioning": "spot"}),
+        ({"spot": A3, "fee": dict.fromkeys(A3, 0.1)}, {"accelerator": "h100", "provisioning": "spot"}),
+        ({"spot": SPOT, "fee": FEES, "whole": N1}, {"provisioning": "flex"}),
+        ({"standard": {"tpu:v2": 4.5}}, {"accelerator": "v2-32"}),
+        ({"standard": L4}, {"machine": "g2-standard-4"}),  # its GPU would be missing
+        ({"standard": L4}, {"accelerator": "l4", "machine": "g2-standard-24"}),  # it has two
+    ],
+)
+def test_a_machine_with_an_unknown_part_has_no_read_price(charges, resources) -> None:
+    found = pricing.price(rented(**resources, table=table(**charges)))
+    assert (found.own, len(found.missing)) == (None, 1)
+
+
+def test_every_machine_that_training_offers_is_known_part_by_part() -> None:
+    unknown = {name for row in ROWS for name in row.machines if row.family == "gpu" and not machines.shape(name)}
+    assert unknown == {"a4-highgpu-8g", "a4x-highgpu-4g"}, "no source tells what their slices are"
+    assert all(machines.shape(name) for name in machines.LISTED)
+    assert machines.shape("a2-megagpu-16g") == machines.Shape(vcpus=96, ram_gib=1360.0)
+    assert machines.shape("a3-ultragpu-8g") == machines.Shape(vcpus=224, ram_gib=2952.0, ssd_gib=12_000)
+    assert machines.shape("m1-ultramem-160") == machines.Shape(vcpus=160, ram_gib=3844.0)
+
+
+@pytest.mark.parametrize("usd", [float("nan"), float("inf"), -1.0, 0.0])
+def test_damaged_numbers_are_no_prices(usd: float) -> None:
+    with pytest.raises(ValueError, match="a price is not above zero"):
+        table(whole={**N1, "core:n1": usd})
+
+
+def test_the_regions_of_a_job_are_listed_by_price_and_unknown_ones_at_the_end() -> None:
+    units: Units = {"standard": {"tpu:v5e": {HERE: 1.2, THERE: 1.0, "us-east1": 1.4, "europe-west4": 0.1}}}
+    read = PriceTable(date="2026-11-01", units=units)
+    asked = rented(accelerator="v5e-1", regions=("us-east1", HERE), table=read)
+    priced = "us-west4 ~1.15, us-central1 ~1.38, us-east1 ~1.61 USD an hour on demand; price unknown in us-west1"
+    assert pricing.region_lines([asked]) == [("regions", priced)], "training has no v5e in europe-west4"
+    assert "us-west4 ~1.15 and 2 more USD" in pricing.region_lines([asked], 1)[0][1]
+    assert pricing.region_lines([rented(accelerator="v5e-1")]) == []
+
+
+@given(st.sampled_from([row for row in ROWS if row.machine]), st.integers(0, 99))
+def test_a_plan_has_all_prices_of_its_machines_and_no_others(row, age_days: int) -> None:
+    names = ["core:g2", "ram:g2", "gpu:NVIDIA_L4", "core:n1", "ram:n1", "gpu:NVIDIA_TESLA_T4", "tpu:v5e", "tpu:v2"]
+    prices: dict[str, dict[str, float]] = {name: dict.fromkeys([*regions.KNOWN, "mars-north1"], 0.5) for name in names}
+    read = PriceTable(date="2026-11-01", units={"standard": prices, "whole": prices}, doubtful=("one",))
+    asked = accelerators.pools(row.name)
+    kept = pricing.narrowed(read, asked, age_days)
+    assert kept.age_days == age_days
+    for region in row.regions:
+        one, other = (pricing.price(pricing.Rental(pools=asked, table=each), region) for each in (read, kept))
+        assert one == other
+    assert {name for item in kept.units["whole"].values() for name in item} <= set(row.regions)

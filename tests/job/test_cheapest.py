@@ -6,25 +6,20 @@ import pytest
 
 import sdk
 from sdk.checks import Facts
-from sdk.hardware.price_table import KnownPrices, MachinePrices
+from sdk.hardware.catalog import PriceTable
 from sdk.job.policies import Resources, Vertex
 
 PRICES = {"us-central1": 1.38, "us-west1": 1.20, "us-west4": 1.55}
+SPOT, FEES = {"us-west4": 0.3, "us-central1": 0.4}, dict.fromkeys(PRICES, 0.1)
 
 
-def facts(location: str = "US-WEST4", *, kind: str = "region", standard: dict[str, float] | None = None) -> Facts:
-    machine = MachinePrices(
-        accelerator="v5e-1",
-        machine="ct5lp-hightpu-1t",
-        standard=PRICES if standard is None else standard,
-        spot={"us-west4": 0.3, "us-central1": 0.4},
-        estimated=("us-central1",),
-    )
+def facts(location: str = "US-WEST4", *, kind: str = "region", whole: dict[str, float] | None = None) -> Facts:
     bucket = {"bucket": {"name": "mine", "about": {"location": location, "locationType": kind}}} if location else {}
-    known = KnownPrices(date="2026-11-01", age_days=1, machines=(machine,))
+    items = {"whole": PRICES if whole is None else whole, "spot": SPOT, "fee": FEES}
+    table = PriceTable(date="2026-11-01", units={charge: {"tpu:v5e": prices} for charge, prices in items.items()})
     return Facts(
         python="3.11.2", executable="python", tensorflow=None, keras=None, tf_keras=None, cpus=2, isolation=None,
-        online=bucket, prices=known,
+        online=bucket, prices=table,
     )  # fmt: skip
 
 
@@ -34,20 +29,15 @@ def placed(target: Vertex, known: Facts) -> tuple[tuple[str, ...], str]:
 
 
 def test_alone_it_is_the_region_of_the_bucket_although_another_is_cheaper() -> None:
-    found, told = placed(Vertex(regions="cheapest"), facts())
-    assert found == ("us-west4",)
-    assert told.startswith("note: vertex_regions='cheapest' stays in us-west4, the region of the bucket")
+    assert placed(Vertex(regions="cheapest"), facts()) == (("us-west4",), "")
+    assert placed(Vertex(regions="cheapest"), facts(whole={})) == (("us-west4",), ""), "there is nothing to choose"
 
 
 def test_named_regions_are_ordered_by_the_price_of_the_provisioning() -> None:
-    found, told = placed(Vertex(regions="cheapest,us-west4,us-central1,us-west1"), facts())
-    assert found == ("us-west1", "us-central1", "us-west4")
-    assert "by USD an hour on demand: us-west1 1.20, us-central1 ~1.38, us-west4 1.55" in told
-    spot, told = placed(
-        Vertex(regions=["cheapest", "us-west1", "us-central1", "us-west4"], provisioning="spot"), facts()
-    )
+    named = "cheapest,us-west4,us-central1,us-west1"
+    assert placed(Vertex(regions=named), facts()) == (("us-west1", "us-central1", "us-west4"), "")
+    spot, _ = placed(Vertex(regions=["cheapest", "us-west1", "us-central1", "us-west4"], provisioning="spot"), facts())
     assert spot == ("us-west4", "us-central1", "us-west1"), "a region without a price is never the first"
-    assert "No price is known in us-west1: last in the order. Next: podlift accelerators --refresh" in told
 
 
 def test_a_staging_bucket_asks_for_its_region() -> None:
@@ -64,7 +54,7 @@ def test_without_a_known_region_of_the_bucket_it_is_an_error(known) -> None:
 
 
 def test_without_prices_it_is_an_error_that_names_the_command() -> None:
-    found, told = placed(Vertex(regions="cheapest,us-west4,us-west1"), facts(standard={}))
+    found, told = placed(Vertex(regions="cheapest,us-west4,us-west1"), facts(whole={}))
     assert found == ("us-west4", "us-west1")
     assert "error: vertex_regions='cheapest' needs prices, and none is known on demand in us-west4 or us-west1" in told
     assert "Next: podlift accelerators --refresh" in told

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import needs
 
-from sdk.backends.vertex import price_cache
+from sdk.backends.vertex import prices
 from sdk.errors import InputError
 from sdk.planning import preflight_findings
 from sdk.process import venv
@@ -45,7 +45,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_caches_with_garbage_are_read_as_empty(cache: Path, garbage: Callable[[Path], object]) -> None:
     for name in ("prices.json", "report.json", venv._MARKER):
         garbage(cache / name)
-    assert price_cache.load({"XDG_CACHE_HOME": str(cache.parent)}) is None
+    assert prices.VertexPrices().cached({"XDG_CACHE_HOME": str(cache.parent)}) is None
     assert preflight_findings.read(cache / "report.json") is None
     assert venv._read_marker(cache) is None
 

@@ -28,7 +28,7 @@ class VertexBackend:
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool) -> Facts:
         """Query the bucket, the image and the quotas, or only the cache. Tasks do not see this machine's disk."""
-        from . import locations, price_cache, service
+        from . import locations, prices, service
 
         service.check_emulator()
         facts = Facts(
@@ -41,7 +41,7 @@ class VertexBackend:
             isolation=None,
             disk=False,
             online=locations.cached(root, os.environ),
-            prices=price_cache.for_job(job, target, os.environ),
+            prices=prices.for_job(job, target, os.environ),
         )
         if not online:
             return facts

@@ -42,7 +42,7 @@ class VertexDeliveries:
         if plan.emulator:
             return 0.0
         regions = Vertex.of(plan.target).place_regions[:1]
-        rented = pricing.Rental(pools=accelerators.pools("cpu"), regions=regions, known=plan.facts.prices)
+        rented = pricing.Rental(pools=accelerators.pools("cpu"), regions=regions, table=plan.facts.prices)
         return pricing.price(rented).at_least
 
     def pause(self, trigger: str, clock: Clock) -> None:

@@ -479,5 +479,5 @@ def test_the_command_that_plans_loads_nothing_that_a_plan_does_not_need(tmp_path
     words = [sys.executable, "-c", code]
     shown = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path, env=env)
     assert shown.stderr.strip() == str(
-        [f"sdk.backends.vertex.{name}" for name in ("image_recipe", "locations", "price_cache", "request", "service")]
+        [f"sdk.backends.vertex.{name}" for name in ("image_recipe", "locations", "prices", "request", "service")]
     )
