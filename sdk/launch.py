@@ -14,7 +14,6 @@ from . import backends
 from .checkpoint import catalog, opening
 from .clock import Clock, SystemClock
 from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
-from .hardware import pricing
 from .job.code import PackedFile
 from .job.layout import RunPaths
 from .job.plan import Plan
@@ -217,18 +216,17 @@ def _without_checkpoints(plan: Plan, events: Sequence[Event]) -> list[str]:
 def _too_expensive(plan: Plan, events: Sequence[Event]) -> list[str]:
     """Return why the limit on the cost of a run does not allow another job, which gets the whole time limit again."""
     used = spending.total(event.data for event in events if event.kind == "final") or spending.Spent()
-    rentals = () if plan.emulator else plan.rentals
-    if not rentals:
+    if not plan.prices:
         return []
     # Its jobs may come to any of its places, with a timeout that is shorter by the time of those before.
-    prices = [pricing.price(rented) for rented in rentals]
-    price = max(prices, key=lambda each: (each.own is None and not plan.job.limits.allow_unknown_price, each.at_least))
-    limits, keeper = plan.job.limits, plan.keeper
-    keeper_usd = 0.0 if keeper is None else pricing.price(keeper.rental).cap or 0.0
-    found = spending.next_job(limits, used, price, price.region, counted_s=0.0, keeper_usd=keeper_usd)
+    price = max(
+        plan.prices, key=lambda each: (each.own is None and not plan.job.limits.allow_unknown_price, each.at_least)
+    )
+    limits, keeper = plan.job.limits, plan.keeper.price if plan.keeper else None
+    found = spending.next_job(limits, used, price, price.region, counted_s=0.0, keeper=keeper)
     if found.refused is None:
         return []
-    options = spending.remedies(limits, used, price, found, keeper_usd=keeper_usd)
+    options = spending.remedies(limits, used, price, found, keeper=keeper)
     again = "submit it again with limit_allow_unknown_price=True"
     return [f"{found.why} Next: {f'podlift resume {plan.run_id} {options}' if options else again}."]
 

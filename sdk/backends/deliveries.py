@@ -41,8 +41,8 @@ class Deliveries(Protocol):
     def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
         """Return the keepers of a schedule since a Unix time that have failed, the newest first."""
 
-    def hourly_usd(self, plan: Plan) -> float:
-        """Return what an hour of a keeper costs; 0 if nothing is billed, or if no source gives the price."""
+    def hourly_usd(self, plan: Plan) -> float | None:
+        """Return what an hour of a keeper costs; 0 if nothing is billed, None if no source gives the price."""
 
     def pause(self, trigger: str, clock: Clock) -> None:
         """Let a trigger deliver nothing more; PodliftError without the right to."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..hardware import accelerators, pricing
 from ..hardware.catalog import OLD_DAYS
@@ -79,15 +79,9 @@ def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Itera
         return
     if most is None or accelerators.lookup(job.resources.accelerator).refused:
         return
-    places = target.places_for(job.resources)
     prices = [pricing.price(rented) for rented in target.rentals(job.resources, job.limits, table)]
-    unknown = next((each for each in zip(prices, places, strict=True) if each[0].cap is None), None)
-    if unknown and not job.limits.allow_unknown_price:
-        unpriced, place = unknown
-        where = f"{pricing.PROVISIONING_WORDS[place.provisioning or target.provisioning]} in {unpriced.region}"
-        what = joined(unpriced.missing, "and")
-        message = f"max_cost_usd={most:g} cannot be enforced: no source gives the price of {what} {where}"
-        yield error(message, {"limits.allow_unknown_price": True})
+    keeper = target.kept_by(job.limits, job.retry, table)
+    yield from _unknown(job, target, prices, keeper.price if keeper else None)
     guessed = [each.region for each in prices if each.own is not None and not each.exact]
     if guessed:
         where = joined(tuple(dict.fromkeys(guessed)), "and")
@@ -95,8 +89,7 @@ def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Itera
             f"max_cost_usd={most:g} is compared with an estimate of the price in {where}: the bill may be higher"
         )
     dearest = max(prices, key=lambda found: found.at_least)
-    keeper = target.kept_by(job.limits, job.retry, table)
-    kept = 0.0 if keeper is None else pricing.price(keeper.rental).cap or 0.0
+    kept = keeper.price.known_cap if keeper else 0.0
     at_most = dearest.known_cap + kept
     if kept and at_most > most:
         message = f"Cost limit exceeded: the run may cost {money(at_most)}, {money(kept)} of it for its keeper"
@@ -105,6 +98,21 @@ def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Itera
         )
     elif at_most > most:
         yield _too_much(job, target, dearest, at_most, most)
+
+
+def _unknown(
+    job: Job, target: Vertex, prices: Sequence[pricing.Price], keeper: pricing.Price | None
+) -> Iterator[Finding]:
+    """The first machine without a known price; that of the keeper is the last."""
+    places = target.places_for(job.resources)
+    rented = [(price, str(place.provisioning), "") for price, place in zip(prices, places, strict=True)]
+    rented += [(keeper, "standard", " of the keeper")] if keeper else []
+    price, provisioning, whose = next((each for each in rented if each[0].own is None), rented[0])
+    if price.own is None and not job.limits.allow_unknown_price:
+        where = f"{whose} {pricing.PROVISIONING_WORDS[provisioning]} in {price.region}"
+        most, what = f"max_cost_usd={job.limits.max_cost_usd or 0:g}", joined(price.missing, "and")
+        message = f"{most} cannot be enforced: no source gives the price of {what}{where}"
+        yield error(message, {"limits.allow_unknown_price": True})
 
 
 def _too_much(job: Job, target: Vertex, price: pricing.Price, at_most: float, most: float) -> Finding:

@@ -11,7 +11,7 @@ from typing import Any
 from .. import ids
 from ..errors import CorruptRunError
 from ..hardware import accelerators
-from ..hardware.pricing import Rental
+from ..hardware.pricing import Price, Rental, price
 from ..text import emulator_at
 from . import cluster
 from .capabilities import LOCAL, Capabilities
@@ -102,6 +102,11 @@ class Plan:
     def rentals(self) -> tuple[Rental, ...]:
         """What a job rents in each of its places, if anything."""
         return self.target.rentals(self.job.resources, self.job.limits, self.facts.prices)
+
+    @property
+    def prices(self) -> tuple[Price, ...]:
+        """The price of a job in each of its places; none where nothing is billed."""
+        return () if self.emulator else tuple(price(rented) for rented in self.rentals)
 
     @property
     def keeper(self) -> Keeper | None:

@@ -156,12 +156,11 @@ def _next_jobs(plan: Plan, places: int) -> list[tuple[str, str]]:
 
 def _keeper(keeper: Keeper, *, billed: bool) -> str:
     """Return what the keeper is and costs."""
-    rented = keeper.rental
     ends = f"ends with the run, after {duration(keeper.life_s)} at most"
     words = f"{keeper.machine}, which {ends}"
     if not billed:
         return words
-    price = pricing.price(rented)
+    price = keeper.price
     if price.own is None or price.cap is None:
         return f"{words}: its price is not known to podlift"
     return f"{words}: {money(price.own)} an hour, {money(price.cap)} at most"
@@ -312,9 +311,9 @@ def _model(plan: Plan) -> list[tuple[str, str]]:
 
 def _wait(plan: Plan) -> str:
     """Return what the job's machines cost while the gate evaluates, "" where they are not billed."""
-    if not plan.rentals or plan.emulator:
+    if not plan.prices:
         return ""
-    hourly = pricing.price(plan.rentals[0]).own
+    hourly = plan.prices[0].own
     how_much = "their price is not known to podlift" if hourly is None else f"{money(hourly / 60)} a minute"
     return f", while all machines of the job are billed: {how_much}"
 

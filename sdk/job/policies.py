@@ -206,6 +206,10 @@ class Keeper:
         return f"one {self.rental.pools[0].machine} in {self.rental.regions[0]}{image}"
 
     @property
+    def price(self) -> pricing.Price:
+        return pricing.price(self.rental)
+
+    @property
     def life_s(self) -> float:
         """The longest time for which it waits."""
         return self.rental.timeout_s or LONGEST_S

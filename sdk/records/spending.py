@@ -1,4 +1,4 @@
-"""What the jobs of a run have used, in time and money, and what its limits leave for another job. Pure.
+"""What the jobs of a run have used, in time and money, and what its limits leave for another job, or for a month. Pure.
 
 The final record of each job holds its own part (`booked`), so that the records tell what a run has spent, on every machine and
 after the cloud has forgotten its jobs. The limits of a run hold for all of its jobs together, those before a resume included.
@@ -7,13 +7,14 @@ after the cloud has forgotten its jobs. The limits of a run hold for all of its 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..hardware.pricing import DEFAULT_TIMEOUT_S, Price
+from ..job.plan import Plan
 from ..job.policies import Limits
 from ..status import Reason, Status
-from ..text import compact_duration, duration, money
+from ..text import compact_duration, duration, joined, money
 
 FIELD = "spent"
 # Less than this is rounding.
@@ -97,13 +98,11 @@ class NextJob:
 
     Args:
         timeout_s: how long it may run; None for no limit.
-        cap_usd: the most it can cost; None if that is unknown or nothing is billed.
         refused: why it is not made, `timeout` or `budget`; None if it may be.
         why: the same as a sentence, with what was spent.
     """
 
     timeout_s: float | None
-    cap_usd: float | None = None
     refused: Reason | None = None
     why: str = ""
 
@@ -115,7 +114,7 @@ def next_job(
     where: str,
     *,
     counted_s: float | None = None,
-    keeper_usd: float = 0.0,
+    keeper: Price | None = None,
 ) -> NextJob:
     """Return what the limits of a run leave for its next job.
 
@@ -125,7 +124,7 @@ def next_job(
         price: that of the next job; None where nothing is billed.
         where: its place, in words.
         counted_s: the running time that counts against the time limit, which a resume begins again; None for all.
-        keeper_usd: the most that a keeper beside it can cost, if it is not made yet.
+        keeper: the price of a keeper beside it, if it is not made yet.
     """
     ran_s = used.seconds if counted_s is None else counted_s
     most = None if price is None else limits.max_cost_usd
@@ -140,35 +139,60 @@ def next_job(
     if price is None:
         return NextJob(timeout_s=left_s)
     longest_s = DEFAULT_TIMEOUT_S if left_s is None else left_s
-    at_most = price.at_least * longest_s / 3600
-    cap = None if price.own is None else at_most + keeper_usd
-    hours = f"{money(price.at_least)} an hour for {duration(longest_s)}"
-    hours += f", and {money(keeper_usd)} for its keeper" if keeper_usd else ""
-    why = "" if most is None else _too_much(limits, most, used, price, at_most + keeper_usd, f"{where} may cost", hours)
-    return NextJob(timeout_s=left_s, cap_usd=cap, refused=Reason.BUDGET if why else None, why=why)
+    parts = [(f"a job in {where}", replace(price, timeout_s=longest_s))]
+    parts += [("its keeper", keeper)] if keeper is not None else []
+    why = "" if most is None else _too_much(limits, most, used, parts)
+    return NextJob(timeout_s=left_s, refused=Reason.BUDGET if why else None, why=why)
 
 
-def _too_much(limits: Limits, most: float, used: Spent, price: Price, at_most: float, costs: str, hours: str) -> str:
-    """Return why another job would break the limit on the cost, "" if it would not."""
+def _too_much(limits: Limits, most: float, used: Spent, parts: Sequence[tuple[str, Price]]) -> str:
+    """Return why another job would break the limit on the cost, "" if it would not; the first part is the job."""
     before = f"The run has spent {used}" if used.seconds else "The run has spent nothing yet"
-    if price.own is None and not limits.allow_unknown_price:
-        where = costs.removesuffix(" may cost")
-        return f"{before}, and no source gives the price of a job in {where}: max_cost_usd={most:g} cannot be enforced."
-    left = most - (used.usd or 0.0)
+    unknown = [what for what, part in parts if part.own is None]
+    if unknown and not limits.allow_unknown_price:
+        unknown_price = f"no source gives the price of {joined(unknown, 'and')}"
+        return f"{before}, and {unknown_price}: max_cost_usd={most:g} cannot be enforced."
+    left, at_most = most - (used.usd or 0.0), sum(part.known_cap for _, part in parts)
     if at_most <= left + _CENT:
         return ""
-    least = "at least " if price.own is None else ""
-    job = f"another job in {costs} {least}{money(at_most)}: {hours}"
-    return f"{before}, and {job}. That is more than the {money(max(left, 0.0))} left of max_cost_usd={most:g}."
+    (what, job), *keeper = parts
+    least = "at least " if unknown else ""
+    hours = f"{money(job.at_least)} an hour for {duration(job.timeout_s)}"
+    hours += "".join(f", and {money(part.known_cap)} for {what}" for what, part in keeper)
+    cost = f"{what.replace('a job', 'another job')} may cost {least}{money(at_most)}: {hours}"
+    return f"{before}, and {cost}. That is more than the {money(max(left, 0.0))} left of max_cost_usd={most:g}."
 
 
-def remedies(limits: Limits, used: Spent, price: Price, found: NextJob, *, keeper_usd: float = 0.0) -> str:
+def remedies(limits: Limits, used: Spent, price: Price, found: NextJob, *, keeper: Price | None = None) -> str:
     """Return the options of podlift resume that allow a job in spite of a limit on the cost, "" for none."""
-    if price.own is None and not limits.allow_unknown_price:
+    if not limits.allow_unknown_price and (price.own is None or (keeper is not None and keeper.own is None)):
         return ""
-    spent_usd = (used.usd or 0.0) + keeper_usd
+    spent_usd = (used.usd or 0.0) + (keeper.known_cap if keeper else 0.0)
     left = (limits.max_cost_usd or 0.0) - spent_usd
-    rest_s = math.floor(left / price.at_least * 60) * 60
+    rest_s = math.floor(left / price.at_least * 60) * 60 if price.at_least else 0
     longest_s = DEFAULT_TIMEOUT_S if found.timeout_s is None else found.timeout_s
     shorter = [f"--timeout {compact_duration(rest_s)}"] if rest_s >= _LEAST_S else []
     return " or ".join([*shorter, f"--max-cost-usd {math.ceil(spent_usd + price.at_least * longest_s / 3600)}"])
+
+
+def most_usd(plan: Plan) -> float | None:
+    """Return the most that a run can cost, as far as prices are known; None where nothing is billed."""
+    return max((price.known_cap for price in plan.prices), default=None)
+
+
+def over_month(plan: Plan, month_usd: float, spent_usd: float, hourly_usd: float | None = 0.0) -> str:
+    """Return why a firing could break a schedule's limit of the month, "" if it could not.
+
+    `hourly_usd` is the price of its keeper, None if it is unknown.
+    """
+    most, prices = most_usd(plan), plan.prices
+    if most is None:
+        return ""
+    most += max((price.timeout_s for price in prices), default=0.0) / 3600 * (hourly_usd or 0.0)
+    unknown = any(price.own is None for price in prices) or hourly_usd is None
+    if unknown and not plan.job.limits.allow_unknown_price:
+        what = "this job" if hourly_usd is not None else "this job and its keeper"
+        return f"budget: no source gives the price of {what}, so that {money(month_usd)} a month cannot be enforced"
+    if spent_usd + most <= month_usd + _CENT:
+        return ""
+    return f"budget: {money(spent_usd)} of {money(month_usd)} a month are spent, and this firing may cost {money(most)}"

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timezone
 
 from ..job.plan import Plan
-from . import budget
+from ..records import spending
 from .records import Book, ScheduleRecord, SlotRecord
 
 
-def booked(book: Book, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, hourly_usd: float, now: float) -> str:
+def booked(
+    book: Book, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, hourly_usd: float | None, now: float
+) -> str:
     """Book a firing; return why the month's limit does not allow it, "" if it does.
 
     What was booked is read first, then the records, and the bookings are replaced unless they have changed: of two firings
     that find the same money, one tries again and finds less.
     """
-    limit_usd, most_usd = schedule.spec.max_cost_usd_per_month, budget.most_usd(plan)
+    limit_usd, most_usd = schedule.spec.max_cost_usd_per_month, spending.most_usd(plan)
     if limit_usd is None or most_usd is None:
         return ""
     month = record.slot[:7]
@@ -23,8 +26,8 @@ def booked(book: Book, schedule: ScheduleRecord, record: SlotRecord, plan: Plan,
         bookings, generation = book.bookings(schedule, month)
         found = _month(book, schedule, record)
         spent_usd = sum(_counted(each, bookings) for each in found if each.key != record.key)
-        spent_usd += budget.of_keepers(found, hourly_usd, now)
-        reason = budget.too_much(plan, limit_usd, spent_usd, hourly_usd)
+        spent_usd += _of_keepers(found, hourly_usd or 0.0, now)
+        reason = spending.over_month(plan, limit_usd, spent_usd, hourly_usd)
         if reason or book.put_bookings(schedule, month, {**bookings, record.key: most_usd}, generation):
             return reason
 
@@ -39,3 +42,13 @@ def _month(book: Book, schedule: ScheduleRecord, record: SlotRecord) -> list[Slo
 def _counted(record: SlotRecord, bookings: dict[str, float]) -> float:
     # Booked, and not yet in the record.
     return record.cost_usd or (bookings.get(record.key, 0.0) if record.is_open else 0.0)
+
+
+def _of_keepers(records: Iterable[SlotRecord], hourly_usd: float, now: float) -> float:
+    """Return what the keepers of slots have cost; one may have served two slots."""
+    spans = dict[str, tuple[float, float]]()
+    for each in records:
+        if each.keeper:
+            first, last = spans.get(each.keeper, (each.taken, each.taken))
+            spans[each.keeper] = min(first, each.taken), max(last, now if each.ended is None else each.ended)
+    return sum(last - first for first, last in spans.values()) / 3600 * hourly_usd

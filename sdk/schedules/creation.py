@@ -22,9 +22,10 @@ from ..planning.pack import packaged
 from ..planning.prepare import make_plan, refuse_inside_task
 from ..planning.roots import configured_backend, in_bucket
 from ..planning.settings.merge import Destination
+from ..records import spending
 from ..records.sync import push
 from ..storage import emulator_clock
-from . import budget, clock_changes, notices, policy, preconditions, slots, templates, triggered
+from . import clock_changes, notices, policy, preconditions, slots, templates, triggered
 from .records import MAX_NAME, REMOVED, Book, FormerTrigger, ScheduleRecord, ScheduleSpec, plan_key
 from .server import Server
 from .slots import Cron
@@ -145,7 +146,7 @@ def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str
     limit = spec.max_cost_usd_per_month
     service = backends.delivery_service(plan.backend) if kept else None
     hourly_usd = service.hourly_usd(plan) if service else 0.0
-    reason = "" if limit is None else budget.too_much(plan, limit, 0.0, hourly_usd).removeprefix("budget: ")
+    reason = "" if limit is None else spending.over_month(plan, limit, 0.0, hourly_usd).removeprefix("budget: ")
     if not reason:
         return []
     return [

@@ -211,7 +211,7 @@ class KeeperServer(Server):
         """Return a time of this machine by the service's clock: nothing begins before it was delivered."""
         return time + self._ahead_s
 
-    def _keeper_usd(self, plan: Plan) -> float:
+    def _keeper_usd(self, plan: Plan) -> float | None:
         return self._service.hourly_usd(plan)
 
     def _firing(

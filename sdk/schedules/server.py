@@ -20,9 +20,10 @@ from ..errors import PodliftError, RunNotFoundError, may_pass
 from ..job.plan import Plan
 from ..logs import logger
 from ..process import spawn
+from ..records import spending
 from ..status import State, Status
 from ..text import counted
-from . import booking, budget, policy, preconditions
+from . import booking, policy, preconditions
 from .clock_jumps import TOLERANCE_S, ClockWatch, early
 from .firing import LocalRuns, Runs, plan_of, url_of
 from .memory import Memory, hours_since, newest
@@ -326,7 +327,7 @@ class Server:
             )
             if record.started is None:
                 reason, seen = preconditions.unmet(schedule.spec.when, self._firing(schedule, record, plan, success))
-                most_usd = budget.most_usd(plan)
+                most_usd = spending.most_usd(plan)
                 reason = reason or booking.booked(
                     self._book, schedule, record, plan, self._keeper_usd(plan), self._served_now()
                 )
@@ -349,8 +350,8 @@ class Server:
         _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
         return self._changed(schedule, memory, record, state=RUNNING, reason="")
 
-    def _keeper_usd(self, plan: Plan) -> float:
-        """Return what an hour of the machine costs that this is."""
+    def _keeper_usd(self, plan: Plan) -> float | None:
+        """Return what an hour of the machine costs that this is, None if that is unknown."""
         return 0.0
 
     def _firing(

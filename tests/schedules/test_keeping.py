@@ -18,7 +18,8 @@ from support import LIMIT_S, Later, full_only, needs
 import sdk
 from sdk import InputError, State
 from sdk.errors import StoreUnavailableError
-from sdk.schedules import budget, keeper_main
+from sdk.records import spending
+from sdk.schedules import keeper_main
 from sdk.schedules.handle import Schedule
 from sdk.schedules.keeper_server import LEASE_S
 from sdk.schedules.records import Book, ScheduleRecord
@@ -380,7 +381,7 @@ def test_older_than_goes_by_the_time_of_the_delivery(world: World) -> None:
 def test_firings_beyond_the_budget_of_a_month_are_skipped_until_the_next_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "most_usd", lambda plan: 4.0)
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
     world.runs.costs_usd = 2.5
     world.add(cron="0 0 * * 1", time_zone="Europe/Berlin", max_cost_usd_per_month=10.0)
     for week in range(8):
@@ -397,7 +398,7 @@ def test_firings_beyond_the_budget_of_a_month_are_skipped_until_the_next_one(
 def test_a_run_that_goes_on_counts_with_the_most_that_it_can_cost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(budget, "most_usd", lambda plan: 6.0)
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 6.0)
     world.runs.takes_s = 1000 * HOUR
     world.add(overlap="allow", max_cost_usd_per_month=10.0)
     for hour in range(2):
@@ -411,16 +412,16 @@ def test_firings_of_one_moment_cannot_break_the_limit_of_a_month_together(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of them has read the records before another one has booked."""
-    monkeypatch.setattr(budget, "most_usd", lambda plan: 4.0)
-    too_much, meeting, met = budget.too_much, Barrier(4), local()
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
+    over_month, meeting, met = spending.over_month, Barrier(4), local()
 
     def after_all_have_read(*about: Any) -> str:
         if not getattr(met, "once", False):
             met.once = True
             meeting.wait(LIMIT_S)
-        return too_much(*about)
+        return over_month(*about)
 
-    monkeypatch.setattr(budget, "too_much", after_all_have_read)
+    monkeypatch.setattr(spending, "over_month", after_all_have_read)
     world.add(overlap="allow", max_cost_usd_per_month=10.0)
     at(world, 0.5)
     keepers = [world.keeper(str(number), by_hand=True) for number in range(4)]
@@ -480,7 +481,7 @@ def test_times_of_a_record_go_by_the_clock_of_the_service(world: World) -> None:
 
 
 def test_keepers_count_for_the_month_with_their_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "most_usd", lambda plan: 1.0)
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 1.0)
     world.runs.costs_usd, world.service.costs_usd, world.runs.takes_s = 1.0, 2.0, 2 * HOUR
     world.add(cron="0 0 * * *", max_cost_usd_per_month=12.0)
     for day in range(4):
@@ -495,11 +496,11 @@ def test_the_most_that_a_firing_can_cost_is_that_of_its_machines(tmp_path: Path)
     (tmp_path / "train.py").write_text("print(1)")
     target = sdk.Vertex(project="podlift", regions=("us-central1",), bucket="runs", image="image")
     plan = sdk.plan(tmp_path / "train.py", accelerator="t4", backend=target, timeout="2h")
-    most = budget.most_usd(plan)
+    most = spending.most_usd(plan)
     assert most is not None and most > 0
-    assert budget.too_much(plan, most, 0.0) == ""
-    assert budget.too_much(plan, most, 0.01).startswith("budget: 0.01 USD of ")
-    assert budget.too_much(replace(plan, emulator="127.0.0.1:1"), 0.0, 100.0) == "", "an emulator bills nothing"
+    assert spending.over_month(plan, most, 0.0) == ""
+    assert spending.over_month(plan, most, 0.01).startswith("budget: 0.01 USD of ")
+    assert spending.over_month(replace(plan, emulator="127.0.0.1:1"), 0.0, 100.0) == "", "an emulator bills nothing"
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,12 @@ class VertexDeliveries:
 
         return failed_keepers.found(plan, schedule, since, clock)
 
-    def hourly_usd(self, plan: Plan) -> float:
+    def hourly_usd(self, plan: Plan) -> float | None:
         if plan.emulator:
             return 0.0
         regions = Vertex.of(plan.target).place_regions[:1]
         rented = pricing.Rental(pools=accelerators.pools("cpu"), regions=regions, table=plan.facts.prices)
-        return pricing.price(rented).at_least
+        return pricing.price(rented).own
 
     def pause(self, trigger: str, clock: Clock) -> None:
         address = emulator.checked_address() or _SCHEDULER

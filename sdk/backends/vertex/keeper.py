@@ -16,7 +16,6 @@ from typing import Any
 
 from ...clock import Clock
 from ...errors import InputError, MissingError
-from ...hardware import pricing
 from ...job import vertex_job
 from ...job.layout import RootPaths
 from ...job.plan import Plan
@@ -102,7 +101,7 @@ class Kept:
         created = self._of(number)
         if created is None or self._keeper is None or not self._billed:
             return used
-        own = spending.spent(max(created, since or created), until, pricing.price(self._keeper.rental))
+        own = spending.spent(max(created, since or created), until, self._keeper.price)
         return replace(used + own, seconds=used.seconds)
 
     def _of(self, number: int) -> float | None:

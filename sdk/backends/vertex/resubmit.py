@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...hardware import pricing
 from ...hardware.pricing import Price
 from ...job.places import Place
 from ...job.plan import Plan
@@ -77,11 +76,7 @@ def _words(place: Place, resources: Resources) -> str:
 
 def price(plan: Plan, place: int) -> Price | None:
     """Return what a job costs in a place; None where nothing is billed."""
-    if plan.emulator:
-        return None
-    options = Vertex.of(plan.target)
-    where = options.places_for(plan.job.resources)[place]
-    return pricing.price(options.rental(plan.job.resources, plan.job.limits, where, plan.facts.prices))
+    return plan.prices[place] if plan.prices else None
 
 
 def _spent(ended: JobEnd) -> tuple[Spent, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...hardware import pricing
 from ...job.policies import Keeper, Vertex
 from ...text import counted, duration, joined, money
 from ..triggers import TriggerDraft
@@ -39,7 +38,7 @@ def _project(draft: TriggerDraft) -> str:
 
 
 def _keeper(draft: TriggerDraft, kept: Keeper) -> str:
-    price = pricing.price(kept.rental)
+    price = kept.price
     waits = _WAITS.get(draft.overlap, "")
     text = f"{kept.machine} for each firing, which submits its jobs and ends with it"
     text += f", after {duration(kept.life_s)} at most{waits}"
@@ -72,8 +71,8 @@ def _rights(draft: TriggerDraft, kept: Keeper) -> Iterator[str]:
 
 def _month(draft: TriggerDraft, kept: Keeper) -> str:
     """Return the most that the firings of 30 days may cost."""
-    keeper = pricing.price(kept.rental).cap
-    caps = [pricing.price(rented).cap for rented in draft.plan.rentals]
+    keeper = kept.price.cap
+    caps = [price.cap for price in draft.plan.prices]
     known = [cap for cap in caps if cap is not None]
     run = max(known) if known and len(known) == len(caps) else None
     most = draft.plan.job.limits.max_cost_usd

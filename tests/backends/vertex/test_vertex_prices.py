@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from sdk.clock import SystemClock
 from sdk.errors import PodliftError, UnavailableError
 from sdk.hardware.catalog import SERVICES, PriceTable
 from sdk.job import plan_text
+from sdk.records import spending
 from sdk.storage.emulator import EMULATOR
 
 DAY_S = 86400.0
+KEPT = {"keeper": True, "keeper_service_account": "keeper@my-project.iam.gserviceaccount.com"}
 VERTEX, ENGINE, TPU = SERVICES
 TRAINING = "Vertex AI: Training/Pipelines"
 # By service: description, resource group, usage, region, US dollars.
@@ -98,7 +101,8 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.P
     Path("program.py").write_text("print('here')")
 
     def make(regions: str = "us-central1", **given: Any) -> sdk.Plan:
-        cloud = sdk.Vertex(project="my-project", bucket="mine", image="image", regions=regions)
+        kept = {name: given.pop(name) for name in KEPT if name in given}
+        cloud = sdk.Vertex(project="my-project", bucket="mine", image="image", regions=regions, **kept)
         return sdk.plan("program.py", backend=cloud, **{"timeout": "10h", **given})
 
     return make
@@ -209,3 +213,14 @@ def test_a_limit_of_cost_is_compared_with_read_prices_and_refuses_unknown_ones(
     assert "is compared with an estimate" not in str(exact.findings)
     with pytest.raises(sdk.InputError, match="no source gives the price of n1-standard-4 on demand in us-west4"):
         plan("us-west4", max_cost_usd=60)
+
+
+def test_a_keeper_of_unknown_price_counts_as_one_too(google: Catalog, plan: Callable[..., sdk.Plan]) -> None:
+    refresh()
+    with pytest.raises(sdk.InputError, match="price of n1-standard-4 of the keeper on demand in us-west4") as caught:
+        plan("us-west4", accelerator="v5e-4", max_cost_usd=100, **KEPT)
+    assert "Nearest: limit_allow_unknown_price=True" in str(caught.value)
+    made = plan("us-west4", accelerator="v5e-4", max_cost_usd=100, limit_allow_unknown_price=True, **KEPT)
+    assert made.keeper is not None and made.keeper.price.cap is None
+    month = spending.over_month(replace(made, job=plan("us-west4", accelerator="v5e-4").job), 100.0, 0.0, None)
+    assert month.startswith("budget: no source gives the price of this job and its keeper")
