@@ -212,13 +212,13 @@ def test_a_plan_says_what_becomes_of_its_model_however_the_gate_was_written(
     write("quality.py", "def measure(model, data):\n    return {}\n")
     write("test/a.csv", "1")
     write(
-        "podlift.toml", 'model = "digits"\n[gate]\nmetric = "accuracy"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n'
+        "podlift.toml", 'model = "digits"\n[gate]\nmetric = "loss"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n'
     )
-    monkeypatch.setenv("PODLIFT_GATE_MODE", "min")
+    monkeypatch.setenv("PODLIFT_GATE_METRIC", "min:accuracy")
     monkeypatch.setenv("PODLIFT_GATE_DATA", "test")
     plan = sdk.plan("train.py", gate_evaluate="quality:measure", inputs={"test": "test"}, warm_start="last")
-    named = {"evaluate": "quality:measure", "data": "test", "metric": "accuracy"}
-    expected = sdk.Gate(**named, mode="min", min_gain="0.01", guards=["accuracy >= 0.5"])  # type: ignore[arg-type]
+    named = {"evaluate": "quality:measure", "data": "test", "metric": "min:accuracy"}
+    expected = sdk.Gate(**named, min_gain="0.01", guards=["accuracy >= 0.5"])  # type: ignore[arg-type]
     assert (plan.job.gate, plan.job.model, plan.job.warm_start) == (expected, "digits", "last")
     assert (plan.payload(1).gate, plan.payload(1).model) == (expected, "digits")
     words = ("--gate-evaluate", "quality:measure", "--gate-guards", "loss < 1", "--gate-guards", "loss < champion")
