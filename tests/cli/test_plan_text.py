@@ -211,9 +211,7 @@ def test_a_plan_says_what_becomes_of_its_model_however_the_gate_was_written(
     write("train.py", "print(1)")
     write("quality.py", "def measure(model, data):\n    return {}\n")
     write("test/a.csv", "1")
-    write(
-        "podlift.toml", 'model = "digits"\n[gate]\nmetric = "loss"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n'
-    )
+    write("podlift.toml", 'model = "digits"\n[gate]\nmetric = "loss"\nmin_gain = 0.01\nguards = ["accuracy >= 0.5"]\n')
     monkeypatch.setenv("PODLIFT_GATE_METRIC", "min:accuracy")
     monkeypatch.setenv("PODLIFT_GATE_DATA", "test")
     plan = sdk.plan("train.py", gate_evaluate="quality:measure", inputs={"test": "test"}, warm_start="last")

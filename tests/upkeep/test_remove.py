@@ -360,6 +360,31 @@ def test_folders_of_the_root_that_are_links_are_left_alone(make, find, root: Pat
     assert find().items == (), "with the runs out of sight nobody knows which bundles they need"
 
 
+def test_where_records_lie_behind_a_link_everything_stays(make, find, root: Path, tmp_path: Path) -> None:
+    make("a", days=40)
+    (tmp_path / "elsewhere").mkdir()
+    (root / "latest").symlink_to(root / "runs" / "a-aaaaaa")
+    assert names(find()) == ["a-aaaaaa"], "a link within the root hides no record"
+    (root / "models").symlink_to(tmp_path / "elsewhere")
+    found = find()
+    assert found.items == () and "it is a link, and links are not followed" in why(found)["a-aaaaaa"]
+
+
+def test_a_run_that_a_record_names_behind_an_escaped_line_end_stays(make, find, root: Path) -> None:
+    make("a", days=40)
+    (root / "notes").mkdir()
+    (root / "notes" / "b.json").write_text(json.dumps({"from": "begun with\na-aaaaaa"}))
+    assert names(find()) == []
+
+
+def test_a_root_whose_prefix_is_called_runs_keeps_what_is_not_uploaded(make, find, tmp_path: Path) -> None:
+    copies = tmp_path / "cache" / "gs" / "bucket" / "runs"
+    shutil.copytree(make("a", days=40), copies / "runs" / "a-aaaaaa")
+    (copies / "runs" / "my notes").mkdir()
+    age(copies, 40)
+    assert names(find(cache=tmp_path / "cache"), "copy") == ["a-aaaaaa"], "a copy, which everything is uploaded of"
+
+
 def test_what_a_removal_that_was_cut_short_has_left_goes_the_next_time(make, find, root: Path) -> None:
     run = make("a")
     half = run.rename(run.with_name(".a-aaaaaa.0123abcd.removed"))

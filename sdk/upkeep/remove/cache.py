@@ -53,8 +53,12 @@ class Cache(Place):
 class CopiesRoot(FolderRoot):
     """This machine's folder for a root in a bucket: its own runs before their upload, and copies of others.
 
-    A run goes from it only by its age, and if everything in it is in the bucket too.
+    A run goes from it only by its age, and if everything in it is in the bucket too. What has no run's name is no copy: below a
+    bucket whose prefix is called `runs`, it is a folder of the real root.
     """
+
+    def runs(self) -> Iterator[tuple[Candidate, str]]:
+        return ((item, why) for item, why in super().runs() if ids.is_run_id(item.name))
 
     def run(self, path: Path) -> tuple[Candidate, str]:
         return replace(measured("copy", path, self), state="uploaded"), _why_not(path)

@@ -67,15 +67,21 @@ class FolderRoot(PrunedRoot):
         def refuse(error: OSError) -> None:
             raise error
 
-        for folder, info in folders.entries(Path(self.url)):
-            if folder.name in KNOWN or folder.name.startswith(".") or not stat.S_ISDIR(info.st_mode):
+        for folder, _ in folders.entries(Path(self.url)):
+            if folder.name in KNOWN or not folder.is_dir() or not self._is_searched(folder):
                 continue
             for here, inside, names in os.walk(folder, onerror=refuse):
-                inside[:] = [name for name in inside if not name.startswith(".")]
+                inside[:] = [name for name in inside if self._is_searched(Path(here, name))]
                 for path in (Path(here, name) for name in names if name.endswith(".json")):
                     found = path.lstat()
                     if stat.S_ISREG(found.st_mode) and found.st_size <= MAX_RECORD_BYTES:
                         yield str(path), path.read_bytes()
+
+    def _is_searched(self, folder: Path) -> bool:
+        """Return whether a folder may hold records; OSError if it is a link out of the root, whose records are unknown."""
+        if folder.is_symlink() and Path(self.url).resolve() not in folder.resolve().parents:
+            raise OSError(0, "it is a link, and links are not followed", str(folder))
+        return not folder.is_symlink() and not folder.name.startswith(".")
 
     def run_records(self, removed_runs: Collection[str]) -> list[tuple[str, bytes]]:
         found: list[tuple[str, bytes]] = []

@@ -26,6 +26,7 @@ JOB_SETTLED_S = 86400.0
 # Other folders of a root are searched up to these limits. Larger files are not records of podlift.
 MAX_RECORDS, MAX_RECORD_BYTES = 2000, 1 << 20
 _WORDS = re.compile(rb"[0-9A-Za-z_-]+")
+_ESCAPE = re.compile(rb"\\[nrtbf]")  # of JSON: the letter is no part of the word behind it
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 
@@ -222,7 +223,7 @@ class PrunedRoot(Place, ABC):
                         unknown=f"a JSON file below {self.url!r} may need it, and there are too many to search. Next: move "
                         f"those that are not podlift's out of the root, such as {file!r}"
                     )
-                words = {found.decode() for found in _WORDS.findall(data)}
+                words = {found.decode() for found in _WORDS.findall(_ESCAPE.sub(b" ", data))}
                 names.update(dict.fromkeys({word for word in words if ids.is_run_id(word)} | _digests(data), file))
         except (OSError, StoreError) as error:
             return Named(unknown=f"a JSON file that may need it cannot be read: {error}".rstrip("."))
