@@ -42,7 +42,7 @@ def run(job: Job, target: Local, facts: Facts) -> Iterator[Finding]:
     yield from _shared_cpus(job, target, facts)
     if target.cores.isdecimal() and int(target.cores) > facts.cpus:
         yield warning(
-            f"local_cores={target.cores}: each task gets {counted(facts.cpus, 'CPU')}, which is what this run may use"
+            f"local_cores={target.cores}: each task gets {counted(facts.cpus, 'thread')}, as many as this run may use CPUs"
         )
     if job.limits.max_cost_usd is not None:
         yield note("max_cost_usd: ignored in local mode, where there are no cloud machines")

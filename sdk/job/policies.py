@@ -288,7 +288,7 @@ class Local(Target):
         gpus: Stand-ins or this machine's own GPUs, if the accelerator is a GPU. "stand-in": logical CPU devices. "real": each
             task has GPUs of its own, of any type.
         cores: How the tasks divide the CPUs of this machine. "share": each of several tasks has equally many of its own, and as
-            many threads. "all": each may use all. A number: as many for each task, also for a single one.
+            many threads. "all": each may use all. A number: as many threads for each task, also for a single one, on any CPU.
     """
 
     network: Literal["host", "isolated"] = "host"

@@ -7,11 +7,9 @@ confined before that has pools of the right size.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,81 +132,28 @@ def _quotas(groups: Path, process: Path) -> Iterator[float]:
                     yield quota / period
 
 
-def taken() -> Counter[int]:
-    """Return how many processes are confined to some CPUs that include each one."""
-    found: Counter[int] = Counter()
-    whole = os.sched_getaffinity(0)
-    for pid in filter(str.isdecimal, os.listdir("/proc")):
-        # The kernel's own threads have no file, and another user's cannot be seen.
-        with contextlib.suppress(OSError):
-            os.readlink(f"/proc/{pid}/exe")
-            if not (own := os.sched_getaffinity(int(pid))) >= whole:
-                found.update(own)
-    return found
-
-
-def divide(
-    tasks: Sequence[str],
-    cores: Cores,
-    wanted: str = "share",
-    *,
-    run_id: str = "",
-    taken: Callable[[], Mapping[int, int]] = dict,
-) -> Division:
-    """Return what each task of a run gets; `wanted` is "share", "all" or the number of CPUs for each task.
-
-    `taken` says how many processes are confined to each CPU already.
-    """
+def divide(tasks: Sequence[str], cores: Cores, wanted: str = "share") -> Division:
+    """Return the CPUs and threads of each task of a run; `wanted` is "share", "all" or the number of threads for each task."""
     # A parameter server answers each worker and the coordinator: with fewer threads TensorFlow's clusters have stopped.
     least = len(tasks) + 1 if cluster.has_servers(tasks) else _LEAST_INTER
     found = {task: Share() for task in tasks}
     if wanted == "share" and len(tasks) > 1:
-        found |= _equal(tasks, cores, run_id)
+        found |= _equal(tasks, cores)
     elif wanted not in ("share", "all"):
-        found |= _counted(tasks, cores, min(int(wanted), cores.count), run_id, taken)
+        found = {task: Share(threads=min(int(wanted), cores.count)) for task in tasks}
     return Division(cores=cores, shares=found, least_inter=least)
 
 
-def _equal(tasks: Sequence[str], cores: Cores, run_id: str) -> dict[str, Share]:
+def _equal(tasks: Sequence[str], cores: Cores) -> dict[str, Share]:
     computing = _computing(tasks)
     # The others mostly wait, and may do so on any CPU.
     found = {task: Share(threads=max(1, int(cores.limit / len(tasks)))) for task in tasks}
     if len(computing) == 1:
         return {**found, computing[0]: Share()}
     own = parts(cores.nodes, len(computing)) if _may_confine(cores) else [()] * len(computing)
-    # The first task alone writes and evaluates: those of two runs should not have the same CPUs.
     each = max(1, int(cores.limit / len(computing)))
-    turn = _turn(run_id, len(own))
-    made = [_share(cpus, each, cores) for cpus in (*own[turn:], *own[:turn])]
+    made = [_share(cpus, each, cores) for cpus in own]
     return {**found, **dict(zip(computing, made, strict=True))}
-
-
-def _counted(
-    tasks: Sequence[str], cores: Cores, each: int, run_id: str, taken: Callable[[], Mapping[int, int]]
-) -> dict[str, Share]:
-    computing = _computing(tasks)
-    found = {task: Share(threads=each) for task in tasks}
-
-    def window(start: int) -> tuple[int, ...]:
-        return cores.cpus[start:][: each * len(computing)]
-
-    if _may_confine(cores) and each * len(computing) <= len(cores.cpus):
-        # Other runs do the same, and must not leave CPUs idle while they crowd on the first ones.
-        used = taken()
-        need = each * len(computing)
-        last = len(cores.cpus) - need
-        starts = sorted({*range(0, last, need), last})
-        turn = _turn(run_id, len(starts))
-        turned = (*starts[turn:], *starts[:turn])
-        first = min(turned, key=lambda start: sum(used.get(cpu, 0) for cpu in window(start)))
-        slices = [window(first)[index * each :][:each] for index in range(len(computing))]
-        found |= {task: _share(cpus, each, cores) for task, cpus in zip(computing, slices, strict=True)}
-    return found
-
-
-def _turn(run_id: str, number: int) -> int:
-    """Return the choice, of this number, with which a run begins."""
-    return hashlib.sha256(run_id.encode()).digest()[0] % number
 
 
 def within_quota(cores: Cores) -> dict[str, str]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import types
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -70,10 +67,10 @@ def test_one_task_is_not_restricted_and_more_tasks_than_cpus_have_a_thread_each(
 def test_what_mostly_waits_has_no_cpus_of_its_own() -> None:
     served = divided((*PAIR, "worker-1", "ps-0"), machine(range(8)))
     # The chief gives out the steps that the workers compute.
-    assert {task: cpus for task, (cpus, _) in served.items() if cpus} in (
-        {"worker-0": (0, 1, 2, 3), "worker-1": (4, 5, 6, 7)},
-        {"worker-1": (0, 1, 2, 3), "worker-0": (4, 5, 6, 7)},
-    )
+    assert {task: cpus for task, (cpus, _) in served.items() if cpus} == {
+        "worker-0": (0, 1, 2, 3),
+        "worker-1": (4, 5, 6, 7),
+    }
     assert served["chief-0"] == served["ps-0"] == ((), 2)
     # A single task that trains keeps all, and forked tasks share what is read at imports.
     watched = cores.divide(("chief-0", "evaluator-0"), machine(range(2)))
@@ -104,41 +101,15 @@ def test_where_cpus_cannot_be_chosen_the_threads_are_divided() -> None:
 
 def test_the_setting_gives_all_or_a_number() -> None:
     assert divided(PAIR, machine(range(4)), "all") == {task: ((), 0) for task in PAIR}
-    assert divided(PAIR, machine(range(4)), "2") == {"chief-0": ((0, 1), 2), "worker-0": ((2, 3), 2)}
-    assert divided(PAIR, machine(range(4)), "3") == {task: ((), 3) for task in PAIR}
-    assert divided(("chief-0",), machine(range(3)), "3") == {"chief-0": ((), 3)}
+    # On any CPU: several runs would all take the first ones.
+    assert divided(PAIR, machine(range(4)), "2") == {task: ((), 2) for task in PAIR}
+    assert divided(("chief-0",), machine(range(3)), "4") == {"chief-0": ((), 3)}
     (warned,) = [each.message for each in _plan(local_cores=4096).findings if "local_cores" in each.message]
     assert warned.startswith("local_cores=4096: each task gets")
     with pytest.raises(
         sdk.InputError, match=r"local_cores: must be share, all or a number of CPUs from 1. Received: 0"
     ):
         _plan(local_cores=0)
-
-
-def test_runs_with_a_number_of_cpus_take_those_that_fewest_others_are_confined_to() -> None:
-    used: Counter[int] = Counter()
-    for run in range(4):
-        made = cores.divide(PAIR, machine(range(8)), "1", run_id=f"run-{run}", taken=lambda: used)
-        for share in made.shares.values():
-            assert share.threads == len(share.cpus) == 1
-            used.update(share.cpus)
-    assert set(used.values()) == {1}, "eight tasks have eight CPUs"
-    # Two that start at the same moment see the same, and are not always on the same CPU.
-    alone = [cores.divide(("chief-0",), machine(range(8)), "1", run_id=f"run-{run}") for run in range(20)]
-    assert len({made.shares["chief-0"].cpus for made in alone}) > 4
-
-
-@several
-def test_processes_that_are_confined_are_counted() -> None:
-    one, other = sorted(os.sched_getaffinity(0))[:2]
-    before = cores.taken()
-    with cores.confined([one]):
-        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        after = cores.taken()
-    finally:
-        process.communicate(b"\n")
-    assert after[one] - before[one] > after[other] - before[other]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs affinity")

@@ -155,7 +155,7 @@ class LocalGang:
         addresses = {task.name: f"{self._host(task)}:{self._reservation.ports[task.name]}" for task in plan.members}
         # Threads of the user's own are not squeezed into a part of the CPUs.
         wanted = "all" if cores.INTRA in plan.job.env else Local.of(plan.target).cores
-        division = cores.divide(plan.tasks, cores.available(), wanted, run_id=plan.run_id, taken=cores.taken)
+        division = cores.divide(plan.tasks, cores.available(), wanted)
         starts = [self._task(task, addresses, division) for task in plan.members]
         # Importing begins here, and everything below happens at the same time.
         self._starts = {start.task: start for start in starts}

@@ -112,9 +112,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     return make
 
 
-def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", cores="share", **more) -> sdk.Run:
+def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", **more) -> sdk.Run:
     job = sdk.Job("train.py", env=env or {}, resources={"workers": workers}, **more)
-    return sdk.submit(job, local_start=start, local_cores=cores)
+    return sdk.submit(job, local_start=start)
 
 
 @pytest.mark.process
@@ -149,8 +149,7 @@ def test_a_forked_task_is_what_a_started_one_is(write) -> None:
     """)  # fmt: skip
     states, own = {}, []
     for start in ("fork", "spawn"):
-        # The parts of two runs may be in another order.
-        run = submit({"MINE": "a b"}, start=start, cores=1)
+        run = submit({"MINE": "a b"}, start=start)
         run.result(LIMIT_S)
         assert why_fresh(run) == ("" if start == "fork" else "local_start='spawn'")
         supervisor = int(events(run, "started")[0].data["supervisor"].split(":")[1])
