@@ -14,9 +14,8 @@ from . import backends
 from .checkpoint import catalog, opening
 from .clock import Clock, SystemClock
 from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
-from .job.code import PackedFile
 from .job.layout import RunPaths
-from .job.plan import Plan
+from .job.plan import PackedFile, Plan
 from .job.policies import Limits
 from .job.values import changed
 from .logs import logger

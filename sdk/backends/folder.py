@@ -10,7 +10,7 @@ from ..clock import Clock
 from ..errors import PodliftError, StoreError
 from ..job.layout import RunPaths
 from ..job.plan import Plan
-from ..process import janitor_watch, log_lines, supervision
+from ..process import janitor_watch, log_lines
 from ..process.log_lines import LogLine
 from ..records.accounts import LiveAccount
 from ..records.recorder import has_ended, position
@@ -46,7 +46,7 @@ class FolderRun:
 
     def supervised(self) -> bool:
         """Return whether the supervisor's process exists."""
-        return supervision.is_supervised(self._plan.paths, self._clock)
+        return janitor_watch.is_supervised(self._plan.paths, self._clock)
 
     def end_leftovers(self) -> None:
         """End what has lost its supervisor and its janitor."""

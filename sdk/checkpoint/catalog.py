@@ -23,7 +23,7 @@ from ..errors import (
     nearest,
 )
 from ..job.layout import RunPaths
-from ..job.metrics import metric_and_mode
+from ..job.policies import metric_and_mode
 from ..records.plans import read_plan
 from ..storage.registry import open_store
 from ..storage.retry import RetryPolicy

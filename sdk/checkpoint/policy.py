@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..job.metrics import metric_and_mode
-from ..job.policies import LONGEST_PACED_S, Checkpoints
+from ..job.policies import LONGEST_PACED_S, Checkpoints, metric_and_mode
 
 # Of fits of the same variables, the newest ends are kept: this many, and more if they are small.
 _LEAST_ENDS, _MOST_ENDS, _ENDS_BYTES = 16, 1000, 10_000_000_000

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 import typer
 
 from .. import registered
 from ..errors import InputError
+from ..model_registry.evidence import Evidence
 from ..model_registry.models import Model, ModelVersion
 from ..model_registry.records import Move, shown_time
 from ..records.sync.index import in_parallel
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
-from ..text import counted, size
-from . import model_evidence
+from ..text import clipped, counted, size
 from . import parameters as p
 from .help import GroupHelp, VerbHelp
 from .output import answer, as_json, numbers, say
@@ -127,7 +128,7 @@ def status(
 
 def _show_model(model: Model, versions: list[ModelVersion]) -> None:
     record = model.record()[0]
-    states = in_parallel(lambda each: (model.state(each, record), model_evidence.outcome(each)), versions)
+    states = in_parallel(lambda each: (model.state(each, record), gate_outcome(each)), versions)
     rows = [
         (
             str(each.number),
@@ -156,7 +157,7 @@ def _show_version(model: Model, version: ModelVersion) -> None:
     record, state = version.record, model.state(version)
     lines = [("model", f"{record.model}, version {record.number}"), ("state", state)]
     lines += [("ask", record.ask)] if record.ask else []
-    lines += model_evidence.lines(version, asks=state == "awaits approval")
+    lines += evidence_lines(version, asks=state == "awaits approval")
     lines += [("run", f"{record.run} ({record.state})"), ("url", record.run_url)]
     lines += [("program", " ".join([record.program, *record.args])), ("code", record.bundle)]
     for name, each in record.data.items():
@@ -264,3 +265,58 @@ def remove(
         f"{name}: version {removed.number} is removed. {freed} the run {removed.run} is no longer kept for it. "
         "Next: podlift remove"
     )
+
+
+_WIDEST = 32
+_HOLDS = {True: "holds", False: "fails", None: "unknown"}
+
+
+def gate_outcome(version: ModelVersion) -> str:
+    """Return what the gate has decided last, "-" if none has evaluated the version."""
+    found = version.evidence()
+    return found[-1].outcome if found else "-"
+
+
+def evidence_lines(version: ModelVersion, *, asks: bool) -> Iterator[tuple[str, str]]:
+    """Yield what the last evaluation has found and decided, as (label, text)."""
+    found = version.evidence()
+    if not found:
+        return
+    last = found[-1]
+    yield "gate", f"{last.outcome}: {last.reason}"
+    if asks:
+        yield "next", f"podlift models promote {last.model} {last.number} --as-compared"
+    against = f"version {last.champion}, the champion" if last.champion else "no champion"
+    yield "compared", f"with {against}, by {last.gate.evaluate} at the end of the run, {shown_time(last.time)}"
+    yield "on", f"{last.gate.data}: {last.data.location} {last.data.digest or last.data.problem}"
+    for guard in last.guards:
+        yield "guard", f"{_HOLDS[guard.holds]}: {guard}"
+    yield from (("", text) for text in _metrics_table(last))
+    if len(found) > 1:
+        yield "earlier", "; ".join(f"{each.outcome} (champion {each.champion or 'none'})" for each in found[:-1])
+
+
+def _metrics_table(evidence: Evidence) -> Iterator[str]:
+    ours, theirs = evidence.metrics, evidence.champion_metrics
+    names = sorted({*ours, *theirs})
+    if not names:
+        return
+    others = [f"version {evidence.champion}", "difference"] if evidence.champion else []
+    rows = [["", f"version {evidence.number}", *others]]
+    for name in names:
+        mine, other = ours.get(name), theirs.get(name)
+        change = "-" if mine is None or other is None else f"{mine - other:+.4f}"
+        rows.append(
+            [
+                clipped(name, _WIDEST),
+                *[_shown_metric(ours, name), _shown_metric(theirs, name), change][: len(rows[0]) - 1],
+            ]
+        )
+    width = max(len(row[0]) for row in rows)
+    for name, *figures in rows:
+        yield f"{name:<{width}} {' '.join(f'{each:>12}' for each in figures)}"
+
+
+def _shown_metric(metrics: Mapping[str, float | None], name: str) -> str:
+    value = metrics.get(name)
+    return "-" if name not in metrics else "nan" if value is None else f"{value:.4f}"

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from ..errors import InputError, nearest
 from ..text import shown
-from .metrics import metric_and_mode, shows_mode
+from .policies import metric_and_mode, shows_mode
 from .values import Accepts, Name, Texts, Validator, Value, default, metric_text
 
 _FUNCTION = re.compile(r"([A-Za-z_]\w*\.)*[A-Za-z_]\w*:[A-Za-z_]\w*", re.ASCII)

@@ -549,3 +549,21 @@ def _bucket_region(facts: Facts) -> str:
     """Return the region of the bucket, "" if it is not known or not one region."""
     about = facts.online.get("bucket", {}).get("about", {})
     return str(about.get("location", "")).lower() if about.get("locationType", "region") == "region" else ""
+
+
+_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "bleu")
+_LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "perplexity")
+
+
+def shows_mode(best: str) -> bool:
+    """Return whether a metric's name, or what is written before it, shows if a high or a low value is better."""
+    return ":" in best or any(part in best.lower() for part in (*_HIGHER_IS_BETTER, *_LOWER_IS_BETTER))
+
+
+def metric_and_mode(best: str) -> tuple[str, str]:
+    """Return ("val_f1", "max") for "max:val_f1"."""
+    mode, separator, name = best.partition(":")
+    if separator:
+        return name, mode
+    higher = any(part in best.lower() for part in _HIGHER_IS_BETTER)
+    return best, "max" if higher else "min"

@@ -19,8 +19,7 @@ from typing import BinaryIO
 from .. import text
 from ..checks import Finding
 from ..errors import InputError
-from ..job.code import PackedFile
-from ..job.plan import Plan
+from ..job.plan import PackedFile, Plan
 from ..process import garbage
 from ..storage import posix
 from ..storage.checksums import sha256

@@ -9,11 +9,11 @@ from contextlib import suppress
 from .. import ids
 from ..checks.scaling import Network, Pace, dominating
 from ..errors import CorruptRunError
-from ..hardware import accelerators, network
-from ..job.code import PackedCode
+from ..hardware import accelerators, machines
 from ..job.findings import Facts, Finding
 from ..job.job import Job
 from ..job.layout import RootPaths, RunPaths
+from ..job.plan import PackedCode
 from ..job.policies import Target
 from ..records.accounts import ACCOUNTED, recorded
 from ..records.events import Event
@@ -44,7 +44,7 @@ def network_of(job: Job, target: Target, facts: Facts) -> Network | None:
     rentals = target.rentals(resources, job.limits)
     if not rentals:
         return Network(per_core=resources.workers / facts.cpus)
-    rates = [network.gbit(pool.machine, pool.accelerator.name) for pool in rentals[0].pools[:2]]
+    rates = [machines.gbit(pool.machine, pool.accelerator.name) for pool in rentals[0].pools[:2]]
     known = [rate for rate in rates if rate is not None]
     return Network(gbit=min(known), grpc=family != "gpu") if len(known) == len(rates) else None
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from ..checks import Facts, Finding
 from ..errors import InputError, Problems
-from ..job.code import PackedCode, PackedRequirements
 from ..job.findings import note
 from ..job.layout import RootPaths
-from ..job.plan import Plan
+from ..job.plan import PackedCode, PackedRequirements, Plan
 from ..packaging import bundle, never_packaged
 from ..packaging.audit import check as audit
 from ..packaging.audit.environment import Preload

@@ -14,9 +14,8 @@ from pathlib import Path
 from .. import __version__
 from ..checks import Finding
 from ..hardware import accelerators
-from ..job.code import PackedCode
 from ..job.job import Job
-from ..job.plan import Plan
+from ..job.plan import PackedCode, Plan
 from ..packaging.audit.installed import Installed
 from ..storage import cache
 from ..text import counted

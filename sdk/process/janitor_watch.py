@@ -1,4 +1,4 @@
-"""Watches the janitor, and does its work if it was killed together with the supervisor. See janitor.py."""
+"""Whether a run is supervised. Watches the janitor, and does its work if it was killed with the supervisor: see janitor.py."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import signal
 import sys
 import threading
 
+from ..clock import Clock
 from ..job.layout import RunPaths
 from ..logs import logger
-from ..records.recorder import read_events
+from ..records.events import resume_count, source_of
+from ..records.recorder import has_ended, read_events
 from ..storage import own_folders
 from . import janitor, spawn
 
@@ -86,3 +88,21 @@ def temporary_folders(paths: RunPaths) -> list[str]:
     found = [each for each in outside if own_folders.claimed(each) == paths.url]
     inside = os.path.isdir(paths.temporary) and not os.path.islink(paths.temporary)
     return [paths.temporary, *found] if inside else found
+
+
+# If no supervisor was recorded within this time, its client died before starting it.
+_START_LIMIT_S = 30.0
+
+
+def is_supervised(paths: RunPaths, clock: Clock) -> bool:
+    """Return False once no supervisor can add a verdict any more. Looking ends nothing: see `end_leftovers`."""
+    if has_ended(paths):
+        return False
+    events = read_events(paths, ("submitted", "launched", "started", "resumed"))
+    sources = {source_of(name, resume_count(events)) for name in ("supervisor", "launcher")}
+    names = [e.data["supervisor"] for e in events if e.kind in ("started", "launched") and e.source in sources]
+    if not names:
+        return clock.now() - max((event.time for event in events), default=0.0) < _START_LIMIT_S
+    if not spawn.same_machine(names[-1]):
+        return not names[-1].startswith("gone:")
+    return spawn.alive(names[-1])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..errors import CorruptRunError
 from ..job.layout import RunPaths
-from ..job.metrics import metric_and_mode
+from ..job.policies import metric_and_mode
 from ..job.wire import decode
 from ..status import Failure, Reason, Registered, State, Status
 from ..storage import posix

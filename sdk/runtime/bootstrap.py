@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import faulthandler
 import functools
+import gc
 import importlib
 import importlib.machinery
+import io
 import os
 import runpy
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -32,34 +36,32 @@ from ..records.recorder import Recorder, read_events
 from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import mask_token
 from ..storage.reserve import Reserve
-from . import cells, context, exiting, import_guard, reporting, return_value, secret_values
+from . import cells, context, import_guard, reporting, return_value, secret_values
 from .hooks import accounting, auto_checkpoint, evaluator, limits, rescue, seeds
-from .hooks.disconnected import DisconnectedTasks
 from .hooks.fit import FitHooks
 from .hooks.input_wait import InputWait
 from .hooks.losses import LossWatch
 from .hooks.starvation import StarvedInput
 from .hooks.strategies import StrategyWatch
 from .patches import (
+    Function,
     Patch,
+    around,
     auto_shard,
     central_storage,
     chief_writes,
     cpu_xla,
-    first_server,
-    gpu,
+    devices,
     install,
     iterator_ends,
     keras_multi_worker,
     optimizer_conditions,
-    own_threads,
+    plumbing,
     predictions,
     restore_together,
     servers,
     shuffle_seeds,
-    sigterm,
     steps_per_execution,
-    tpu,
 )
 from .rendezvous.files import FileRendezvous, Rendezvous, StepCoordinator
 from .unpack import unpack
@@ -111,7 +113,7 @@ def main(payload_path: str, task: str, home: str) -> int:
         _fail(failure, details, checkpoint, recorder, payload.limits.grace_s, ended)
         if task in together and len(together) > 1 and names_a_lost_peer(details):
             del failure
-            exiting.leave(code)
+            leave_process(code)
     elif code == 0:
         _record_value(recorder, returned, secrets)
         if task == payload.tasks[0] and (unused := checkpoint.warm_start.unused):
@@ -142,7 +144,7 @@ def _instrument(
     checkpoint = auto_checkpoint.make(payload, task, coordinator, SystemClock(), recorder.record, reporter.progress)
     made = _evaluator(payload, task, reporter, work) if evaluates else None
     context.enter(payload, task, reporter, checkpoint if takes_part else None, made)
-    tpu.prepare(payload, os.environ)
+    devices.prepare(payload, os.environ)
     found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
     report = finding or _log.info
     found += [*StrategyWatch(report, work).patches(), *LossWatch(report, work).patches()]
@@ -205,12 +207,12 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     found = [
         *reporting.patches(reporter),
         *steps_per_execution.patches(),
-        *own_threads.patches(),
+        *devices.thread_patches(),
         central_storage.PATCH,
         optimizer_conditions.PATCH,
         *iterator_ends.patches(),
     ]
-    found += [*tpu.patches(payload, os.environ), *gpu.patches(payload, task, os.environ)]
+    found += [*devices.tpu_patches(payload, os.environ), *devices.gpu_patches(payload, task, os.environ)]
     found += cpu_xla.patches(payload, os.environ)
     shuffles = shuffle_seeds.ShuffleSeeds(payload.run_id)
     found += auto_shard.SharedInput(logs=task == payload.tasks[0], seeded=shuffles.derived).patches()
@@ -223,10 +225,8 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         path = RunPaths(payload.run_url).unseeded(payload.attempt, task)
         found += seeds.UnseededCalls(path, work).patches()
     if len(payload.tasks) > 1:
-        found += [keras_multi_worker.PATCH, keras_multi_worker.LEGACY, *restore_together.patches(), *sigterm.patches()]
+        found += [keras_multi_worker.PATCH, keras_multi_worker.LEGACY, *restore_together.patches()]
         found += servers.patches(task, payload.tasks)
-        if task != payload.tasks[0]:
-            found += first_server.patches()
         if payload.writes == "chief" and task == payload.tasks[0]:
             found += chief_writes.chief_patches()
         elif payload.writes == "chief" and cluster.role_of(task) != "evaluator":
@@ -426,3 +426,87 @@ def _print_error(error: BaseException) -> None:
 def _print(text: str) -> None:
     with contextlib.suppress(Exception):  # a program may have closed or replaced its streams
         print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def leave_process(code: int) -> None:
+    """Join threads, call exit handlers, drop what the program has made, flush, and end this process.
+
+    Python clears all imported modules on exit. With TensorFlow and Keras that takes half a second to a second, in a forked task
+    also because it touches memory that was shared until then, and the next attempt waits for it.
+    """
+    iterator_ends.leave_waiting()
+    for step in (threading._shutdown, atexit._run_exitfuncs, _drop_program):  # type: ignore[attr-defined]
+        with contextlib.suppress(BaseException):
+            step()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the program may have closed or replaced them
+            stream.flush()
+    os._exit(code)
+
+
+def _drop_program() -> None:
+    # Writers flush when they are dropped. What was imported before the fork is not searched.
+    vars(sys.modules["__main__"]).clear()
+    gc.collect()
+    iterator_ends.settle()  # what is being dropped is not to be found below, and ended here
+    for each in gc.get_objects():  # the files that other modules of the program hold
+        if isinstance(each, io.TextIOWrapper | io.BufferedWriter | io.BufferedRandom) and not each.closed:
+            with contextlib.suppress(Exception):
+                each.flush()
+
+
+_SERVERS = "tensorflow.python.training.server_lib"
+
+
+class DisconnectedTasks:
+    """Reports once, at the first step or report, that several tasks train without a connection: each its own model.
+
+    `count` is the number of tasks that step together.
+    """
+
+    def __init__(self, count: int, report: Callable[[str], None] | None) -> None:
+        self._count = count
+        self._report = report
+        self._has_server = self._checked = False
+        self._pid = os.getpid()
+
+    def patches(self) -> list[Patch]:
+        """Return the patch that notes a server that the program starts itself."""
+        return plumbing("note-servers", "a cluster's server connects the tasks", {_SERVERS: self._note_servers})
+
+    def _note_servers(self, module: ModuleType) -> None:
+        @around(module.Server, "__init__")
+        def init(original: Function, *args: Any, **kwargs: Any) -> None:
+            self._has_server = True
+            original(*args, **kwargs)
+
+    @property
+    def apart(self) -> bool:
+        """True if this task and the others train without a connection now, each at its own pace."""
+        return self._count > 1 and not self._has_server and "tensorflow" in sys.modules and not _is_connected()
+
+    def check(self) -> None:
+        """Report disconnected tasks. Only the first call does anything."""
+        # A process that the program forked must not report for the task.
+        if self._checked or self._report is None or self._count < 2 or os.getpid() != self._pid:
+            return
+        self._checked = True
+        if self.apart:
+            self._report(
+                f"{self._count} tasks run this program without a connection: it made no tf.distribute strategy for several "
+                "workers, so each task trains its own model on all of the data. Next: train under sdk.context().strategy "
+                "(tf.distribute.MultiWorkerMirroredStrategy), or use --workers 1. Tasks that are meant to be independent "
+                "need nothing."
+            )
+
+
+def _is_connected() -> bool:
+    if "horovod" in sys.modules:
+        return True
+    jax = sys.modules.get("jax._src.distributed")
+    if getattr(getattr(jax, "global_state", None), "client", None) is not None:
+        return True
+    # Reads the context without creating it.
+    context = importlib.import_module("tensorflow.python.eager.context").__dict__.get("_context")
+    servers = (getattr(context, name, None) for name in ("_server_def", "_collective_ops_server_def"))
+    return any(server is not None for server in servers)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmarks import collectives
 from sdk.checks.scaling import Costs, Network, Pace, computing_s, dominating, exchange_s, share
-from sdk.hardware.network import gbit
+from sdk.hardware.machines import gbit
 
 sizes, counts = st.integers(4, 10**10), st.integers(2, 64)
 networks = st.builds(Network, gbit=st.none() | st.floats(0.1, 400), per_core=st.floats(0.01, 32))

@@ -344,7 +344,7 @@ import json, sys
 from sdk.job.payload import Kill
 from sdk.job.layout import RunPaths
 from sdk.records.kills import KillRecords
-from sdk.runtime.hooks.kill_points import KillPoints
+from sdk.runtime.hooks.auto_checkpoint import KillPoints
 records = KillRecords(RunPaths(sys.argv[1]))
 kills = KillPoints(records, int(sys.argv[2]), "chief-0", [Kill(**each) for each in json.loads(sys.argv[3])])
 for step in range(0, 40, 4):

@@ -17,10 +17,9 @@ from support import REPO
 import sdk
 from sdk.hardware import accelerators
 from sdk.job import cluster
-from sdk.job.code import PackedCode, PackedFile
 from sdk.job.findings import Facts, Finding
 from sdk.job.payload import Drill, Kill, Payload
-from sdk.job.plan import Plan
+from sdk.job.plan import PackedCode, PackedFile, Plan
 from sdk.job.values import given as given_fields
 from sdk.job.wire import decode
 

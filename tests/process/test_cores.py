@@ -14,7 +14,7 @@ from support import LIMIT_S, heard, said
 import sdk
 from sdk.process import cores
 from sdk.process.cores import Cores
-from sdk.runtime.patches import own_threads
+from sdk.runtime.patches import devices
 
 pytestmark = pytest.mark.process
 
@@ -239,9 +239,9 @@ def test_a_program_that_asks_for_more_threads_may_use_all_cpus(monkeypatch: pyte
             assert context.intra_op_parallelism_threads == number
             return sorted(os.sched_getaffinity(0))
 
-    assert own_threads.patches() == []
+    assert devices.thread_patches() == []
     monkeypatch.setenv(cores.VARIABLE, f"{whole[0]}/{cores.spans(whole)}")
-    (patch,) = own_threads.patches()
+    (patch,) = devices.thread_patches()
     module = types.ModuleType("context")
     vars(module)["Context"] = Context
     patch.apply(module)

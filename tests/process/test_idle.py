@@ -14,7 +14,7 @@ from support import LIMIT_S, FakeClock
 import sdk
 from sdk.backends.local.backend import LocalBackend
 from sdk.cli import app
-from sdk.process.idle import UNREADABLE, IdleWatch, watched
+from sdk.process.machine import UNREADABLE, IdleWatch, watched
 from sdk.records.machine import GpuUse
 from sdk.records.recorder import read_events
 

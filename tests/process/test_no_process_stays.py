@@ -27,7 +27,7 @@ import pytest
 from support import LIMIT_S, full_only, until
 
 import sdk
-from sdk.process import janitor, supervision
+from sdk.process import janitor, janitor_watch
 from sdk.records.events import Event
 from sdk.records.recorder import read_events
 
@@ -254,7 +254,7 @@ def expected(events: list[Event], attempt: int) -> tuple[sdk.State, sdk.Reason]:
 @pytest.fixture
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose client was killed before it started a supervisor is lost soon: it is looked at when all is quiet."""
-    monkeypatch.setattr(supervision, "_START_LIMIT_S", 1.0)
+    monkeypatch.setattr(janitor_watch, "_START_LIMIT_S", 1.0)
 
 
 @pytest.mark.usefixtures("_no_patience")

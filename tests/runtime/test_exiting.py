@@ -13,7 +13,7 @@ pytestmark = pytest.mark.process
 
 PROGRAM = """
 import atexit, sys, threading, time
-from sdk.runtime import exiting
+from sdk.runtime import bootstrap
 
 class Writer:
     def __init__(self, name): self.name, self.itself = name, self
@@ -27,7 +27,7 @@ del imported
 threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
 atexit.register(print, "handler")
 sys.stdout.write("begun ")
-exiting.leave(7)
+bootstrap.leave_process(7)
 """
 
 

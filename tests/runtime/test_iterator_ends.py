@@ -208,8 +208,8 @@ AT_THE_END = {
         "del iterator\nif not os.fork(): sys.exit(0)\nprint(os.wait()[1], flush=True)", 0, "handler 0 released handler",
     ),
     "a task without its peers": (
-        "from sdk.runtime import exiting\nSlow.__del__ = lambda _, sleep=time.sleep: sleep(600)\n"
-        "del iterator; exiting.leave(5)", 5, "handler",
+        "from sdk.runtime import bootstrap\nSlow.__del__ = lambda _, sleep=time.sleep: sleep(600)\n"
+        "del iterator; bootstrap.leave_process(5)", 5, "handler",
     ),
 }  # fmt: skip
 

@@ -10,8 +10,7 @@ import pytest
 from support import LIMIT_S, PROGRAMS, full_only, needs
 
 import sdk
-from sdk.runtime.metric_values import numbers
-from sdk.runtime.reporting import Reporter
+from sdk.runtime.reporting import Reporter, numbers
 
 np = pytest.importorskip("numpy")
 needs("tensorflow")

@@ -11,7 +11,7 @@ from support import heard
 
 from sdk.job.payload import Payload
 from sdk.job.policies import Checkpoints, Limits
-from sdk.runtime.patches import Patch, install, tpu
+from sdk.runtime.patches import Patch, devices, install
 
 
 @pytest.fixture
@@ -95,6 +95,6 @@ def test_on_the_machine_of_a_tpu_a_resolver_without_another_name_means_that_mach
         "kwargs": {}, "bundle": "b", "digest": "d", "roots": [], "tasks": ["chief-0"], "writes": "chief",
         "limits": Limits(), "checkpoints": Checkpoints(), "tpu": "v3-8",
     }  # fmt: skip
-    tpu.patches(Payload(**fields), environ)[0].apply(ModuleType("tensorflow"))
+    devices.tpu_patches(Payload(**fields), environ)[0].apply(ModuleType("tensorflow"))
     made = Resolver(*given, zone="us-central1-b")
     assert (made.tpu, made.zone) == (asked, "us-central1-b")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ...clock import Clock
@@ -18,10 +19,11 @@ from ...job.payload import TASK_RESTARTS
 from ...job.plan import Plan
 from ...job.policies import Local
 from ...logs import logger
-from ...process import cores, exit_reasons, idle, janitor, spawn, task_environment
+from ...process import cores, exit_reasons, janitor, machine, spawn, task_environment
 from ...process.cores import Division
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.hang import Activity, Hang, HangDetector, Pauses, blame
+from ...process.line_pipe import LinePipe
 from ...process.log_index import LogIndexWriter
 from ...process.log_tail import last_lines
 from ...process.machine import Gpus, Sampler
@@ -43,12 +45,12 @@ from ...records.events import (
 )
 from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress, sweep
 from ...records.restarts import Decision, EndedAttempt
+from ...runtime import secret_values
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage import file_systems, own_folders, posix, reserve
 from ...storage.reserve import Reserve
 from ...tracebacks import last_error
 from .ending import StopConditions, Verdict, failed
-from .hidden_logs import HiddenLogs
 from .interpreter import Interpreter
 from .template import GangLaunch, Standby
 
@@ -112,7 +114,7 @@ class LocalGang:
         self._hidden = HiddenLogs.of(plan, attempt, f"{place.temporary}/{attempt}-output")
         gpus = Gpus()
         self._sampler = Sampler(plan.paths, attempt, clock, gpus)
-        self._idle = idle.IdleWatch(plan.job.limits.idle_accelerator_s, gpus, self._recorder, clock)
+        self._idle = machine.IdleWatch(plan.job.limits.idle_accelerator_s, gpus, self._recorder, clock)
         self._log_index = LogIndexWriter(plan.paths, attempt, plan.tasks, clock)
         self._host: Callable[[cluster.Task], str] = (
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")
@@ -442,7 +444,7 @@ class LocalGang:
         return [(name, self._tasks[name].pid, self._starts[name].env.get("CUDA_VISIBLE_DEVICES")) for name in running]
 
     def _visible(self) -> list[str | None]:
-        training = idle.watched(self._plan.tasks)
+        training = machine.watched(self._plan.tasks)
         return [visible for name, _, visible in self._running() if name in training]
 
     def _failure_records(self) -> list[Event]:
@@ -530,3 +532,56 @@ def _size(path: str) -> int:
         return Path(path).stat().st_size
     except FileNotFoundError:
         return 0
+
+
+_DRAIN_S = 5.0
+
+
+class HiddenLogs:
+    """Keeps secrets out of the logs of tasks: their output goes through pipes, which this process copies to the logs.
+
+    Without any secrets, tasks write to their logs themselves.
+    """
+
+    def __init__(self, logs: Mapping[str, str], folder: str, values: Mapping[str, str]) -> None:
+        self._logs, self._folder = logs, folder
+        self._secrets = secret_values.encoded(secret_values.words(values, values))
+        self._pipes: dict[str, LinePipe] = {}
+        self._files: list[int] = []
+
+    @classmethod
+    def of(cls, plan: Plan, attempt: int, folder: str) -> HiddenLogs:
+        """Return the pipes for the tasks of a plan."""
+        values = task_environment.callers_values(plan, os.environ) if plan.job.secrets else {}
+        logs = {task: plan.paths.log(attempt, task) for task in plan.tasks}
+        return cls(logs, folder, {name: values[name] for name in plan.job.secrets})
+
+    def target(self, task: str) -> str:
+        """Return the path to which a task writes."""
+        return os.path.join(self._folder, f"{task}.pipe") if self._secrets else self._logs[task]
+
+    def open(self) -> None:
+        if not self._secrets:
+            return
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)
+        for task, log in self._logs.items():
+            file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            self._files.append(file)
+            self._pipes[task] = LinePipe(self.target(task), partial(self._write, file), self._secrets)
+            self._pipes[task].start()
+
+    def close(self) -> None:
+        """Copy the rest. All processes of the tasks have ended."""
+        for pipe in self._pipes.values():
+            pipe.join(_DRAIN_S)
+        for file in self._files if not any(pipe.is_open for pipe in self._pipes.values()) else ():
+            os.close(file)
+
+    def _write(self, file: int, data: bytes) -> None:
+        left = memoryview(secret_values.hidden_bytes(data, self._secrets))
+        while left:
+            try:
+                left = left[os.write(file, left) :]
+            except OSError:
+                # The disk is full: the task must not wait for it.
+                return

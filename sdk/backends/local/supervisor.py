@@ -38,8 +38,7 @@ from ...storage import emulator, file_systems, own_folders
 from ...storage.reserve import Reserve
 from . import interpreter
 from .ending import StopConditions, Verdict, failed
-from .gang import LocalGang, Place
-from .hidden_logs import HiddenLogs
+from .gang import HiddenLogs, LocalGang, Place
 from .template import Standby
 
 # A Unix socket's path has at most 107 bytes, and the task's name and the names that multiprocessing adds need the others.

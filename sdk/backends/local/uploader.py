@@ -21,8 +21,7 @@ from ...errors import AccessError, ConflictError, PodliftError
 from ...job.layout import RunPaths
 from ...job.plan import Plan
 from ...process import spawn
-from ...process.janitor_watch import end_leftovers
-from ...process.supervision import is_supervised
+from ...process.janitor_watch import end_leftovers, is_supervised
 from ...records.plans import read_plan
 from ...records.recorder import has_ended, is_uploaded, known_resumes
 from ...records.sync.index import KEYS, SYNC_RETRY

@@ -18,8 +18,7 @@ import requests
 
 from ...clock import Clock, SystemClock
 from ...errors import InputError, MissingError, PodliftError, UnavailableError
-from ...job.http import VARIABLE
-from ...job.targets import Ray
+from ...job.targets import VARIABLE, Ray
 from ...storage.retry import Retries
 from ...text import innermost
 

@@ -21,9 +21,9 @@ from ...clock import Clock, SystemClock
 from ...errors import AlreadyExistsError, MissingError, PodliftError, StoreError
 from ...job.layout import RunPaths
 from ...job.wire import decode, parsed
-from ...records import cancels
 from ...records.events import Event, parse, source_of
 from ...records.recorder import Recorder
+from ...records.sync import index
 from ...records.sync.index import SYNC_RETRY
 from ...records.sync.push import ContainerUploader
 from ...status import EXIT_INFRASTRUCTURE, Reason, State
@@ -268,7 +268,7 @@ class Driver:
 
     def _cancel_request(self) -> tuple[float, float] | None:
         found = []
-        for key in cancels.requests(self._store, self._job - 1, self._spec.resumes_by_users):
+        for key in index.cancel_requests(self._store, self._job - 1, self._spec.resumes_by_users):
             data: dict[str, object] = {}
             with suppress(ValueError):
                 data = parsed(bytes(self._store.get(key)))

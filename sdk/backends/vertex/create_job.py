@@ -22,7 +22,8 @@ from ...errors import AlreadyExistsError, ConflictError, MissingError, PodliftEr
 from ...job.layout import RunPaths
 from ...job.wire import parsed
 from ...logs import logger
-from ...status import Reason
+from ...records.events import Event, source_of
+from ...status import Reason, State
 from ...storage import emulator
 from ...storage.store import Store, create
 from ...text import duration
@@ -352,3 +353,21 @@ def _not_created(
     text = " ".join(part if part.endswith((".", ")", '"')) else f"{part}." for part in parts)
     sentence = service.sentence(service.quoted(text, emulator.asked()))
     return JobNotCreatedError(sentence, diagnosis.reason, notes, busy=diagnosis.busy)
+
+
+def write_final(store: Store, number: int, time: float, data: Mapping[str, object]) -> bool:
+    """Create the final record of this job, which decides what follows its end.
+
+    False if another process was faster, with the same content or another.
+    """
+    source = source_of("supervisor", number - 1)
+    event = Event(attempt=0, source=source, sequence=1, kind="final", time=time, data=dict(data))
+    return create(store, KEYS.event(0, source, 1, "final"), event.to_json())
+
+
+def final_of_rejection(error: JobNotCreatedError) -> dict[str, object]:
+    """Return the verdict on a run whose job was not created."""
+    state = State.CANCELLED if error.reason is Reason.CANCELLED else State.FAILED
+    failure = {"task": "", "message": str(error), "traceback": "", "log": ""} if state is State.FAILED else None
+    about: dict[str, object] = {"vendor": "", "job": "", "notes": list(error.notes)}
+    return {"state": state.value, "reason": error.reason.value, "failure": failure, **about}

@@ -6,21 +6,31 @@ some seconds before the last entry of the previous poll. Entries that were seen 
 
 from __future__ import annotations
 
+import heapq
 import json
+import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...clock import Clock, SystemClock
-from ...errors import AccessError, InputError, PodliftError, StoreError, StoreUnavailableError, nearest
+from ...errors import AccessError, InputError, MissingError, PodliftError, StoreError, StoreUnavailableError, nearest
+from ...process.log_tail import LineSplitter
 from ...records.events import Event
+from ...records.sync.index import SYNC_RETRY
 from ...storage import emulator
+from ...storage.gcs.files import BucketFiles
 from ...storage.retry import Outage, Retries, retry_after_s
 from ..base import LogLine
 from .client import session, unix_time
+from .create_job import KEYS
 from .states import PODLIFT_PREFIX
+
+if TYPE_CHECKING:
+    from ...storage.gcs.requests import ObjectInfo
 
 # The name under which Vertex AI itself logs.
 SERVICE = "service"
@@ -277,3 +287,28 @@ def query(
         kind = StoreUnavailableError if response.status_code in _BUSY else StoreError
         again = response.status_code in _BUSY and tries.again(retry_after_s(response.headers))
     raise kind(f"The logs cannot be read: {problem}. Next: try again.")
+
+
+def kept_lines(run_url: str, attempts: Sequence[int], tasks: Sequence[str]) -> Iterator[LogLine]:
+    """Yield the kept lines, attempt by attempt, in the order in which their parts were uploaded."""
+    files = BucketFiles(run_url, retry=SYNC_RETRY)
+    for attempt in attempts:
+        parts: dict[str, list[ObjectInfo]] = {}
+        for part in files.list(f"{posixpath.dirname(KEYS.tail(attempt, ''))}/"):
+            parts.setdefault(posixpath.dirname(part.name), []).append(part)
+        wanted = ((task, parts.get(KEYS.tail(attempt, task), [])) for task in tasks)
+        each = (_kept_lines(files, attempt, task, found) for task, found in wanted if found)
+        yield from heapq.merge(*each, key=lambda line: line.time or 0.0)
+
+
+def _kept_lines(files: BucketFiles, attempt: int, task: str, parts: Sequence[ObjectInfo]) -> Iterator[LogLine]:
+    splitter, time = LineSplitter(), 0.0
+    for part in sorted(parts, key=lambda each: each.name):
+        # A task that still runs may have removed it.
+        with suppress(MissingError):
+            data = bytes(files.read(part.name))
+            time = part.created
+            for text, end in splitter.feed(data):
+                yield LogLine(task=task, attempt=attempt, text=text, end=end, time=time)
+    for text, end in splitter.finish():
+        yield LogLine(task=task, attempt=attempt, text=text, end=end, time=time)

@@ -35,7 +35,7 @@ from ...text import size
 from ..base import LogLine
 from ..containers import Archives
 from ..folder import CopiedRun
-from . import create_job, final_record, history, logs, resubmit, service, states, tails
+from . import create_job, history, logs, resubmit, service, states
 from .client import OutcomeUnknownError, VertexRejectedError
 from .create_job import CreatedJob
 from .keeper import Kept
@@ -260,7 +260,7 @@ class VertexRun(CopiedRun):
         """Yield the lines in the run's directory of those attempts of a job that have started by then."""
         begun = {event.attempt for event in self._beginnings if event.data.get("job") == job}
         wanted = sorted(number for number in begun if attempt in (None, number))
-        yield from tails.lines(self._plan.url, wanted if tasks else [], tasks)
+        yield from logs.kept_lines(self._plan.url, wanted if tasks else [], tasks)
 
     def _wait_for_job(self, number: int, follow: bool) -> CreatedJob | None:
         outage = logs.outage(self._clock)
@@ -309,7 +309,7 @@ class VertexRun(CopiedRun):
         if self._job.write_tombstone():
             data = {"state": State.CANCELLED.value, "reason": Reason.CANCELLED.value, "failure": None}
             number = self._job.number
-            final_record.write(self._store, number, self._clock.now(), {**data, "vendor": "", "job": ""})
+            create_job.write_final(self._store, number, self._clock.now(), {**data, "vendor": "", "job": ""})
             self._copy.refresh(self._plan.tasks, logs=True)
 
     def _enforce_cancel(self, job: states.VendorJob) -> None:
@@ -372,7 +372,7 @@ class VertexRun(CopiedRun):
             # Without a verdict, a lost job may be found again.
             return
         time = self._job.vendor.ended if self._job.vendor else None
-        final_record.write(self._store, self._job.number, time or self._now(), {**verdict, **followed})
+        create_job.write_final(self._store, self._job.number, time or self._now(), {**verdict, **followed})
         self._copy.refresh(self._plan.tasks, logs=True)
         # Until the next look, the lost job is still the latest one that is known here.
         self._continuing = "continues" in followed

@@ -26,7 +26,7 @@ from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ..base import Request
 from ..containers import Archives, upload_archives
-from . import client, create_job, final_record, keeper, locations, probe, service
+from . import client, create_job, keeper, locations, probe, service
 from . import request as job_request
 from .create_job import JobCreation, JobNotCreatedError, JobRequest, PlacedRequest
 
@@ -67,12 +67,12 @@ def start(request: Request) -> None:
         except JobNotCreatedError as error:
             # A lost request may have made a keeper all the same, which would create the job.
             create_job.write_tombstone(store, number)
-            final_record.write(store, number, clock.now(), final_record.of_rejection(error))
+            create_job.write_final(store, number, clock.now(), create_job.final_of_rejection(error))
             raise
     try:
         creation(plan, number, clock, archives).ensure()
     except JobNotCreatedError as error:
-        final_record.write(store, number, clock.now(), final_record.of_rejection(error))
+        create_job.write_final(store, number, clock.now(), create_job.final_of_rejection(error))
         raise PodliftError(
             f"The run {plan.run_id} was not started. {error} Next: podlift resume {shlex.quote(plan.url)} tries again."
         ) from error

@@ -20,7 +20,7 @@ from ...status import Reason
 from ...storage.gcs.files import BucketFiles
 from ...storage.store import Store
 from ..containers import Archives, upload_archives
-from . import create_job, final_record, start_run
+from . import create_job, start_run
 from .create_job import KEYS, JobNotCreatedError
 from .latest_job import LatestJob
 
@@ -106,7 +106,7 @@ class Resubmission:
                 # The next try follows when the claim has expired.
                 _log.warning(f"The service is too busy to create the next job of the run, and is asked again. {error}")
                 return False
-            final_record.write(self._store, job.number, self._clock.now(), final_record.of_rejection(error))
+            create_job.write_final(self._store, job.number, self._clock.now(), create_job.final_of_rejection(error))
             return True
 
     def give_up(self, why: str) -> None:

@@ -22,7 +22,7 @@ from ..connections import Journal
 from ..errors import read_body, words
 from ..faults import About, FaultRules
 from ..project.state import CALLER, agents
-from . import bodies, machines, retired
+from . import bodies, machines, referenced
 from .entries import LogEntries
 from .environment import project_number
 from .errors import VertexApiError, invalid, not_emulated, unknown_name
@@ -263,12 +263,12 @@ class VertexApp:
     ) -> dict[str, Any]:
         """Create a custom job; `spec` is the field of the request that holds its specification."""
         self._references.check_job(project, region, job, spec)
-        images = retired.retired_images(job)
+        images = referenced.retired_images(job)
         if images and not self._allow_retired_images:
-            raise retired.refusal(images)
+            raise referenced.retired_refusal(images)
         made = self.jobs.create(project, region, job)
         for image in images:
-            self.jobs.log(int(made["name"].rpartition("/")[2]), retired.warning(image), "WARNING")
+            self.jobs.log(int(made["name"].rpartition("/")[2]), referenced.retired_warning(image), "WARNING")
         return made
 
     def _caller(self, request: Request) -> str:

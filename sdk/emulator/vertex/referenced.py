@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...checks.vertex_target import RETIRED_IMAGE
 from ...job.images import EMULATED
 from ..builds.builds import IMAGE
 from ..builds.store import StoredResources
@@ -18,7 +19,7 @@ from ..faults import FaultRules
 from ..gcs.state import StorageState
 from ..project.app import repository_name
 from ..project.state import ProjectState, account_name, agents
-from . import bodies, retired
+from . import bodies
 from .environment import project_number
 from .errors import VertexApiError, invalid
 
@@ -46,7 +47,7 @@ class References:
             if not self.project.exists(account_name(agent)):
                 # The first training makes them.
                 self.project.create(account_name(agent))
-        for image in retired.images(job):
+        for image in images_of(job):
             self._check_image(project, image)
 
     def check_location(self, uri: str, region: str) -> None:
@@ -99,3 +100,36 @@ class References:
 def _packages(job: Mapping[str, Any]) -> Iterator[str]:
     for pool in job.get("jobSpec", {}).get("workerPoolSpecs", []):
         yield from pool.get("pythonPackageSpec", {}).get("packageUris", [])
+
+
+def images_of(job: Mapping[str, Any]) -> list[str]:
+    """Return the images of a job, each once."""
+    pools = job.get("jobSpec", {}).get("workerPoolSpecs", [])
+    found = [pool.get("containerSpec", {}).get("imageUri", "") for pool in pools]
+    found += [pool.get("pythonPackageSpec", {}).get("executorImageUri", "") for pool in pools]
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def retired_images(job: Mapping[str, Any]) -> list[str]:
+    """Return the images of a job that Vertex AI no longer offers."""
+    return [image for image in images_of(job) if RETIRED_IMAGE.match(image)]
+
+
+def retired_refusal(gone: list[str]) -> VertexApiError:
+    return invalid(
+        [
+            (
+                "",
+                f"Image {image} was not found: it is past its end of availability, and can no longer be used or downloaded. "
+                "Next: another image in a container_spec, or 'podlift emulator --allow-retired-images', which runs it here.",
+            )
+            for image in gone
+        ]
+    )
+
+
+def retired_warning(image: str) -> str:
+    return (
+        f"podlift emulator: Vertex AI no longer offers the image {image} and would refuse this job. It runs here, with the "
+        "emulator's own Python, because of --allow-retired-images."
+    )

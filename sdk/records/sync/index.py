@@ -23,8 +23,8 @@ from ...storage import posix
 from ...storage.locking import file_lock
 from ...storage.registry import open_files, open_store
 from ...storage.retry import RetryPolicy
+from ...storage.store import Store
 from ...storage.trees import links_beside, make_parents, put_link
-from .. import cancels
 from ..accounts import in_heartbeat
 from ..events import parse
 from ..outputs import OutputsIndex
@@ -171,7 +171,7 @@ class SyncedRun:
 
     def cancel_requests(self, resumes: int, since: int | None = None) -> list[str]:
         """Return the keys of the cancel requests for that supervisor, or for those from `since` on."""
-        return cancels.requests(self.store, resumes, resumes if since is None else since)
+        return cancel_requests(self.store, resumes, resumes if since is None else since)
 
     def pull_plan(self) -> None:
         """Download the run's plan. Raises MissingError if there is no run."""
@@ -296,3 +296,19 @@ def in_parallel(call: Callable[[_T], _R], items: Iterable[_T], threads: int = 16
     """Call a function for each item in parallel, and return the results in order."""
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(call, items))
+
+
+_KEYS = RunPaths("")
+
+
+def cancel_requests(store: Store, resumes: int, since: int) -> list[str]:
+    """Return the keys of the cancel requests for a run that was resumed `since` times by users, and `resumes` times in all.
+
+    Each is for one job of a run, and counts for every job that follows without a resume.
+    """
+    found = []
+    for each in store.list(f"{_KEYS.control}/"):
+        number = each.key.rpartition("/")[2].partition("-")[0]
+        if number.isdecimal() and since <= int(number) <= resumes:
+            found.append(each.key)
+    return found

@@ -18,7 +18,7 @@ from ...job import cluster
 from ...job.container import ContainerTerms
 from ...job.layout import RunPaths
 from ...job.payload import TASK_RESTARTS, Payload
-from ...process import exit_reasons, idle, spawn
+from ...process import exit_reasons, machine, spawn
 from ...process.exit_reasons import OutOfMemory
 from ...process.hang import Activity, HangDetector, blame
 from ...process.machine import Gpus, Sampler
@@ -39,7 +39,7 @@ from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason,
 from ...storage import own_folders, posix
 from ...storage.store import Store
 from .. import task_main
-from . import exit_codes, records
+from . import records
 from .attempts import AttemptEnd, Attempts, Membership
 from .identity import TaskAddress
 from .tail import CopiedOutput
@@ -107,8 +107,8 @@ class ContainerAttempt:
         # An earlier container of this task may have said that its GPUs are idle.
         self._gpus, self._said_idle = Gpus(), bool(restarts)
         self._idle_due = container.clock.monotonic()
-        limit_s = payload.limits.idle_accelerator_s if container.task in idle.watched(payload.tasks) else None
-        self._idle = idle.IdleWatch(limit_s, self._gpus, self.recorder, container.clock)
+        limit_s = payload.limits.idle_accelerator_s if container.task in machine.watched(payload.tasks) else None
+        self._idle = machine.IdleWatch(limit_s, self._gpus, self.recorder, container.clock)
         if restarts:
             message = f"The container of {container.task} was replaced."
             failure = {"task": container.task, "message": message, "traceback": "", "log": ""}
@@ -235,7 +235,9 @@ class ContainerAttempt:
             if found is not self._said_idle:
                 attempts.report_idle(self._attempt, idle=found)
                 self._said_idle = found
-            if not (found and self._is_first) or set(idle.watched(self._payload.tasks)) - attempts.idle(self._attempt):
+            if not (found and self._is_first) or set(machine.watched(self._payload.tasks)) - attempts.idle(
+                self._attempt
+            ):
                 return
             failure = {"task": "", "message": self._idle.failure.message}
             step = last_step(self._container.paths, self._attempt, self._container.task)
@@ -308,7 +310,7 @@ class ContainerAttempt:
         stopped = self._end is not None
         failure = first_failure(read_events(container.paths, ("failed", TASK_RESTARTING)), self._attempt)
         stop_requested = container.process.stop_requested
-        reason = exit_codes.reason_of(code, stop_requested=stop_requested)
+        reason = end_reason(code, stop_requested=stop_requested)
         if failure is not None and not stop_requested:
             reason = reason_of(failure)
         step = last_step(container.paths, self._attempt, container.task)
@@ -431,7 +433,34 @@ class ContainerAttempt:
             # This container is stopped, and its task is done: whether the run has succeeded is not known here.
             return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE, task=container.task, nonce="")
         cancelled = code != 0 and container.attempts.is_cancelled()
-        own = exit_codes.code_of(code, container.terms, restart=False)
+        own = container_code(code, container.terms, restart=False)
         return container.attempts.conclude(
             self._attempt, reason, exit_code=own, step=step, cancelled=cancelled, alone=alone
         )
+
+
+_SHELL_SIGNAL = 128
+
+
+def container_code(code: int, terms: ContainerTerms, *, restart: bool) -> int:
+    """Return the container's exit code for that of its task, which is negative if a signal ended it.
+
+    `restart`: another attempt follows, but not in this container.
+    """
+    # As a shell would report it.
+    plain = code if code >= 0 else _SHELL_SIGNAL - code
+    if plain and restart:
+        return terms.restart_code
+    # The service would start what no retry budget covers, as often as its own rules allow.
+    return EXIT_INFRASTRUCTURE if plain in terms.restarting_codes else plain
+
+
+def end_reason(code: int, *, stop_requested: bool) -> Reason:
+    """Return why a task ended that has no record of a failure."""
+    if code == 0:
+        return Reason.DONE
+    if code == EXIT_CHECKPOINTED:
+        return Reason.CHECKPOINTED
+    if stop_requested or code == -signal.SIGTERM:
+        return Reason.PREEMPTED
+    return Reason.KILLED if code < 0 else Reason.USER_ERROR

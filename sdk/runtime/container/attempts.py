@@ -26,8 +26,8 @@ from ...job.layout import RunPaths
 from ...job.policies import Retry
 from ...job.wire import decode, parsed
 from ...logs import logger
-from ...records import cancels
 from ...records.restarts import Decision, EndedAttempt, decide
+from ...records.sync import index
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage.store import Store, create
 from .task_restarts import TaskRestart, TaskRestarts
@@ -181,7 +181,7 @@ class Attempts:
         return last if end is not None and end.state is State.SUCCEEDED else 0
 
     def is_cancelled(self) -> bool:
-        return bool(cancels.requests(self._store, self._job - 1, self._resumes_by_users))
+        return bool(index.cancel_requests(self._store, self._job - 1, self._resumes_by_users))
 
     def _last_membership(self) -> Membership | None:
         self._read_memberships()

@@ -9,9 +9,10 @@ import os
 import platform
 import queue  # noqa: F401
 import secrets  # noqa: F401
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,18 +20,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...clock import Clock
 from ...job import cluster
 from ...job.layout import RunPaths
-from ...job.payload import Payload
+from ...job.payload import Kill, Payload
 from ...logs import logger
 from ...process import free_memory
 from ...records.events import PACED, SAVED, saved_step
-from ...records.kills import KillRecords
+from ...records.kills import Done, KillRecords
 from ...records.recorder import read_events
 from ...status import EXIT_CHECKPOINTED, continuation
 from ...storage.registry import open_store
 from ..account import CHECKPOINT
 from ..rendezvous.files import Action, StepCoordinator
 from . import rescue
-from .kill_points import KillPoints
 from .warm_start import WarmStart
 
 # The rest of `checkpoint` is imported at the first phase: a program that trains nothing starts in a sixth less time.
@@ -445,3 +445,52 @@ class PhaseCheckpoints:
             downgrades=tuple(self._downgrades),
             taken_s=time.monotonic() - begun,
         )
+
+
+# The emulator reads the announcement of a kill at once.
+_EMULATOR_WAIT_S = 60.0
+
+
+class KillPoints:
+    """Kills this task at the points that a drill has chosen: each once, in the first attempt that reaches it.
+
+    `kills` are those of all tasks.
+    """
+
+    def __init__(self, records: KillRecords, attempt: int, task: str, kills: Sequence[Kill]) -> None:
+        self._records, self._attempt, self._task = records, attempt, task
+        self._step: int | None = None
+        self._pending = {
+            index: kill for index, kill in enumerate(kills) if kill.task == task and records.done(index) is None
+        }
+        self._counts = records.counts(task) if self._pending else {}
+
+    def reached(self, point: str, number: int | None = None) -> None:
+        """Kill this task if a kill is due; `number` is the step, or how often the point was reached, counted if None."""
+        if not self._pending:
+            return
+        if point == "step":
+            self._step = number
+        if number is None:
+            self._counts[point] = number = self._counts.get(point, 0) + 1
+            self._records.write_counts(self._task, self._counts)
+        # An execution of several steps may skip a number: the kill follows after the execution.
+        due = [index for index, kill in self._pending.items() if kill.point == point and kill.number <= number]
+        if not due:
+            return
+        kill = self._pending.pop(due[0])
+        self._records.add(due[0], Done(step=self._step, attempt=self._attempt, time=time.time()))
+        if kill.what == "process":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._announce(kill)
+
+    def _announce(self, kill: Kill) -> None:
+        """Let the emulator do it, which reads the output. A machine that is taken away has some time left."""
+        sys.stdout.flush()
+        # In one piece, and not at the end of another line.
+        os.write(1, f"\n{kill.announcement}\n".encode())
+        until = time.monotonic() + _EMULATOR_WAIT_S
+        while kill.what != "machine" and time.monotonic() < until:
+            time.sleep(0.05)
+        if kill.what != "machine":
+            raise RuntimeError(f"The emulator did not end this container within {_EMULATOR_WAIT_S:g} s of {kill}.")

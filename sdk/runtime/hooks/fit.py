@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import CheckpointMismatchError
 from ...logs import logger
 from ...status import EXIT_CHECKPOINTED
-from .. import metric_values
+from .. import reporting
 from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing, steps_done
 from .auto_checkpoint import AutoCheckpoint, PhaseCheckpoints
 from .limits import Limit
@@ -339,7 +339,7 @@ class _SavedFit:
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save what was held for the end of the epoch."""
         self._check_sizes(logs or {})
-        self._metrics, _ = metric_values.numbers(logs or {})
+        self._metrics, _ = reporting.numbers(logs or {})
         self._epoch, self._batch = epoch + 1, 0
         epochs = (getattr(self.callbacks, "params", None) or {}).get("epochs")
         if not self._phase.interrupted:
@@ -352,9 +352,7 @@ class _SavedFit:
     def _check_sizes(self, logs: Mapping[str, Any]) -> None:
         from ...checkpoint.tf.object_state import LOGGED_BYTES
 
-        large = [
-            name for name, value in logs.items() if getattr(metric_values.plain(value), "nbytes", 0) > LOGGED_BYTES
-        ]
+        large = [name for name, value in logs.items() if getattr(reporting.plain(value), "nbytes", 0) > LOGGED_BYTES]
         for name in large:
             self._phase.downgrade(
                 f"the metric {name} has arrays of more than {LOGGED_BYTES // 1000} kB: after a restart, the history has only a "
@@ -426,7 +424,7 @@ def _kept(value: Any) -> Any:
     """Return a value of the logs as JSON: a number of any library as a float, which `restored` leaves alone."""
     from ...checkpoint.tf import object_state
 
-    value = metric_values.plain(value)
+    value = reporting.plain(value)
     if getattr(value, "shape", None) == () and value.dtype.kind in "biuf":
         return float(value)
     return object_state.encode(value, lossy=True)

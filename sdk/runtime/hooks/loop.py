@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import metric_values
+from .. import reporting
 from ..account import OTHER
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Loop:
         """
         self.restore()
         if self._phase is not None:
-            self._phase.save_now(metric_values.numbers(metrics or {}, strict=True)[0])
+            self._phase.save_now(reporting.numbers(metrics or {}, strict=True)[0])
 
     def _capture(self) -> tuple[dict[str, bytes], dict[str, object]]:
         at: dict[str, object] = {"epoch": self.epoch, "batch": self._batch}

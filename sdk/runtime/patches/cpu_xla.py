@@ -15,7 +15,7 @@ from typing import Any
 from ...job.payload import Payload
 from ...logs import logger
 from . import Function, Patch, around, is_supported_tensorflow
-from .tpu import has_stand_in
+from .devices import has_stand_in
 
 _log = logger("runtime")
 

@@ -24,7 +24,6 @@ from . import (
     keras_version,
     predictions,
 )
-from .empty_batches import never_empty
 from .keras_shares import (
     ReplicaShare,
     ReplicaStep,
@@ -37,6 +36,7 @@ from .keras_shares import (
     is_shared,
     is_tpu,
 )
+from .predictions import never_empty
 
 _KERAS = ((3, 8), (3, 15))  # before 3.8 a loss was not scaled by the number of replicas, so there is nothing to correct
 _TWO_STEP_NUMBERS = (3, 11)  # since then an epoch yields the first and the last step of an execution

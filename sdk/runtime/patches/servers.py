@@ -1,14 +1,21 @@
-"""In a cluster with parameter servers only the first task makes the strategy, and the other tasks serve until they are stopped.
+"""TensorFlow's servers in the tasks of a cluster: which tasks run one, and how the tasks connect to each other's.
 
-If they make the strategy too, as one binary for all roles does, each waits forever for the others' servers. So a server runs
-there in its place.
+With parameter servers only the first task makes the strategy, and the other tasks serve until they are stopped. If they make
+the strategy too, as one binary for all roles does, each waits forever for the others' servers. So a server runs there in its
+place.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import json
+import os
+import signal
+import socket
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +24,12 @@ from ...logs import logger
 from . import Function, Patch, around, plumbing
 
 _log = logger("runtime")
-_WHY = "workers and parameter servers that make ParameterServerStrategy would wait forever for servers that do not run"
+# After that, TensorFlow waits by itself.
+_LONGEST_S, _POLL_S, _CONNECT_S = 60.0, 0.02, 1.0
+_WHY_CONNECTING = "tasks meet without a wait of a second, and SIGTERM ends a task that has connected to the others"
+_WHY_SERVING = (
+    "workers and parameter servers that make ParameterServerStrategy would wait forever for servers that do not run"
+)
 
 
 def serves(task: str, tasks: Sequence[str]) -> bool:
@@ -26,9 +38,12 @@ def serves(task: str, tasks: Sequence[str]) -> bool:
 
 
 def patches(task: str, tasks: Sequence[str]) -> list[Patch]:
-    if not serves(task, tasks):
-        return []
-    return plumbing("servers", _WHY, {"tensorflow": functools.partial(_apply, task)})
+    """Return the patches for one of several tasks."""
+    connect = functools.partial(_connect, waits=task != tasks[0])
+    found = plumbing("connecting", _WHY_CONNECTING, {"tensorflow": connect})
+    if serves(task, tasks):
+        found += plumbing("servers", _WHY_SERVING, {"tensorflow": functools.partial(_serve_instead, task)})
+    return found
 
 
 def serve(tf: ModuleType, resolver: Any) -> None:
@@ -37,7 +52,7 @@ def serve(tf: ModuleType, resolver: Any) -> None:
     tf.distribute.Server(resolver.cluster_spec(), **serving).join()
 
 
-def _apply(task: str, tf: ModuleType) -> None:
+def _serve_instead(task: str, tf: ModuleType) -> None:
     strategy = importlib.import_module("tensorflow.python.distribute.parameter_server_strategy_v2")
 
     @around(strategy.ParameterServerStrategyV2, "__init__")
@@ -49,3 +64,42 @@ def _apply(task: str, tf: ModuleType) -> None:
             )
             serve(tf, own)
         original(self, cluster_resolver, *args, **options)
+
+
+def _connect(tensorflow: ModuleType, *, waits: bool) -> None:
+    strategy = importlib.import_module("tensorflow.python.distribute.collective_all_reduce_strategy")
+
+    @around(strategy.CollectiveAllReduceExtended, "_initialize_multi_worker")
+    def initialize(original: Function, *args: Any, **options: Any) -> Any:
+        if waits:
+            await_first_server(os.environ.get("TF_CONFIG", ""))
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            return original(*args, **options)
+        finally:
+            # TensorFlow takes SIGTERM for itself here, and only notes it (preemption_notifier.cc): a task that does not train
+            # yet would not end until it is killed. A signal while TensorFlow connects is still lost.
+            with suppress(ValueError):  # not the main thread: TensorFlow's handler stays
+                signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+def await_first_server(config: str, longest_s: float = _LONGEST_S) -> None:
+    """Wait until the first task's server of a cluster listens, to which all tasks connect.
+
+    TensorFlow tries a refused connection again only after a second (`fixed_reconnect_backoff_ms` of its gRPC channels). Tasks
+    that start together would meet a second later than they can, whenever another one comes before the first one.
+    """
+    try:
+        cluster = json.loads(config)["cluster"]
+        host, _, port = (cluster.get("chief") or cluster["worker"])[0].rpartition(":")
+        address = host, int(port)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return  # TensorFlow reports what is wrong with it
+    until = time.monotonic() + longest_s
+    while time.monotonic() < until:
+        try:
+            socket.create_connection(address, _CONNECT_S).close()
+        except OSError:
+            time.sleep(_POLL_S)
+        else:
+            return

@@ -57,9 +57,9 @@ class ShuffleSeeds:
             if not options.get("shuffle"):
                 original(adapter, *args, **options)
                 return
-            from ...checkpoint.tf import legacy_order
+            from ...checkpoint.tf import keras_input
 
-            with legacy_order.in_force() as order:
+            with keras_input.order_in_force() as order:
                 original(adapter, *args, **options)
             adapter.podlift_order = order
 

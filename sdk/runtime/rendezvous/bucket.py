@@ -20,7 +20,7 @@ from ...job.layout import RunPaths
 from ...job.payload import Payload
 from ...job.wire import parsed
 from ...logs import logger
-from ...records import cancels
+from ...records.sync import index
 from ...storage.registry import open_store
 from ...storage.retry import RetryPolicy
 from ...storage.store import Store
@@ -197,7 +197,7 @@ class BucketRendezvous:
             return
         self._polled = now
         preempted = f"{_KEYS.preempted(self.payload.attempt)}/"
-        if cancels.requests(store, self.payload.resumes, self.payload.resumes_by_users):
+        if index.cancel_requests(store, self.payload.resumes, self.payload.resumes_by_users):
             self._shared.swap(lambda state: replace(state, requested="stop"))
         elif state.preempted or (not self.alone and _any(store, preempted)):
             self._shared.swap(lambda state: replace(state, requested="preempt"))

@@ -13,7 +13,7 @@ from ...clock import SystemClock
 from ...errors import PodliftError
 from ...job.layout import RunPaths
 from ...process import venv
-from ...process.supervision import is_supervised
+from ...process.janitor_watch import is_supervised
 from ...records.recorder import is_owned, is_uploaded
 from ...records.sync import push
 from ...storage import file_systems, folders

@@ -27,7 +27,7 @@ PROGRAM = """
 import os, time
 import sdk
 from sdk.records.kills import KillRecords
-from sdk.runtime.hooks.kill_points import KillPoints
+from sdk.runtime.hooks.auto_checkpoint import KillPoints
 from sdk.job.layout import RunPaths
 from sdk.job.payload import Payload
 from sdk.storage.registry import open_store

@@ -18,7 +18,7 @@ from support import LIMIT_S, PROGRAMS, full_only, heard, made, until
 
 import sdk
 from sdk import Reason, State, api
-from sdk.backends.vertex import create_job, final_record
+from sdk.backends.vertex import create_job
 from sdk.backends.vertex.client import JobClient
 from sdk.testing.vertex import Cloud
 
@@ -233,8 +233,8 @@ def test_a_run_is_taken_over_from_a_killed_process_after_seven_preemptions_and_e
 
 # Where another process cancels: right before or after each write of the process that submits the next job.
 MOMENTS = {
-    "before it is decided that another job follows": (final_record, "write", True),
-    "after that": (final_record, "write", False),
+    "before it is decided that another job follows": (create_job, "write_final", True),
+    "after that": (create_job, "write_final", False),
     "before the request": (JobClient, "create", True),
     "after the request": (JobClient, "create", False),
     "before its name is recorded": (create_job, "record_created", True),

@@ -8,7 +8,7 @@ import pytest
 from support import LIMIT_S, heard, said, until
 
 import sdk
-from sdk.backends.vertex import logs, tails
+from sdk.backends.vertex import logs
 from sdk.errors import AccessError, MissingError
 from sdk.job.job import FromCaller
 from sdk.job.layout import RunPaths
@@ -112,7 +112,7 @@ def test_parts_are_read_in_their_order_and_tasks_by_the_time_of_their_uploads(
     put(3, "chief-0", 0, "not asked for\n")
 
     def found(tasks: list[str]) -> list[tuple[str, int, str, str]]:
-        lines = tails.lines("gs://mine/runs/r", [1, 2], tasks)
+        lines = logs.kept_lines("gs://mine/runs/r", [1, 2], tasks)
         return [(line.task, line.attempt, line.text, line.end) for line in lines]
 
     chief = [("chief-0", 1, text, "\n") for text in "bcd"] + [("chief-0", 1, "no end", "")]

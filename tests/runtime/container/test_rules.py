@@ -15,7 +15,7 @@ from sdk.backends.vertex import request
 from sdk.errors import InputError
 from sdk.job import cluster
 from sdk.packaging.runtime_archive import loader
-from sdk.runtime.container import exit_codes, identity
+from sdk.runtime.container import attempt, identity
 from sdk.runtime.container.attempts import ReadyContainer, newest
 from sdk.runtime.rendezvous.bucket import AHEAD_S, Lookahead
 from sdk.runtime.rendezvous.files import StepCoordinator
@@ -44,13 +44,13 @@ CODES = {
 
 @pytest.mark.parametrize(("code", "restart", "left"), CODES.values(), ids=CODES)
 def test_a_containers_exit_code_decides_whether_the_service_starts_it_again(code, restart, left) -> None:
-    assert exit_codes.code_of(code, TERMS, restart=restart) == left
+    assert attempt.container_code(code, TERMS, restart=restart) == left
 
 
 def test_another_service_has_other_exit_codes() -> None:
     terms = dataclasses.replace(TERMS, restart_code=42, restarting_codes=(42,))
-    assert [exit_codes.code_of(code, terms, restart=True) for code in (1, 0)] == [42, 0]
-    assert [exit_codes.code_of(code, terms, restart=False) for code in (42, 134, -6)] == [3, 134, 134]
+    assert [attempt.container_code(code, terms, restart=True) for code in (1, 0)] == [42, 0]
+    assert [attempt.container_code(code, terms, restart=False) for code in (42, 134, -6)] == [3, 134, 134]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_another_service_has_other_exit_codes() -> None:
     ],
 )
 def test_a_task_that_recorded_no_failure_has_a_reason_all_the_same(code, stop_requested, reason) -> None:
-    assert exit_codes.reason_of(code, stop_requested=stop_requested) is reason
+    assert attempt.end_reason(code, stop_requested=stop_requested) is reason
 
 
 # --- Which containers are an attempt ------------------------------------------------------------------------------

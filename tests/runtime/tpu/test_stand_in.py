@@ -13,7 +13,7 @@ from sdk.clock import SystemClock
 from sdk.errors import InputError
 from sdk.hardware import accelerators
 from sdk.job.payload import Payload
-from sdk.runtime.patches import tpu
+from sdk.runtime.patches import devices
 from sdk.runtime.tpu import host
 
 np = pytest.importorskip("numpy")
@@ -120,7 +120,7 @@ def payload(**more):
 
 def test_only_local_mode_and_the_emulator_have_a_stand_in():
     def kinds(environ, **more):
-        return [patch.name for patch in tpu.patches(payload(**more), environ)]
+        return [patch.name for patch in devices.tpu_patches(payload(**more), environ)]
 
     assert kinds({}) == []
     assert kinds({}, tpu="v5e-8", stand_in=True)[0] == "tpu-stand-in"
@@ -156,7 +156,7 @@ def test_a_host_of_v5e_gets_the_variables_of_its_chips_and_a_cache_in_the_run(tm
 
 def test_an_emulated_machine_has_no_library_of_chips_to_load():
     environ = {**dict(accelerators.row("v5e-8").env), "PODLIFT_EMULATOR": "http://127.0.0.1:1"}
-    tpu.prepare(payload(tpu="v5e-8"), environ)
+    devices.prepare(payload(tpu="v5e-8"), environ)
     assert environ == {"PODLIFT_EMULATOR": "http://127.0.0.1:1"}
 
 
@@ -173,9 +173,9 @@ import json, os, sys
 sys.modules["googleapiclient"] = None  # images do not have it
 os.environ["TPU_CONFIG"] = json.dumps({"project": "tenant-tp", "zone": "us-central1-b", "tpu_node_name": "node-7"})
 if sys.argv[1:]:
-    from sdk.runtime.patches import install, tpu
+    from sdk.runtime.patches import devices, install
     from sdk.job.payload import Payload
-    install(tpu.patches(Payload.from_json(sys.argv[1]), os.environ))
+    install(devices.tpu_patches(Payload.from_json(sys.argv[1]), os.environ))
 import tensorflow as tf
 found = {}
 for name, given in {"nothing": [], "None": [None], "empty": [""], "its name": ["node-7"], "another": ["node-8"]}.items():

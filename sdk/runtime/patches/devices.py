@@ -1,4 +1,4 @@
-"""Gives a program for a TPU its TPU: the machine's own, or in local mode and under the emulator the stand-in."""
+"""Gives a program its devices: a TPU or its stand-in, the stand-ins for GPUs, and as many threads as it asks for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 from ...clock import SystemClock
 from ...hardware import Accelerator, accelerators
+from ...job import cluster
 from ...job.payload import Payload
 from ...logs import logger
+from ...process import cores
 from ..tpu import host
 from . import Function, Patch, around, is_supported_tensorflow, keras_multi_worker, plumbing
 
@@ -42,7 +44,7 @@ def has_stand_in(payload: Payload, environ: Mapping[str, str]) -> bool:
     return payload.stand_in or bool(environ.get(_EMULATOR))
 
 
-def patches(payload: Payload, environ: Mapping[str, str]) -> list[Patch]:
+def tpu_patches(payload: Payload, environ: Mapping[str, str]) -> list[Patch]:
     """Return the patches for a task on a TPU; none for other tasks."""
     if not payload.tpu:
         return []
@@ -148,3 +150,41 @@ def _advise(model: Any) -> list[str]:
     if getattr(getattr(model, "dtype_policy", None), "compute_dtype", "") == "float32":
         found.append("keras.mixed_precision.set_global_policy('mixed_bfloat16'), a TPU's own type for matrices")
     return found
+
+
+def gpu_patches(payload: Payload, task: str, environ: Mapping[str, str]) -> list[Patch]:
+    """Return the patches for a task with GPUs; none for other tasks, such as parameter servers."""
+    if not payload.gpu or cluster.role_of(task) == "ps":
+        return []
+    row = accelerators.row(payload.gpu)
+    found = [keras_multi_worker.REPLICAS] if len(payload.tasks) == 1 else []
+    if has_stand_in(payload, environ):
+        count = accelerators.replicas(row, environ)
+
+        def install() -> None:
+            from ..gpu import install
+
+            install.install(row, count)
+
+        found.insert(0, stand_in(row, count, install))
+    return found
+
+
+def thread_patches() -> list[Patch]:
+    """Return the patch that lets a task use all CPUs of its run if its program asks for more threads than its part has CPUs."""
+    hooks = {"tensorflow.python.eager.context": _free_threads} if cores.own_part() else {}
+    return plumbing("own-threads", "threads that a program asks for are not confined", hooks)
+
+
+def _free_threads(module: ModuleType) -> None:
+    # Not the function of `tf.config`: a forked task has imported all of its aliases.
+    asked = module.Context.intra_op_parallelism_threads
+
+    def ask(context: Any, number: int) -> None:
+        asked.fset(context, number)
+        if number > cores.own_part():
+            # The threads are made later, by this one.
+            cores.widen()
+            _log.info(f"the program asks for {number} threads for an operation: this task may use all CPUs of the run")
+
+    module.Context.intra_op_parallelism_threads = asked.setter(ask)
