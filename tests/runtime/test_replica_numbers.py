@@ -1,11 +1,13 @@
 """What one replica counts is either counted for all replicas, or a finding with the change to make."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from support import PROGRAMS, said
 
 import sdk
+from sdk.job.payload import Drill, Kill
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 
@@ -65,6 +67,23 @@ def test_the_log_names_the_metrics_that_are_cured(right):
     assert (
         "podlift: The metric 'extremes' keeps the largest value: of 2 replicas too, instead of the sum of theirs" in log
     )
+
+
+def test_a_run_that_is_killed_inside_an_epoch_keeps_the_extremes_of_that_epoch(tmp_path):
+    job = sdk.Job(
+        PROGRAM,
+        args=["interrupted"],
+        resources=sdk.Resources(workers=2),
+        checkpoints=sdk.Checkpoints(every_steps=1, on_busy="block"),
+        retry=sdk.Retry(infrastructure=1, preemptions=1),
+    )
+    plan = sdk.plan(job, root=tmp_path / "killed")
+    kills = (Kill(task=plan.tasks[0], point="step", number=7),)  # the third step of the second epoch
+    killed = sdk.submit(replace(plan, drill=Drill(seed=1, kills=kills)))
+    killed.result(300)
+    assert killed.status().attempts == 2
+    undisturbed = numbers(trained("interrupted", 1, tmp_path / "one"))
+    assert numbers(killed)["extremes"] == pytest.approx(undisturbed["extremes"], rel=2e-6)
 
 
 def test_each_number_of_one_replica_is_a_finding_with_the_place_and_the_change_to_make(wrong):

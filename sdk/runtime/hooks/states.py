@@ -93,9 +93,8 @@ def _of_sum(container: Any, variable: Any, value: Any, replicas: int, what: str,
     if update in _EXTREMES:
         if _EXTREME not in vars(container):
             setattr(container, _EXTREME, update)
-            if _ASSIGNED in vars(container):
-                # Before this first step, when each replica got a part of it.
-                with tf.init_scope():
+            with tf.init_scope():
+                if _has_parts(container, replicas):
                     _assign_each(container, vars(container)[_ASSIGNED])
             _log.info(
                 f"{what} keeps the {_EXTREMES[update]} value: of {replicas} replicas too, instead of the sum of theirs"
@@ -108,6 +107,19 @@ def _of_sum(container: Any, variable: Any, value: Any, replicas: int, what: str,
         f'up when it is read: it is {replicas} times too large. Next: add_variable(..., aggregation="mean"), which reads their '
         "mean, or keep a sum and a count."
     )
+
+
+def _has_parts(container: Any, replicas: int) -> bool:
+    """Return whether each replica still has its part of what all were assigned before the first step.
+
+    A restored state was assigned to each replica alone, and is the replica's own extreme.
+    """
+    import tensorflow as tf
+
+    if _ASSIGNED not in vars(container):
+        return False
+    part = tf.cast(vars(container)[_ASSIGNED] / replicas, container.dtype)
+    return all(bool(tf.reduce_all(each.read_value() == part)) for each in container._values)
 
 
 def _is_added(variable: Any, value: Any) -> bool:
