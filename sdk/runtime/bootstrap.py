@@ -339,17 +339,20 @@ def _report_finding(recorder: Recorder, text: str) -> None:
 
 def _describe(error: BaseException, secrets: Sequence[str]) -> dict[str, object]:
     """Return the error for its record, without what must not be stored."""
-    try:
-        message = _message(error)
-    except Exception as broken:
-        message = f"(its message raised {type(broken).__name__})"
     # Shortened here; the task's log has the whole traceback.
     text = tracebacks.clip(tracebacks.fold(_stored("".join(_lines(error)), secrets)), _MAX_TRACEBACK)
-    message = tracebacks.clip(tracebacks.fold(_stored(message, secrets)), _MAX_MESSAGE)
+    message = tracebacks.clip(tracebacks.fold(_stored(_message(error), secrets)), _MAX_MESSAGE)
     return {"type": type(error).__name__, "message": message, "traceback": text, "call": predictions.call_of(error)}
 
 
 def _message(error: BaseException) -> str:
+    try:
+        return _said(error)
+    except Exception as broken:
+        return f"(its message raised {type(broken).__name__})"
+
+
+def _said(error: BaseException) -> str:
     """Return what an error says; of an exit with a number, also the reason that a parser of arguments has printed."""
     if not (isinstance(error, SystemExit) and isinstance(error.code, int)):
         return str(error)
@@ -376,8 +379,9 @@ def _lines(error: BaseException) -> list[str]:
         shown = shown.tb_next
     try:
         return traceback.format_exception(type(error), error, shown)
-    except Exception:
-        return [f"{type(error).__name__}\n"]
+    except Exception:  # Python asks the error for its notes; the program's class may refuse
+        first, last = "Traceback (most recent call last):\n", f"{type(error).__name__}: {_message(error)}\n"
+        return [first, *traceback.format_tb(shown), last]
 
 
 def _wait_for_others(paths: RunPaths, payload: Payload) -> None:

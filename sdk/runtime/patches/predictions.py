@@ -24,7 +24,9 @@ _CALL = "_podlift_call"  # attribute of an error
 
 def call_of(error: BaseException) -> str:
     """Return the innermost of these methods that an error has left; "" for none."""
-    return str(getattr(error, _CALL, ""))
+    with suppress(Exception):  # a program's class may break any access to its attributes
+        return str(vars(error).get(_CALL, ""))
+    return ""
 
 
 def is_for_one_batch() -> bool:
@@ -48,8 +50,8 @@ def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker:
             try:
                 return original(self, *args, **options)
             except Exception as error:
-                with suppress(AttributeError):
-                    setattr(error, _CALL, getattr(error, _CALL, _name))
+                with suppress(Exception):
+                    vars(error).setdefault(_CALL, _name)
                 raise
             finally:
                 _is_known.reset(known)

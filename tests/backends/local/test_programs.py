@@ -216,6 +216,20 @@ def test_no_frame_of_podlift_is_in_what_the_user_sees(write, entry: str, text: s
     assert "bootstrap" not in str(caught.value)
 
 
+def test_an_error_that_breaks_any_look_at_its_attributes_is_shown_as_any_other(write) -> None:
+    text = """
+        class Answer(Exception):
+            def __getattr__(self, name):
+                return self.args[0][name]
+        raise Answer({"code": 7})
+    """
+    write("program.py", text)
+    with pytest.raises(sdk.RunFailedError) as caught:
+        sdk.submit("program.py").result(LIMIT_S)
+    assert "chief-0 failed: Answer: {'code': 7}" in str(caught.value)
+    assert 'raise Answer({"code": 7})' in str(caught.value)
+
+
 def test_a_huge_message_is_cut(write) -> None:
     write("program.py", "raise ValueError('x' * 5_000_000)")
     run = sdk.submit("program.py")

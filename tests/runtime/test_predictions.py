@@ -1,0 +1,80 @@
+"""What a program raises in Keras's methods, and puts in the place of its parts, stays the program's. Here with a trainer of a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sdk.runtime.patches import predictions
+
+BATCHES = ["first", "second"]
+
+
+@pytest.fixture
+def model() -> Any:
+    """A model of two workers: its methods fail with `error`, if it has one, and `predict` calls its function with each batch."""
+
+    class Epochs:
+        steps_per_epoch = _num_batches = None
+        steps_per_execution = 1
+        _distribute_strategy = None
+
+        def _get_iterator(self) -> Any:
+            return BATCHES
+
+    class Trainer:
+        error: BaseException | None = None
+        predict_function: Callable[[Any], Any] | None = None
+        distribute_strategy = None
+
+        def make_predict_function(self, force: bool = False) -> None:
+            raise AssertionError("The program has made its own function.")
+
+        def fit(self) -> None:
+            self.evaluate(_use_cached_eval_dataset=True)
+
+        def evaluate(self, _use_cached_eval_dataset: bool = False) -> None:
+            if self.error is not None:
+                raise self.error
+
+        def predict(self) -> list[Any]:
+            self.make_predict_function()
+            assert self.predict_function is not None
+            return [self.predict_function([batch]) for _, batch in zip(BATCHES, Epochs()._get_iterator(), strict=False)]
+
+        predict_on_batch = evaluate
+
+    trainer: Any = SimpleNamespace(TensorFlowTrainer=Trainer, TFEpochIterator=Epochs)
+    predictions.install(trainer, weighs=lambda _: True, is_multi_worker=lambda _: True)
+    return Trainer()
+
+
+class Forwards(Exception):
+    """As errors of clients of services are: what it does not have is looked up in the answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self.args[0][name]
+
+
+class Closed(Exception):
+    @property
+    def __dict__(self) -> Any:
+        raise RuntimeError("It is nobody's business.")
+
+
+@pytest.mark.parametrize("error", [Forwards({"__notes__": []}), Closed()], ids=["forwards", "closed"])
+def test_an_error_that_breaks_any_look_at_its_attributes_still_reaches_the_program(
+    model: Any, error: BaseException
+) -> None:
+    model.error = error
+    with pytest.raises(type(error)) as raised:
+        model.evaluate()
+    assert raised.value is error
+    assert predictions.call_of(error) == ("evaluate" if isinstance(error, Forwards) else "")
+
+
+def test_an_error_without_a_call_has_none() -> None:
+    assert predictions.call_of(Forwards({})) == predictions.call_of(Closed()) == ""
