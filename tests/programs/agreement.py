@@ -515,6 +515,30 @@ def predictions_in_other_ways(strategy):
 
 
 @case
+def predictions_by_a_function_of_the_program(strategy):
+    """Set on the instance, in two ways."""
+    found, data = {}, in_batches(numbers(2 * BATCH)[0])
+
+    def set_to(model, function):
+        model.predict_function = function
+
+    def made_by(model, function):
+        model.make_predict_function = lambda force=False: set_to(model, function)
+
+    for way in (set_to, made_by):
+        with strategy.scope():
+            model = dense_sgd()
+
+        @tf.function
+        def function(batches, step=model.predict_step):
+            return strategy.gather(strategy.run(step, args=(batches[0],)), axis=0) * 2
+
+        way(model, function)
+        found[way.__name__] = [model.predict(data, verbose=0)]
+    return predicted(**found)
+
+
+@case
 def predictions_whose_batches_differ_in_shape(strategy):
     """Keras returns a ragged tensor; a part of a batch is as wide as its batch."""
     keras.utils.set_random_seed(3)

@@ -51,6 +51,7 @@ FULL = [
     "predictions_of_one_batch",
     "predictions_under_mixed_bfloat16",
     "predictions_in_other_ways",
+    "predictions_by_a_function_of_the_program",
     "predictions_whose_batches_differ_in_shape",
     "evaluations_one_after_the_other",
 ]

@@ -78,3 +78,16 @@ def test_an_error_that_breaks_any_look_at_its_attributes_still_reaches_the_progr
 
 def test_an_error_without_a_call_has_none() -> None:
     assert predictions.call_of(Forwards({})) == predictions.call_of(Closed()) == ""
+
+
+@pytest.mark.parametrize("way", ["predict_function", "make_predict_function"])
+def test_a_function_that_the_program_sets_on_its_model_gets_the_batches(model: Any, way: str) -> None:
+    def function(data: Any) -> str:
+        (batch,) = data
+        return f"predicted {batch}"
+
+    def make(force: bool = False) -> None:
+        model.predict_function = function
+
+    setattr(model, way, function if way == "predict_function" else make)
+    assert model.predict() == ["predicted first", "predicted second"]

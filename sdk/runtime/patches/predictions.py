@@ -17,8 +17,8 @@ from . import Function, around
 # The innermost of these methods that is running.
 _METHODS = ("fit", "evaluate", "predict", "predict_on_batch")
 _method: ContextVar[str] = ContextVar("_method", default="")
-# False in a model that makes its function for `predict` itself.
-_is_known: ContextVar[bool] = ContextVar("_is_known", default=True)
+# The model that it is a method of.
+_model: ContextVar[Any] = ContextVar("_model", default=None)
 _CALL = "_podlift_call"  # attribute of an error
 
 
@@ -45,8 +45,7 @@ def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker:
 
         @around(trainer.TensorFlowTrainer, name)
         def call(original: Function, self: Any, *args: Any, _name: str = name, **options: Any) -> Any:
-            token, kind = _method.set(_name), type(self)
-            known = _is_known.set(kind.make_predict_function is trainer.TensorFlowTrainer.make_predict_function)
+            method, model = _method.set(_name), _model.set(self)
             try:
                 return original(self, *args, **options)
             except Exception as error:
@@ -54,8 +53,8 @@ def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker:
                     vars(error).setdefault(_CALL, _name)
                 raise
             finally:
-                _is_known.reset(known)
-                _method.reset(token)
+                _model.reset(model)
+                _method.reset(method)
 
     @around(trainer.TensorFlowTrainer, "make_predict_function")
     def make(original: Function, self: Any, force: bool = False) -> None:
@@ -71,8 +70,8 @@ def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker:
             return original(epochs)
         if epochs.steps_per_epoch is None and epochs._num_batches and epochs._steps_seen >= epochs._num_batches:
             return ()
-        in_graph = _method.get() == "predict" and _is_known.get() and is_multi_worker(strategy)
-        in_graph = in_graph and epochs.steps_per_execution == 1
+        in_graph = _method.get() == "predict" and isinstance(_model.get().predict_function, _Predicts)
+        in_graph = in_graph and is_multi_worker(strategy) and epochs.steps_per_execution == 1
         return _TakenLater(original(epochs)) if in_graph else original(epochs)
 
 
@@ -109,13 +108,19 @@ def _predict_function(trainer: ModuleType, model: Any, make: Function) -> Functi
 
     if not model.run_eagerly:
         one_step_on_iterator = tf.function(one_step_on_iterator, reduce_retracing=True)
+    return _Predicts(given, alone, one_step_on_iterator)
 
-    def run(data: Any) -> Any:
+
+class _Predicts:
+    """A function for `predict` that takes batches itself. Its type tells it from what a program puts in its place or around it."""
+
+    def __init__(self, given: Function, alone: Function, on_iterator: Function) -> None:
+        self._given, self._alone, self._on_iterator = given, alone, on_iterator
+
+    def __call__(self, data: Any) -> Any:
         if is_for_one_batch():
-            return alone(data)
-        return one_step_on_iterator(data[0].iterator) if isinstance(data[0], _TakenLater) else given(data)
-
-    return run
+            return self._alone(data)
+        return self._on_iterator(data[0].iterator) if isinstance(data[0], _TakenLater) else self._given(data)
 
 
 class _PredictsNothing:
