@@ -63,6 +63,7 @@ _OTHER_CALLS = re.compile(r"Shape mismatch in the collective instance|Collective
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 # Methods of a model in which all tasks wait for each other, and which a program may call in the chief alone by mistake.
 _TOGETHER = ("evaluate", "predict")
+VALIDATION = "the validation of fit"  # the `evaluate` that `fit` itself calls
 _IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
 
 
@@ -317,6 +318,8 @@ def message_of(event: Event, exited: Sequence[str] = ()) -> str:
             f"{lost} {event.source} was in {call}, which every task has to call. Next: call {call} in every task, and let the "
             f"chief alone print or save what it returns. {failed}"
         )
+    if call == VALIDATION:
+        return f"{lost} {event.source} was in {call}, which needs equally many batches in every task. {failed}"
     return f"{lost} tasks that train together need equally many steps. {failed}"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sdk.records.events import Event, message_of
 from sdk.runtime.patches import predictions
 
 BATCHES = ["first", "second"]
@@ -91,3 +92,20 @@ def test_a_function_that_the_program_sets_on_its_model_gets_the_batches(model: A
 
     setattr(model, way, function if way == "predict_function" else make)
     assert model.predict() == ["predicted first", "predicted second"]
+
+
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [
+        ("evaluate", "chief-0 was in evaluate, which every task has to call. Next: call evaluate in every task"),
+        ("fit", "chief-0 was in the validation of fit, which needs equally many batches in every task."),
+    ],
+)
+def test_the_advice_about_a_lost_task_fits_who_has_called_evaluate(model: Any, method: str, advice: str) -> None:
+    model.error = ConnectionResetError("Connection reset by peer")
+    with pytest.raises(ConnectionResetError):
+        getattr(model, method)()
+    failure = {"type": "ConnectionResetError", "message": "Connection reset by peer", "traceback": ""}
+    data = {**failure, "call": predictions.call_of(model.error)}
+    failed = Event(attempt=1, source="chief-0", sequence=1, kind="failed", time=1.0, data=data)
+    assert advice in message_of(failed, ["worker-0"])

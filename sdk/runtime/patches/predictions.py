@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
+from ...records.events import VALIDATION
 from . import Function, around
 
 # The innermost of these methods that is running.
@@ -23,7 +24,7 @@ _CALL = "_podlift_call"  # attribute of an error
 
 
 def call_of(error: BaseException) -> str:
-    """Return the innermost of these methods that an error has left; "" for none."""
+    """Return the innermost of these methods that an error has left, or VALIDATION; "" for none."""
     with suppress(Exception):  # a program's class may break any access to its attributes
         return str(vars(error).get(_CALL, ""))
     return ""
@@ -50,7 +51,8 @@ def install(trainer: ModuleType, weighs: Callable[[Any], bool], is_multi_worker:
                 return original(self, *args, **options)
             except Exception as error:
                 with suppress(Exception):
-                    vars(error).setdefault(_CALL, _name)
+                    # Keras's `fit` alone passes this option.
+                    vars(error).setdefault(_CALL, VALIDATION if options.get("_use_cached_eval_dataset") else _name)
                 raise
             finally:
                 _model.reset(model)
