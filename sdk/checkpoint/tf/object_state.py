@@ -60,11 +60,12 @@ def encode(value: Any, *, lossy: bool = False) -> Any:
         return value
     if lossy and callable(getattr(value, "numpy", None)):
         value = value.numpy()
+    large = _is_large(value)
     if lossy and getattr(getattr(value, "dtype", None), "name", "") == "bfloat16":
         value = value.astype(np.float32)
     if isinstance(value, np.generic) and (_fits(value) or not lossy):
         return {"is": "scalar", "value": _array(np.asarray(value))}
-    if isinstance(value, np.ndarray) and (not lossy or (_fits(value) and value.nbytes <= LOGGED_BYTES)):
+    if isinstance(value, np.ndarray) and (not lossy or (_fits(value) and not large)):
         return _array(value)
     if type(value) in (list, tuple, set, frozenset) and (lossy or len(value) <= _ITEMS):
         items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
@@ -81,6 +82,21 @@ def encode(value: Any, *, lossy: bool = False) -> Any:
     if lossy:
         return str(value)
     raise NotPlainError(type(value).__name__)
+
+
+def has_large_arrays(value: Any) -> bool:
+    """Return whether a value of the logs is or holds an array of which `encode` with `lossy` keeps a text alone."""
+    if callable(getattr(value, "numpy", None)):
+        value = value.numpy()
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(map(has_large_arrays, value))
+    return _is_large(value)
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.nbytes > LOGGED_BYTES
 
 
 def _fits(array: Any) -> bool:

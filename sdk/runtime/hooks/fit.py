@@ -350,10 +350,9 @@ class _SavedFit:
         self.calling = ""
 
     def _check_sizes(self, logs: Mapping[str, Any]) -> None:
-        from ...checkpoint.tf.object_state import LOGGED_BYTES
+        from ...checkpoint.tf.object_state import LOGGED_BYTES, has_large_arrays
 
-        large = [name for name, value in logs.items() if getattr(reporting.plain(value), "nbytes", 0) > LOGGED_BYTES]
-        for name in large:
+        for name in (name for name, value in logs.items() if has_large_arrays(value)):
             self._phase.downgrade(
                 f"the metric {name} has arrays of more than {LOGGED_BYTES // 1000} kB: after a restart, the history has only a "
                 "short text of those of the epochs before it"
