@@ -229,12 +229,12 @@ def _allow(folder: int) -> None:
         os.fchmod(folder, 0o700)
 
 
-def _is_trusted(link: os.stat_result, folder: int) -> bool:
-    """Return whether no other user can have made a link in this open folder."""
+def _is_trusted(link: os.stat_result, *, closed: bool) -> bool:
+    """Return whether no other user can have made a link; `closed` if nobody but their owners may write to the folders above it."""
     if link.st_uid in (0, os.geteuid()):
         return True
-    # In a user namespace, root and all others look like one user. Where only its owner writes, root's link stays root's.
-    return link.st_uid == os.stat("/").st_uid and not os.fstat(folder).st_mode & 0o022
+    # In a user namespace, root and all others look like one user. Below a folder where all may make folders, it may be any of them.
+    return link.st_uid == os.stat("/").st_uid and closed
 
 
 def _parent_of(path: str) -> tuple[int, str]:
@@ -244,9 +244,10 @@ def _parent_of(path: str) -> tuple[int, str]:
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     *waiting, last = path.split("/")[1:]
     waiting.reverse()
-    folder, links = os.open("/", _LOOK), 0
+    folder, links, closed = os.open("/", _LOOK), 0, True
     try:
         while waiting:
+            closed = closed and not os.fstat(folder).st_mode & 0o022
             name = waiting.pop()
             if name in ("", "."):
                 continue
@@ -259,11 +260,11 @@ def _parent_of(path: str) -> tuple[int, str]:
             target = os.readlink("", dir_fd=inner)
             os.close(inner)
             links += 1
-            if not _is_trusted(info, folder) or links > _LINKS:
+            if not _is_trusted(info, closed=closed) or links > _LINKS:
                 raise ForeignFolderError(f"A link of user {info.st_uid} is on the way to {path!r}: {name!r}.")
             if target.startswith("/"):
                 os.close(folder)
-                folder = os.open("/", _LOOK)
+                folder, closed = os.open("/", _LOOK), True
             waiting += reversed(target.split("/"))
     except BaseException:
         os.close(folder)

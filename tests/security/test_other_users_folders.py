@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,30 +212,32 @@ def test_links_of_this_user_and_of_root_on_the_way_are_followed(victim) -> None:
     assert list((victim.open / "real").iterdir()) == []
 
 
-def test_a_link_of_root_is_followed_where_root_has_no_name_and_one_in_an_open_folder_is_not(
+def test_a_link_of_root_is_followed_where_root_has_no_name_unless_another_user_may_have_made_it(
     victim, monkeypatch
 ) -> None:
     """As in a task without a network, and in a container without root."""
     if namespaces.why_not():
         pytest.skip("no user namespace can be made here")
     monkeypatch.setattr(other_user, "UID", 4321)
-    closed = victim.folder / "closed"
-    closed.mkdir(mode=0o755)
-    for place, is_removed in ((closed, True), (victim.open, False)):
-        folder = place / "real" / "podlift-0"
-        folder.mkdir(parents=True, mode=0o700)
-        for each in (folder, folder.parent):
-            os.chown(each, 4321, 4321)
-        (place / "short").symlink_to("real")
+    with tempfile.TemporaryDirectory(dir="/var", prefix="podlift-test-") as of_root:
+        os.chmod(of_root, 0o755)
+        below_an_open_folder = victim.open / "closed"
+        below_an_open_folder.mkdir(mode=0o755)
+        for place, is_removed in ((Path(of_root), True), (victim.open, False), (below_an_open_folder, False)):
+            folder = place / "real" / "podlift-0"
+            folder.mkdir(parents=True, mode=0o700)
+            for each in (folder, folder.parent):
+                os.chown(each, 4321, 4321)
+            (place / "short").symlink_to("real")
 
-        def remove(path: str = str(place / "short" / "podlift-0"), expected: bool = is_removed) -> None:
-            # After it has changed its user, a process may not write its own files in /proc.
-            ctypes.CDLL(None).prctl(_SET_DUMPABLE, 1, 0, 0, 0)
-            namespaces._enter_network()
-            assert own_folders.discard(path) == expected
+            def remove(path: str = str(place / "short" / "podlift-0"), expected: bool = is_removed) -> None:
+                # After it has changed its user, a process may not write its own files in /proc.
+                ctypes.CDLL(None).prctl(_SET_DUMPABLE, 1, 0, 0, 0)
+                namespaces._enter_network()
+                assert own_folders.discard(path) == expected
 
-        other_user.does(remove)
-        assert folder.exists() != is_removed
+            other_user.does(remove)
+            assert folder.exists() != is_removed
 
 
 def test_what_is_mounted_in_a_temporary_folder_stays(victim) -> None:
