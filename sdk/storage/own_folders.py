@@ -230,10 +230,10 @@ def _allow(folder: int) -> None:
 
 
 def _is_trusted(link: os.stat_result, *, closed: bool) -> bool:
-    """Return whether no other user can have made a link; `closed` if nobody but their owners may write to the folders above it."""
+    """Return whether no other user can have made a link; `closed` if only their owners may write to all folders above it."""
     if link.st_uid in (0, os.geteuid()):
         return True
-    # In a user namespace, root and all others look like one user. Below a folder where all may make folders, it may be any of them.
+    # In a user namespace, root and all others look like one user. Where all may make folders, it may be any of them.
     return link.st_uid == os.stat("/").st_uid and closed
 
 

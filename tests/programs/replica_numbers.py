@@ -1,6 +1,7 @@
 """Programs as other people write them: `right` ones take all replicas into account, `wrong` ones count on one of them.
 
-`interrupted` ones are right, and only the first batch of an epoch has the extremes of it. Prints what each case ends with, as "NUMBERS {...}".
+`interrupted` ones are right, and the first batch of an epoch has its extremes. Prints what each case ends with, as
+"NUMBERS {...}".
 """
 
 import json

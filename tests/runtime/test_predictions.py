@@ -1,4 +1,4 @@
-"""What a program raises in Keras's methods, and puts in the place of its parts, stays the program's. Here with a trainer of a few lines."""
+"""What a program raises in Keras's methods, and puts in the place of their parts, stays its own. The trainer is a stand-in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCHES = ["first", "second"]
 
 @pytest.fixture
 def model() -> Any:
-    """A model of two workers: its methods fail with `error`, if it has one, and `predict` calls its function with each batch."""
+    """A model of two workers. Its methods fail with `error`, if it has one; `predict` calls its function with each batch."""
 
     class Epochs:
         steps_per_epoch = _num_batches = None

@@ -114,7 +114,7 @@ def _predict_function(trainer: ModuleType, model: Any, make: Function) -> Functi
 
 
 class _Predicts:
-    """A function for `predict` that takes batches itself. Its type tells it from what a program puts in its place or around it."""
+    """A function that takes the batches of `predict` itself. Its type tells it from what a program puts in its place."""
 
     def __init__(self, given: Function, alone: Function, on_iterator: Function) -> None:
         self._given, self._alone, self._on_iterator = given, alone, on_iterator
