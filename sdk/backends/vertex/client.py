@@ -160,10 +160,15 @@ class JobClient:
     def create(self, region: str, body: Mapping[str, object]) -> VendorJob:
         return send("POST", self._parent(region), "/customJobs", _vendor_job, _WRITE_S, body=body)
 
-    def get(self, name: str, *, within_s: float | None = None) -> VendorJob:
-        """Return a job. `within_s`: how long to repeat the request if the service does not answer."""
+    def get(self, name: str, *, within_s: float | None = None, timeout_s: float | None = None) -> VendorJob:
+        """Return a job.
+
+        Args:
+            within_s: how long to repeat the request if the service does not answer.
+            timeout_s: how long to wait for each answer.
+        """
         try:
-            return self._read("look at the job", lambda: send("GET", name, "", _vendor_job), within_s)
+            return self._read("look at the job", lambda: send("GET", name, "", _vendor_job, timeout_s), within_s)
         except VertexRejectedError as error:
             if error.status == 404:
                 raise MissingError(sentence(f"{service_name()} has no job {name!r}.")) from error

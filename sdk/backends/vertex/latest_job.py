@@ -15,7 +15,7 @@ from ...job.policies import Vertex
 from ...records.events import Event, continues, last_resume, resume_count, source_of
 from ...records.recorder import has_ended, read_events
 from ...records.sync.index import SYNC_RETRY
-from ...storage import emulator_clock
+from ...storage import emulator, emulator_clock
 from ...storage.gcs.files import BucketFiles
 from ...storage.retry import Outage
 from ...storage.store import Store
@@ -27,6 +27,7 @@ from .states import VendorJob
 # A run without a job counts as lost after this time: its start may take long, and the list of jobs may be out of date.
 _START_LIMIT_S = 600.0
 _STRAYS_S = 30.0
+_SHORT_S = 5.0
 
 
 class LatestJob:
@@ -121,31 +122,39 @@ class LatestJob:
             return
         try:
             if not known:
-                self.vendor = self._get(created)
+                self.vendor = self._get(created, self.number)
             elif self._outage.due:
                 # While the service does not answer, the last known state remains valid, and each look asks only once.
                 within_s = 0.0 if self._outage.failures else None
-                found = self._outage.outlive(lambda: self._get(created, within_s))
+                found = self._outage.outlive(lambda: self._get(created, self.number, within_s))
                 self.vendor = found or self.vendor
         except MissingError:
             self.vendor, self.lost = None, states.lost(created.name, service.service_name()).message
 
-    def _get(self, created: CreatedJob, within_s: float | None = None) -> VendorJob:
+    def _get(
+        self, created: CreatedJob, number: int, within_s: float | None = None, timeout_s: float | None = None
+    ) -> VendorJob:
         """Return the job; MissingError only if the list does not have it either, because another job follows a lost one."""
         try:
-            return self._translated(self.client.get(created.name, within_s=within_s))
+            return self._translated(self.client.get(created.name, within_s=within_s, timeout_s=timeout_s))
         except MissingError:
-            listed = create_job.find_labelled(self.client, [created.region], self._plan.run_id, self.number)
+            listed = create_job.find_labelled(self.client, [created.region], self._plan.run_id, number)
             found = next((job for job in listed if job.name == created.name), None)
             if found is None:
                 raise
             return self._translated(found)
 
-    def ahead_s(self, created: CreatedJob) -> float:
-        """Return how far the times of a job are ahead of this machine: 0 unless an emulator with a moved clock ran it."""
+    def ahead_s(self, number: int) -> float:
+        """Return how far the times of a job are ahead of this machine: 0 unless an emulator with a moved clock ran it.
+
+        An emulator that does not answer is not waited for.
+        """
+        created = self.created(number)
+        if created is None or not emulator.address():
+            return 0.0
         if created.name not in self._ahead_s:
             try:
-                self._get(created)
+                self._get(created, number, within_s=0.0, timeout_s=_SHORT_S)
             except MissingError:
                 self._ahead_s[created.name] = 0.0
         return self._ahead_s[created.name]

@@ -178,8 +178,7 @@ class VertexRun(CopiedRun):
         unread: list[Moment] = []
         try:
             if job is not None:
-                created = self._job.created(self._job.number)
-                ahead_s = self._job.ahead_s(created) if created is not None else 0.0
+                ahead_s = self._job.ahead_s(self._job.number)
                 log = logs.of_service(str(self._options.project), job.id, self._clock, ahead_s)
         except PodliftError as error:
             # The times and the state of the job explain a lot without it.
@@ -231,7 +230,7 @@ class VertexRun(CopiedRun):
                     created.id,
                     polling=self._polling,
                     clock=self._clock,
-                    ahead_s=self._job.ahead_s(created),
+                    ahead_s=self._job.ahead_s(number),
                 )
                 following = follow and number == self._job.number
                 ended = partial(self._has_ended, number)

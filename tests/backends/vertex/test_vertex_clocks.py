@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,7 +12,11 @@ from support import LIMIT_S, made, until
 
 import sdk
 from sdk import State
+from sdk.backends.vertex.client import OutcomeUnknownError
+from sdk.backends.vertex.create_job import JOB, CreatedJob
+from sdk.backends.vertex.latest_job import LatestJob
 from sdk.clock import SystemClock
+from sdk.errors import MissingError
 from sdk.records.recorder import read_events
 from sdk.run import Run
 from sdk.testing.vertex import Cloud
@@ -74,6 +79,41 @@ def test_times_of_a_run_on_an_emulator_whose_clock_was_moved_are_those_of_this_m
 
 
 @pytest.mark.full
+def test_the_clock_of_google_is_not_asked_for_and_an_emulator_that_is_silent_is_asked_once(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start()
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "customJobs.get"})
+    looks = podlift_vertex.requests().operations.get("customJobs.get", 0)
+    job = LatestJob(run.plan, run._handle._store, SystemClock())  # type: ignore[attr-defined]
+    with pytest.raises(OutcomeUnknownError):
+        job.ahead_s(1)
+    assert podlift_vertex.requests().operations["customJobs.get"] == looks + 1
+    monkeypatch.delenv("PODLIFT_EMULATOR")
+    assert job.ahead_s(1) == 0.0
+
+
+def test_a_job_that_only_the_list_has_is_looked_for_by_its_own_number(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    podlift_vertex.advance(3 * DAY)
+    run = start()
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    job = LatestJob(run.plan, run._handle._store, SystemClock())  # type: ignore[attr-defined]
+    first = job.created(1)
+    assert first is not None
+    second = replace(job.client.get(first.name), name=f"{first.name}2", labels={JOB: "2"})
+
+    def forgotten(*_: object, **__: object) -> None:
+        raise MissingError("The service has no such job.")
+
+    monkeypatch.setattr(job.client, "get", forgotten)
+    monkeypatch.setattr(job.client, "list", lambda *_: [second])
+    monkeypatch.setattr(job, "created", lambda number: CreatedJob(name=second.name))
+    assert job.ahead_s(2) == pytest.approx(3 * DAY, abs=1.0)
+
+
 @pytest.mark.parametrize(
     "by_s", [pytest.param(-HOUR, id="behind", marks=pytest.mark.full), pytest.param(HOUR, id="ahead")]
 )
