@@ -47,7 +47,7 @@ class EmulatorClock:
         return self._ahead_s + (self._clock.now() if self._frozen_at is None else self._frozen_at)
 
     def ahead_at(self, time: float) -> float:
-        """Return the seconds by which it was ahead, at one of its own times."""
+        """Return the seconds by which it was ahead of the machine, at one of its own times; if frozen, when it came to it."""
         with self._lock:
             index = bisect.bisect_right(self._moves, (time, _MAX_AHEAD_S))
             return self._moves[index - 1][1] if index else 0.0
@@ -62,8 +62,11 @@ class EmulatorClock:
             if not self.reaches(seconds):
                 return False
             self._ahead_s += seconds
+            # While it stood, the machine's time went on.
+            machine = self._clock.now()
+            stood_s = 0.0 if self._frozen_at is None else machine - self._frozen_at
             # Records have whole microseconds: one that is made now must not lie before the move.
-            self._moves.append((math.floor(self._now() * 1e6) / 1e6, self._ahead_s))
+            self._moves.append((math.floor(self._now() * 1e6) / 1e6, self._ahead_s - stood_s))
             return True
 
     def restore(self, moves: Iterable[tuple[float, float]]) -> None:

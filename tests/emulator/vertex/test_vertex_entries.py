@@ -189,3 +189,15 @@ def test_a_record_made_right_after_a_move_of_a_frozen_clock_lies_after_it(now: f
     written = parse_time_ns(format_time(clock.now())) / 1e9
     assert clock.ahead_at(written) == 3600
     assert clock.ahead_at(written - 1) == 0
+
+
+def test_a_frozen_clock_is_ahead_by_less_than_it_was_moved_if_it_stood_before() -> None:
+    machine = FakeClock(1000.0)
+    clock = EmulatorClock(machine, frozen=True)
+    machine.time += 600
+    clock.advance(3600)
+    assert (clock.now(), clock.ahead_at(clock.now())) == (4600.0, 3000.0)
+    machine.time += 50
+    again = EmulatorClock(machine, frozen=True)
+    again.restore(clock.moves)
+    assert again.now() >= clock.now(), "it does not go back when the emulator starts again"
