@@ -38,11 +38,10 @@ class Rule:
             made = served.ask(method, path, body)
             assert made.status_code < 300, made.text
         path = self.found(served) if self.found else self.path
+        more = {"headers": self.headers, "allow_redirects": False}
         if self.data is not None:
-            return requests.request(
-                self.method, served.url + path, data=self.data, headers=self.headers, timeout=60, allow_redirects=False
-            )
-        return served.ask(self.method, path, self.body, headers=self.headers, allow_redirects=False)
+            more["data"] = self.data
+        return served.ask(self.method, path, self.body, **more)
 
 
 def bucket(name: str, location: str = REGION, **fields: Any) -> Sent:

@@ -7,157 +7,129 @@ Sources: job.proto and target.proto of Cloud Scheduler v1, cloudbuild v1, servic
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from typing import Any
 
-from rule import PLACE, PROJECT, REGION, Rule, bucket, lacking
+from rule import PLACE, PROJECT, Rule, bucket, lacking
 from rules_of_jobs import JOBS, REPOSITORY, job, pool
 
 from sdk.emulator.project.state import account_name
 
 SCHEDULED = f"/v1/{PLACE}/jobs"
 NAME = f"{PLACE}/jobs/retrain"
-TARGET = {"uri": "https://us-central1-aiplatform.googleapis.com/v1/x", "httpMethod": "POST"}
+VERTEX = "https://us-central1-aiplatform.googleapis.com"
+TARGET = {"uri": f"{VERTEX}/v1/x", "httpMethod": "POST"}
 CUSTOM_TASK = "gs://google-cloud-aiplatform/schema/trainingjob/definition/custom_task_1.0.0.yaml"
 STEP = {"name": "gcr.io/cloud-builders/docker", "args": ["build", "."]}
 BUILDER = f"projects/{PROJECT}/serviceAccounts/builder@{PROJECT}.iam.gserviceaccount.com"
+SCHEDULE = {"name": NAME, "schedule": "0 3 * * *"}
+DEEP = json.loads("[" * 400 + "]" * 400)
 
 
 def scheduled(**changes: Any) -> dict[str, Any]:
-    return {"name": NAME, "schedule": "0 3 * * *", "timeZone": "Etc/UTC", "httpTarget": TARGET, **changes}
+    return {**SCHEDULE, "timeZone": "Etc/UTC", "httpTarget": TARGET, **changes}
 
 
 def target(**changes: Any) -> dict[str, Any]:
     return scheduled(httpTarget={**TARGET, **changes})
 
 
-def cloud_scheduler() -> Iterator[Rule]:
-    def create(says: str, body: Any, code: int = 200, part: str = "", path: str = SCHEDULED, **more: Any) -> Rule:
-        return Rule(says=f"Cloud Scheduler: {says}", path=path, body=body, code=code, part=part, **more)
+def taken(says: str, body: Any, part: str = "", **more: Any) -> Rule:
+    return Rule(says=f"Cloud Scheduler: {says}", body=body, part=part, **{"path": SCHEDULED, **more})
 
-    yield create("a job", scheduled(), part="ENABLED")
-    yield create("the service names a job", scheduled(name=""), part=f"{PLACE}/jobs/")
+
+def refused(says: str, body: Any, part: str, code: int = 400, **more: Any) -> Rule:
+    name = {400: "INVALID_ARGUMENT", 404: "NOT_FOUND", 405: "UNIMPLEMENTED"}.get(code, "")
+    return taken(says, body, part, **{"code": code, "name": name, **more})
+
+
+def cloud_scheduler() -> Iterator[Rule]:
+    yield taken("a job", scheduled(), "ENABLED")
+    yield taken("the service names a job", scheduled(name=""), f"{PLACE}/jobs/")
     exists = [("POST", SCHEDULED, scheduled())]
-    yield create("a job exists once", scheduled(), 409, "already exists", before=exists, name="ALREADY_EXISTS")
-    for region in (
-        "europe-north2",
-        "me-central2",
-        "us-east7",
-        "us-west8",
-        "us-west9",
-        "mars-west1",
-        "us",
-        "us-central1-a",
+    yield refused("a job exists once", scheduled(), "already exists", 409, before=exists, name="ALREADY_EXISTS")
+    for region in ("us-west8", "mars-west1", "us-central1-a"):
+        place = f"/v1/projects/{PROJECT}/locations/{region}"
+        words = "is not a valid location. Use ListLocations"
+        yield refused(f"{region} is no location", scheduled(name=""), words, path=f"{place}/jobs")
+        yield refused(f"no jobs in {region}", None, words, path=f"{place}/jobs", method="GET")
+        yield refused(f"no location {region}", None, "", 404, path=place, method="GET")
+    yield taken("a name of 500 characters", scheduled(name=f"{PLACE}/jobs/{'j' * 500}"))
+    elsewhere = f"projects/{PROJECT}/locations/us-east1/jobs/x"
+    for name in (
+        f"{PLACE}/jobs/{'j' * 501}",
+        f"{PLACE}/jobs/a.b",
+        "retrain",
+        elsewhere,
+        NAME.replace(PROJECT, "other"),
     ):
-        elsewhere = f"/v1/projects/{PROJECT}/locations/{region}/jobs"
-        says = f"{region} is no location"
-        yield create(
-            says,
-            scheduled(name=""),
-            400,
-            "is not a valid location. Use ListLocations",
-            elsewhere,
-            name="INVALID_ARGUMENT",
-        )
-        location = f"/v1/projects/{PROJECT}/locations/{region}"
-        yield Rule(
-            says=f"Cloud Scheduler: no location {region}", method="GET", path=location, code=404, name="NOT_FOUND"
-        )
-    for name, code in (
-        (NAME, 200),
-        (f"{PLACE}/jobs/{'j' * 500}", 200),
-        (f"{PLACE}/jobs/{'j' * 501}", 400),
-        (f"{PLACE}/jobs/a b", 400),
-        (f"{PLACE}/jobs/a.b", 400),
-        ("retrain", 400),
-        (f"projects/{PROJECT}/locations/us-east1/jobs/x", 400),
-    ):
-        part = "Job name must be formatted" if code == 400 else ""
-        yield create(f"the name {name[-30:]} ({len(name)})", scheduled(name=name), code, part)
-    for length, code in ((500, 200), (501, 400)):
-        yield create(
-            f"a description of {length} characters",
-            scheduled(description="d" * length),
-            code,
-            "description" if code == 400 else "",
-        )
-    for cron, code in (
-        ("*/5 * * * *", 200), ("0 3 1 1 1", 200), ("0 3 * * 7", 200), ("0 3 * * mon", 200), ("", 400), ("0 3 * *", 400),
-        ("0 25 * * *", 400), ("60 3 * * *", 400), ("0 3 L * *", 400), ("0 3 * * 5#2", 400), ("0 0 3 * * *", 400),
-        ("daily", 400),
+        yield refused(f"no name {name[-40:]} ({len(name)})", scheduled(name=name), "Job name must be formatted")
+    yield taken("a description has 500 characters", scheduled(description="d" * 500))
+    yield refused("a description has no 501", scheduled(description="d" * 501), "501 characters; 500 are allowed")
+    for cron in ("*/5 * * * *", "0 3 1 1 1", "0 3 * * 7", "0 3 * * mon"):
+        yield taken(f"the schedule {cron!r}", scheduled(schedule=cron))
+    for cron, part in (
+        ("", "Schedule or time zone is invalid."), ("0 3 * *", "Schedule or time zone is invalid."),
+        ("0 25 * * *", "Schedule or time zone is invalid"), ("0 3 L * *", "knows no last day"),
+        ("0 3 * * 5#2", "knows no nth weekday"), ("0 0 3 * * *", "knows no seconds"), ("0 3 30 2 *", "never fires"),
+        ("every 5 minutes", "legacy schedules"),
     ):  # fmt: skip
-        yield create(
-            f"the schedule {cron!r}",
-            scheduled(schedule=cron),
-            code,
-            "Schedule or time zone is invalid" if code == 400 else "",
-        )
-    for zone, code in (("Europe/Berlin", 200), ("UTC", 200), ("Mars/Base", 400), ("CEST", 400)):
-        yield create(f"the zone {zone}", scheduled(timeZone=zone), code, "time zone" if code == 400 else "")
-    yield create("a job has a target", {"name": NAME, "schedule": "0 3 * * *"}, 400, "Exactly one target")
-    for kind in ("pubsubTarget", "appEngineHttpTarget"):
-        other = {"name": NAME, "schedule": "0 3 * * *", kind: {}}
-        yield create(f"{kind} is not served", other, 405, "does not serve", name="UNIMPLEMENTED")
-    both = scheduled(pubsubTarget={"topicName": "t"})
-    yield create("a job has one target", both, 400, "oneof")
-    for uri, code in (("ftp://host/x", 400), ("host/x", 400), ("", 400), (f"http://localhost/{'x' * 2066}", 200),
-                      (f"http://localhost/{'x' * 2067}", 400)):  # fmt: skip
-        yield create(f"the URI {uri[:20]!r} ({len(uri)})", target(uri=uri), code, "uri" if code == 400 else "")
-    body = base64.b64encode(b"{}").decode()
-    for method, code in (("POST", 200), ("PUT", 200), ("PATCH", 200), ("GET", 400), ("DELETE", 400), ("HEAD", 400)):
-        yield create(
-            f"a body of {method}",
-            target(httpMethod=method, body=body),
-            code,
-            "POST, PUT or PATCH" if code == 400 else "",
-        )
-    yield create("a body is base64", target(body="***"), 400, "TYPE_BYTES")
-    yield create("a body without a type is binary", target(body=body), part="application/octet-stream")
-    yield create("headers of 80 kB", target(headers={"X-A": "v" * 80_000}), 400, "smaller than 80000")
-    yield create("a header has a name", target(headers={"X A": "v"}), 400, "Not a header of HTTP")
-    large = target(body=base64.b64encode(b"x" * (1 << 20)).decode())
-    yield create("a job of more than 1 MB", large, 400, "1 MB")
-    for seconds, code in ((15, 200), (1800, 200), (14, 400), (1801, 400)):
-        yield create(
-            f"a deadline of {seconds} s",
-            scheduled(attemptDeadline=f"{seconds}s"),
-            code,
-            "[15s, 1800s]" if code == 400 else "",
-        )
-    for count, code in ((0, 200), (5, 200), (6, 400), (-1, 400)):
-        yield create(
-            f"{count} retries", scheduled(retryConfig={"retryCount": count}), code, "from 0 to 5" if code == 400 else ""
-        )
-    yield create(
-        "a backoff is not negative", scheduled(retryConfig={"minBackoffDuration": "-1s"}), 400, "must not be negative"
-    )
-    for email, code in (
-        (f"sched@{PROJECT}.iam.gserviceaccount.com", 200),
-        ("sched", 400),
-        ("sched@other.iam.gserviceaccount.com", 403),
+        yield refused(f"no schedule {cron!r}", scheduled(schedule=cron), part)
+    yield taken("the zone Europe/Berlin", scheduled(timeZone="Europe/Berlin"))
+    yield refused("no zone CEST", scheduled(timeZone="CEST"), "time zone")
+    yield refused("no zone Europe/Berln", scheduled(timeZone="Europe/Berln"), "Did you mean 'Europe/Berlin'?")
+    for field, values, wrong, part in (
+        ("attemptDeadline", ("15s", "1800s"), ("14s", "1801s"), "[15s, 1800s]"),
+        ("retryConfig", ({"retryCount": 5},), ({"retryCount": 6}, {"retryCount": -1}), "from 0 to 5. Received: "),
+        ("retryConfig", (), ({"minBackoffDuration": "-1s"},), "must not be negative"),
+        ("retryConfig", (), ({"maxDoublings": -1},), "0 or more"),
     ):
-        part = {200: "", 400: "Not the email address", 403: "iam.serviceAccounts.actAs"}[code]
-        yield create(f"a token of {email}", target(oauthToken={"serviceAccountEmail": email}), code, part)
-    tokens = {
-        each: {"serviceAccountEmail": f"sched@{PROJECT}.iam.gserviceaccount.com"}
-        for each in ("oauthToken", "oidcToken")
-    }
-    yield create("one authorization", target(**tokens), 400, "oneof")
-    yield create("an unknown field", scheduled(colour="red"), 400, "Unknown name")
+        for value in values:
+            yield taken(f"{field} {value}", scheduled(**{field: value}))
+        for value in wrong:
+            yield refused(f"no {field} {value}", scheduled(**{field: value}), part)
+    yield refused("an unknown field", scheduled(colour="red"), "Unknown name")
     for verb in ("pause", "resume", "run"):
-        yield create(
-            f"{verb} of a job that is not there", {}, 404, path=f"{SCHEDULED}/retrain:{verb}", name="NOT_FOUND"
-        )
+        yield refused(f"{verb} of no job", {}, "", 404, path=f"{SCHEDULED}/retrain:{verb}")
     mask = f"{SCHEDULED}/retrain?updateMask=colour"
-    yield Rule(
-        says="Cloud Scheduler: a mask has known fields",
-        method="PATCH",
-        path=mask,
-        body={},
-        code=400,
-        part="mask",
-        before=exists,
+    yield refused("a mask has known fields", {}, "mask", method="PATCH", path=mask, before=exists)
+
+
+def targets() -> Iterator[Rule]:
+    yield refused("a job has a target", SCHEDULE, "Exactly one target")
+    for kind in ("pubsubTarget", "appEngineHttpTarget"):
+        yield refused(f"{kind} is not served", {**SCHEDULE, kind: {}}, "does not serve", 405)
+    yield refused("a job has one target", scheduled(pubsubTarget={"topicName": "t"}), "oneof")
+    yield taken("a URI of 2083 characters", target(uri=f"http://localhost/{'x' * 2066}"))
+    internet, no_path = "never to the internet", "Google serves no such path"
+    for uri, part in (
+        ("ftp://host/x", 'begin with \\"http://\\"'), ("", "uri"), (f"http://localhost/{'x' * 2067}", "2083 are allowed"),
+        ("https://example.com/hook", internet), (f"{VERTEX}.evil.example/v1", internet), (f"{VERTEX}:8443/v1", internet),
+        ("https://user@127.0.0.1/x", internet), (f"{VERTEX}/_reset", no_path), (f"{VERTEX}/%5Freset", no_path),
+        ("http://localhost/a b", "not a URI"), ("http://localhost:x/", "not a URI"),
+    ):  # fmt: skip
+        yield refused(f"no URI {uri[-20:]!r} ({len(uri)})", target(uri=uri), part)
+    body = base64.b64encode(b"{}").decode()
+    yield taken(
+        "a body of PATCH without a type is binary", target(httpMethod="PATCH", body=body), "application/octet-stream"
     )
+    account = {"serviceAccountEmail": f"sched@{PROJECT}.iam.gserviceaccount.com"}
+    for says, changes, part in (
+        ("a body is not for GET", {"httpMethod": "GET", "body": body}, "POST, PUT or PATCH. Received: GET."),
+        ("a body is base64", {"body": "***"}, "TYPE_BYTES"),
+        ("a long body is base64", {"body": "YQ=" + "=" * 2_000_000}, "TYPE_BYTES"),
+        ("a body of more than 1 MB", {"body": "YWFh" * 350_000}, "(1 MB) are allowed"),
+        ("headers of 80 kB", {"headers": {"X-A": "v" * 80_000}}, "smaller than 80000"),
+        ("a header has a name", {"headers": {"X A": "v"}}, "Not a header of HTTP"),
+        ("a header has one line", {"headers": {"X-A": "a\nb: c"}}, "Not a header"),
+        ("a token has an account", {"oauthToken": {}}, "Not the email address"),
+        ("one authorization", {"oauthToken": account, "oidcToken": account}, "oneof field 'authorization_header'"),
+    ):
+        yield refused(says, target(**changes), part)
+    yield taken("a token of an account", target(oauthToken=account))
+    other = {"serviceAccountEmail": "sched@other.iam.gserviceaccount.com"}
+    yield refused("no token of another project", target(oauthToken=other), "iam.serviceAccounts.actAs", 403)
 
 
 def builds() -> Iterator[Rule]:
@@ -165,158 +137,132 @@ def builds() -> Iterator[Rule]:
         body = {"steps": [STEP], **build}
         return Rule(says=f"Cloud Build: {says}", path=f"/v1/{PLACE}/builds", body=body, code=code, part=part)
 
-    logs, own = "cloudbuild-logs.googleusercontent.com", {"serviceAccount": BUILDER}
-    yield create("default logging has a bucket", part=logs)
-    yield create("a bucket of one's own has the log", part='"logsBucket":"gs://mine"', logsBucket="gs://mine")
-    yield create("a build has steps", 400, "no steps specified", steps=[])
-    yield create("a step has a name", 400, "a build step has no name", steps=[{"args": []}])
+    own = {"serviceAccount": BUILDER}
+    yield create("default logging has a bucket", part="cloudbuild-logs.googleusercontent.com")
+    yield create("a bucket of one's own has the log", part='"logsBucket":"gs://mine"', logsBucket="gs://mine", **own)
     yield create("an argument has 10,000 characters", steps=[{**STEP, "args": ["x" * 10_000]}])
-    yield create("an argument has no 10,001 characters", 400, "too long", steps=[{**STEP, "args": ["x" * 10_001]}])
-    yield create(
-        "a substitution is built in", 400, "not a valid built-in substitution", steps=[{**STEP, "args": ["$HOME"]}]
-    )
     yield create("a dollar is doubled", steps=[{**STEP, "args": ["$$HOME"]}])
-    yield create("an account of one's own needs a place for logs", 400, "logs_bucket", **own)
-    yield create("an account of one's own with Cloud Logging", options={"logging": "CLOUD_LOGGING_ONLY"}, **own)
-    yield create("an account of one's own without logs", options={"logging": "NONE"}, **own)
-    yield create("an account of one's own with a bucket", logsBucket="gs://mine", **own)
-    regional = {"defaultLogsBucketBehavior": "REGIONAL_USER_OWNED_BUCKET"}
-    yield create("an account of one's own with a regional bucket", options=regional, **own)
-    yield create("an account has a full name", 400, "Not the name of a service account", serviceAccount="builder@acme")
-    yield create("a build has no field image", 400, "image", image="x")
-    for path in (
-        "builds/none",
-        "repositories/train/packages/cpu/tags/x",
-        "repositories/train/dockerImages/cpu@sha256:1",
+    for says, part, build in (
+        ("a build has steps", "no steps specified", {"steps": []}),
+        ("a step has a name", "a build step has no name", {"steps": [{"args": []}]}),
+        ("a step has no field arg", "does not know this field", {"steps": [{**STEP, "arg": []}]}),
+        ("an argument has no 10,001 characters", "too long", {"steps": [{**STEP, "args": ["x" * 10_001]}]}),
+        ("a substitution is built in", "is not a valid built-in", {"steps": [{**STEP, "args": ["$HOME"]}]}),
+        ("an account of one's own needs a place for logs", "logs_bucket", own),
+        ("an account has a full name", "Not the name of a service account", {"serviceAccount": "builder@acme"}),
+        ("a build has no field image", "does not know this field", {"image": "x"}),
     ):
+        yield create(says, 400, part, **build)
+    regional = {"defaultLogsBucketBehavior": "REGIONAL_USER_OWNED_BUCKET"}
+    for options in ({"logging": "CLOUD_LOGGING_ONLY"}, {"logging": "NONE"}, regional):
+        yield create(f"an account of one's own with {options}", options=options, **own)
+    for path in ("builds/none", "repositories/train/packages/cpu/tags/x"):
         yield Rule(says=f"no {path}", method="GET", path=f"/v1/{PLACE}/{path}", code=404, name="NOT_FOUND")
-    gone = [lacking(absent=[REPOSITORY])]
-    listed = f"/v1/{PLACE}/repositories/train/dockerImages"
+    listed, gone = f"/v1/{PLACE}/repositories/train/dockerImages", [lacking(absent=[REPOSITORY])]
     yield Rule(says="images of no repository", method="GET", path=listed, code=404, name="NOT_FOUND", before=gone)
 
 
 def project() -> Iterator[Rule]:
     accounts, email = f"/v1/projects/{PROJECT}/serviceAccounts", f"a@{PROJECT}.iam.gserviceaccount.com"
-    body = {"accountId": "a"}
-    yield Rule(says="an account is made", path=accounts, body=body, part=email)
-    yield Rule(
-        says="an account exists once",
-        path=accounts,
-        body=body,
-        code=409,
-        name="ALREADY_EXISTS",
-        before=[("POST", accounts, body)],
-    )
-    gone = [lacking(absent=[account_name(email)])]
-    yield Rule(
-        says="an account that is not there",
-        method="GET",
-        path=f"{accounts}/{email}",
-        code=404,
-        name="NOT_FOUND",
-        before=gone,
-    )
     repositories = f"/v1/{PLACE}/repositories?repositoryId=train"
-    made = [("POST", repositories, {"format": "DOCKER"})]
-    yield Rule(
-        says="a repository exists once", path=repositories, body={}, code=409, name="ALREADY_EXISTS", before=made
-    )
+    gone, made = [lacking(absent=[account_name(email)])], [("POST", repositories, {"format": "DOCKER"})]
     policy = {"policy": {"bindings": [{"role": "roles/viewer", "members": [f"serviceAccount:{email}"]}]}}
-    path = f"/v1/projects/{PROJECT}:setIamPolicy"
-    yield Rule(says="a policy names an account", path=path, body=policy, part=email)
-    yield Rule(
-        says="a policy names no account that is not there",
-        path=path,
-        body=policy,
-        code=400,
-        part="does not exist",
-        before=gone,
-    )
     stale = {"policy": {**policy["policy"], "etag": "b2xk"}}
-    yield Rule(says="a policy is changed by its etag", path=path, body=stale, code=409, name="ABORTED")
-    identity = f"/v1beta1/projects/{PROJECT}/services/aiplatform.googleapis.com:generateServiceIdentity"
-    yield Rule(says="the agents of Vertex AI are made", path=identity, part="gcp-sa-aiplatform.iam.gserviceaccount.com")
     withheld = {"member": "user:you@example.com", "resource": f"//cloudresourcemanager.googleapis.com/projects/{PROJECT}",
                 "role": "roles/viewer", "permissions": ["x.y.get"]}  # fmt: skip
-    asked = {"permissions": ["x.y.get", "x.y.list"]}
-    path = f"/v1/projects/{PROJECT}:testIamPermissions"
-    yield Rule(
-        says="only what is granted is listed",
-        path=path,
-        body=asked,
-        part='["x.y.list"]',
-        before=[lacking(withheld=[withheld])],
-    )
+    asked, set_policy = {"permissions": ["x.y.get", "x.y.list"]}, f"/v1/projects/{PROJECT}:setIamPolicy"
+    test, granted = f"/v1/projects/{PROJECT}:testIamPermissions", '["x.y.list"]'
+    service = f"/v1beta1/projects/{PROJECT}/services/aiplatform.googleapis.com"
+    agents = "gcp-sa-aiplatform.iam.gserviceaccount.com"
+    body = {"accountId": "a"}
+    for says, path, body_, code, words, before in (
+        ("an account is made", accounts, body, 200, email, []),
+        ("an account exists once", accounts, body, 409, "ALREADY_EXISTS", [("POST", accounts, body)]),
+        ("a repository exists once", repositories, {}, 409, "ALREADY_EXISTS", made),
+        ("a policy names an account", set_policy, policy, 200, email, []),
+        ("a policy names no account that is not there", set_policy, policy, 400, "does not exist", gone),
+        ("a policy is changed by its etag", set_policy, stale, 409, "ABORTED", []),
+        ("the agents of Vertex AI are made", f"{service}:generateServiceIdentity", None, 200, agents, []),
+        ("only what is granted is listed", test, asked, 200, granted, [lacking(withheld=[withheld])]),
+    ):
+        yield Rule(says=says, path=path, body=body_, code=code, part=words, before=before)
+    one = f"{accounts}/{email}"
+    yield Rule(says="an account that is not there", method="GET", path=one, code=404, name="NOT_FOUND", before=gone)
+    quota = f"{service}/consumerQuotaMetrics/x"
+    yield Rule(says="quotas: one metric", method="GET", path=quota, part="effectiveLimit")
 
 
 def pipelines() -> Iterator[Rule]:
-    inputs = {"worker_pool_specs": [pool()]}
-
     def create(says: str, code: int = 200, part: str = "", before: Any = (), **changes: Any) -> Rule:
+        inputs = {"worker_pool_specs": [pool()]}
         body = {"displayName": "x", "trainingTaskDefinition": CUSTOM_TASK, "trainingTaskInputs": inputs, **changes}
         says = f"training pipelines: {says}"
         return Rule(says=says, path=f"/v1/{PLACE}/trainingPipelines", body=body, code=code, part=part, before=before)
 
     yield create("a pipeline runs a custom job", part="backingCustomJob")
-    yield create("a display name", 400, "display_name", displayName="")
-    yield create("a definition", 400, "training_task_definition", trainingTaskDefinition="")
-    automl = CUSTOM_TASK.replace("custom", "automl_tabular")
-    yield create("no AutoML", 400, "Unsupported training task definition", trainingTaskDefinition=automl)
-    yield create("inputs", 400, "training_task_inputs", trainingTaskInputs=None)
-    yield create("inputs that can be read", 400, "Unable to parse", trainingTaskInputs={"machine": "n1"})
     yield create("numbers of a Struct", trainingTaskInputs={"worker_pool_specs": [pool(1.0)]})
-    yield create("no managed data set", 400, "input_data_config", inputDataConfig={"datasetId": "1"})
-    model = {"displayName": "m", "containerSpec": {"imageUri": "x"}}
-    yield create("no success without the model", 400, "uploads no model", modelToUpload=model)
-    output = {**inputs, "base_output_directory": {"output_uri_prefix": "gs://other/x"}}
-    yield create("an output elsewhere", 400, "is in location `us`", [bucket("other", "US")], trainingTaskInputs=output)
-    account = {**inputs, "service_account": "a@acme.iam.gserviceaccount.com"}
-    absent = [lacking(absent=[account_name("a@acme.iam.gserviceaccount.com")])]
-    yield create("an account that exists", 400, "permission to act as", absent, trainingTaskInputs=account)
-    yield create("an unknown field", 400, "Unknown name", colour="red")
+    inputs, model = "training_pipeline.training_task_inputs", "training_pipeline.model_to_upload"
+    automl = CUSTOM_TASK.replace("custom", "automl_tabular")
+    for says, part, changes in (
+        ("a display name", "training_pipeline.display_name", {"displayName": ""}),
+        ("no name of 129 characters", "128 are allowed", {"displayName": "x" * 129}),
+        ("a definition", "not set: training_pipeline.training_task_definition", {"trainingTaskDefinition": None}),
+        ("a definition of text", "Invalid value at 'training_pipeline.training", {"trainingTaskDefinition": 7}),
+        ("no AutoML", "Unsupported training task definition", {"trainingTaskDefinition": automl}),
+        ("inputs", f"not set: {inputs}", {"trainingTaskInputs": None}),
+        ("no managed data set", "input_data_config cannot be set", {"inputDataConfig": {"datasetId": "1"}}),
+        ("no success without the model", "uploads no model", {"modelToUpload": {"displayName": "m"}}),
+        ("shallow inputs", f"Invalid value at '{inputs}'", {"trainingTaskInputs": DEEP}),
+        ("a shallow name", "Invalid value at 'training_pipeline.display_name'", {"displayName": DEEP}),
+        ("a shallow model", f"Invalid value at '{model}'", {"modelToUpload": {"x": [DEEP]}}),
+        ("a model of text that can be encoded", f"Invalid value at '{model}'", {"modelToUpload": {"\ud800": 1}}),
+        ("no unknown field", 'Unknown name \\"colour\\"', {"colour": "red"}),
+    ):
+        yield create(says, 400, part, **changes)
+    unreadable = (
+        "Unable to parse `training_pipeline.training_task_inputs` into custom task `inputs` defined in the file: gs:"
+    )
+    right, account = {"worker_pool_specs": [pool()]}, "a@acme.iam.gserviceaccount.com"
+    absent, elsewhere = [lacking(absent=[account_name(account)])], [bucket("other", "US")]
+    for says, part, sent, before in (
+        ("an object", unreadable, "worker_pool_specs", ()),
+        ("worker pools", f"{inputs}.worker_pool_specs", {}, ()),
+        ("pools that are objects", unreadable, {"worker_pool_specs": [None]}, ()),
+        ("a list of pools", unreadable, {"worker_pool_specs": {}}, ()),
+        ("no field machine", 'Unknown name \\"machine\\"', {**right, "machine": "n1"}, ()),
+        ("a whole strategy", unreadable, {**right, "scheduling": {"strategy": 4.5}}, ()),
+        ("a known strategy", unreadable, {**right, "scheduling": {"strategy": 99}}, ()),
+        ("a whole count", unreadable, {"worker_pool_specs": [pool(1.5)]}, ()),
+        ("a list of words", unreadable, {"worker_pool_specs": [pool(containerSpec={"command": "sh"})]}, ()),
+        (
+            "an output here",
+            "`us`",
+            {**right, "base_output_directory": {"output_uri_prefix": "gs://other/x"}},
+            elsewhere,
+        ),
+        ("an account that exists", "permission to act as", {**right, "service_account": account}, absent),
+    ):
+        yield create(f"inputs have {says}", 400, part, before, trainingTaskInputs=sent)
 
 
 def not_emulated() -> Iterator[Rule]:
     instead = "It serves customJobs and trainingPipelines (v1, REST), and Cloud Scheduler's jobs in place of schedules."
-    for collection in ("pipelineJobs", "schedules", "models"):
-        for method, path in (("POST", ""), ("GET", ""), ("GET", "/1"), ("POST", "/1:pause"), ("DELETE", "/1")):
-            yield Rule(
-                says=f"{collection}: {method} {path or '/'} is not emulated, and the answer says what is",
-                method=method,
-                path=f"/v1/{PLACE}/{collection}{path}",
-                body={} if method == "POST" else None,
-                code=405,
-                part=instead,
-                name="UNIMPLEMENTED",
-            )
-
-
-def ended() -> Iterator[Rule]:
-    """What must have ended before it is deleted."""
+    for collection, method, path in (
+        ("pipelineJobs", "POST", ""), ("schedules", "POST", "/1:pause"), ("schedules", "GET", ""), ("models", "DELETE", "/1"),
+        ("tensorboards", "GET", ""), ("metadataStores/default", "GET", ""), ("hyperparameterTuningJobs", "POST", ""),
+    ):  # fmt: skip
+        says, body = f"{method} {collection}{path} is not emulated", {} if method == "POST" else None
+        where = f"/v1/{PLACE}/{collection}{path}"
+        yield Rule(says=says, method=method, path=where, body=body, code=405, part=instead, name="UNIMPLEMENTED")
+    operation = f"/v1/{PLACE}/operations/1"
+    yield Rule(says="an operation that is not there", method="GET", path=operation, code=404, name="NOT_FOUND")
+    running = [("POST", JOBS, job())]
     yield Rule(
-        says="customJobs: one that runs is not deleted",
-        method="DELETE",
-        path="",
-        code=400,
-        part="Cancel it first",
-        name="FAILED_PRECONDITION",
-        before=[("POST", JOBS, job())],
-        found=lambda served: f"/v1/{served.ask('GET', JOBS).json()['customJobs'][0]['name']}",
-    )
-    yield Rule(says="operations: none", method="GET", path=f"/v1/{PLACE}/operations/1", code=404, name="NOT_FOUND")
-    quota = f"/v1beta1/projects/{PROJECT}/services/aiplatform.googleapis.com/consumerQuotaMetrics/x"
-    yield Rule(says="quotas: one metric", method="GET", path=quota, part="effectiveLimit")
-    yield Rule(
-        says="logs: a filter is known",
-        path="/v2/entries:list",
-        body={"resourceNames": ["projects/p"], "filter": "x ="},
-        code=400,
-    )
-    yield Rule(says="logs: a project is named", path="/v2/entries:list", body={"filter": ""}, code=400)
-    yield Rule(says="jobs: a list of no jobs is empty", method="GET", path=JOBS, part="{}")
-    yield Rule(says=f"regions: {REGION} is one", method="GET", path=JOBS)
+        says="a job that runs is not deleted", method="DELETE", path="", code=400, part="Cancel it first", before=running,
+        name="FAILED_PRECONDITION", found=lambda served: f"/v1/{served.ask('GET', JOBS).json()['customJobs'][0]['name']}",
+    )  # fmt: skip
 
 
 RULES = [
-    *cloud_scheduler(), *builds(), *project(), *pipelines(), *not_emulated(), *ended(),
+    *cloud_scheduler(), *targets(), *builds(), *project(), *pipelines(), *not_emulated(),
 ]  # fmt: skip
