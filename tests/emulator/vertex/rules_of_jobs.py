@@ -201,6 +201,7 @@ def tpus() -> Iterator[Rule]:
 def scheduling() -> Iterator[Rule]:
     a100 = pool(machineSpec=machine("a2-highgpu-1g", "NVIDIA_TESLA_A100", 1))
     t4 = pool(machineSpec=machine("n1-standard-4", "NVIDIA_TESLA_T4", 1))
+    l4 = pool(machineSpec=machine("g2-standard-4", "NVIDIA_L4", 1))
     flex = {"strategy": "FLEX_START"}
     for says, pools_, given in (
         ("a timeout is a duration with fractions", [pool()], {"timeout": "1.5s"}),
@@ -218,7 +219,7 @@ def scheduling() -> Iterator[Rule]:
         ("a strategy is one of the enum", [pool()], {"strategy": "PREEMPTIBLE"}, "Strategy"),
         ("T4 have no flex start", [t4], flex, "not supported with accelerator NVIDIA_TESLA_T4"),
         ("CPUs have no flex start", [pool()], flex, "not supported with accelerator none"),
-        ("flex start takes one kind of machines", [a100, pool()], flex, "the same machine in all worker pools"),
+        ("flex start takes one kind of machines", [a100, l4], flex, "the same machine in all worker pools"),
         ("flex start takes no 8 days", [a100], {**flex, "timeout": "604801s"}, "7 days at most"),
         ("a switch is true or false", [pool()], {"disableRetries": "yes"}, "TYPE_BOOL"),
     ):
