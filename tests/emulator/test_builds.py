@@ -73,23 +73,6 @@ def test_builds_are_found_by_their_tags_and_their_status(ask: Ask) -> None:
     assert ask("POST", f"builds/{id}:cancel")[0] == 400
 
 
-@pytest.mark.parametrize(
-    ("build", "part"),
-    [
-        ({}, "no steps specified"),
-        ({"steps": [{"args": []}]}, "a build step has no name"),
-        ({"steps": [{**STEP, "arg": []}]}, "does not know this field"),
-        ({"steps": [STEP], "image": IMAGE}, "does not know this field"),
-        ({"steps": [{**STEP, "args": ["echo $HOME"]}]}, '"HOME" is not a valid built-in substitution'),
-        ({"steps": [{**STEP, "args": ["x" * 10_001]}]}, "too long"),
-        ({"steps": [STEP], "serviceAccount": "projects/p/serviceAccounts/a@b"}, "logs_bucket"),
-    ],
-)
-def test_a_build_that_cloud_build_would_refuse_is_refused(ask: Ask, build: Any, part: str) -> None:
-    status, answer = ask("POST", "builds", build)
-    assert status == 400 and part in str(answer)
-
-
 @pytest.mark.process
 def test_what_was_built_survives_a_restart_and_not_a_reset(tmp_path: Path) -> None:
     path = f"/v1/{PLACE}/builds"

@@ -10,18 +10,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.storage import transfer_manager
 
-NAMES = [
-    "plain",
-    "a/b/c",
-    "what? #1 100%",
-    "späce ünïcode 日本",
-    "a%2Fb",
-    "+&=;:@,$",
-    "..a/../b",
-    "trailing/",
-    "a//b",
-    "'\"<>",
-]
+NAMES = ["what? #1 100%", "späce ünïcode 日本", "a%2Fb", "..a/../b", "a//b/"]
 
 
 def crc32c(data: bytes) -> str:
@@ -43,7 +32,7 @@ def test_an_object_of_any_name_comes_back_as_it_was_sent(bucket, name) -> None:
     assert not blob.exists()
 
 
-@pytest.mark.parametrize("size", [0, 1, 256 << 10, (8 << 20) - 1, (8 << 20) + 1, 20 << 20])
+@pytest.mark.parametrize("size", [0, 256 << 10, (8 << 20) + 1])
 def test_uploads_of_all_sizes_are_whole(bucket, size) -> None:
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
     blob = bucket.blob("sized")
@@ -100,7 +89,7 @@ def test_metadata_is_changed_field_by_field(bucket) -> None:
 
 def test_generations_only_rise_even_when_objects_come_and_go(bucket) -> None:
     seen = []
-    for number in range(30):
+    for number in range(8):
         blob = bucket.blob(f"object-{number % 2}")
         blob.upload_from_string(str(number))
         seen.append(blob.generation)
@@ -183,7 +172,7 @@ def test_batches_delete_many_and_say_which_were_not_there(bucket, gcs) -> None:
 
 
 def test_transfer_manager_moves_many_files_and_large_ones(bucket, tmp_path) -> None:
-    data = b"".join(number.to_bytes(4, "big") for number in range(3 << 20))
+    data = b"".join(number.to_bytes(4, "big") for number in range(2 << 20))
     (tmp_path / "large").write_bytes(data)
     names = [f"small-{number}" for number in range(20)]
     for name in names:
@@ -225,17 +214,15 @@ def test_what_doctor_asks_about_a_bucket(gcs) -> None:
     assert client.create_bucket("wide").location_type == "multi-region"
     assert [each.name for each in client.list_buckets()] == ["fast", "usual", "wide"]
     assert [each.name for each in client.list_buckets(max_results=2)] == ["fast", "usual"]
+    again.labels = {"team": "b"}
+    again.update()
+    again.reload()
+    assert (again.location, again.labels) == ("US-CENTRAL1", {"team": "b"})
     assert usual.test_iam_permissions(["storage.objects.create"]) == ["storage.objects.create"]
 
 
-def test_buckets_come_and_go_by_their_rules(gcs, bucket) -> None:
+def test_a_bucket_that_is_gone_has_no_objects(gcs, bucket) -> None:
     client = gcs.client()
-    with pytest.raises(exceptions.Conflict):
-        client.create_bucket("bucket")
-    bucket.blob("object").upload_from_string("x")
-    with pytest.raises(exceptions.Conflict, match="not empty"):
-        bucket.delete()
-    bucket.blob("object").delete()
     bucket.delete()
     assert client.lookup_bucket("bucket") is None
     for attempt in (
@@ -247,8 +234,23 @@ def test_buckets_come_and_go_by_their_rules(gcs, bucket) -> None:
     ):
         with pytest.raises(exceptions.NotFound):
             attempt()
-    with pytest.raises(exceptions.BadRequest, match="Invalid bucket name"):
-        client.create_bucket("UPPER")
+
+
+def test_objects_keep_the_class_that_their_bucket_had(gcs) -> None:
+    files = gcs.client()
+    made = files.create_bucket("mine", location="us-central1")
+    made.blob("a").upload_from_string("a")
+    made.storage_class = "NEARLINE"
+    made.patch()
+    made.blob("b").upload_from_string("b")
+    assert [each.storage_class for each in files.list_blobs("mine")] == ["STANDARD", "NEARLINE"]
+    with pytest.raises(exceptions.BadRequest, match="have one storage class"):
+        made.blob("all").compose([made.blob("a"), made.blob("b")])
+    # A copy has the class of the bucket in which it is made.
+    cold = files.create_bucket("cold", location="us-central1")
+    cold.storage_class = "COLDLINE"
+    cold.patch()
+    assert made.copy_blob(made.blob("a"), cold).storage_class == "COLDLINE"
 
 
 def test_what_is_not_emulated_is_refused_not_ignored(bucket) -> None:

@@ -13,11 +13,6 @@ from served import PARENT, WAIT_S
 from timetable import ACCOUNT, DAY_S, JOBS, Timetable, full, job
 
 
-def wired(name: str = "weekly") -> dict:
-    """A job in JSON."""
-    return {**job(name), "http_target": {**job()["http_target"], "body": "e30="}}
-
-
 def test_a_job_is_shown_as_google_completes_it(timetable: Timetable) -> None:
     made = timetable.add(description="d" * 500)
     assert made == timetable.look()
@@ -145,87 +140,12 @@ def test_what_does_not_exist_and_what_exists_already(timetable: Timetable) -> No
         client.update_job(job=made, timeout=WAIT_S)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"name": f"{PARENT}/jobs/a.b"}, "Job name must be formatted"),
-        ({"name": full("a" * 501)}, "Job name must be formatted"),
-        ({"name": full("a").replace("acme", "other")}, "Job name must be formatted"),
-        ({"schedule": ""}, "Schedule or time zone is invalid."),
-        ({"schedule": "0 3 * *"}, "Schedule or time zone is invalid."),
-        ({"schedule": "0 0 3 * * *"}, "knows no seconds"),
-        ({"schedule": "0 3 L * *"}, "knows no last day"),
-        ({"schedule": "0 3 * * 1#2"}, "knows no nth weekday"),
-        ({"schedule": "0 3 30 2 *"}, "never fires"),
-        ({"schedule": "every 5 minutes"}, "legacy schedules"),
-        ({"time_zone": "Europe/Berln"}, "Did you mean 'Europe/Berlin'?"),
-        ({"description": "d" * 501}, "501 characters; 500 are allowed"),
-        ({"attempt_deadline": "14s"}, "[15s, 1800s]"),
-        ({"attempt_deadline": "1801s"}, "[15s, 1800s]"),
-        ({"retry_config": {"retry_count": 6}}, "from 0 to 5. Received: 6."),
-        ({"retry_config": {"retry_count": -1}}, "from 0 to 5. Received: -1."),
-        ({"retry_config": {"max_doublings": -1}}, "0 or more"),
-        ({"retry_config": {"min_backoff_duration": "-1s"}}, "must not be negative"),
-        ({"http_target": None}, "Exactly one target"),
-        ({"target": {"uri": "ftp://localhost/x"}}, 'begin with "http://"'),
-        ({"target": {"uri": f"http://localhost/{'x' * 2083}"}}, "2083 are allowed"),
-        ({"target": {"uri": "https://example.com/hook"}}, "never to the internet"),
-        ({"target": {"uri": "https://us-central1-aiplatform.googleapis.com.evil.example/v1"}}, "never to the internet"),
-        ({"target": {"uri": "https://us-central1-aiplatform.googleapis.com:8443/v1"}}, "never to the internet"),
-        ({"target": {"uri": "https://user@127.0.0.1/x"}}, "never to the internet"),
-        ({"target": {"uri": "https://us-central1-aiplatform.googleapis.com/_reset"}}, "Google serves no such path"),
-        ({"target": {"uri": "https://us-central1-aiplatform.googleapis.com/%5Freset"}}, "Google serves no such path"),
-        ({"target": {"uri": "http://localhost/a b"}}, "not a URI"),
-        ({"target": {"uri": "http://localhost:x/"}}, "not a URI"),
-        ({"target": {"http_method": "GET"}}, "POST, PUT or PATCH. Received: GET."),
-        ({"target": {"headers": {"X-A": "a" * 80_000}}}, "smaller than 80000"),
-        ({"target": {"headers": {"X-A": "a\nb: c"}}}, "Not a header"),
-        ({"target": {"body": "YQ=" + "=" * 2_000_000}}, "TYPE_BYTES"),
-        ({"target": {"body": "YWFh" * 350_000}}, "(1 MB) are allowed"),
-        ({"target": {"oauth_token": {}}}, "Not the email address"),
-        ({"target": {"oidc_token": {"service_account_email": ACCOUNT}}}, "oneof field 'authorization_header'"),
-        ({"nme": "x"}, 'Unknown name "nme"'),
-    ],
-)
-def test_what_google_would_refuse_is_refused(timetable: Timetable, changes: dict, said: str) -> None:
-    target = {**wired()["http_target"], **changes.get("target", {})}
-    given = {**wired(), "http_target": target, **{name: value for name, value in changes.items() if name != "target"}}
-    answer = timetable.ask("POST", f"/v1/{PARENT}/jobs", given)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["status"]) == (400, "INVALID_ARGUMENT"), answer.text
-    assert said in error["message"]
-    assert timetable.ask("GET", f"/v1/{PARENT}/jobs").json() == {}
-
-
 def test_all_mistakes_are_named_at_once_with_their_fields(timetable: Timetable) -> None:
     with pytest.raises(exceptions.BadRequest) as caught:
         timetable.add(schedule="x", description="d" * 501, retry_config={"retry_count": 9})
     (detail,) = caught.value.details
     fields = [each["field"] for each in detail["fieldViolations"]]
     assert fields == ["job.description", "job.schedule", "job.retry_config.retry_count"]
-
-
-def test_a_service_account_of_another_project_may_not_be_used(timetable: Timetable) -> None:
-    with pytest.raises(exceptions.Forbidden, match=r"iam\.serviceAccounts\.actAs"):
-        timetable.add(target={"oauth_token": {"service_account_email": "runner@other.iam.gserviceaccount.com"}})
-
-
-def test_other_targets_other_paths_and_unknown_parameters_have_an_answer_of_their_own(timetable: Timetable) -> None:
-    made = timetable.add()
-    topic = {**wired("other"), "pubsub_target": {"topic_name": "projects/acme/topics/t", "data": "YQ=="}}
-    del topic["http_target"]
-    for method, path, body, status in (
-        ("POST", f"/v1/{PARENT}/jobs", topic, 405),
-        ("POST", f"/v1/{made.name}:stop", {}, 405),
-        ("GET", "/v1/projects/acme/locations/mars/jobs", None, 400),
-        ("GET", "/v1/projects/acme/locations/mars", None, 404),
-        ("GET", f"/v1/{made.name}?view=FULL", None, 400),
-        ("POST", f"/v1/{made.name}:run", {"force": True}, 400),
-        ("POST", f"/v1/{PARENT}/jobs", [], 400),
-        ("POST", f"/v1/{made.name}:run", {"\ud800": True}, 400),
-    ):
-        answer = timetable.ask(method, path, body)
-        assert (answer.status_code, answer.json()["error"]["code"]) == (status, status), path
 
 
 def test_locations_are_listed_and_shown(timetable: Timetable) -> None:

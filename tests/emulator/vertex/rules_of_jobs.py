@@ -307,6 +307,9 @@ def the_api() -> Iterator[Rule]:
         ("a list has no parameter pagesize", "GET", f"{JOBS}?pagesize=1", None, 400, "Cannot bind query parameter"),
         ("custom jobs have no order", "GET", f"{JOBS}?orderBy=createTime", None, 400, "Cannot bind query parameter"),
         ("endpoints are not served", "GET", f"/v1/{PLACE}/endpoints", None, 405, "does not serve"),
+        ("lines are not written", "POST", "/v2/entries:write", {}, 405, "does not serve"),
+        ("lines have a filter that can be encoded", "POST", "/v2/entries:list", {"\ud800": 1}, 400, "Unknown name"),
+        ("the emulator has no such address", "POST", "/_vertex/nothing", {}, 404, ""),
         ("v1beta1 is not served", "GET", f"/v1beta1/{PLACE}/customJobs", None, 405, "does not serve"),
     ):
         yield Rule(says=says, method=method, path=path, body=body, code=code, part=part)

@@ -90,8 +90,15 @@ def cloud_scheduler() -> Iterator[Rule]:
         for value in wrong:
             yield refused(f"no {field} {value}", scheduled(**{field: value}), part)
     yield refused("an unknown field", scheduled(colour="red"), "Unknown name")
+    retrain = f"{SCHEDULED}/retrain"
     for verb in ("pause", "resume", "run"):
-        yield refused(f"{verb} of no job", {}, "", 404, path=f"{SCHEDULED}/retrain:{verb}")
+        yield refused(f"{verb} of no job", {}, "", 404, path=f"{retrain}:{verb}")
+    yield refused("jobs are not stopped", {}, "does not serve", 405, path=f"{retrain}:stop", before=exists)
+    yield refused("a run has no fields", {"force": True}, "Unknown name", path=f"{retrain}:run", before=exists)
+    yield refused("a field can be encoded", {"\ud800": True}, "Unknown name", path=f"{retrain}:run", before=exists)
+    yield refused("a body is an object", [], "The body is not an object")
+    view = f"{retrain}?view=FULL"
+    yield refused("a job has no view", None, "Cannot bind query parameter", path=view, method="GET", before=exists)
     mask = f"{SCHEDULED}/retrain?updateMask=colour"
     yield refused("a mask has known fields", {}, "mask", method="PATCH", path=mask, before=exists)
 
@@ -211,7 +218,8 @@ def pipelines() -> Iterator[Rule]:
         ("no AutoML", "Unsupported training task definition", {"trainingTaskDefinition": automl}),
         ("inputs", f"not set: {inputs}", {"trainingTaskInputs": None}),
         ("no managed data set", "input_data_config cannot be set", {"inputDataConfig": {"datasetId": "1"}}),
-        ("no success without the model", "uploads no model", {"modelToUpload": {"displayName": "m"}}),
+        ("no success without the model", model, {"modelToUpload": {"displayName": "m"}}),
+        ("no success without any model", "uploads no model", {"modelToUpload": {}}),
         ("shallow inputs", f"Invalid value at '{inputs}'", {"trainingTaskInputs": DEEP}),
         ("a shallow name", "Invalid value at 'training_pipeline.display_name'", {"displayName": DEEP}),
         ("a shallow model", f"Invalid value at '{model}'", {"modelToUpload": {"x": [DEEP]}}),
@@ -223,6 +231,7 @@ def pipelines() -> Iterator[Rule]:
         "Unable to parse `training_pipeline.training_task_inputs` into custom task `inputs` defined in the file: gs:"
     )
     right, account = {"worker_pool_specs": [pool()]}, "a@acme.iam.gserviceaccount.com"
+    retired = pool(containerSpec={"imageUri": "gcr.io/cloud-aiplatform/training/tf-gpu.2-8", "command": ["true"]})
     absent, elsewhere = [lacking(absent=[account_name(account)])], [bucket("other", "US")]
     for says, part, sent, before in (
         ("an object", unreadable, "worker_pool_specs", ()),
@@ -240,6 +249,7 @@ def pipelines() -> Iterator[Rule]:
             {**right, "base_output_directory": {"output_uri_prefix": "gs://other/x"}},
             elsewhere,
         ),
+        ("no retired image", "past its end of availability", {"worker_pool_specs": [retired]}, ()),
         ("an account that exists", "permission to act as", {**right, "service_account": account}, absent),
     ):
         yield create(f"inputs have {says}", 400, part, before, trainingTaskInputs=sent)

@@ -6,10 +6,12 @@ import pytest
 import rules_of_jobs
 import rules_of_others
 import rules_of_storage
-from rule import Rule
+from rule import PLACE, Rule
 from served import Served
 
 RULES = [*rules_of_jobs.RULES, *rules_of_storage.RULES, *rules_of_others.RULES]
+
+COLLECTIONS = [f"/v1/{PLACE}/{name}" for name in ("customJobs", "trainingPipelines", "jobs", "builds")]
 
 
 def test_every_rule_is_another_one() -> None:
@@ -25,3 +27,5 @@ def test_the_rule_holds(rule: Rule, vertex: Served) -> None:
     if rule.name:
         error = answer.json()["error"]
         assert rule.name in (error.get("status"), *(each["reason"] for each in error.get("errors", ())))
+    if rule.code == 400 and rule.path in COLLECTIONS and not rule.before:
+        assert vertex.ask("GET", rule.path).json() == {}, "what is refused leaves nothing"

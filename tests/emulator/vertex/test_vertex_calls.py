@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1.types import CustomJob, JobState
-from served import PARENT, WAIT_S, body, pool
+from served import PARENT, WAIT_S, Served, body, pool
 
 
 def test_a_job_is_made_runs_and_succeeds_when_its_chief_exits(vertex) -> None:
@@ -66,9 +66,37 @@ def test_a_project_may_be_named_by_its_number(vertex) -> None:
 
 
 def test_a_refused_job_names_all_its_mistakes(vertex) -> None:
-    bad = {"display_name": "", "job_spec": {"worker_pool_specs": [pool(2), pool(1), pool(1), pool(1), pool(1)]}}
+    machine = {"machine_type": "g2-standard-4", "accelerator_type": "NVIDIA_L4", "accelerator_count": 2}
+    spec = {"worker_pool_specs": [pool(2), pool(machine_spec=machine)], "service_account": "me"}
+    bad = {"display_name": "", "labels": {"Upper": "x"}, "job_spec": spec}
     with pytest.raises(exceptions.BadRequest) as caught:
         vertex.create(bad)
-    fields = {each["field"] for each in caught.value.details[0]["fieldViolations"]}
-    where = "custom_job.job_spec.worker_pool_specs"
-    assert fields == {"custom_job.display_name", where, f"{where}[0].replica_count"}
+    fields = sorted(each["field"] for each in caught.value.details[0]["fieldViolations"])
+    where = "custom_job.job_spec"
+    pools = f"{where}.worker_pool_specs"
+    assert fields == ["custom_job.display_name", f"{where}.service_account", f"{pools}[0].replica_count",
+                      f"{pools}[1].machine_spec", "custom_job.labels"]  # fmt: skip
+
+
+def test_an_image_that_was_built_and_is_gone_is_not_run(vertex: Served) -> None:
+    name = "us-central1-docker.pkg.dev/acme/podlift/cpu"
+    build = {"steps": [{"name": "gcr.io/cloud-builders/docker", "args": ["build", "."]}], "images": [f"{name}:t1"]}
+    made = vertex.ask("POST", f"/v1/{PARENT}/builds", build).json()["metadata"]["build"]["id"]
+    ended = [vertex.ask("GET", f"/v1/{PARENT}/builds/{made}").json() for _ in range(2)][-1]
+    digest = ended["results"]["images"][0]["digest"]
+
+    def job(image: str) -> dict:
+        found = body(0)
+        found["job_spec"]["worker_pool_specs"][0]["container_spec"]["image_uri"] = image
+        return found
+
+    for there in (f"{name}:t1", f"{name}@{digest}", f"{name}:emulated@{digest}"):
+        vertex.create(job(there))
+    for gone in (f"{name}:t2", f"{name}", f"{name}@sha256:{'0' * 64}", f"{name}:emulated@sha256:{'0' * 64}"):
+        with pytest.raises(exceptions.BadRequest, match="was not found"):
+            vertex.create(job(gone))
+    # What the registry has never had may be anywhere.
+    vertex.create(job("us-central1-docker.pkg.dev/acme/podlift/other:1"))
+    vertex.ask("POST", "/_reset")
+    with pytest.raises(exceptions.BadRequest, match="was not found"):
+        vertex.create(job(f"{name}:emulated@{digest}"))

@@ -121,14 +121,6 @@ def test_a_read_mask_leaves_the_rest_out(vertex) -> None:
     assert not found.display_name and not found.job_spec.worker_pool_specs
 
 
-def test_a_parameter_that_nobody_knows_is_refused(vertex) -> None:
-    path = f"/v1/{PARENT}/customJobs"
-    answer = vertex.ask("GET", f"{path}?pagesize=3")
-    assert answer.status_code == 400
-    assert 'Unknown name "pagesize": Cannot bind query parameter.' in answer.json()["error"]["message"]
-    assert vertex.ask("GET", f"{path}?$alt=json;enum-encoding=int&prettyPrint=false").status_code == 200
-
-
 @settings(max_examples=120, deadline=None)
 @given(
     st.text(max_size=60)

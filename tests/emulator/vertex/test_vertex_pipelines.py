@@ -14,16 +14,12 @@ from google.cloud.aiplatform_v1.types import PipelineState, TrainingPipeline
 from google.protobuf import json_format, struct_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import EXECUTOR, PARENT, TERMINAL, WAIT_S, body, full, pool
+from served import PARENT, TERMINAL, WAIT_S, body, full, pool
 
 from sdk.emulator.vertex.errors import VertexApiError
 from sdk.emulator.vertex.pipelines import CUSTOM_TASK, custom_job
 
 RETIRED = "europe-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17.py310:latest"
-UNREADABLE = (
-    "Unable to parse `training_pipeline.training_task_inputs` into custom task `inputs` defined in the file: "
-    "gs://google-cloud-aiplatform/schema/trainingjob/definition/custom_task_1.0.0.yaml"
-)
 # As CustomTrainingJob.run sends it.
 SCHEDULING = {
     "timeout": None,
@@ -32,9 +28,6 @@ SCHEDULING = {
     "strategy": 4,
     "max_wait_duration": None,
 }
-
-
-DEEP = json.loads("[" * 400 + "]" * 400)
 
 
 def inputs(**more) -> dict:
@@ -230,15 +223,6 @@ def test_pipelines_survive_the_server_and_a_reset_removes_them(serve, connect) -
     assert server.ask("GET", f"/v1/{PARENT}/trainingPipelines").json() == {}
 
 
-def test_a_pipeline_that_should_upload_a_model_is_refused_at_creation_and_starts_no_job(vertex, client) -> None:
-    for model in ({"display_name": "m", "container_spec": {"image_uri": "any"}}, {}):
-        with pytest.raises(exceptions.BadRequest, match="uploads no model when a training pipeline ends") as caught:
-            create(client, model_to_upload=model, model_id="m")
-        (violation,) = caught.value.details[0]["fieldViolations"]
-        assert violation["field"] == "training_pipeline.model_to_upload"
-    assert vertex.ask("GET", f"/v1/{PARENT}/customJobs").json() == {}
-
-
 def test_faults_apply_to_pipelines_and_their_jobs(vertex, client) -> None:
     vertex.faults({"kind": "status_before", "operation": "trainingPipelines.create", "display_name": "^digits$"})
     with pytest.raises(exceptions.ServiceUnavailable):
@@ -262,50 +246,6 @@ def test_all_mistakes_of_a_pipeline_are_named_by_its_own_fields(client) -> None:
     assert violation["field"] == "training_pipeline.training_task_inputs.base_output_directory.output_uri_prefix"
     with pytest.raises(exceptions.BadRequest, match="input_data_config cannot be set"):
         create(client, input_data_config={"dataset_id": "1"})
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"trainingTaskDefinition": None}, "Required field is not set: training_pipeline.training_task_definition"),
-        ({"trainingTaskDefinition": "custom_task_1.0.0.yaml"}, "Unsupported training task definition"),
-        ({"trainingTaskDefinition": CUSTOM_TASK.replace("custom", "automl_tabular")}, "Unsupported training task"),
-        ({"trainingTaskDefinition": 7}, "Invalid value at 'training_pipeline.training_task_definition'"),
-        ({"trainingTaskInputs": None}, "Required field is not set: training_pipeline.training_task_inputs"),
-        ({"trainingTaskInputs": "worker_pool_specs"}, UNREADABLE),
-        ({"trainingTaskInputs": [1, None]}, UNREADABLE),
-        ({"trainingTaskInputs": {}}, "training_task_inputs.worker_pool_specs"),
-        ({"trainingTaskInputs": {"worker_pool_specs": [None]}}, UNREADABLE),
-        ({"trainingTaskInputs": {"worker_pool_specs": {}}}, UNREADABLE),
-        ({"trainingTaskInputs": {**inputs(), "machine": "n1"}}, 'Unknown name "machine"'),
-        ({"trainingTaskInputs": inputs(scheduling={"strategy": 4.5})}, UNREADABLE),
-        ({"trainingTaskInputs": inputs(scheduling={"strategy": 99})}, UNREADABLE),
-        ({"trainingTaskInputs": inputs(worker_pool_specs=[pool(1.5)])}, UNREADABLE),
-        # A string for a list is the mistake that users make most.
-        ({"trainingTaskInputs": inputs(worker_pool_specs=[pool(container_spec={"command": "sh"})])}, UNREADABLE),
-        ({"trainingTaskInputs": inputs(base_output_directory={"output_uri_prefix": "gs://none/x"})}, "does not exist"),
-        ({"trainingTaskInputs": DEEP}, "Invalid value at 'training_pipeline.training_task_inputs'"),
-        ({"displayName": DEEP}, "Invalid value at 'training_pipeline.display_name'"),
-        ({"modelToUpload": {"x": [DEEP]}}, "Invalid value at 'training_pipeline.model_to_upload'"),
-        ({"modelToUpload": {"\ud800": 1}}, "Invalid value at 'training_pipeline.model_to_upload'"),
-        ({"displayName": "x" * 129}, "128 are allowed"),
-        ({"unknown": 1}, 'Unknown name "unknown"'),
-    ],
-)
-def test_a_wrong_pipeline_is_refused_with_a_sentence(vertex, change, sentence) -> None:
-    right = {"displayName": "x", "trainingTaskDefinition": CUSTOM_TASK, "trainingTaskInputs": inputs()}
-    refused = vertex.ask("POST", f"/v1/{PARENT}/trainingPipelines", {**right, **change})
-    assert refused.status_code == 400, refused.text
-    assert sentence in refused.json()["error"]["message"]
-    assert vertex.ask("GET", f"/v1/{PARENT}/customJobs").json() == {}
-
-
-@pytest.mark.parametrize("uri", ["", "trainer.tar.gz", "https://host/trainer.tar.gz", "gs://mine", "gs://mine/folder/"])
-def test_a_package_that_is_no_object_of_a_bucket_is_refused(client, uri) -> None:
-    spec = {"executor_image_uri": EXECUTOR, "package_uris": [uri], "python_module": "trainer.task"}
-    one = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1, "python_package_spec": spec}
-    with pytest.raises(exceptions.BadRequest, match="A package is a Cloud Storage URI"):
-        create(client, inputs={"worker_pool_specs": [one]})
 
 
 def test_a_number_that_no_answer_could_hold_is_refused(vertex) -> None:
@@ -334,22 +274,6 @@ def test_no_inputs_are_a_defect_of_the_emulator(value) -> None:
     assert caught.value.code == 400
 
 
-@pytest.mark.parametrize(
-    "image", [RETIRED, RETIRED.replace("europe", "us"), "gcr.io/cloud-aiplatform/training/tf-gpu.2-1:latest"]
-)
-def test_a_retired_image_is_refused_for_jobs_and_pipelines(vertex, client, image) -> None:
-    spec = {"executor_image_uri": image, "package_uris": ["gs://mine/trainer-0.1.tar.gz"], "python_module": "trainer"}
-    package = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1, "python_package_spec": spec}
-    container = pool(1, container_spec={"image_uri": image, "command": ["true"]})
-    for each in (package, container):
-        with pytest.raises(exceptions.BadRequest, match=r"past its end of availability.*--allow-retired-images"):
-            create(client, inputs={"worker_pool_specs": [each]})
-        with pytest.raises(exceptions.BadRequest, match="past its end of availability"):
-            vertex.create({"display_name": "x", "job_spec": {"worker_pool_specs": [each]}})
-    current = {**spec, "executor_image_uri": EXECUTOR}
-    create(client, inputs={"worker_pool_specs": [{**package, "python_package_spec": current}]})
-
-
 def test_a_retired_image_runs_where_that_is_allowed_and_the_log_says_so(serve) -> None:
     server = serve(allow_retired_images=True)
     made = server.create(
@@ -362,18 +286,3 @@ def test_a_retired_image_runs_where_that_is_allowed_and_the_log_says_so(serve) -
     (line,) = [each for each in server.lines(made) if "no longer offers the image" in each["textPayload"]]
     assert line["severity"] == "WARNING" and RETIRED in line["textPayload"]
     assert "--allow-retired-images" in line["textPayload"]
-
-
-def test_what_is_not_served_is_refused_with_a_status_that_no_client_repeats(vertex) -> None:
-    for path in ("endpoints", "datasets", "tensorboards", "metadataStores/default"):
-        answer = vertex.ask("GET", f"/v1/{PARENT}/{path}")
-        error = answer.json()["error"]
-        assert (answer.status_code, error["status"]) == (405, "UNIMPLEMENTED")
-        assert path in error["message"] and json.dumps(error)
-
-
-@pytest.mark.parametrize(
-    "spec", [{}, {"workerPoolSpecs": []}, {"workerPoolSpecs": [{}]}, {"workerPoolSpecs": [{"replicaCount": 1}]}]
-)
-def test_a_job_without_an_image_is_refused_like_any_other_mistake(vertex, spec) -> None:
-    assert vertex.ask("POST", f"/v1/{PARENT}/customJobs", {"displayName": "x", "jobSpec": spec}).status_code == 400
