@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from served import WAIT_S
 from support import Later
-from test_installing import module, wheel
+from wheels import module, wheel
 
 from sdk.testing.vertex import Cloud
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.full]
 
 # Their import takes seconds, which collection would spend in every run of any test.
 grpc, exceptions = Later("grpc"), Later("google.api_core.exceptions")
@@ -144,7 +144,6 @@ def test_a_package_that_is_not_there_is_named_in_the_log(google) -> None:
     assert said(google, job)[-1].startswith("podlift emulator: the package gs://mine/none-0.1.tar.gz cannot be read")
 
 
-@pytest.mark.full
 def test_a_package_whose_needs_are_nowhere_or_whose_module_is_wrong_fails_with_a_reason(google, script) -> None:
     packager = TrainingScriptPythonPackager(str(script), requirements=["podlift-needs-this"])
     uri = packager.package_and_copy_to_gcs("gs://mine", project="podlift", credentials=AnonymousCredentials())
@@ -156,7 +155,6 @@ def test_a_package_whose_needs_are_nowhere_or_whose_module_is_wrong_fails_with_a
     assert lines[-1].startswith("podlift emulator: the packages cannot be installed")
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("image", ["us-docker.pkg.dev/acme/train/image:1", RETIRED], ids=["own image", "retired image"])
 def test_from_local_script_runs(google, script, links, image) -> None:
     job = aiplatform.CustomJob.from_local_script(
@@ -179,7 +177,6 @@ def setuptools_link(cloud: Cloud) -> str:
     return (cloud.folder / "vertex" / "wheels").resolve().as_uri()
 
 
-@pytest.mark.full
 def test_custom_python_package_training_job_runs(google, script) -> None:
     packager = TrainingScriptPythonPackager(str(script))
     uri = packager.package_and_copy_to_gcs("gs://mine", project="podlift", credentials=AnonymousCredentials())

@@ -6,16 +6,15 @@ import importlib.metadata
 import os
 import shutil
 import site
-import subprocess
 import sys
-import threading
 import venv
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from served import EXECUTOR, TERMINAL, WAIT_S
+from support import until
+from wheels import module, wheel
 
 from sdk.testing.vertex import Cloud
 
@@ -44,24 +43,6 @@ pip uninstall -q -y tiny seen
 python3 -c 'import seen; print("seen", seen.VERSION)'
 if touch "$SITE/touched"; then rm "$SITE/touched"; echo writable; fi
 """
-
-
-def wheel(folder: Path, name: str, version: str, files: dict[str, bytes]) -> None:
-    about = f"{name}-{version}.dist-info"
-    files = {
-        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
-        f"{about}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{about}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n".encode(),
-        **files,
-    }
-    files[f"{about}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{about}/RECORD"]).encode()
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as made:
-        for path, data in files.items():
-            made.writestr(path, data)
-
-
-def module(version: str) -> bytes:
-    return f"import sys\nVERSION = {version!r}\ndef main(): print(*sys.argv[1:], VERSION)\n".encode()
 
 
 def files_of_pip() -> dict[str, bytes]:
@@ -119,7 +100,7 @@ def developer(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["", pytest.param("denied", marks=pytest.mark.full)], ids=["namespaces", "no namespaces"])
+@pytest.fixture(params=["", "denied"], ids=["namespaces", "no namespaces"])
 def cloud(request, developer, tmp_path, monkeypatch) -> Iterator[Cloud]:
     monkeypatch.setenv("TEST_DENIED", request.param)
     monkeypatch.setattr(sys, "executable", str(developer / "bin" / "python"))
@@ -128,23 +109,33 @@ def cloud(request, developer, tmp_path, monkeypatch) -> Iterator[Cloud]:
         yield cloud
 
 
-def run(cloud: Cloud, developer: Path, **spec) -> list[str]:
-    """What a job of Google's client has printed; the environment of the developer is the same before and after."""
-    before = listing(developer)
+def finished(cloud: Cloud, **spec) -> tuple[str, str]:
+    """The name and the state of a job that has ended."""
     client = cloud.jobs()
     pool = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1, **spec}
     job = {"display_name": "installs", "job_spec": {"worker_pool_specs": [pool]}}
-    made = client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S)
-    pause = threading.Event()
-    for _ in range(int(WAIT_S / 0.05)):
-        found = client.get_custom_job(name=made.name, timeout=WAIT_S)
-        if found.state.name in TERMINAL:
-            break
-        pause.wait(0.05)
+    made = client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S).name
+
+    def state() -> str:
+        return client.get_custom_job(name=made, timeout=WAIT_S).state.name
+
+    until(lambda: state() in TERMINAL)
+    found = made, state()
     client.transport.close()
-    said = [each["textPayload"] for each in cloud.entries(made.name, "workerpool0-0")]
+    return found
+
+
+def texts(cloud: Cloud, job: str) -> list[str]:
+    return [each["textPayload"] for each in cloud.entries(job, "workerpool0-0")]
+
+
+def run(cloud: Cloud, developer: Path, **spec) -> list[str]:
+    """What a job of Google's client has printed; the environment of the developer is the same before and after."""
+    before = listing(developer)
+    made, state = finished(cloud, **spec)
+    said = texts(cloud, made)
     assert listing(developer) == before, said
-    assert found.state.name == "JOB_STATE_SUCCEEDED", said
+    assert state == "JOB_STATE_SUCCEEDED", said
     return said
 
 
@@ -167,60 +158,20 @@ def test_a_python_package_with_a_newer_version_of_what_the_developer_has_is_the_
     cloud, developer, wheels
 ) -> None:
     bucket = cloud.client().create_bucket("mine", location="us-central1")
-    name = "seen-2.0-py3-none-any.whl"
-    bucket.blob(name).upload_from_filename(wheels / name)
     wheel(wheels, "trainer", "0.1", {"trainer.py": b"import seen\nprint('trained with', seen.VERSION)\n"})
-    bucket.blob("trainer-0.1-py3-none-any.whl").upload_from_filename(wheels / "trainer-0.1-py3-none-any.whl")
-    uris = [f"gs://mine/{each}" for each in (name, "trainer-0.1-py3-none-any.whl")]
+    names = ("seen-2.0-py3-none-any.whl", "trainer-0.1-py3-none-any.whl")
+    for name in names:
+        bucket.blob(name).upload_from_filename(wheels / name)
+    uris = [f"gs://mine/{name}" for name in names]
     spec = {"executor_image_uri": EXECUTOR, "package_uris": uris, "python_module": "trainer"}
     assert run(cloud, developer, python_package_spec=spec)[-1] == "trained with 2.0"
 
 
 def test_a_job_works_whose_data_folder_lies_within_the_developers_environment(developer, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", str(developer / "bin" / "python"))
-    with Cloud(developer.parent / "env" / "data") as cloud:
+    command = ["sh", "-c", "echo x > here && echo y > $TMPDIR/there && echo z > /gcs/mine/z && cat here"]
+    with Cloud(developer / "data") as cloud:
         cloud.client().create_bucket("mine", location="us-central1")
-        command = ["sh", "-c", "echo x > here && echo y > $TMPDIR/there && echo z > /gcs/mine/z && cat here"]
-        client = cloud.jobs()
-        pool = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1}
-        pool["container_spec"] = {"image_uri": "any", "command": command}
-        job = {"display_name": "within", "job_spec": {"worker_pool_specs": [pool]}}
-        made = client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S)
-        pause = threading.Event()
-        while client.get_custom_job(name=made.name, timeout=WAIT_S).state.name not in TERMINAL:
-            pause.wait(0.05)
-        client.transport.close()
-        assert [each["textPayload"] for each in cloud.entries(made.name, "workerpool0-0")] == ["x"]
+        made, state = finished(cloud, container_spec={"image_uri": "any", "command": command})
+        assert (state, texts(cloud, made)) == ("JOB_STATE_SUCCEEDED", ["x"])
     shutil.rmtree(developer / "data")
-
-
-@pytest.mark.full
-def test_googles_wrapper_of_a_script_runs(cloud, developer, wheels, tmp_path, monkeypatch) -> None:
-    if cloud.denied:
-        pytest.skip("it reads its package from /gcs")
-    from google.auth.credentials import AnonymousCredentials
-    from google.cloud import aiplatform
-
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
-    cloud.client().create_bucket("mine", location="us-central1")
-    script = tmp_path / "train.py"
-    script.write_text("import tiny\nprint('trained', tiny.VERSION)\n")
-    where = {"project": "podlift", "location": "us-central1", "api_endpoint": cloud.url, "api_transport": "rest"}
-    aiplatform.init(**where, staging_bucket="gs://mine", credentials=AnonymousCredentials())
-    before = listing(developer)
-    try:
-        job = aiplatform.CustomJob.from_local_script(
-            display_name="script",
-            script_path=str(script),
-            container_uri="any",
-            requirements=["tiny"],
-            # Without a network: the index is a folder, and setuptools is what the developer has.
-            environment_variables={"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_NO_BUILD_ISOLATION": "0"},
-        )
-        job.run(create_request_timeout=WAIT_S)
-    finally:
-        aiplatform.initializer.global_config.__init__()
-    said = [each["textPayload"] for each in cloud.entries(job.resource_name, "workerpool0-0")]
-    assert said[-1] == "trained 1.0", said
-    assert listing(developer) == before
-    assert subprocess.check_output([developer / "bin" / "python", "-m", "pip", "--version"]).split()[1] != b"99.0"

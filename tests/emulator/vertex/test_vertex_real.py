@@ -6,13 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import requests
-from served import TERMINAL, WAIT_S
-from support import REPO
+from served import TERMINAL, WAIT_S, pool
+from support import REPO, until
 
 from sdk.testing.vertex import Cloud
 
@@ -50,14 +50,7 @@ def run(cloud):
     client = cloud.jobs()
 
     def create(*commands: list[str], **spec):
-        pools = [
-            {
-                "machine_spec": {"machine_type": "n1-standard-4"},
-                "replica_count": 1,
-                "container_spec": {"image_uri": "any", "command": command},
-            }
-            for command in commands
-        ]
+        pools = [pool(container_spec={"image_uri": "any", "command": command}) for command in commands]
         job = {"display_name": "real", "job_spec": {"worker_pool_specs": pools, **spec}}
         return client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S)
 
@@ -65,16 +58,17 @@ def run(cloud):
     client.transport.close()
 
 
-def until(cloud, job, *states):
-    pause = threading.Event()
+def reached(cloud, job, *states):
+    """The job as soon as it is in one of these states, or has ended."""
     client = cloud.jobs()
-    for _ in range(int(WAIT_S / 0.05)):
-        found = client.get_custom_job(name=job.name, timeout=WAIT_S)
-        if found.state.name in (states or TERMINAL):
-            client.transport.close()
-            return found
-        pause.wait(0.05)
-    raise AssertionError(found.state.name)
+
+    def found():
+        return client.get_custom_job(name=job.name, timeout=WAIT_S)
+
+    until(lambda: found().state.name in (states or TERMINAL))
+    job = found()
+    client.transport.close()
+    return job
 
 
 def texts(cloud, job, task: str) -> list[str]:
@@ -85,7 +79,7 @@ def test_a_job_reads_a_bucket_and_the_metadata_of_its_own(cloud, run) -> None:
     cloud.client().create_bucket("mine").blob("x").upload_from_string("hello")
     script = f"{ASK}\nprint(open('/gcs/mine/x').read()); print(ask('service-accounts/default/email'))"
     job = run(["python3", "-c", script], service_account="me@acme.iam.gserviceaccount.com")
-    done = until(cloud, job)
+    done = reached(cloud, job)
     assert done.state.name == "JOB_STATE_SUCCEEDED", cloud.entries(job.name)
     assert texts(cloud, job, "workerpool0-0") == ["hello", "me@acme.iam.gserviceaccount.com"]
 
@@ -93,53 +87,36 @@ def test_a_job_reads_a_bucket_and_the_metadata_of_its_own(cloud, run) -> None:
 def test_the_token_is_in_no_line_of_a_job(cloud, run) -> None:
     token = cloud.url.rpartition("/")[2]
     job = run(["/bin/sh", "-c", "echo $PODLIFT_EMULATOR $https_proxy; echo $STORAGE_EMULATOR_HOST >&2"])
-    until(cloud, job)
+    reached(cloud, job)
     said = " ".join(texts(cloud, job, "workerpool0-0"))
     assert said.count("TOKEN") == 3 and token not in said
     spec = json.dumps(requests.get(f"{cloud.url}/v1/{job.name}", timeout=WAIT_S).json())
     assert token not in spec
 
 
-def test_exit_codes_decide_what_becomes_of_the_job(cloud, run) -> None:
-    failed = until(cloud, run(["/bin/sh", "-c", "echo no >&2; exit 3"]))
-    assert "The replica workerpool0-0 exited with a non-zero status of 3." in failed.error.message
-    assert [each["severity"] for each in cloud.entries(failed.name, "workerpool0-0")] == ["ERROR"]
-    # Aborts twice, then works; a container begins anew each time, so the count is kept in a bucket.
-    cloud.client().create_bucket("count")
-    script = (
-        "n=$(cat /gcs/count/n 2>/dev/null || echo 0); echo $((n+1)) > /gcs/count/n; echo try $n;"
-        " test $n -ge 2 || kill -ABRT $$"
-    )
-    job = run(["/bin/sh", "-c", script])
-    assert until(cloud, job).state.name == "JOB_STATE_SUCCEEDED"
-    assert texts(cloud, job, "workerpool0-0") == ["try 0", "try 1", "try 2"]
-
-
 def test_a_replica_that_is_preempted_is_told_and_comes_back(cloud, run) -> None:
     cloud.faults({"api": "vertex", "kind": "preempt", "replica": "workerpool1-0", "log": "^step 1"})
     spot = {"strategy": "SPOT", "restart_job_on_worker_restart": True}
     job = run(["sleep", "600"], ["python3", "-c", TRAPPED], scheduling=spot)
-    pause = threading.Event()
-    for _ in range(int(WAIT_S / 0.05)):
-        if sum(text.startswith("step 1") for text in texts(cloud, job, "workerpool1-0")) == 2:
-            break
-        pause.wait(0.05)
+    until(lambda: sum(text.startswith("step 1") for text in texts(cloud, job, "workerpool1-0")) == 2)
     assert texts(cloud, job, "workerpool1-0") == ["step 1 FALSE", "preempted: TRUE", "step 1 FALSE"]
     client = cloud.jobs()
     client.cancel_custom_job(name=job.name, timeout=WAIT_S)
     client.transport.close()
-    gone = until(cloud, job)
+    gone = reached(cloud, job)
     assert (gone.state.name, gone.error.code) == ("JOB_STATE_CANCELLED", 1)
 
 
 def test_a_killed_server_leaves_no_process_and_a_failed_job(cloud, run) -> None:
-    job = run(["sleep", "600"], ["sleep", "600"])
-    until(cloud, job, "JOB_STATE_RUNNING")
-    assert runs(job.name, expected=True)
+    # One child stays with its parent, and one is in a session of its own whose parent is gone.
+    leaves = ["sh", "-c", "sleep 600 & (setsid sleep 600 &) ; wait"]
+    job = run(leaves, ["sleep", "600"])
+    reached(cloud, job, "JOB_STATE_RUNNING")
+    until(lambda: running(job.name) >= 4)
     cloud.kill()
-    assert not runs(job.name, expected=False)
+    until(lambda: running(job.name) == 0)
     cloud.start()
-    failed = until(cloud, job)
+    failed = reached(cloud, job)
     assert (failed.state.name, failed.error.code) == ("JOB_STATE_FAILED", 13)
 
 
@@ -147,24 +124,12 @@ def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
     words = [sys.executable, "-m", "sdk", "emulator", "--data", str(tmp_path / "data"), "--json", "--bucket", "mine"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO) as process:
         url = json.loads(process.stdout.readline())["url"]
+        container = {"imageUri": "any", "command": ["sleep", "600"]}
+        pool = {"machineSpec": {"machineType": "e2-standard-4"}, "replicaCount": "1", "containerSpec": container}
+        sent = {"displayName": "x", "jobSpec": {"workerPoolSpecs": [pool]}}
         path = f"{url}/v1/projects/p/locations/us-central1/customJobs"
-        pool = {
-            "machineSpec": {"machineType": "e2-standard-4"},
-            "replicaCount": "1",
-            "containerSpec": {
-                "imageUri": "any",
-                "command": ["sleep", "600"],
-            },
-        }
-        job = requests.post(
-            path, json={"displayName": "x", "jobSpec": {"workerPoolSpecs": [pool]}}, timeout=WAIT_S
-        ).json()
-        pause = threading.Event()
-        for _ in range(int(WAIT_S / 0.05)):
-            if requests.get(f"{url}/v1/{job['name']}", timeout=WAIT_S).json()["state"] == "JOB_STATE_RUNNING":
-                break
-            pause.wait(0.05)
-        assert runs(job["name"], expected=True)
+        job = requests.post(path, json=sent, timeout=WAIT_S).json()["name"]
+        until(lambda: running(job))
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=WAIT_S)[1]
     assert "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR " in said
@@ -173,26 +138,14 @@ def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
         line = f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_{service}=$PODLIFT_EMULATOR/{path}\n"
         assert line in said and line in guide
     assert "api_endpoint=os.environ['PODLIFT_EMULATOR'], api_transport='rest')" in said
-    assert not runs(job["name"], expected=False)
+    until(lambda: running(job) == 0)
 
 
-def runs(job: str, *, expected: bool) -> bool:
-    """Whether a process of the job is there; asked until it is as expected, because processes come and go in their time."""
+def running(job: str) -> int:
+    """How many processes of the job there are."""
     mark = f"CLOUD_ML_JOB_ID={job.rpartition('/')[2]}".encode()
-    pause = threading.Event()
-    for _ in range(int(WAIT_S / 0.05)):
-        found = any(mark in each for each in environments())
-        if found is expected:
-            break
-        pause.wait(0.05)
-    return found
-
-
-def environments() -> list[bytes]:
-    found = []
+    found = 0
     for each in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            found.append(each.read_bytes())
-        except OSError:
-            continue
+        with suppress(OSError):
+            found += mark in each.read_bytes()
     return found

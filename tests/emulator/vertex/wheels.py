@@ -1,0 +1,38 @@
+"""Wheels and source archives, made without any tool of packaging."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+
+def wheel(folder: Path, name: str, version: str, files: dict[str, bytes]) -> Path:
+    about = f"{name}-{version}.dist-info"
+    files = {
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{about}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n".encode(),
+        **files,
+    }
+    files[f"{about}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{about}/RECORD"]).encode()
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as made:
+        for path, data in files.items():
+            made.writestr(path, data)
+    return Path(made.filename or "")
+
+
+def module(version: str) -> bytes:
+    return f"import sys\nVERSION = {version!r}\ndef main(): print(*sys.argv[1:], VERSION)\n".encode()
+
+
+def source_archive(name: str, files: dict[str, bytes]) -> bytes:
+    setup = f"from setuptools import setup\nsetup(name={name!r}, version='0.1', packages=[{name!r}])\n"
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        for path, content in {"setup.py": setup.encode(), **files}.items():
+            member = tarfile.TarInfo(f"{name}-0.1/{path}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return data.getvalue()
