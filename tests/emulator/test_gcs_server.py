@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
-from support import LIMIT_S, REPO
+from support import LIMIT_S, REPO, full_only
 
 from sdk.cli import app
 from sdk.emulator import server
@@ -23,14 +23,11 @@ from sdk.emulator import server
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost@evil:1"]
-)
+@pytest.mark.parametrize("host", ["evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost@evil:1"])
 def test_a_foreign_host_name_is_refused(bucket, gcs, host) -> None:
-    for path in ("/storage/v1/b/bucket", "/_requests", "/bucket/x"):
+    for path in ("/storage/v1/b/bucket", "/_requests", "/bucket/x", "/v1/projects/p/locations/us-central1/customJobs"):
         answer = requests.get(f"{gcs.url}{path}", headers={"Host": host})
-        assert answer.status_code in (400, 403)
-        assert "bucket" not in answer.json().get("name", "") if answer.status_code == 403 else True
+        assert answer.status_code in (400, 403) and '"name"' not in answer.text
     assert requests.get(f"{gcs.url}/storage/v1/b/bucket", headers={"Host": "localhost:1"}).status_code == 200
 
 
@@ -56,14 +53,8 @@ def test_only_loopback_is_listened_on(gcs) -> None:
     ("method", "path", "status"),
     [
         ("GET", "/storage/v1/b/bucket/acl", 405),
-        ("POST", "/storage/v1/b/bucket/notificationConfigs", 405),
-        ("GET", "/storage/v1/projects/p/serviceAccount", 405),
         ("GET", "/", 405),
         ("POST", "/upload/storage/v1/b/bucket/o?uploadType=other", 400),
-        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=media", 400),
-        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=media&name=.", 400),
-        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=media&name=a%0Ab", 400),
-        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=media&name=" + "a" * 1025, 400),
         ("GET", "/storage/v1/b/bucket/o/%FF", 400),
         ("PUT", "/upload/storage/v1/b/bucket/o?upload_id=nothing", 404),
         ("POST", "/_nothing", 404),
@@ -105,17 +96,6 @@ def command(*words: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_command_that_a_signal_ends_leaves_no_token(tmp_path, number) -> None:
-    with command("--data", str(tmp_path)) as process:
-        assert process.stdout.readline()
-        assert (tmp_path / "token").exists()
-        process.send_signal(number)
-        process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0
-    assert not (tmp_path / "token").exists()
-
-
 def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
     script = tmp_path / "faults.json"
     script.write_text(json.dumps([{"kind": "status_before", "operation": "buckets.get", "status": 429, "nth": 1}]))
@@ -125,11 +105,11 @@ def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
         assert name == "export PODLIFT_EMULATOR"
         assert requests.get(f"{url}/storage/v1/b/mine").status_code == 429
         assert requests.get(f"{url}/storage/v1/b/mine").status_code == 200
+        assert (tmp_path / "data" / "token").exists()
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0
-    assert said[0] == ""
-    assert "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR " in said[1]
+    assert (process.returncode, said[0]) == (0, "")
+    assert not (tmp_path / "data" / "token").exists()
     assert urlsplit(url).path.strip("/") not in said[1], "the token is printed once"
     assert "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false" in said[1]
     assert "The data remain in" in said[1]
@@ -143,10 +123,11 @@ def test_json_holds_the_port_and_a_bucket_may_be_one_of_a_region(tmp_path) -> No
         assert places == {"any": ("US", "multi-region"), "mine": ("US-CENTRAL1", "region")}
         process.terminate()
         process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0 and not (tmp_path / "token").exists()
     assert (told["data"], told["port"]) == (str(tmp_path), urlsplit(told["url"]).port)
 
 
-@pytest.mark.parametrize("region", ["us-central1", "europe-west4"])
+@pytest.mark.parametrize("region", ["us-central1", full_only("europe-west4")])
 def test_the_documented_bucket_is_one_that_the_documented_plan_accepts(tmp_path, monkeypatch, capsys, region) -> None:
     (tmp_path / "train.py").write_text("")
     if region != "us-central1":
