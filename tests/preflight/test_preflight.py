@@ -1,20 +1,18 @@
-"""A preflight of whole programs: it reports each marked line of the corpus, and nothing else.
-
-`# refused: RULE` or `# warning: RULE` at the end of a line is what must be found there.
-"""
+"""A preflight of whole programs: it reports each marked line of the corpus, and nothing else."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS, REPO
+from programs.tpu_corpus import BAD, CORPUS, GOOD
+from support import REPO
 
 import sdk
 from sdk.cli import app
@@ -26,7 +24,6 @@ from sdk.process import spawn
 pytestmark = pytest.mark.tensorflow
 
 HERE = Path(__file__).parent
-CORPUS = sorted((PROGRAMS / "tpu").glob("*/*.py"))
 # In every run: one of each kind of step, and of what is found. The others are as quick, but many.
 ALWAYS = {"boolean_mask", "summaries", "reads_a_variable", "cnn", "custom_loop"}
 DIGITS = REPO / "jobs" / "digits" / "train.py"
@@ -47,11 +44,10 @@ class Warm:
             env={**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "2"},
         )
 
-    def look(self, program: Path, **more: object) -> PreflightReport:
-        place = self._folder / program.parent.name / program.stem
-        place.mkdir(parents=True, exist_ok=True)
-        shutil.copy(program, place / program.name)
-        self._process.stdin.write(json.dumps({"entry": program.name, "cwd": str(place), **more}) + "\n")
+    def look(self, text: str, name: str = "train.py", **more: object) -> PreflightReport:
+        place = Path(tempfile.mkdtemp(dir=self._folder))
+        (place / name).write_text(text)
+        self._process.stdin.write(json.dumps({"entry": name, "cwd": str(place), **more}) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         assert "error" not in answer, answer["error"]
@@ -70,17 +66,15 @@ def warm(tmp_path_factory):
     process.close()
 
 
-def marked(program: Path) -> set[tuple[int, str, str]]:
-    found = ((number, _MARK.search(line)) for number, line in enumerate(program.read_text().splitlines(), 1))
+def marked(program: str) -> set[tuple[int, str, str]]:
+    found = ((number, _MARK.search(line)) for number, line in enumerate(program.splitlines(), 1))
     return {(number, mark[1], mark[2]) for number, mark in found if mark}
 
 
 def cases():
     return [
-        pytest.param(
-            path, id=f"{path.parent.name}/{path.stem}", marks=() if path.stem in ALWAYS else (pytest.mark.full,)
-        )
-        for path in CORPUS
+        pytest.param(text, id=name, marks=() if name.partition("/")[2] in ALWAYS else (pytest.mark.full,))
+        for name, text in CORPUS.items()
     ]
 
 
@@ -89,13 +83,13 @@ def cases():
 def test_what_is_marked_in_a_program_is_found_at_its_line_and_nothing_else(warm, program):
     report = warm.look(program)
     assert {(found.line, found.level, found.rule) for found in report.findings} == marked(program), describe(report)
-    assert {found.path for found in report.findings} <= {program.name}
+    assert {found.path for found in report.findings} <= {"train.py"}
     assert report.stopped == ""
     assert report.refused == any(level == "refused" for _, level, _ in marked(program))
 
 
 def test_the_corpus_has_a_program_for_every_rule_about_a_line():
-    rules = {rule for program in CORPUS for _, _, rule in marked(program)}
+    rules = {rule for program in CORPUS.values() for _, _, rule in marked(program)}
     documented = set(
         re.findall(
             r"^\| `([\w-]+)` \| (?:refused|warning)",
@@ -104,13 +98,13 @@ def test_the_corpus_has_a_program_for_every_rule_about_a_line():
         )
     )
     assert rules == documented
-    assert sum(program.parent.name == "bad" for program in CORPUS) >= 14
-    assert sum(program.parent.name == "good" for program in CORPUS) >= 8
+    assert len(BAD) >= 14
+    assert len(GOOD) >= 8
 
 
 @pytest.mark.full
 def test_digits_passes_with_its_figures(warm):
-    report = warm.look(DIGITS)
+    report = warm.look(DIGITS.read_text())
     assert not report.refused, describe(report)
     assert report.stopped == ""
     assert report.reached == "done"
@@ -126,13 +120,13 @@ def test_digits_passes_with_its_figures(warm):
     assert [found.rule for found in report.findings] == ["uneven-batch"]  # 1,500 pictures, 64 at a time
 
 
-def test_places_in_a_notebook_are_cells_and_their_lines(warm, tmp_path):
-    program = (PROGRAMS / "tpu" / "bad" / "boolean_mask.py").read_text().splitlines(keepends=True)
+def test_places_in_a_notebook_are_cells_and_their_lines(warm):
+    program = BAD["boolean_mask"].splitlines(keepends=True)
     number = next(number for number, line in enumerate(program) if _MARK.search(line))
     cut = max(at for at in range(number) if program[at].startswith(("def ", "@")))
     cells = [{"cell_type": "code", "source": "".join(part)} for part in (program[:cut], program[cut:])]
-    (tmp_path / "mask.ipynb").write_text(json.dumps({"nbformat": 4, "metadata": {}, "cells": cells}))
-    (found,) = warm.look(tmp_path / "mask.ipynb").findings
+    notebook = json.dumps({"nbformat": 4, "metadata": {}, "cells": cells})
+    (found,) = warm.look(notebook, "mask.ipynb").findings
     assert (found.path, found.line) == ("mask.ipynb, cell 2", number - cut + 1)
     assert str(found).startswith(f"mask.ipynb, cell 2, line {number - cut + 1}: warning: ")
 
@@ -159,7 +153,7 @@ def test_an_uneven_batch_of_arrays_is_found_where_tensorflow_is_imported_first(w
 
 
 def test_dynamic_shapes_are_refused_by_who_is_strict(warm):
-    report = warm.look(PROGRAMS / "tpu" / "bad" / "boolean_mask.py", strict=True)
+    report = warm.look(BAD["boolean_mask"], strict=True)
     assert [(found.level, found.rule) for found in report.findings] == [("refused", "dynamic-shape")]
 
 
@@ -297,10 +291,11 @@ def test_the_command_asks_for_a_tpu_and_names_one(write, capsys):
 
 @pytest.mark.full
 def test_a_verdict_is_found_by_the_command_and_remembered(write, cache, capsys):
-    write("train.py", (PROGRAMS / "tpu" / "bad" / "python_in_step.py").read_text())
+    ((line, _, _),) = marked(BAD["python_in_step"])
+    (Path.cwd() / "train.py").write_text(BAD["python_in_step"])
     first = app.run(["preflight", "train.py", "--accelerator", "v5e-8"])
     shown = capsys.readouterr().out
-    assert (first, "train.py:18: refused:" in shown) == (1, True)
+    assert (first, f"train.py:{line}: refused:" in shown) == (1, True)
     assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == 1
     assert capsys.readouterr().out == shown
     assert "1 problem" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
