@@ -15,11 +15,6 @@ from sdk.storage.posix_store import PosixStore
 from .parts import Attempt, files, restored
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> PosixStore:
-    return PosixStore(tmp_path / "store")
-
-
 def test_a_list_says_what_each_checkpoint_is(store: PosixStore) -> None:
     assert catalog.list_checkpoints(store) == []
     attempt = Attempt(store)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -37,11 +38,6 @@ from sdk.storage.posix_store import PosixStore
 
 from . import parts
 from .parts import CLOCK, Attempt, check, contents, files, restored
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> PosixStore:
-    return PosixStore(tmp_path / "store")
 
 
 def saved(store: PosixStore, *steps: int, number: int = 0, **policy: object) -> list[str]:
@@ -340,17 +336,12 @@ def test_27_a_zombie_neither_commits_nor_removes_once_it_is_fenced(store: PosixS
 def test_27_a_zombie_that_commits_after_all_is_older_than_every_later_epoch(store: PosixStore) -> None:
     successors: list[Attempt] = []
 
-    class Late(FaultyStore):
-        """Between the look at the lease and the commit, a successor opens, and commits too."""
+    def succeed() -> None:
+        successors.append(Attempt(store, 1))
+        successors[0].save(5)
 
-        def put_new(self, key: str, data: object, **crc: object) -> object:
-            if key.startswith("commits/") and not successors:
-                successors.append(Attempt(store, 1))
-                successors[0].save(5)
-            return super().put_new(key, data, **crc)  # type: ignore[arg-type]
-
-    zombie = Attempt(Late(store))
-    zombie.save(9)
+    # Between its look at the lease and its commit, a successor opens, and commits too.
+    Attempt(FaultyStore(store, StoreFault("put_new", "commits/", do=succeed))).save(9)
     assert len(files(store, "commits/")) == 2
     assert restored(store) == 5
     assert successors[0].save(6).startswith("commits/e000002/")
@@ -400,8 +391,6 @@ def test_29_without_the_part_of_another_task_nothing_is_committed(store: PosixSt
     ],
 )
 def test_a_receipt_that_is_not_for_this_save_is_refused(store: PosixStore, spoil: Callable[[dict], dict]) -> None:
-    from sdk.checkpoint.envelope import unwrap
-
     class Spoiling(FaultyStore):
         def put_new(self, key: str, data: object, **crc: object) -> object:
             sent = [wrap("receipt", spoil(unwrap("receipt", b"".join(data))))] if "receipt" in key else data
@@ -435,15 +424,9 @@ def test_31_a_checkpoint_of_two_tasks_is_read_by_one_and_the_other_way_round(sto
 
 def test_12_a_save_that_does_not_end_in_time_leaves_the_checkpoint_before(store: PosixStore) -> None:
     go = threading.Event()
-
-    class Slow(FaultyStore):
-        def put_new(self, key: str, data: object, **crc: object) -> object:
-            if key.startswith("data/e000002/"):
-                go.wait(20)
-            return super().put_new(key, data, **crc)  # type: ignore[arg-type]
-
     saved(store, 1)
-    attempt = Attempt(Slow(store), 1)
+    slow = StoreFault("put_new", "data/e000002/", do=lambda: go.wait(20), times=99)
+    attempt = Attempt(FaultyStore(store, slow), 1)
     ticket = attempt.savers[0].save(contents(2), step=2, position={"step": 2}, reason="preempt")
     with pytest.raises(WaitTimeoutError):
         ticket.wait(0.01)
@@ -483,20 +466,14 @@ def test_38_no_loop_of_crashes_shrinks_what_is_kept(store: PosixStore) -> None:
 
 def test_38_what_was_restored_stays_until_something_newer_is_proven(store: PosixStore) -> None:
     (first,) = saved(store, 1)
-    attempt = Attempt(FaultyStore(store, StoreFault("put_new", "no")), 1, keep_last=1)
-    attempt.save(2)
+    Attempt(store, 1, keep_last=1).save(2)
     assert first not in files(store, "commits/")
 
-    class Rotting(FaultyStore):
-        """Loses a bit of the data right behind the commit."""
+    def rot() -> None:
+        flip(path_of(store, files(store, "data/e000003/")[0]))
 
-        def put_new(self, key: str, data: object, **crc: object) -> object:
-            stat = super().put_new(key, data, **crc)  # type: ignore[arg-type]
-            if key.startswith("commits/e000003/"):
-                flip(path_of(store, files(store, "data/e000003/")[0]))
-            return stat
-
-    rotting = Attempt(Rotting(store), 2, keep_last=1)
+    # It loses a bit of the data right behind the commit.
+    rotting = Attempt(FaultyStore(store, StoreFault("put_new", "commits/", rot, "after")), 2, keep_last=1)
     rotting.save(3)
     assert any("could not be removed" in line for line in rotting.said)
     assert restored(store) == 2
@@ -526,23 +503,22 @@ def test_43_data_of_a_commit_that_cannot_be_read_is_no_garbage(store: PosixStore
     assert restored(store) == 1
 
 
-@pytest.mark.parametrize("damage", [flip, cut, lambda path: path.unlink(), lambda path: path.write_bytes(b"{}")])
-def test_a_damaged_lease_does_not_make_later_epochs_older(store: PosixStore, damage: Callable[[Path], object]) -> None:
-    saved(store, 1)
-    saved(store, 2, number=1)
-    damage(path_of(store, "LEASE.json"))
-    saved(store, 3, number=2)
-    assert restored(store) == 3
-    assert files(store, "commits/")[-1].startswith("commits/e000003/")
-
-
-def test_a_lease_of_an_older_copy_does_not_make_later_epochs_older(store: PosixStore) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda lease, older: flip(lease), id="a bit of it is another"),
+        pytest.param(lambda lease, older: lease.unlink(), id="it is gone"),
+        pytest.param(lambda lease, older: lease.write_bytes(b"{}"), id="it is another file"),
+        pytest.param(lambda lease, older: lease.write_bytes(older), id="it is an older copy"),
+    ],
+)
+def test_a_damaged_lease_does_not_make_later_epochs_older(store: PosixStore, damage: Callable) -> None:
     saved(store, 1)
     lease = path_of(store, "LEASE.json")
     older = lease.read_bytes()
     saved(store, 2, number=1)
     saved(store, 3, number=2)
-    lease.write_bytes(older)
+    damage(lease, older)
     saved(store, 4, number=3)
     assert restored(store) == 4
     assert files(store, "commits/")[-1].startswith("commits/e000004/")
@@ -552,8 +528,6 @@ def test_a_lease_of_an_older_copy_does_not_make_later_epochs_older(store: PosixS
 def test_33_what_the_disk_says_is_said_in_a_sentence(
     store: PosixStore, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    import os
-
     saved(store, 1)
     attempt = Attempt(store, 1)
 
@@ -595,25 +569,17 @@ def test_an_epoch_that_left_only_data_is_not_begun_again(store: PosixStore) -> N
 def test_a_task_that_fails_to_write_its_part_removes_nothing_of_the_others(store: PosixStore) -> None:
     others: list[str] = []
 
-    class NoReceipt(FaultyStore):
-        """The first task has written its part when the second one fails."""
-
-        def put_new(self, key: str, data: object, **crc: object) -> object:
-            if "receipt" in key:
-                others.append(store.put_new(f"{key.rpartition('/')[0]}/t00000-00000.bin", [b"1"]).key)
-                raise StoreError("the disk is full")
-            return super().put_new(key, data, **crc)  # type: ignore[arg-type]
+    def fail() -> None:
+        # The first task has written its part when the second one fails.
+        (mine, *_) = files(store, "data/")
+        others.append(store.put_new(f"{mine.rpartition('/')[0]}/t00000-00000.bin", [b"1"]).key)
+        raise StoreError("the disk is full")
 
     attempt = Attempt(store, tasks=2)
-    attempt.store = NoReceipt(store)
+    attempt.store = FaultyStore(store, StoreFault("put_new", "receipt", do=fail))
     with pytest.raises(SaveFailedError, match="the disk is full"):
         attempt.saver(1, 2).save(contents(1, 1), step=1, position={"step": 1}).wait(20)
     assert others and set(others) <= set(files(store))
-
-
-def test_a_store_that_has_lost_what_was_saved_is_no_fresh_start(store: PosixStore) -> None:
-    with pytest.raises(CorruptCheckpointError, match="according to its records step 7 was saved"):
-        opening.open_first(store, 0, "first", CLOCK, run_id="test", saved=7)
 
 
 def test_27_a_zombie_removes_no_checkpoint_that_its_successor_keeps(store: PosixStore) -> None:
@@ -633,16 +599,11 @@ def test_27_a_zombie_removes_no_checkpoint_that_its_successor_keeps(store: Posix
 def test_a_checkpoint_that_retention_removes_while_it_is_read_is_not_called_damaged(store: PosixStore) -> None:
     commits = saved(store, 1, 2)
 
-    class Removing(FaultyStore):
-        """Another process removes the newest checkpoint after its manifest was read."""
+    def remove() -> None:
+        # After its manifest was read.
+        for key in (commits[-1], *files(store, f"data/{commits[-1][8:29]}")):
+            store.delete(key)
 
-        def list(self, prefix: str) -> object:
-            if prefix.startswith("data/") and commits[-1] in files(store):
-                store.delete(commits[-1])
-                for key in files(store, prefix):
-                    store.delete(key)
-            return super().list(prefix)
-
-    found = restore.newest(Removing(store))
+    found = restore.newest(FaultyStore(store, StoreFault("list", "data/", do=remove)))
     assert found is not None and found.manifest.step == 1
     assert files(store, "quarantine/") == []

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,11 +20,6 @@ from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import Buffer, Stat
 
 from .parts import CLOCK, Attempt, check, contents, files, restored
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> PosixStore:
-    return PosixStore(tmp_path / "store")
 
 
 def test_what_was_saved_is_restored_bit_by_bit(store: PosixStore) -> None:

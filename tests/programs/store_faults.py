@@ -33,8 +33,9 @@ class StoreFault:
         op: the store's method.
         match: a regular expression searched in the key.
         do: "fail": raise instead of the call; "lose": raise after the call; "kill": SIGKILL to this process; "interrupt":
-            KeyboardInterrupt; "flip" and "cut": write or read corrupted bytes, with one bit flipped or half of them missing.
-        when: "before" or "after" the call, for "kill" and "interrupt".
+            KeyboardInterrupt; "flip" and "cut": write or read corrupted bytes, with one bit flipped or half of them missing;
+            a function: it is called.
+        when: "before" or "after" the call, for "kill", "interrupt" and functions.
         nth: the first matching call that is affected.
         times: the number of affected calls, starting there.
         error: what "fail" and "lose" raise.
@@ -42,7 +43,7 @@ class StoreFault:
 
     op: Op
     match: str = ""
-    do: str = "fail"
+    do: str | Callable[[], object] = "fail"
     when: Literal["before", "after"] = "before"
     nth: int = 1
     times: int = 1
@@ -50,7 +51,7 @@ class StoreFault:
     _counter: _Counter = field(default_factory=_Counter)
 
     def __post_init__(self) -> None:
-        if self.do not in _ACTS:
+        if not callable(self.do) and self.do not in _ACTS:
             raise InputError(f"Unknown fault. Received: {self.do!r}. Known: {', '.join(_ACTS)}.")
 
     @classmethod
@@ -146,13 +147,16 @@ def _apply(fault: StoreFault | None, call: Callable[[], Any]) -> Any:
     return done
 
 
-def _strike(act: str) -> None:
+def _strike(act: str | Callable[[], object]) -> None:
+    if callable(act):
+        act()
+        return
     if act == "interrupt":
         raise KeyboardInterrupt
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _corrupted(act: str, data: Sequence[Buffer]) -> list[Buffer]:
+def _corrupted(act: object, data: Sequence[Buffer]) -> list[Buffer]:
     whole = bytearray(b"".join(data))
     if act == "cut":
         del whole[len(whole) // 2 :]

@@ -1,0 +1,20 @@
+"""Where the tests of checkpoints work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sdk.storage.posix_store import PosixStore
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Make the test's folder the current one."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PosixStore:
+    return PosixStore(tmp_path / "store")
