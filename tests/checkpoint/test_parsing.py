@@ -18,6 +18,7 @@ from sdk.checkpoint.envelope import unwrap, wrap
 from sdk.checkpoint.manifest import ArrayEntry, BlobEntry, FileEntry, Manifest, decode, encode
 from sdk.checkpoint.names import CheckpointId
 from sdk.errors import CorruptCheckpointError, CorruptObjectError, FutureFormatError, MissingError
+from sdk.storage.checksums import crc32c
 from sdk.storage.posix_store import PosixStore
 
 JSON = st.recursive(
@@ -91,21 +92,17 @@ def test_a_backslash_and_a_control_character_of_a_text_are_no_half_of_a_surrogat
         ({"blobs": (*GOOD.blobs, BlobEntry(rank=2, name="rng", offset=0, nbytes=0))}, "a blob of an unknown task"),
         ({"reason": "because"}, "not written by podlift: 'reason' is 'because', not one of interval, preempt"),
         ({"ranks": 0}, "'ranks' is 0, not a number from 1 to 100000"),
-        ({"ranks": 10**15}, "'ranks' is 1000000000000000, not a number"),
         ({"created_at": 1e17}, "'created_at' is 1e\\+17, not a unix time"),
         ({"total_bytes": 10**200}, r"'total_bytes' is 10{99}, not a number from 0 to 2\*\*60"),
         ({"timings": {"write_s": 10**400}}, "too large"),
-        ({"epoch": -1}, "'epoch' is -1"),
         ({"position": {"stages": [], "at": {"epoch": -1, "batch": 0}}}, "the epoch of its position is -1"),
         ({"position": {"stages": [], "at": {"epoch": 0, "batch": "x"}}}, "the batch of its position is 'x'"),
         (
-            {"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], dtype="object"))},
+            {"arrays": (replace(GOOD.arrays[0], dtype="object"), GOOD.arrays[1])},
             "the dtype 'object', which is none of numbers",
         ),
-        ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], dtype="O8"))}, "the dtype 'O8', which is none of numbers"),
         ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], shape=(1 << 40,)))}, "which are not 6 bytes"),
         ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], shape=(-1, -6)))}, "'shape' is -1"),
-        ({"arrays": (replace(GOOD.arrays[0], dtype="float64"), GOOD.arrays[1])}, "which are not 8 bytes"),
         ({"step": True}, "step is bool"),
         ({"files": (replace(GOOD.files[0], key="../../etc/passwd"),)}, "not a file of a checkpoint"),
     ],
@@ -115,6 +112,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(change: dict[str, Any], s
         decode(encode(replace(GOOD, **change)))
 
 
+@settings(max_examples=30)
 @given(
     at=st.integers(0, 1),
     dtype=st.sampled_from(["float32", "int8", "object", "O", "V8", "str", "bfloat16", "float8_e4m3fn", "int4", ""])
@@ -152,6 +150,7 @@ def test_no_bytes_at_all_are_more_than_refused(data: bytes) -> None:
             read(data)
 
 
+@settings(max_examples=30)
 @given(
     st.dictionaries(st.sampled_from([*body_of(GOOD), "holder", "taken_at", "attempt", "commit", "place", "rank"]), JSON)
 )
@@ -167,8 +166,6 @@ def test_no_json_at_all_is_more_than_refused(change: dict[str, Any]) -> None:
     "text", ["[" * 100_000, "1" * 10_000, "NaN", "null", "[]", '{"format_version": true}', '{"a": 1} x', '"\ud800"']
 )
 def test_json_that_is_built_to_hurt_is_refused(text: str) -> None:
-    from sdk.storage.checksums import crc32c
-
     raw = text.encode("utf-8", "surrogatepass")
     with pytest.raises(CorruptCheckpointError):
         decode(b'{"podlift": "manifest", "crc32c": "%08x"}\n' % crc32c([raw]) + raw)
@@ -182,7 +179,7 @@ def test_a_flipped_bit_of_an_object_is_noticed_before_its_store_looks(place: int
         decode(data)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 7))
 def test_whatever_lies_in_the_place_of_an_object_is_refused(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, place: int, bit: int
@@ -216,17 +213,9 @@ def test_the_name_of_a_commit_says_its_place_and_the_names_data_is_found_by_it(
     assert not names.folder_is_of(folder, CheckpointId(epoch, step + 1, serial))
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "commits/e1/2-3.json",
-        "commits/e000001/000000000001-000001.json.part",
-        "commits/LATEST",
-        "commits/e0000001/000000000001-000001.json",
-    ],
-)
+@pytest.mark.parametrize("key", ["e1/2-3.json", "e000001/000000000001-000001.json.part", "LATEST", "e0000001/1-1.json"])
 def test_what_is_no_commit_of_ours_is_none(key: str) -> None:
-    assert names.parse_commit(key) is None
+    assert names.parse_commit(f"commits/{key}") is None
 
 
 def test_the_body_of_an_object_is_one_line_of_json() -> None:

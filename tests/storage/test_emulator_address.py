@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import REPO
+from support import REPO, full_only, serving
 
 import sdk
 from sdk.errors import InputError
@@ -35,17 +33,12 @@ def free_port() -> int:
     ("given", "said"),
     [
         ("http://127.0.0.1:9000", "lacks the token"),
-        ("http://127.0.0.1:9000/", "lacks the token"),
         ("127.0.0.1:9000", "lacks the token"),
-        ("http://127.0.0.1:9000/storage/v1/", "has a path other than the token"),
         (f"http://127.0.0.1:9000/{TOKEN}/storage", "has a path other than the token"),
         (f"http://127.0.0.1:9000/{TOKEN[1:]}", "has a path other than the token"),
         ("yes", "lacks the token"),
-        ("http://", "is not the address of an emulator"),
         ("ftp://127.0.0.1", "is not the address of an emulator"),
         (f"http://127.0.0.1:99999/{TOKEN}", "is not the address of an emulator"),
-        (f"http://127.0.0.1:x/{TOKEN}", "is not the address of an emulator"),
-        (f"http://127.0.0.1:0/{TOKEN}", "is not the address of an emulator"),
         (f"http://127.0.0.1:1/{TOKEN}?x", "is not the address of an emulator"),
         (f"export PODLIFT_EMULATOR=http://127.0.0.1:1/{TOKEN}", "is not the address of an emulator"),
         (f"http://[::1/{TOKEN}", "is not the address of an emulator"),
@@ -68,29 +61,15 @@ def test_an_address_is_taken_as_it_is() -> None:
     assert emulator.address({}) == emulator.address({"PODLIFT_EMULATOR": " "}) == ""
 
 
-class Other(http.server.BaseHTTPRequestHandler):
-    """A server that is no emulator."""
-
-    def do_GET(self) -> None:
-        """Answer with a page."""
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"<html>")
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
-def other() -> Iterator[int]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+def other() -> Iterator[str]:
+    """The port of a server that is no emulator."""
+    with serving(lambda request: (200, b"<html>")) as address:
+        yield address.rpartition(":")[2]
 
 
 def test_what_is_not_there_or_something_else_is_said_soon(
-    monkeypatch: pytest.MonkeyPatch, podlift_gcs: GcsServer, other: int
+    monkeypatch: pytest.MonkeyPatch, podlift_gcs: GcsServer, other: str
 ) -> None:
     dead = free_port()
     for name, url, said in (
@@ -110,13 +89,13 @@ def test_what_is_not_there_or_something_else_is_said_soon(
         assert TOKEN not in str(refused.value)
 
 
-COMMANDS = (
-    ("list", "--root", "gs://bucket/root"),
-    ("status", "gs://bucket/root/runs/x-aaaaaa"),
-    ("plan", "train.py", "--backend", "vertex", "--online"),
-    ("submit", "train.py", "--backend", "vertex", "--detach"),
-    ("submit", "train.py", "--detach", "--root", "gs://bucket/root"),
-)
+COMMANDS = [
+    "runs --root gs://bucket/root",
+    "submit train.py --backend vertex --detach",
+    full_only("status gs://bucket/root/runs/x-aaaaaa"),
+    full_only("plan train.py --backend vertex --online"),
+    full_only("submit train.py --detach --root gs://bucket/root"),
+]
 CLOUD = """
 [vertex]
 project = "my-project"
@@ -127,15 +106,20 @@ image = "us-docker.pkg.dev/p/r/i:1"
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_names_a_dead_emulator_and_does_not_wait_for_it(tmp_path: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_names_a_dead_emulator_and_does_not_wait_for_it(tmp_path: Path, words: str) -> None:
     (tmp_path / "train.py").write_text("print(1)")
     (tmp_path / "podlift.toml").write_text(CLOUD)
     own = {name: text for name, text in os.environ.items() if not name.startswith("PODLIFT_")}
     env = {**own, "PYTHONPATH": str(REPO), "PODLIFT_EMULATOR": f"http://127.0.0.1:{free_port()}/{TOKEN}"}
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "sdk", *words], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S
+        [sys.executable, "-m", "sdk", *words.split()],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
     )
     spent_s = time.monotonic() - began
     assert done.returncode == 2, done.stderr

@@ -6,15 +6,14 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from support import REPO
+from support import REPO, serving
 
 from sdk.process.redirect.proxy import Redirect
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
@@ -37,47 +36,23 @@ except AccessError as error:
 
 
 class Tokens:
-    """A server of access tokens.
+    """What a server of access tokens does, and how often it was asked."""
 
-    Args:
-        valid: whether it gives any.
-    """
+    valid, asked, url = True, 0, ""
 
-    def __init__(self) -> None:
-        self.valid = True
-        self.asked = 0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                outer.asked += 1
-                self.rfile.read(int(self.headers["Content-Length"]))
-                token = {"access_token": "hunter2", "expires_in": 3600, "token_type": "Bearer"}
-                body = json.dumps(token if outer.valid else {"error": "invalid_grant", "error_description": "Revoked."})
-                self.send_response(200 if outer.valid else 400)
-                self.send_header("Content-Type", "application/json")
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/token"
-
-    def __enter__(self) -> Tokens:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+    def answer(self, request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        self.asked += 1
+        token = {"access_token": "hunter2", "expires_in": 3600, "token_type": "Bearer"}
+        refusal = {"error": "invalid_grant", "error_description": "Revoked."}
+        return (200, json.dumps(token).encode()) if self.valid else (400, json.dumps(refusal).encode())
 
 
 @pytest.fixture
 def tokens() -> Iterator[Tokens]:
-    with Tokens() as tokens:
-        yield tokens
+    found = Tokens()
+    with serving(found.answer) as address:
+        found.url = f"http://{address}/token"
+        yield found
 
 
 @pytest.fixture

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from support import FakeClock, serving
 
 from sdk.errors import AccessError, StoreError
 from sdk.storage.gcs import errors
 from sdk.storage.gcs.auth import MachineToken, TokenError
-
-
-class Hands:
-    """A clock whose hands the test moves."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def now(self) -> float:
-        return self.now_s
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
 
 
 def test_a_token_is_asked_for_once_and_again_some_minutes_before_its_end() -> None:
@@ -37,12 +20,12 @@ def test_a_token_is_asked_for_once_and_again_some_minutes_before_its_end() -> No
         asked.append(url)
         return {"access_token": f"token {len(asked)}", "expires_in": 3600}
 
-    clock = Hands()
+    clock = FakeClock()
     token = MachineToken({"GCE_METADATA_HOST": "here:1"}, clock, ask)
     assert [token.token(), token.token()] == ["token 1", "token 1"]
-    clock.now_s += 3600 - 241
+    clock.time += 3600 - 241
     assert token.token() == "token 1"
-    clock.now_s += 2
+    clock.time += 2
     assert token.token() == "token 2"
     assert asked == ["http://here:1/computeMetadata/v1/instance/service-accounts/default/token"] * 2
 
@@ -50,30 +33,19 @@ def test_a_token_is_asked_for_once_and_again_some_minutes_before_its_end() -> No
 @pytest.mark.parametrize("answer", [{}, {"access_token": "x", "expires_in": "soon"}, [], None])
 def test_what_is_no_token_is_said_to_be_none(answer) -> None:
     with pytest.raises(TokenError, match="did not return a token"):
-        MachineToken({}, Hands(), lambda url: answer).token()
+        MachineToken({}, FakeClock(), lambda url: answer).token()
 
 
 @pytest.fixture
 def server() -> Iterator[dict]:
     about: dict = {"status": 200, "flavors": []}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            about["flavors"].append(self.headers["Metadata-Flavor"])
-            body = json.dumps({"access_token": "secret", "expires_in": 3599, "token_type": "Bearer"}).encode()
-            self.send_response(about["status"])
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        about["flavors"].append(request.headers["Metadata-Flavor"])
+        return about["status"], b'{"access_token": "secret", "expires_in": 3599, "token_type": "Bearer"}'
 
-        def log_message(self, *_: object) -> None: ...
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    about["host"] = f"127.0.0.1:{httpd.server_port}"
-    yield about
-    httpd.shutdown()
-    httpd.server_close()
+    with serving(answer) as about["host"]:
+        yield about
 
 
 def test_the_metadata_server_is_asked_as_it_wants_to_be_and_no_proxy_is_used(server, monkeypatch) -> None:

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support import FakeClock
 
-from sdk.clock import SystemClock
 from sdk.storage.retry import Retries
-
-
-class Fast(SystemClock):
-    """Sleeps in no time."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        assert seconds > 0
-        self.time += seconds
 
 
 @given(st.floats(0, 100), st.floats(0.01, 5), st.one_of(st.none(), st.floats(0, 200)))
 def test_no_try_begins_behind_the_end(total_s: float, wait_s: float, asked_s: float | None) -> None:
-    clock = Fast()
+    clock = FakeClock(0.0)
     tries = Retries(clock, wait_s, limit=lambda: total_s)
     while tries.again(asked_s):
         assert clock.time < total_s
@@ -35,7 +21,7 @@ def test_no_try_begins_behind_the_end(total_s: float, wait_s: float, asked_s: fl
 
 
 def test_a_store_is_asked_as_long_as_there_is_time_and_ever_more_seldom() -> None:
-    clock = Fast()
+    clock = FakeClock(0.0)
     tries = Retries(clock, 0.25, limit=lambda: 600.0)
     while tries.again(None):
         pass
@@ -44,7 +30,7 @@ def test_a_store_is_asked_as_long_as_there_is_time_and_ever_more_seldom() -> Non
 
 
 def test_who_asks_to_wait_is_waited_for_if_there_is_time() -> None:
-    clock = Fast()
+    clock = FakeClock(0.0)
     tries = Retries(clock, 0.1, limit=lambda: 10.0)
     assert tries.again(4.0)
     assert clock.time >= 4
@@ -53,14 +39,14 @@ def test_who_asks_to_wait_is_waited_for_if_there_is_time() -> None:
 
 
 def test_a_sleeper_sees_that_it_has_to_hurry() -> None:
-    clock, until = Fast(), [1000.0]
+    until = [1000.0]
 
-    class Hurried(Fast):
+    class Hurried(FakeClock):
         def sleep(self, seconds: float) -> None:
             super().sleep(seconds)
             until[0] = 5.0
 
-    clock = Hurried()
+    clock = Hurried(0.0)
     assert not Retries(clock, 0.1, limit=lambda: until[0]).again(100.0)
     assert clock.time < 1
 
@@ -68,7 +54,7 @@ def test_a_sleeper_sees_that_it_has_to_hurry() -> None:
 def test_two_that_failed_together_do_not_come_back_together_and_none_waits_longer_than_the_step_allows() -> None:
     waits = []
     for _ in range(50):
-        clock = Fast()
+        clock = FakeClock(0.0)
         tries = Retries(clock, 1.0, limit=lambda: 600.0)
         assert tries.again(None)
         waits.append(clock.time)
