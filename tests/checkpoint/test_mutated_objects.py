@@ -7,7 +7,7 @@ import datetime
 import itertools
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -41,6 +41,7 @@ TEXTS = ("", "nan", "\ud800", "x" * 5000, "commits/e" + "9" * 5000 + "/000000000
 NUMBERS = (-1, 0, 1, 3, 10**15, 10**17, 2**60, 10**400, 10**4000, -0.5, 1e308, float("nan"), float("inf"))
 HOSTILE = (None, True, [], [[]], {}, {"\ud800": 1}, *TEXTS, *NUMBERS)
 GONE = object()
+Mutants = Callable[[str, Buffer], Iterator[tuple[str, bytes]]]
 
 
 class MemoryStore:
@@ -100,7 +101,13 @@ def places(body: Any) -> Iterator[tuple[str | int, ...]]:
         yield from ((name, *rest) for rest in places(item))
 
 
-def mutants(kind: str, data: Buffer) -> Iterator[tuple[str, bytes]]:
+@pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.full)])
+def mutants(request: pytest.FixtureRequest) -> Mutants:
+    """Return a function that gives mutants of an object; some are those of every seventh value, another one at each place."""
+    return lambda kind, data: itertools.islice(_mutants(kind, data), 0, None, 7 if request.param == "some" else 1)
+
+
+def _mutants(kind: str, data: Buffer) -> Iterator[tuple[str, bytes]]:
     """Yield objects in which one value is missing, new or replaced, each with a description."""
     whole = unwrap(kind, data)
     for place, value in itertools.product([*places(whole), ("a new one",)], [GONE, *HOSTILE]):
@@ -148,7 +155,7 @@ def show(found: list[catalog.CheckpointInfo]) -> None:
 
 
 def test_whatever_a_manifest_holds_the_newest_good_checkpoint_is_found_and_all_are_listed(
-    objects: dict[str, bytes],
+    objects: dict[str, bytes], mutants: Mutants
 ) -> None:
     commit = newest_commit(objects)
     for what, data in mutants("manifest", objects[commit]):
@@ -167,7 +174,9 @@ def test_whatever_a_manifest_holds_the_newest_good_checkpoint_is_found_and_all_a
         assert all(file.key in store.objects for file in found.manifest.files), what
 
 
-def test_whatever_a_lease_holds_the_next_epoch_is_a_new_one_and_its_holder_may_write(objects: dict[str, bytes]) -> None:
+def test_whatever_a_lease_holds_the_next_epoch_is_a_new_one_and_its_holder_may_write(
+    objects: dict[str, bytes], mutants: Mutants
+) -> None:
     for what, data in mutants("lease", objects[names.LEASE]):
         store = MemoryStore({**objects, names.LEASE: data})
         try:
@@ -184,7 +193,9 @@ def test_whatever_a_lease_holds_the_next_epoch_is_a_new_one_and_its_holder_may_w
         opening.check_lease(store, lease)
 
 
-def test_whatever_an_opening_holds_those_who_join_get_a_right_one_or_an_error(objects: dict[str, bytes]) -> None:
+def test_whatever_an_opening_holds_those_who_join_get_a_right_one_or_an_error(
+    objects: dict[str, bytes], mutants: Mutants
+) -> None:
     key = names.opening(2)
     for what, data in mutants("opening", objects[key]):
         try:
@@ -196,7 +207,9 @@ def test_whatever_an_opening_holds_those_who_join_get_a_right_one_or_an_error(ob
         names.folder(CheckpointId(found.epoch, 1, 0), found.nonce)
 
 
-def test_whatever_a_note_or_a_pin_holds_checkpoints_are_listed_or_the_pin_is_refused(objects: dict[str, bytes]) -> None:
+def test_whatever_a_note_or_a_pin_holds_checkpoints_are_listed_or_the_pin_is_refused(
+    objects: dict[str, bytes], mutants: Mutants
+) -> None:
     restore.put_note(marked := MemoryStore(dict(objects)), newest_commit(objects), "a reason")
     note, pin = names.note(newest_commit(objects)), names.pin("best")
     for what, data in mutants("note", marked.objects[note]):
@@ -213,7 +226,7 @@ def test_whatever_a_note_or_a_pin_holds_checkpoints_are_listed_or_the_pin_is_ref
             continue
 
 
-def test_whatever_a_receipt_holds_it_is_read_or_refused() -> None:
+def test_whatever_a_receipt_holds_it_is_read_or_refused(mutants: Mutants) -> None:
     place = CheckpointId(1, 2, 0)
     folder = names.folder(place, "ab")
     with ThreadPoolExecutor(1) as pool:
