@@ -54,15 +54,8 @@ def dense_sgd(**compiled):
 
 def conv_adam():
     keras.utils.set_random_seed(2)
-    model = keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            keras.layers.Conv2D(4, 3, activation="relu"),
-            keras.layers.MaxPooling2D(),
-            keras.layers.Flatten(),
-            keras.layers.Dense(3, activation="softmax"),
-        ]
-    )
+    layers = [keras.layers.Conv2D(4, 3, activation="relu"), keras.layers.MaxPooling2D(), keras.layers.Flatten()]
+    model = keras.Sequential([keras.Input((8, 8, 1)), *layers, keras.layers.Dense(3, activation="softmax")])
     model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
     return model
 
@@ -116,19 +109,18 @@ def by_loop(strategy, make, data, shape):
     return {"history": history, "weights": model.get_weights()}
 
 
-def add_table():
-    runs = {"fit": by_fit, "loop": by_loop}
-    for make, data in ((dense_sgd, numbers), (conv_adam, images)):
-        for how, run in runs.items():
-            for shape in SIZES:
-                if (make, how) == (conv_adam, "loop") and shape.endswith("tiny_last"):
-                    continue  # in a loop of one's own, the gradient of max pooling over no examples ends the process
-                CASES[f"{make.__name__}-{how}-{shape}"] = lambda strategy, run=run, make=make, data=data, shape=shape: (
-                    run(strategy, make, data, shape)
-                )
+def by(run, make, data, shape):
+    return lambda strategy: run(strategy, make, data, shape)
 
 
-add_table()
+CASES |= {
+    f"{make.__name__}-{how}-{shape}": by(run, make, data, shape)
+    for make, data in ((dense_sgd, numbers), (conv_adam, images))
+    for how, run in {"fit": by_fit, "loop": by_loop}.items()
+    for shape in SIZES
+    # In a loop of one's own, the gradient of max pooling over no examples ends the process.
+    if (make, how) != (conv_adam, "loop") or not shape.endswith("tiny_last")
+}
 
 
 # --- What else people pass to compile and fit ---------------------------------------------------------------------
@@ -200,83 +192,56 @@ def masked(strategy, **compiled):
     return fitted(model, in_batches((x, x.sum(axis=2, keepdims=True))), predict_on=x)
 
 
-@case
-def masked_loss(strategy):
-    return masked(strategy)
+CASES["masked_loss"] = masked
+CASES["masked_mean_with_sample_weight"] = lambda strategy: masked(
+    strategy, loss=keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+)
 
 
-@case
-def masked_mean_with_sample_weight(strategy):
-    return masked(strategy, loss=keras.losses.MeanSquaredError(reduction="mean_with_sample_weight"))
+def mean_squared(reduction):
+    return lambda: {"loss": keras.losses.MeanSquaredError(reduction=reduction)}
 
 
-@case
-def mean_with_sample_weight(strategy):
-    with strategy.scope():
-        model = dense_sgd(loss=keras.losses.MeanSquaredError(reduction="mean_with_sample_weight"))
-    return fitted(model, in_batches(numbers(81)))
+def stepped_by(make, *options, **more):
+    return lambda: {"optimizer": make(*options, **more)}
 
 
-@case
-def sum_reduction(strategy):
-    with strategy.scope():
-        model = dense_sgd(loss=keras.losses.MeanSquaredError(reduction="sum"), optimizer=keras.optimizers.SGD(0.002))
-    return fitted(model, in_batches(numbers(81)))
+def scaled(**options):
+    return lambda: {
+        "optimizer": keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1, **options), initial_scale=2.0**127)
+    }
 
 
-@case
-def loss_function_that_returns_a_number(strategy):
-    with strategy.scope():
-        model = dense_sgd(loss=lambda y, p: tf.reduce_mean(tf.square(y - p)))
-    return fitted(model, in_batches(numbers(81)[:2]))
+SGD, ADAMW = keras.optimizers.SGD, keras.optimizers.AdamW
+ACCUMULATED = {"weight_decay": 0.1, "global_clipnorm": 0.3, "gradient_accumulation_steps": 2, "use_ema": True}
+COMPILED = {
+    "mean_with_sample_weight": mean_squared("mean_with_sample_weight"),
+    "sum_reduction": lambda: mean_squared("sum")() | {"optimizer": SGD(0.002)},
+    "loss_function_that_returns_a_number": lambda: {"loss": lambda y, p: tf.reduce_mean(tf.square(y - p))},
+    "clipped_gradients": stepped_by(SGD, 0.1, global_clipnorm=0.3),
+    "loss_scale": scaled(),
+    "averaged_weights": stepped_by(ADAMW, 0.01, use_ema=True),
+    "accumulated_gradients": stepped_by(ADAMW, 0.01, **ACCUMULATED),
+    "accumulated_scaled_gradients": scaled(gradient_accumulation_steps=2),
+    "averages_for_weights": stepped_by(SGD, 0.1, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=2),
+    "compiled": lambda: {"jit_compile": True},
+    "eager": lambda: {"run_eagerly": True},
+}
 
 
-@case
-def clipped_gradients(strategy):
-    with strategy.scope():
-        model = dense_sgd(optimizer=keras.optimizers.SGD(0.1, global_clipnorm=0.3))
-    return fitted(model, in_batches(numbers(81)[:2]))
+def by_compiled(name):
+    def run(strategy):
+        with strategy.scope():
+            model = dense_sgd(**COMPILED[name]())
+        x, y, weight = numbers(120 if name == "compiled" else 81)
+        weighted = name in ("mean_with_sample_weight", "sum_reduction")
+        arrays = (x, y, weight) if weighted else (x, y)
+        return fitted(model, in_batches(arrays), predict_on=x if name == "eager" else None)
+
+    return run
 
 
-@case
-def loss_scale(strategy):
-    with strategy.scope():
-        inner = keras.optimizers.SGD(0.1)
-        model = dense_sgd(optimizer=keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**127))
-    return fitted(model, in_batches(numbers(81)[:2]))
-
-
-@case
-def averaged_weights(strategy):
-    with strategy.scope():
-        model = dense_sgd(optimizer=keras.optimizers.AdamW(0.01, use_ema=True))
-    return fitted(model, in_batches(numbers(81)[:2]))
-
-
-@case
-def compiled(strategy):
-    with strategy.scope():
-        model = dense_sgd(jit_compile=True)
-    return fitted(model, in_batches(numbers(120)[:2]))
-
-
-@case
-def accumulated_gradients(strategy):
-    with strategy.scope():
-        model = dense_sgd(
-            optimizer=keras.optimizers.AdamW(
-                0.01, weight_decay=0.1, global_clipnorm=0.3, gradient_accumulation_steps=2, use_ema=True
-            )
-        )
-    return fitted(model, in_batches(numbers(81)[:2]))
-
-
-@case
-def accumulated_scaled_gradients(strategy):
-    with strategy.scope():
-        inner = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
-        model = dense_sgd(optimizer=keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**127))
-    return fitted(model, in_batches(numbers(81)[:2]))
+CASES |= {name: by_compiled(name) for name in COMPILED}
 
 
 @case
@@ -284,47 +249,27 @@ def accumulated_rows(strategy):
     words = np.random.default_rng(5).integers(0, 8, size=(81, 3))
     with strategy.scope():
         keras.utils.set_random_seed(1)
-        model = keras.Sequential(
-            [
-                keras.Input((3,), dtype="int32"),
-                keras.layers.Embedding(8, 4),
-                keras.layers.Flatten(),
-                keras.layers.Dense(2),
-            ]
-        )
+        layers = [keras.layers.Embedding(8, 4), keras.layers.Flatten(), keras.layers.Dense(2)]
+        model = keras.Sequential([keras.Input((3,), dtype="int32"), *layers])
         model.compile(keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), "mse", metrics=["mae"])
     return fitted(model, in_batches((words, numbers(81)[1])))
 
 
-@case
-def averages_for_weights(strategy):
-    with strategy.scope():
-        model = dense_sgd(
-            optimizer=keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=2)
-        )
-    return fitted(model, in_batches(numbers(81)[:2]))
+def normalized(synchronized):
+    def run(strategy):
+        keras.utils.set_random_seed(8)
+        with strategy.scope():
+            norm = keras.layers.BatchNormalization(synchronized=synchronized)
+            layers = [keras.layers.Dense(5, use_bias=False), norm, keras.layers.Dense(2)]
+            model = keras.Sequential([keras.Input((6,)), *layers])
+            model.compile(keras.optimizers.SGD(0.05), "mse")
+        x, y, _ = numbers(82)
+        return fitted(model, in_batches((x, y)), predict_on=x)
+
+    return run
 
 
-@case
-def batch_norm(strategy):
-    return with_batch_norm(strategy, synchronized=False)
-
-
-@case
-def synchronized_batch_norm(strategy):
-    return with_batch_norm(strategy, synchronized=True)
-
-
-def with_batch_norm(strategy, synchronized):
-    keras.utils.set_random_seed(8)
-    with strategy.scope():
-        norm = keras.layers.BatchNormalization(synchronized=synchronized)
-        model = keras.Sequential(
-            [keras.Input((6,)), keras.layers.Dense(5, use_bias=False), norm, keras.layers.Dense(2)]
-        )
-        model.compile(keras.optimizers.SGD(0.05), "mse")
-    x, y, _ = numbers(82)
-    return fitted(model, in_batches((x, y)), predict_on=x)
+CASES |= {"batch_norm": normalized(False), "synchronized_batch_norm": normalized(True)}
 
 
 class OwnStep(keras.Model):
@@ -358,13 +303,6 @@ def own_train_step(strategy):
 
 
 @case
-def eager(strategy):
-    with strategy.scope():
-        model = dense_sgd(run_eagerly=True)
-    return fitted(model, in_batches(numbers(81)[:2]), predict_on=numbers(81)[0])
-
-
-@case
 def single_batches(strategy):
     """Every task passes the same batch; each is trained on as if one task had it."""
     x, y, weight = numbers(41)
@@ -386,23 +324,8 @@ def fewer_examples_than_tasks(strategy):
     return seen
 
 
-TYPES = [
-    "float32",
-    "bfloat16",
-    "float16",
-    "float64",
-    "int8",
-    "uint8",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-    "bool",
-    "complex64",
-    "complex128",
-]
+TYPES = ["float32", "bfloat16", "float16", "float64", "bool", "complex64", "complex128"]
+TYPES += [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 
 
 class OfEveryType(keras.Model):
@@ -453,20 +376,24 @@ def predicted(**by_way):
     return {"history": {}, "weights": [], **seen}
 
 
-@case
-def predictions_of_every_type(strategy):
+def typed(strategy, *parts, **compiled):
     keras.utils.set_random_seed(3)
     with strategy.scope():
-        model = OfEveryType()
+        model = OfEveryType(*parts)
+        model.compile("sgd", "mse", **compiled)
+    return model
+
+
+@case
+def predictions_of_every_type(strategy):
+    model = typed(strategy)
     x = numbers(81)[0]
     return predicted(all=model.predict(x, batch_size=BATCH, verbose=0), few=model.predict(x[:1], verbose=0))
 
 
 @case
 def predictions_of_one_batch(strategy):
-    keras.utils.set_random_seed(3)
-    with strategy.scope():
-        model = OfEveryType()
+    model = typed(strategy)
     x = numbers(32)[0]
     whole = model.predict(x, verbose=0)
     alone = model.predict_on_batch(x) if is_first() else None  # concerns no other task
@@ -499,17 +426,12 @@ def predictions_in_other_ways(strategy):
         return tf.data.Dataset.from_generator(rows, output_signature=shape)
 
     for name, options in {"plain": {}, "several": {"steps_per_execution": 2}, "eager": {"run_eagerly": True}}.items():
-        keras.utils.set_random_seed(3)
-        with strategy.scope():
-            model = OfEveryType("float32", "text")
-            model.compile("sgd", "mse", **options)
+        model = typed(strategy, "float32", "text", **options)
         found[f"{name}_arrays"] = model.predict(x, batch_size=BATCH, verbose=0)
         found[f"{name}_again"] = model.predict(in_batches(x), verbose=0)
         found[f"{name}_unknown"] = model.predict(unknown(), verbose=0)
         found[f"{name}_steps"] = model.predict(in_batches(x).repeat(), steps=4, verbose=0)
-    keras.utils.set_random_seed(3)
-    with strategy.scope():
-        model = OfEveryType("float32")
+    model = typed(strategy, "float32")
     model.predict(x, batch_size=BATCH, verbose=0, callbacks=[each])
     return predicted(**found) | {f"predict shown {index}": rows for index, rows in enumerate(shown)}
 
@@ -649,9 +571,7 @@ def work_beside_the_batches(strategy):
 
         return call
 
-    with strategy.scope():
-        model = OfEveryType("float32", "text", "nested")
-        model.compile("sgd", "mse")
+    model = typed(strategy, "float32", "text", "nested")
     x = numbers(110)[0]
     data = in_batches((x, x[:, :3]))
     model.evaluate(data, verbose=0)
