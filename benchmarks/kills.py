@@ -7,14 +7,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from sdk.checkpoint import catalog, opening
-from sdk.checkpoint.contents import Array, Contents
-from sdk.checkpoint.opening import OpenStore, TaskInfo
-from sdk.checkpoint.saver import AsyncSaver
-from sdk.clock import SystemClock
-from sdk.job.policies import Checkpoints
-from sdk.storage.posix_store import PosixStore
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "programs"))
 
 import checkpoint_flips
@@ -60,7 +52,7 @@ def _on_a_disk(count: int) -> list[str]:
         kills_s = time.monotonic() - started
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
-        count_of_flips, missed = _flip(folder)
+        count_of_flips, missed = checkpoint_flips.undetected(folder, checkpoint_flips.save_small(folder))
         flips_s = time.monotonic() - started
     lines = ["| | number | violations | seconds |", "|---|---|---|---|"]
     lines += [
@@ -72,18 +64,3 @@ def _on_a_disk(count: int) -> list[str]:
         "data left by a killed writer that does not verify, or a flipped bit that is not detected.",
     ]
     return [*lines, *(f"- {wrong}" for wrong in [*report.violations, *missed][:20])]
-
-
-def _flip(folder: str) -> tuple[int, list[str]]:
-    """Flip every bit of the lease, the opening, a pin, a checkpoint's manifest and its bytes."""
-    store, clock = PosixStore(folder), SystemClock()
-    found = opening.open_first(store, 0, "flips", clock)
-    info = TaskInfo(run_id="flips", attempt=0, task="chief-0", tasks=("chief-0",))
-    saver = AsyncSaver(OpenStore(store=store, opening=found, info=info, policy=Checkpoints()))
-    arrays = (Array("a", "uint8", (70,), lambda: memoryview(bytes(range(70)))),)
-    ticket = saver.save(Contents(arrays, {"rng": b"12"}), step=1, position={"step": 1})
-    assert ticket is not None
-    commit = ticket.wait().key
-    saver.close()
-    catalog.pin(store, commit, "good")
-    return checkpoint_flips.undetected(folder, commit)

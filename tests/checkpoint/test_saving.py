@@ -22,6 +22,11 @@ from sdk.storage.store import Buffer, Stat
 from .parts import CLOCK, Attempt, check, contents, files, restored
 
 
+def held(go: threading.Event) -> Contents:
+    """A state that can be read once somebody has said so."""
+    return Contents((Array("a", "uint8", (4,), lambda: memoryview(b"slow" if go.wait(20) else b"late")),))
+
+
 def test_what_was_saved_is_restored_bit_by_bit(store: PosixStore) -> None:
     attempt = Attempt(store)
     assert attempt.opening.commit is None
@@ -69,14 +74,9 @@ def test_those_who_join_wait_for_the_first_task_and_not_for_ever(store: PosixSto
 
 def test_a_busy_saver_skips_a_save_by_interval_and_no_other(store: PosixStore) -> None:
     go = threading.Event()
-
-    def slow() -> memoryview:
-        assert go.wait(20)
-        return memoryview(b"slow")
-
     attempt = Attempt(store, on_busy="skip")
     saver = attempt.savers[0]
-    first = saver.save(Contents((Array("a", "uint8", (4,), slow),)), step=1)
+    first = saver.save(held(go), step=1)
     assert saver.busy
     assert saver.save(contents(2), step=2) is None
     with pytest.raises(WaitTimeoutError, match="step 1 was not written"):
@@ -120,8 +120,7 @@ def test_what_the_program_changes_after_a_save_is_not_in_it(store: PosixStore) -
     go = threading.Event()
     attempt = Attempt(store)
     position, metrics = {"batches": [1]}, {"loss": 1.0}
-    waiting = Array("a", "uint8", (0,), lambda: memoryview(b"") if go.wait(20) else memoryview(b"?"))
-    ticket = attempt.savers[0].save(Contents((waiting,)), step=1, position=position, metrics=metrics)
+    ticket = attempt.savers[0].save(held(go), step=1, position=position, metrics=metrics)
     position["batches"].append(2)
     metrics["loss"] = 2.0
     go.set()
@@ -135,8 +134,7 @@ def test_only_rank_0_skips_and_what_the_others_wrote_for_it_is_removed(store: Po
     go = threading.Event()
     attempt = Attempt(store, on_busy="skip", tasks=2)
     chief, worker = attempt.savers
-    slow = Array("a", "uint8", (0,), lambda: memoryview(b"" if go.wait(20) else b"?"))
-    first = chief.save(Contents((slow,)), step=1)
+    first = chief.save(held(go), step=1)
     for step in (1, 2, 3):
         assert worker.save(contents(step, 1), step=step) is not None
     assert chief.save(contents(2), step=2) is None

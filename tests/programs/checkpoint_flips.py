@@ -5,11 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sdk.checkpoint import opening, restore
+from sdk.checkpoint import catalog, opening, restore
+from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.envelope import unwrap
+from sdk.checkpoint.opening import OpenStore, TaskInfo
+from sdk.checkpoint.saver import AsyncSaver
+from sdk.clock import SystemClock
 from sdk.errors import CheckpointError, CorruptObjectError
+from sdk.job.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import Store
+
+
+def save_small(folder: str) -> str:
+    """Save a checkpoint of two tasks with a few bytes each, and pin it; return its commit."""
+    store, clock = PosixStore(folder), SystemClock()
+    tasks = ("chief-0", "worker-0")
+    found = opening.open_first(store, 0, "flips", clock)
+    array = Array("a", "uint8", (70,), lambda: memoryview(bytes(range(70))))
+    savers, tickets = [], []
+    for rank, task in enumerate(tasks):
+        info = TaskInfo(run_id="flips", attempt=0, task=task, tasks=tasks)
+        savers.append(AsyncSaver(OpenStore(store=store, opening=found, info=info, policy=Checkpoints(on_busy="block"))))
+        contents = Contents(() if rank else (array,), {"rng": b"12"})
+        tickets.append(savers[-1].save(contents, step=1, position={"step": 1}))
+    commits = [ticket.wait(20).key for ticket in tickets if ticket]
+    for saver in savers:
+        saver.close()
+    catalog.pin(store, commits[0], "good")
+    return commits[0]
 
 
 def undetected(folder: str, commit: str, *, stride: int = 1, first: int = 0) -> tuple[int, list[str]]:
