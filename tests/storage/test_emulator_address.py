@@ -90,7 +90,7 @@ def test_what_is_not_there_or_something_else_is_said_soon(
 
 
 COMMANDS = [
-    "runs --root gs://bucket/root",
+    "list --root gs://bucket/root",
     "submit train.py --backend vertex --detach",
     full_only("status gs://bucket/root/runs/x-aaaaaa"),
     full_only("plan train.py --backend vertex --online"),
