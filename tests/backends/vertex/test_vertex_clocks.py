@@ -78,7 +78,6 @@ def test_times_of_a_run_on_an_emulator_whose_clock_was_moved_are_those_of_this_m
     assert began - 1.0 <= min(moments) and max(moments) <= time.time() + 1.0, run.why()
 
 
-@pytest.mark.full
 def test_the_clock_of_google_is_not_asked_for_and_an_emulator_that_is_silent_is_asked_once(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +113,7 @@ def test_a_job_that_only_the_list_has_is_looked_for_by_its_own_number(
     assert job.ahead_s(2) == pytest.approx(3 * DAY, abs=1.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "by_s", [pytest.param(-HOUR, id="behind", marks=pytest.mark.full), pytest.param(HOUR, id="ahead")]
 )
