@@ -70,7 +70,7 @@ def _report(format: str, refs: Sequence[str], output: str | None, root: str | No
     with problems.closing():
         for ref in refs:
             with problems.collect():
-                view, plan = _seen(ref, root, clock, alone=len(refs) == 1)
+                view, plan = _seen(ref, root, clock, is_only=len(refs) == 1)
                 views[view.url] = view
                 plans |= {} if plan is None else {view.id: plan}
     shown = [*views.values()]
@@ -84,12 +84,12 @@ def _report(format: str, refs: Sequence[str], output: str | None, root: str | No
     say(f"Written: {place}, {size(place.stat().st_size)}. It needs no other file and no network.")
 
 
-def _seen(ref: str, root: str | None, clock: Clock, *, alone: bool) -> tuple[RunView, Plan | None]:
+def _seen(ref: str, root: str | None, clock: Clock, *, is_only: bool) -> tuple[RunView, Plan | None]:
     """Return the view of a run and its plan. A damaged run beside others has a view that says so."""
     try:
         run = api.attach(ref, root=root)
     except CorruptRunError as error:
-        if alone:
+        if is_only:
             raise
         return gather.unreadable(ref, ref, error), None
     try:

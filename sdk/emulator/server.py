@@ -51,7 +51,7 @@ class Options(TypedDict, total=False):
     Args:
         faults: the first rules.
         buckets: made unless they exist, see `make_buckets`.
-        timings: the durations of a job's phases; None for the defaults of `JobTimings`.
+        timings: the durations of a job's stages; None for the defaults of `JobTimings`.
         capacity: the number of replicas that run at the same time; further jobs stay in the queue.
         frozen: whether the clock moves only by a request.
         allow_retired_images: whether to run jobs on Google's TensorFlow images, which Vertex AI no longer offers.

@@ -67,12 +67,12 @@ def build(
 
     Folders in `never` and files in `own_files` are always left out, with the reason given; without `cache` every file is read.
     """
-    alone = [entry.file] if entry.alone and entry.file not in entry.generated else []
+    is_single_file = [entry.file] if entry.is_single_file and entry.file not in entry.generated else []
     for _ in range(_TRIES):
         files = tree.read(
             entry.project,
-            None if entry.alone else entry.base,
-            parts=[*entry.parts, *alone],
+            None if entry.is_single_file else entry.base,
+            parts=[*entry.parts, *is_single_file],
             include=entry.include,
             rules=IgnoreRules.of(exclude, entry.base),
             never=never,

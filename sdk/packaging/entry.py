@@ -34,7 +34,7 @@ class LocatedEntry:
     file: str  # the file in which the program starts
     roots: tuple[str, ...]  # folders that go first on sys.path; "" is `project`
     cwd: str = ""  # the folder in which the program starts
-    alone: bool = False  # only `file` may be packaged: its folder is shared with files of others
+    is_single_file: bool = False  # only `file` may be packaged: its folder is shared with files of others
     generated: Mapping[str, str] = field(default_factory=dict)  # text of the files that podlift generates
     notes: tuple[Finding, ...] = ()
     notebook: str = ""  # the notebook that `file` was made from
@@ -52,7 +52,7 @@ def locate(entry: str | Callable[..., Any], folder: str | None = None) -> Locate
     top = None if folder is None else _folder(folder)
     with usable("The entry", entry):
         found = _callable(entry, top) if callable(entry) else _locate(entry, top)
-        return replace(found, cwd="" if found.alone else _cwd(found.project))
+        return replace(found, cwd="" if found.is_single_file else _cwd(found.project))
 
 
 def widen(entry: LocatedEntry, include: Sequence[str]) -> LocatedEntry:
@@ -145,11 +145,21 @@ def _script(entry: str, path: Path, top: Path | None) -> LocatedEntry:
     folder = top or project.above(path.parent) or path.parent
     if not path.is_relative_to(folder):
         raise InputError(f"The script is outside the project. Received: {entry!r}. The project is {str(folder)!r}.")
-    alone = top is None and not project.is_private(folder)
+    is_single_file = top is None and not project.is_private(folder)
     target = path.relative_to(folder).as_posix()
-    roots = ("",) if alone else tuple(dict.fromkeys((_relative(path.parent, folder), *project.source_roots(folder))))
+    roots = (
+        ("",)
+        if is_single_file
+        else tuple(dict.fromkeys((_relative(path.parent, folder), *project.source_roots(folder))))
+    )
     found = LocatedEntry(
-        project=folder, kind="script", target=target, function="", file=target, roots=roots, alone=alone
+        project=folder,
+        kind="script",
+        target=target,
+        function="",
+        file=target,
+        roots=roots,
+        is_single_file=is_single_file,
     )
     return _converted(found) if path.suffix == ".ipynb" else found
 
@@ -194,7 +204,7 @@ def _callable(function: Callable[..., Any], top: Path | None) -> LocatedEntry:
         function=module.name,
         file=file,
         roots=tuple(dict.fromkeys(("", *project.source_roots(folder)))),
-        alone=top is None and not project.is_private(folder),
+        is_single_file=top is None and not project.is_private(folder),
         generated={file: module.text},
         notes=(Finding("note", sent),),
     )

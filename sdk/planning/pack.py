@@ -61,8 +61,8 @@ def pack(wanted: Wanted, facts: Facts, own_files: Mapping[never_packaged.FileIde
     problems.raise_if_any()
     # The content of an image is unknown here.
     differences = _compared(needed, isolated=asked.isolated) if wanted.capabilities.runs_here else []
-    alone = f"Only the script is packaged: {str(source.project)!r} is shared with other things"
-    shared = [note(f"{alone}. Set code_project= to change that")] if source.alone else []
+    only_script = f"Only the script is packaged: {str(source.project)!r} is shared with other things"
+    shared = [note(f"{only_script}. Set code_project= to change that")] if source.is_single_file else []
     return Packed(
         code=_code(wanted, source, packed, needed),
         preload=preload,
@@ -107,9 +107,9 @@ def _code(wanted: Wanted, source: LocatedEntry, packed: Bundle, needed: Requirem
         kwargs=job.args if isinstance(job.args, dict) else {},
         project=str(source.project),
         roots=list(source.roots),
-        only=source.file if source.alone else "",
+        only=source.file if source.is_single_file else "",
         cwd=source.cwd,
-        outside=[] if source.alone else sorted(map(str, outside)),
+        outside=[] if source.is_single_file else sorted(map(str, outside)),
         digest=packed.digest,
         files=packed.members,
         left_out=list(packed.left_out),

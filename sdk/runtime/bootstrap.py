@@ -100,7 +100,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     set_path(payload, work, home)
     import_guard.install(payload.source_dirs, work)
     together = cluster.in_step(payload.tasks)
-    coordinator = StepCoordinator(_rendezvous(payload, task, alone=len(together) == 1))
+    coordinator = StepCoordinator(_rendezvous(payload, task, is_single=len(together) == 1))
     checkpoint = _instrument(payload, task, coordinator, recorder, work)
     recorder.record("entry")
     code, returned, failure = _called(payload, work)
@@ -192,14 +192,14 @@ def set_path(payload: Payload, work: Path, home: str) -> None:
     sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *last]
 
 
-def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
+def _rendezvous(payload: Payload, task: str, *, is_single: bool) -> Rendezvous:
     decides = task == payload.tasks[0]
     if payload.bucket_url:
         from .rendezvous.bucket import BucketRendezvous
 
-        return BucketRendezvous(payload=payload, task=task, decides=decides, alone=alone)
+        return BucketRendezvous(payload=payload, task=task, decides=decides, is_single=is_single)
     return FileRendezvous(
-        paths=RunPaths(payload.run_url), attempt=payload.attempt, task=task, decides=decides, alone=alone
+        paths=RunPaths(payload.run_url), attempt=payload.attempt, task=task, decides=decides, is_single=is_single
     )
 
 

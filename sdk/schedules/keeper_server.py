@@ -20,8 +20,8 @@ from ..status import State
 from ..text import duration
 from . import lost_slots, policy, preconditions
 from .firing import Runs, url_of
-from .memory import Memory
 from .notices import Notifier
+from .recent_slots import RecentSlots
 from .records import RUNNING, SKIPPED, TAKEN, WAITING, ScheduleRecord, SlotRecord, key_of, slot_of
 from .server import Server
 
@@ -58,20 +58,20 @@ class KeeperServer(Server):
         if not self._created:
             self._ahead_s = max(0.0, delivery.created - self._clock.now())
         self._created, self._key = delivery.created, key
-        memory = self._remembered(schedule, slot)
-        record = memory.records.get(key)
+        recent = self._remembered(schedule, slot)
+        record = recent.records.get(key)
         if record is None:
-            self._skip_abandoned(schedule, memory)
-            self._refresh(schedule, memory)
+            self._skip_abandoned(schedule, recent)
+            self._refresh(schedule, recent)
             # A failure may have paused it.
             schedule = self._book.read(schedule_name)
-            self._begin(schedule, memory, key, slot, delivery)
-            record = memory.records[key]
+            self._begin(schedule, recent, key, slot, delivery)
+            record = recent.records[key]
         if record.keeper == self.keeper:
             self._held = True
-            return self._go_on(schedule, memory, record)
+            return self._go_on(schedule, recent, record)
         # Another one has taken it over while this process was cut off.
-        return not self._held and self._delivered_again(schedule, memory, record, delivery)
+        return not self._held and self._delivered_again(schedule, recent, record, delivery)
 
     def _own(self, name: str, schedule_id: str) -> ScheduleRecord:
         schedule = self._book.read(name)
@@ -82,35 +82,37 @@ class KeeperServer(Server):
             )
         return schedule
 
-    def _skip_abandoned(self, schedule: ScheduleRecord, memory: Memory) -> None:
+    def _skip_abandoned(self, schedule: ScheduleRecord, recent: RecentSlots) -> None:
         """End slots that wait for the end of a run, and whose keeper is gone: they would let later slots wait, too."""
-        for record in memory.open:
+        for record in recent.open:
             if record.state == WAITING and self._is_abandoned(record):
-                self._end(schedule, memory, record, SKIPPED, "missed: its keeper ended while it waited")
+                self._end(schedule, recent, record, SKIPPED, "missed: its keeper ended while it waited")
 
-    def _begin(self, schedule: ScheduleRecord, memory: Memory, key: str, slot: datetime, delivery: Delivery) -> None:
+    def _begin(
+        self, schedule: ScheduleRecord, recent: RecentSlots, key: str, slot: datetime, delivery: Delivery
+    ) -> None:
         """Take the slot and fire it, after those that were missed before it."""
         if delivery.by_hand:
-            self._fire(schedule, memory, key, slot, "manual")
+            self._fire(schedule, recent, key, slot, "manual")
             return
-        missed, lost = self._unrecorded(schedule, memory, slot - timedelta(seconds=1)), dict[str, SlotRecord]()
+        missed, lost = self._unrecorded(schedule, recent, slot - timedelta(seconds=1)), dict[str, SlotRecord]()
         if not schedule.paused:
-            lost = self._lost(schedule, memory, key)
+            lost = self._lost(schedule, recent, key)
             chosen = policy.caught_up(schedule.spec.missed, missed)
-            self._record_missed(schedule, memory, missed[:-1] if chosen else missed, lost)
+            self._record_missed(schedule, recent, missed[:-1] if chosen else missed, lost)
             # Failures may have paused it.
             schedule, missed = self._book.read(schedule.spec.name), [chosen] if chosen else []
         if schedule.paused:
-            self.record_skipped(schedule, memory, missed, f"paused: {schedule.paused}")
-            self.record_skipped(schedule, memory, [slot], f"paused: {schedule.paused}", keeper=self.keeper)
+            self.record_skipped(schedule, recent, missed, f"paused: {schedule.paused}")
+            self.record_skipped(schedule, recent, [slot], f"paused: {schedule.paused}", keeper=self.keeper)
             return
         for each in missed:
             notes = [lost[key_of(each)].reason] if key_of(each) in lost else []
-            self._fire(schedule, memory, key_of(each), each, "catch_up", *notes)
+            self._fire(schedule, recent, key_of(each), each, "catch_up", *notes)
         late = _lateness(slot, delivery)
-        self._fire(schedule, memory, key, slot, "schedule", *([f"delivered {late}"] if late else []))
+        self._fire(schedule, recent, key, slot, "schedule", *([f"delivered {late}"] if late else []))
 
-    def _lost(self, schedule: ScheduleRecord, memory: Memory, key: str) -> dict[str, SlotRecord]:
+    def _lost(self, schedule: ScheduleRecord, recent: RecentSlots, key: str) -> dict[str, SlotRecord]:
         """Return what the records of slots should say whose keepers failed before they took them; not of the slot `key`."""
         since = max(lost_slots.horizon(schedule, datetime.fromtimestamp(self._created, timezone.utc)), schedule.since)
         try:
@@ -121,91 +123,91 @@ class KeeperServer(Server):
                 "Whether earlier keepers of the schedule %s failed is not known: %s", schedule.spec.name, error
             )
             return {}
-        return {each.key: each for each in lost_slots.told(schedule, (), {*memory.records, key}, failed)}
+        return {each.key: each for each in lost_slots.told(schedule, (), {*recent.records, key}, failed)}
 
     def _record_missed(
-        self, schedule: ScheduleRecord, memory: Memory, missed: Sequence[datetime], lost: Mapping[str, SlotRecord]
+        self, schedule: ScheduleRecord, recent: RecentSlots, missed: Sequence[datetime], lost: Mapping[str, SlotRecord]
     ) -> None:
         """Record slots that no keeper took, and firings by hand."""
         for record in lost.values():
             if record.cause == "manual":
-                self._record_lost(schedule, memory, record)
+                self._record_lost(schedule, recent, record)
         # In their order: if this is interrupted, the next keeper goes on after the newest record.
         for found, slots in groupby(missed, lambda slot: lost.get(key_of(slot))):
             if found is None:
-                self.record_skipped(schedule, memory, list(slots), "missed: no keeper took it")
+                self.record_skipped(schedule, recent, list(slots), "missed: no keeper took it")
             else:
-                self._record_lost(schedule, memory, found)
+                self._record_lost(schedule, recent, found)
 
-    def _record_lost(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
+    def _record_lost(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
         """Record that a keeper failed before it took its slot, and report it as every failure, only later."""
         late = f"known only to the next keeper, {duration(self._created - record.taken)} later"
-        record = replace(record, ended=record.taken, notes=(late,), **memory.references())  # type: ignore[arg-type]
+        record = replace(record, ended=record.taken, notes=(late,), **recent.references())  # type: ignore[arg-type]
         if not self._book.take(schedule, record):
-            memory.add(self._book.slot(schedule, record.key))
+            recent.add(self._book.slot(schedule, record.key))
             return
-        memory.add(record)
+        recent.add(record)
         if record.state == State.FAILED.value:
-            self._failed(schedule, memory, record, late=f" ({late})")
+            self._failed(schedule, recent, record, late=f" ({late})")
 
     def _delivered_again(
-        self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, delivery: Delivery
+        self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, delivery: Delivery
     ) -> bool:
         """Note a delivery of a slot that another keeper has; if that one is dead before its run began, take its place."""
         if record.state == TAKEN:
             if self._is_abandoned(record):
-                self._take_over(schedule, memory, record)
+                self._take_over(schedule, recent, record)
             return True
         text = again(record, delivery)
         self._book.note(schedule, record.key, text)
         _log.info("The schedule %s: the slot %s was %s: nothing to do", schedule.spec.name, record.slot, text)
         return False
 
-    def _go_on(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> bool:
+    def _go_on(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> bool:
         """Follow the slot of this keeper to its end."""
         if record.state == TAKEN:
             # The container was started again, or a service did not answer.
-            self._take_over(schedule, memory, record)
-        self._refresh(schedule, memory)
-        record = memory.records[record.key]
+            self._take_over(schedule, recent, record)
+        self._refresh(schedule, recent)
+        record = recent.records[record.key]
         if record.state == WAITING and schedule.paused:
-            self._end(schedule, memory, record, SKIPPED, f"paused: {schedule.paused}")
+            self._end(schedule, recent, record, SKIPPED, f"paused: {schedule.paused}")
         elif record.state == WAITING and record.expires - self._clock.now() < LEASE_S / 2:
-            self._changed(schedule, memory, record, expires=self._clock.now() + LEASE_S)
-        first = next((each for each in memory.open if each.state == WAITING), None)
+            self._changed(schedule, recent, record, expires=self._clock.now() + LEASE_S)
+        first = next((each for each in recent.open if each.state == WAITING), None)
         if first is not None and first.keeper == self.keeper:
-            self._start_waiting(schedule, memory)
-        mine = [each for each in memory.open if each.keeper == self.keeper]
+            self._start_waiting(schedule, recent)
+        mine = [each for each in recent.open if each.keeper == self.keeper]
         self._running = next((url_of(self._root, each) for each in mine if each.state == RUNNING), "")
         return bool(mine)
 
     def give_up(self, schedule_name: str) -> None:
         """Record that the keeper's time is over: a slot that waits is skipped, and runs go on without it."""
         schedule = self._book.read(schedule_name)
-        memory = self._remembered(schedule, self._now())
-        for record in memory.open:
+        recent = self._remembered(schedule, self._now())
+        for record in recent.open:
             if record.keeper == self.keeper and record.state == WAITING:
                 self._end(
                     schedule,
-                    memory,
+                    recent,
                     record,
                     SKIPPED,
                     "overlap: the keeper's time was over before the earlier run ended",
                 )
 
-    def _take_over(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
+    def _take_over(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
         """Take over a slot that was taken and not started; an earlier one than that of this delivery was missed."""
         if record.key == self._key or record.keeper == self.keeper:
-            super()._take_over(schedule, memory, record)
+            super()._take_over(schedule, recent, record)
             return
-        held = self._hold(schedule, memory, record)
+        held = self._hold(schedule, recent, record)
         if held is None:
             return
         try:
             self._runs.status(url_of(self._root, held))
-            self._changed(schedule, memory, held, state=RUNNING)
+            self._changed(schedule, recent, held, state=RUNNING)
         except RunNotFoundError:
-            self._end(schedule, memory, held, SKIPPED, _UNSTARTED)
+            self._end(schedule, recent, held, SKIPPED, _UNSTARTED)
 
     def _served(self, time: float) -> float:
         """Return a time of this machine by the service's clock: nothing begins before it was delivered."""

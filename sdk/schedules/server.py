@@ -26,8 +26,8 @@ from ..text import counted
 from . import booking, policy, preconditions
 from .clock_jumps import TOLERANCE_S, ClockWatch, early
 from .firing import LocalRuns, Runs, plan_of, url_of
-from .memory import Memory, hours_since, newest
 from .notices import Notice, Notifier
+from .recent_slots import RecentSlots, hours_since, newest
 from .records import (
     MISSED,
     RUNNING,
@@ -64,7 +64,7 @@ class Server:
         self._runs: Runs = runs or LocalRuns(clock)
         self._notifier = notifier or Notifier(clock)
         self._holder = f"{spawn.identity(os.getpid())} {secrets.token_hex(4)}"
-        self._memories: dict[str, Memory] = {}
+        self._recent: dict[str, RecentSlots] = {}
         self._watch = ClockWatch(clock)
         self._busy = (0.0, 0.0)
         self._warned: dict[str, str] = {}
@@ -116,21 +116,21 @@ class Server:
     def fire(self, name: str) -> SlotRecord:
         """Fire a schedule now, as a slot of its own, and return the record."""
         schedule, now = self._book.read(name), self._now()
-        memory = self._remembered(schedule, now)
-        self._refresh(schedule, memory)
+        recent = self._remembered(schedule, now)
+        self._refresh(schedule, recent)
         slot = now.astimezone(schedule.spec.slots.zone)
         key = f"{key_of(now)}-manual-{secrets.token_hex(3)}"
-        record = self._fire(schedule, memory, key, slot, "manual") or memory.records[key]
+        record = self._fire(schedule, recent, key, slot, "manual") or recent.records[key]
         self.settle()
         return record
 
     def record_passed(self, schedule: ScheduleRecord, *, except_last_s: float = 0.0) -> None:
         """Record the slots so far at which nothing started, except those of the last seconds."""
         now = self._now() - timedelta(seconds=except_last_s)
-        memory = self._remembered(schedule, now)
+        recent = self._remembered(schedule, now)
         missed = f"{MISSED}: no keeper took it" if schedule.trigger else _NO_SERVER
         reason = f"paused: {schedule.paused}" if schedule.paused else missed
-        self.record_skipped(schedule, memory, self._unrecorded(schedule, memory, now), reason)
+        self.record_skipped(schedule, recent, self._unrecorded(schedule, recent, now), reason)
 
     def _served_now(self) -> float:
         """Return the time that records of slots hold."""
@@ -146,13 +146,13 @@ class Server:
     def _tick(self, schedule: ScheduleRecord, begin: float) -> float:
         now = datetime.fromtimestamp(begin, timezone.utc)
         schedule = self._began(schedule, begin)
-        memory = self._remembered(schedule, now)
-        self._refresh(schedule, memory)
+        recent = self._remembered(schedule, now)
+        self._refresh(schedule, recent)
         # A failure may have paused it.
         schedule = self._book.read(schedule.spec.name)
-        self._start_waiting(schedule, memory)
-        self._serve_due(schedule, memory, now)
-        self._start_waiting(schedule, memory)
+        self._start_waiting(schedule, recent)
+        self._serve_due(schedule, recent, now)
+        self._start_waiting(schedule, recent)
         coming = next(schedule.spec.slots.after(now), None)
         return coming.timestamp() if coming else float("inf")
 
@@ -166,55 +166,55 @@ class Server:
         )
         return self._book.change(schedule.spec.name, **ahead)
 
-    def _remembered(self, schedule: ScheduleRecord, now: datetime) -> Memory:
+    def _remembered(self, schedule: ScheduleRecord, now: datetime) -> RecentSlots:
         """Return the newest records, with those that other processes have added or changed."""
-        known = self._memories.get(schedule.id)
+        known = self._recent.get(schedule.id)
         if known is not None and known.is_ahead_of(now):
             # The clock was set back.
-            del self._memories[schedule.id]
+            del self._recent[schedule.id]
             known = None
-        memory = known or self._memories.setdefault(schedule.id, Memory())
-        listed = self._book.keys(schedule, hours_since(memory.listed, now))
-        memory.listed, memory.now = now, self._served_now()
+        recent = known or self._recent.setdefault(schedule.id, RecentSlots())
+        listed = self._book.keys(schedule, hours_since(recent.listed, now))
+        recent.listed, recent.now = now, self._served_now()
         self._read(
-            schedule, memory, {**dict.fromkeys((record.key for record in memory.open), ""), **newest(listed, now)}
+            schedule, recent, {**dict.fromkeys((record.key for record in recent.open), ""), **newest(listed, now)}
         )
         if known is None:
-            found = memory.newest_first
+            found = recent.newest_first
             self._read(
-                schedule, memory, dict.fromkeys((key for each in found for key in (each.earlier, each.success)), "")
+                schedule, recent, dict.fromkeys((key for each in found for key in (each.earlier, each.success)), "")
             )
-        return memory
+        return recent
 
-    def _read(self, schedule: ScheduleRecord, memory: Memory, keys: Mapping[str, str]) -> None:
+    def _read(self, schedule: ScheduleRecord, recent: RecentSlots, keys: Mapping[str, str]) -> None:
         """Read records by their names and generations, as far as they are not known to have ended."""
-        known = memory.records
+        known = recent.records
         wanted = {key: each for key, each in keys.items() if key and (key not in known or known[key].is_open)}
         for record in self._book.slots(schedule, wanted):
-            memory.add(record)
+            recent.add(record)
 
     # --- Slots that are due ----------------------------------------------------------------------------------------------
 
-    def _serve_due(self, schedule: ScheduleRecord, memory: Memory, now: datetime) -> None:
-        due = self._unrecorded(schedule, memory, now)
+    def _serve_due(self, schedule: ScheduleRecord, recent: RecentSlots, now: datetime) -> None:
+        due = self._unrecorded(schedule, recent, now)
         if schedule.paused:
-            self.record_skipped(schedule, memory, due, f"paused: {schedule.paused}")
+            self.record_skipped(schedule, recent, due, f"paused: {schedule.paused}")
             return
         late = [slot for slot in due if self._is_late(slot, now)]
         chosen = policy.caught_up(schedule.spec.missed, late)
         if chosen and self._watch.may_be_set_back(chosen.timestamp()):
             return
         for reason, slots in groupby(late[:-1] if chosen else late, self._why_missed):
-            self.record_skipped(schedule, memory, list(slots), reason)
+            self.record_skipped(schedule, recent, list(slots), reason)
         for slot in due:
             if slot is chosen:
-                self._fire(schedule, memory, key_of(slot), slot, "catch_up")
+                self._fire(schedule, recent, key_of(slot), slot, "catch_up")
             elif slot not in late:
-                self._fire(schedule, memory, key_of(slot), slot, "schedule")
+                self._fire(schedule, recent, key_of(slot), slot, "schedule")
 
-    def _unrecorded(self, schedule: ScheduleRecord, memory: Memory, now: datetime) -> list[datetime]:
+    def _unrecorded(self, schedule: ScheduleRecord, recent: RecentSlots, now: datetime) -> list[datetime]:
         since = datetime.fromtimestamp(schedule.since, timezone.utc)
-        last = max(since, memory.last or since)
+        last = max(since, recent.last or since)
         return list(schedule.spec.slots.between(last + timedelta(seconds=1), now + timedelta(microseconds=1)))
 
     def _why_missed(self, slot: datetime) -> str:
@@ -225,17 +225,17 @@ class Server:
         return (now - slot).total_seconds() > policy.LATE_S and not begin <= slot.timestamp() <= end
 
     def record_skipped(
-        self, schedule: ScheduleRecord, memory: Memory, slots: list[datetime], reason: str, keeper: str = ""
+        self, schedule: ScheduleRecord, recent: RecentSlots, slots: list[datetime], reason: str, keeper: str = ""
     ) -> None:
         """Record slots at which nothing was started."""
         many = slots[: -_MOST_MISSED + 1] if len(slots) > _MOST_MISSED else []
         rest = slots[len(many) :]
         if many:
             reasons = f"{reason} ({len(many)} slots until {many[-1].isoformat()})"
-            self._skip(schedule, memory, self._record(many[-1], SKIPPED, reason=reasons, count=len(many)))
+            self._skip(schedule, recent, self._record(many[-1], SKIPPED, reason=reasons, count=len(many)))
         for slot in rest:
             record = replace(self._record(slot, SKIPPED, reason=reason), keeper=keeper)
-            self._skip(schedule, memory, record, quiet=reason.startswith("paused"))
+            self._skip(schedule, recent, record, quiet=reason.startswith("paused"))
 
     def _record(self, slot: datetime, state: str, *, reason: str, count: int = 1) -> SlotRecord:
         now = self._served_now()
@@ -243,15 +243,15 @@ class Server:
             key=key_of(slot), slot=slot.isoformat(), state=state, reason=reason, taken=now, ended=now, count=count
         )
 
-    def _skip(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, *, quiet: bool = False) -> None:
-        record = replace(record, **memory.references())  # type: ignore[arg-type]
-        if self._taken(schedule, memory, record) and not quiet:
-            self._skipped(schedule, memory, record)
+    def _skip(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, *, quiet: bool = False) -> None:
+        record = replace(record, **recent.references())  # type: ignore[arg-type]
+        if self._taken(schedule, recent, record) and not quiet:
+            self._skipped(schedule, recent, record)
 
     # --- One firing ------------------------------------------------------------------------------------------------------
 
     def _fire(
-        self, schedule: ScheduleRecord, memory: Memory, key: str, slot: datetime, cause: str, *notes: str
+        self, schedule: ScheduleRecord, recent: RecentSlots, key: str, slot: datetime, cause: str, *notes: str
     ) -> SlotRecord | None:
         """Take a slot and start its run; None if another process has taken it."""
         record = SlotRecord(
@@ -265,49 +265,49 @@ class Server:
             keeper=self.keeper,
             notes=notes,
             taken=self._served_now(),
-            **memory.references(),  # type: ignore[arg-type]
+            **recent.references(),  # type: ignore[arg-type]
         )
-        if not self._taken(schedule, memory, record):
+        if not self._taken(schedule, recent, record):
             return None
-        return self._proceed(schedule, memory, memory.records[key])
+        return self._proceed(schedule, recent, recent.records[key])
 
-    def _taken(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> bool:
+    def _taken(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> bool:
         """Create the record of a slot, or replace one of a clock that was ahead; False if another process has taken it."""
         if self._book.take(schedule, record):
-            memory.add(record)
+            recent.add(record)
             return True
         found = self._book.slot(schedule, record.key)
-        if early(found, memory.now):
+        if early(found, recent.now):
             after = replace(record, notes=(*record.notes, f"booked before its time ({found.reason})"))
             if self._book.update(schedule, found, after):
-                memory.add(after)
+                recent.add(after)
                 return True
             found = self._book.slot(schedule, record.key)
-        memory.add(found)
+        recent.add(found)
         return False
 
-    def _proceed(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord:
+    def _proceed(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> SlotRecord:
         """Decide what becomes of a slot that this server holds."""
         if record.started is not None:
             # A server that is gone was about to submit it, or has.
-            return self._start(schedule, memory, record)
-        others = [each for each in memory.open if each.key != record.key]
+            return self._start(schedule, recent, record)
+        others = [each for each in recent.open if each.key != record.key]
         active = [each for each in others if each.state != WAITING]
         waiting = [each for each in others if each.state == WAITING]
         decision = policy.decide(schedule.spec.overlap, active=[each.cause for each in active], waiting=bool(waiting))
         if decision == "start":
-            return self._start(schedule, memory, record)
+            return self._start(schedule, recent, record)
         if decision == "skip":
             earlier = (active or waiting)[-1]
             why = f"overlap: the run {earlier.run} goes on" if active else f"overlap: the slot {earlier.slot} waits"
-            return self._end(schedule, memory, record, SKIPPED, why)
+            return self._end(schedule, recent, record, SKIPPED, why)
         if decision == "replace":
             for each in waiting:
-                self._end(schedule, memory, each, SKIPPED, f"overlap: replaced by {record.slot}")
+                self._end(schedule, recent, each, SKIPPED, f"overlap: replaced by {record.slot}")
             for each in active:
                 self._cancel(each)
         return self._changed(
-            schedule, memory, record, state=WAITING, reason=f"waits for {active[-1].run}" if active else ""
+            schedule, recent, record, state=WAITING, reason=f"waits for {active[-1].run}" if active else ""
         )
 
     def _cancel(self, record: SlotRecord) -> None:
@@ -318,9 +318,9 @@ class Server:
             if self.keeper and may_pass(error):
                 raise
 
-    def _start(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord:
+    def _start(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> SlotRecord:
         """Check the preconditions and start the run."""
-        success = memory.success if record.started is None else memory.records.get(record.success)
+        success = recent.success if record.started is None else recent.records.get(record.success)
         try:
             plan = plan_of(
                 self._book.plan(schedule), schedule, record.key, record.moment, success.moment if success else None
@@ -332,11 +332,11 @@ class Server:
                     self._book, schedule, record, plan, self._keeper_usd(plan), self._served_now()
                 )
                 if reason:
-                    return self._end(schedule, memory, record, SKIPPED, reason)
+                    return self._end(schedule, recent, record, SKIPPED, reason)
                 # From now on, who takes the slot over submits the same run, and decides nothing again.
                 about = {"started": self._served_now(), "data": seen, "cost_usd": most_usd}
                 about["success"] = success.key if success else ""
-                record, mine = self._swapped(schedule, memory, record, state=TAKEN, **about)
+                record, mine = self._swapped(schedule, recent, record, state=TAKEN, **about)
                 if not mine:
                     return record
             self._runs.submit(plan)
@@ -345,10 +345,10 @@ class Server:
                 # It is tried again.
                 raise
             return self._end(
-                schedule, memory, record, State.FAILED.value, f"not started: {' '.join(str(error).split())}"
+                schedule, recent, record, State.FAILED.value, f"not started: {' '.join(str(error).split())}"
             )
         _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
-        return self._changed(schedule, memory, record, state=RUNNING, reason="")
+        return self._changed(schedule, recent, record, state=RUNNING, reason="")
 
     def _keeper_usd(self, plan: Plan) -> float | None:
         """Return what an hour of the machine costs that this is, None if that is unknown."""
@@ -367,22 +367,22 @@ class Server:
             success_data=success.data if success else {},
         )
 
-    def _start_waiting(self, schedule: ScheduleRecord, memory: Memory) -> None:
-        waiting = [record for record in memory.open if record.state == WAITING]
-        if waiting and len(waiting) == len(memory.open) and not schedule.paused:
-            held = self._hold(schedule, memory, waiting[0])
+    def _start_waiting(self, schedule: ScheduleRecord, recent: RecentSlots) -> None:
+        waiting = [record for record in recent.open if record.state == WAITING]
+        if waiting and len(waiting) == len(recent.open) and not schedule.paused:
+            held = self._hold(schedule, recent, waiting[0])
             if held is not None:
-                self._start(schedule, memory, held)
+                self._start(schedule, recent, held)
 
     # --- Runs that go on -------------------------------------------------------------------------------------------------
 
-    def _refresh(self, schedule: ScheduleRecord, memory: Memory) -> None:
+    def _refresh(self, schedule: ScheduleRecord, recent: RecentSlots) -> None:
         """Record the ends of runs, and take over what killed servers have left."""
-        for record in memory.open:
+        for record in recent.open:
             if record.state == TAKEN and self._is_abandoned(record):
-                self._take_over(schedule, memory, record)
+                self._take_over(schedule, recent, record)
             elif record.state == RUNNING:
-                self._follow(schedule, memory, record)
+                self._follow(schedule, recent, record)
 
     def _is_abandoned(self, record: SlotRecord) -> bool:
         identity = record.holder.partition(" ")[0]
@@ -390,26 +390,26 @@ class Server:
         # A lease that is longer than any is one of a clock that was ahead.
         return dead or not -LEASE_S - TOLERANCE_S < self._clock.now() - record.expires <= 0
 
-    def _take_over(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
-        held = self._hold(schedule, memory, record)
+    def _take_over(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
+        held = self._hold(schedule, recent, record)
         if held is not None:
             _log.warning("The schedule %s: the slot %s was left by a killed server", schedule.spec.name, record.slot)
-            self._proceed(schedule, memory, held)
+            self._proceed(schedule, recent, held)
 
-    def _hold(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> SlotRecord | None:
+    def _hold(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> SlotRecord | None:
         """Take a slot over; None if another server was faster."""
         expires = self._clock.now() + self.lease_s
         held = replace(record, state=TAKEN, holder=self._holder, expires=expires, keeper=self.keeper)
         if not self._book.update(schedule, record, held):
             return None
-        memory.add(held)
+        recent.add(held)
         return held
 
-    def _follow(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
+    def _follow(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
         try:
             status = self._runs.status(url_of(self._root, record))
         except RunNotFoundError:
-            self._end(schedule, memory, record, State.LOST.value, "the run was removed")
+            self._end(schedule, recent, record, State.LOST.value, "the run was removed")
             return
         if not status.state.terminal:
             return
@@ -417,32 +417,34 @@ class Server:
         mine = record.keeper == self.keeper
         if mine and status.state in (State.LOST, State.CHECKPOINTED) and record.resumes < _MOST_RESUMES:
             with suppress(PodliftError):
-                record = self._changed(schedule, memory, record, resumes=record.resumes + 1)
+                record = self._changed(schedule, recent, record, resumes=record.resumes + 1)
                 self._runs.resume(url_of(self._root, record))
                 return
         reason = status.reason.value if status.failure is None else f"{status.reason.value}: {status.failure.message}"
-        self._end(schedule, memory, record, status.state.value, reason, status)
+        self._end(schedule, recent, record, status.state.value, reason, status)
 
     # --- Records and notices ---------------------------------------------------------------------------------------------
 
-    def _changed(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, **fields: object) -> SlotRecord:
-        return self._swapped(schedule, memory, record, **fields)[0]
+    def _changed(
+        self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, **fields: object
+    ) -> SlotRecord:
+        return self._swapped(schedule, recent, record, **fields)[0]
 
     def _swapped(
-        self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, **fields: object
+        self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, **fields: object
     ) -> tuple[SlotRecord, bool]:
         """Change the record of a slot; if another server was faster, return its record, which counts, and False."""
         after = replace(record, **fields)  # type: ignore[arg-type]
         mine = self._book.update(schedule, record, after)
         if not mine:
             after = self._book.slot(schedule, record.key)
-        memory.add(after)
+        recent.add(after)
         return after, mine
 
     def _end(
         self,
         schedule: ScheduleRecord,
-        memory: Memory,
+        recent: RecentSlots,
         record: SlotRecord,
         state: str,
         reason: str,
@@ -455,21 +457,21 @@ class Server:
         cost_usd = status.spent_usd if status else record.cost_usd if state == State.LOST.value else None
         registered = status.registered if status else None
         about = {"state": state, "reason": reason, "ended": ended, "run": run, "cost_usd": cost_usd}
-        after, mine = self._swapped(schedule, memory, record, registered=registered, **about)
+        after, mine = self._swapped(schedule, recent, record, registered=registered, **about)
         if not mine:
             return after
         _log.info("The schedule %s: the slot %s: %s %s", schedule.spec.name, record.slot, state, reason)
         if state == SKIPPED:
-            self._skipped(schedule, memory, after)
+            self._skipped(schedule, recent, after)
         elif state in _FAILED:
-            self._failed(schedule, memory, after)
+            self._failed(schedule, recent, after)
         elif registered is not None and registered.outcome in ("promoted", "asks"):
             self._notify(schedule, after, registered.outcome, str(registered))
         return after
 
-    def _skipped(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord) -> None:
+    def _skipped(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
         count = 0
-        for each in memory.newest_first:
+        for each in recent.newest_first:
             if each.key <= record.key:
                 if each.state != SKIPPED:
                     break
@@ -479,10 +481,10 @@ class Server:
                 schedule, record, "skipped", f"{count} slots in a row were skipped; the last one: {record.reason}"
             )
 
-    def _failed(self, schedule: ScheduleRecord, memory: Memory, record: SlotRecord, *, late: str = "") -> None:
+    def _failed(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, *, late: str = "") -> None:
         self._notify(schedule, record, "failed", f"the slot {record.slot} failed{late}: {record.reason}")
         most = schedule.spec.pause_after_failures
-        failures = sum(1 for _ in self._failures(schedule, memory))
+        failures = sum(1 for _ in self._failures(schedule, recent))
         if most and failures >= most and not schedule.paused:
             why = f"{counted(failures, 'failure')} in a row"
             self._pause(schedule, why)
@@ -493,9 +495,9 @@ class Server:
     def _pause(self, schedule: ScheduleRecord, why: str) -> None:
         self._book.change(schedule.spec.name, paused=why)
 
-    def _failures(self, schedule: ScheduleRecord, memory: Memory) -> Iterator[SlotRecord]:
+    def _failures(self, schedule: ScheduleRecord, recent: RecentSlots) -> Iterator[SlotRecord]:
         """Yield the newest ended records that failed, back to one that succeeded."""
-        for record in memory.newest_first:
+        for record in recent.newest_first:
             if record.state == State.SUCCEEDED.value or (
                 (record.ended or 0.0) < schedule.pause_ended and not record.is_open
             ):

@@ -112,7 +112,7 @@ class Task(BucketRendezvous):
         pass
 
 
-def task(bucket: Bucket, *, alone: bool) -> tuple[Task, StepCoordinator, FakeClock]:
+def task(bucket: Bucket, *, is_single: bool) -> tuple[Task, StepCoordinator, FakeClock]:
     fields = {name: [] for name in ("argv", "roots")} | {
         name: "" for name in ("target", "function", "bundle", "digest")
     }
@@ -130,7 +130,7 @@ def task(bucket: Bucket, *, alone: bool) -> tuple[Task, StepCoordinator, FakeClo
         object.__setattr__(payload, name, value)
     clock = FakeClock()
     store: Any = bucket
-    found = Task(payload=payload, task="chief-0", decides=True, alone=alone, clock=clock, store=store)
+    found = Task(payload=payload, task="chief-0", decides=True, is_single=is_single, clock=clock, store=store)
     clock.turn = found.poll
     return found, StepCoordinator(found), clock
 
@@ -138,13 +138,13 @@ def task(bucket: Bucket, *, alone: bool) -> tuple[Task, StepCoordinator, FakeClo
 ORDERS = orders(4, 3, 1)
 
 
-@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("is_single", [True, False])
 def test_in_every_order_of_steps_polls_and_the_signal_the_task_is_preempted_once_and_at_an_announced_step(
-    alone: bool,
+    is_single: bool,
 ) -> None:
     for order in ORDERS:
         bucket = Bucket()
-        found, coordinator, clock = task(bucket, alone=alone)
+        found, coordinator, clock = task(bucket, is_single=is_single)
         actions: list[str | None] = []
 
         def step(coordinator: StepCoordinator = coordinator, actions: list[str | None] = actions) -> None:
@@ -161,7 +161,7 @@ def test_in_every_order_of_steps_polls_and_the_signal_the_task_is_preempted_once
         assert actions[:first] == [None] * first, order
         # A loop that ends late sees the same request again, and nothing else changes.
         assert set(actions[first:]) == {"preempt"}, order
-        if not alone:
+        if not is_single:
             entries = bucket.entries
             assert [entry["step"] for entry in entries] == sorted({entry["step"] for entry in entries}), order
             assert [entry["action"] for entry in entries[:-1]] == ["go"] * (len(entries) - 1), order
@@ -171,7 +171,7 @@ def test_in_every_order_of_steps_polls_and_the_signal_the_task_is_preempted_once
 @pytest.mark.parametrize("nth", range(40))
 def test_a_signal_between_reading_and_replacing_any_version_is_not_lost(nth: int, monkeypatch) -> None:
     bucket = Bucket()
-    found, coordinator, clock = task(bucket, alone=False)
+    found, coordinator, clock = task(bucket, is_single=False)
     swaps = 0
 
     def swap(self: Shared[RendezvousState], change: Callable[[RendezvousState], RendezvousState]) -> RendezvousState:

@@ -195,7 +195,7 @@ def test_a_command_gets_the_notice_as_json(tmp_path: Path) -> None:
 def test_a_run_and_a_success_are_remembered_however_many_slots_lie_between(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.schedules.memory.REMEMBERED", 10)
+    monkeypatch.setattr("sdk.schedules.recent_slots.REMEMBERED", 10)
     data = tmp_path / "rows.csv"
     data.write_text("a\n")
     world.add(cron="* * * * *", inputs={"rows": str(data)}, when=("data_changed(rows)",))

@@ -51,7 +51,7 @@ class CustomJobs:
                 project=project_number(project),
                 region=region,
                 job=bodies.with_defaults(job),
-                status=JobStatus(state=QUEUED, phase="queued", created=now, updated=now),
+                status=JobStatus(state=QUEUED, stage="queued", created=now, updated=now),
             )
             row = self._scheduler.add(row)
             if (late := self._faults.for_job("late_list", about)) is not None:
@@ -83,7 +83,7 @@ class CustomJobs:
         """Delete a job that has ended, and return the operation."""
         with self._scheduler.lock:
             row = self._row(project, region, job)
-            if row.status.phase != "over":
+            if row.status.stage != "over":
                 text = f"The CustomJob is in state {row.status.state}; only one that has ended can be deleted. Cancel it first."
                 raise VertexApiError(400, text, status="FAILED_PRECONDITION")
             operation, location = self.new_id(), f"projects/{row.project}/locations/{region}"

@@ -2,7 +2,7 @@
 
 Each public method of `Lifecycle` is an event that changes `status` and appends to `actions`.
 Documented numbers are Google's: five restarts of a worker, three retries of a job, six after a spot preemption, three
-attempts after a stockout or an internal error. The durations of phases are `JobTimings`, because waiting teaches nothing.
+attempts after a stockout or an internal error. The durations of stages are `JobTimings`, because waiting teaches nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CANCELLING, EXPIRED = "JOB_STATE_CANCELLING", "JOB_STATE_EXPIRED"
 TERMINAL = frozenset((SUCCEEDED, FAILED, CANCELLED, EXPIRED))
 _TIMEOUT_S, _MAX_WAIT_S = 7 * 86400.0, 86400.0
 
-Phase = Literal["queued", "provisioning", "starting", "running", "stopping", "over"]
-RestartPhase = Literal["", "starting", "provisioning"]
+Stage = Literal["queued", "provisioning", "starting", "running", "stopping", "over"]
+RestartStage = Literal["", "starting", "provisioning"]
 ActionKind = Literal["log", "start", "start_one", "stop", "preempt", "kill", "close"]
 CHIEF = "workerpool0-0"
 # SIGABRT and SIGSEGV of a container; any other exit code is the program's own fault.
@@ -90,7 +90,7 @@ class JobStatus:
     """The status of a job. Times are Unix times in seconds, of the job's own clock."""
 
     state: str  # As the API shows it
-    phase: Phase
+    stage: Stage
     created: float
     updated: float
     due: float | None = None  # When time alone changes something; None for never
@@ -99,7 +99,7 @@ class JobStatus:
     ended: float | None = None
     outcome: JobOutcome | None = None  # How it ends, or will end once all replicas are stopped
     # What follows a stop that is not the end: "starting" in the same place, "provisioning" on new machines
-    next_phase: RestartPhase = ""
+    next_stage: RestartStage = ""
     restarts: Mapping[str, int] = field(default_factory=dict)
     retries: int = 0
     preemptions: int = 0
@@ -162,30 +162,30 @@ class Lifecycle:
     def tick(self, availability: Availability) -> None:
         """Do what follows from the time alone; called when `due` has come, or when the availability has changed."""
         status, terms, now = self.status, self._terms, self.now
-        is_waiting = status.phase in ("queued", "provisioning")
+        is_waiting = status.stage in ("queued", "provisioning")
         if is_waiting and status.state == CANCELLING:
             self._finish(status.outcome or _CANCELLED_OUTCOME)
         elif is_waiting and now >= self._max_wait_until():
             self._finish(replace(_EXPIRED_OUTCOME, state=self._timings.wait_state))
-        elif status.phase == "queued":
+        elif status.stage == "queued":
             self._leave_queue(availability)
-        elif status.phase == "provisioning":
+        elif status.stage == "provisioning":
             self._provision(availability)
-        elif status.phase == "running" and status.started is not None and now >= status.started + terms.timeout_s:
+        elif status.stage == "running" and status.started is not None and now >= status.started + terms.timeout_s:
             text = f"The job was cancelled because it exceeded its timeout of {terms.timeout_s:g} seconds."
             final = self._timings.timeout_state
             outcome = JobOutcome(state=final, code=_DEADLINE if final == FAILED else _CANCELLED, message=text)
             self._stop(outcome=outcome, state=CANCELLING if final == CANCELLED else status.state)
 
     def replicas_started(self) -> None:
-        if self.status.phase == "starting":
+        if self.status.stage == "starting":
             started = self.now if self.status.started is None else self.status.started
-            self._set(state=RUNNING, phase="running", started=started, due=started + self._terms.timeout_s, stockouts=0)
+            self._set(state=RUNNING, stage="running", started=started, due=started + self._terms.timeout_s, stockouts=0)
             self._log("Job is running.")
 
     def replicas_exited(self, codes: Mapping[str, int], killed: Set[str] = frozenset()) -> None:
         """Replicas have exited, perhaps several at the same time."""
-        if self.status.phase != "running":
+        if self.status.stage != "running":
             return
         if killed:
             self._set(out_of_memory=tuple({*self.status.out_of_memory, *killed}))
@@ -200,33 +200,33 @@ class Lifecycle:
             # An exit that restarts nothing decides, wherever it is in the order.
             bad.sort(key=lambda name: terms.retries and codes[name] in TRANSIENT and name not in status.out_of_memory)
             for name in bad:
-                if self.status.phase == "running":
+                if self.status.stage == "running":
                     self._restart(name, codes[name])
 
     def replicas_stopped(self) -> None:
         """No process of the job runs any more."""
-        if self.status.phase != "stopping":
+        if self.status.stage != "stopping":
             return
         self._set(preempted=(), out_of_memory=())
         if self.status.outcome is not None:
             self._finish(self.status.outcome)
-        elif self.status.next_phase == "starting":
-            self._set(phase="starting", next_phase="")
+        elif self.status.next_stage == "starting":
+            self._set(stage="starting", next_stage="")
             self._do("start")
         else:
             due = self.now + self._timings.provision_s
-            self._set(state=PENDING, phase="provisioning", next_phase="", due=due)
+            self._set(state=PENDING, stage="provisioning", next_stage="", due=due)
             self._log("Waiting for job to be provisioned.")
 
     def cancel(self) -> None:
-        phase = self.status.phase
-        if phase == "over" or self.status.state == CANCELLING:
+        stage = self.status.stage
+        if stage == "over" or self.status.state == CANCELLING:
             return
         outcome = self.status.outcome or _CANCELLED_OUTCOME
-        if phase in ("queued", "provisioning"):
+        if stage in ("queued", "provisioning"):
             self._set(state=CANCELLING, due=self.now)
-        elif phase == "stopping":
-            self._set(state=CANCELLING, outcome=outcome, next_phase="")
+        elif stage == "stopping":
+            self._set(state=CANCELLING, outcome=outcome, next_stage="")
         else:
             self._stop(outcome=outcome, state=CANCELLING)
 
@@ -246,36 +246,36 @@ class Lifecycle:
             self._stop(outcome=self._exit_outcome(replica, 137))
 
     def internal_error(self) -> None:
-        if self.status.phase not in ACTIVE:
+        if self.status.stage not in ACTIVE:
             return
         self._set(internal=self.status.internal + 1)
         if not self._terms.retries or self.status.internal > _INTERNAL:
             self._stop(outcome=_INTERNAL_OUTCOME)
         else:
             self._log(f"{INTERNAL}; the job is restarted.", "WARNING")
-            self._stop(next_phase="provisioning")
+            self._stop(next_stage="provisioning")
 
     def expire(self) -> None:
         """The service gives up on the job, wherever it is."""
-        if self.status.phase in ("queued", "provisioning"):
+        if self.status.stage in ("queued", "provisioning"):
             self._finish(self.status.outcome or _EXPIRED_OUTCOME)
-        elif self.status.phase in ACTIVE:
+        elif self.status.stage in ACTIVE:
             self._stop(outcome=_EXPIRED_OUTCOME)
 
     def fall_behind(self, seconds: float) -> None:
         """The clock was moved without the job. Its machines are there at once, as far as it waits for nothing else."""
         status = self.status
-        due = status.updated if status.due is not None and status.phase in ("queued", "provisioning") else status.due
+        due = status.updated if status.due is not None and status.stage in ("queued", "provisioning") else status.due
         self.status = replace(status, due=due, behind=status.behind + seconds)
 
     def emulator_error(self, why: str) -> None:
         """The emulator itself cannot continue with the job."""
-        if self.status.phase != "over":
+        if self.status.stage != "over":
             self._finish(replace(_INTERNAL_OUTCOME, message=f"{INTERNAL}: {why}"))
 
     def recover(self) -> None:
         """The emulator was restarted: all processes of the job have ended."""
-        if self.status.phase in ("queued", "provisioning", "over"):
+        if self.status.stage in ("queued", "provisioning", "over"):
             return
         if self.status.state == CANCELLING:
             self._finish(self.status.outcome or _CANCELLED_OUTCOME)
@@ -292,7 +292,7 @@ class Lifecycle:
         self.actions.append(JobAction(kind="log", text=text, severity=severity))
 
     def _is_active(self, replica: str) -> bool:
-        return self.status.phase in ACTIVE and replica in self._terms.replicas
+        return self.status.stage in ACTIVE and replica in self._terms.replicas
 
     def _max_wait_until(self) -> float:
         is_limited = self._terms.max_wait_s is not None and self.status.started is None
@@ -307,7 +307,7 @@ class Lifecycle:
         if availability.kind == "held":
             self._wait(availability.until)
             return
-        self._set(state=PENDING, phase="provisioning")
+        self._set(state=PENDING, stage="provisioning")
         self._wait(self.now + self._timings.provision_s)
         self._log(
             "Vertex AI is provisioning job running framework. First time usage might take couple of minutes, and subsequent"
@@ -317,7 +317,7 @@ class Lifecycle:
 
     def _provision(self, availability: Availability) -> None:
         if availability.kind != "stockout":
-            self._set(phase="starting", due=None)
+            self._set(stage="starting", due=None)
             self._log("Waiting for training program to start.")
             self._log("Job is preparing.")
             self._do("start")
@@ -338,7 +338,7 @@ class Lifecycle:
             if not terms.retries:
                 self._stop(outcome=_INTERNAL_OUTCOME)
             elif terms.restart_job:
-                self._stop(next_phase="provisioning")
+                self._stop(next_stage="provisioning")
             else:
                 self._set(preempted=tuple(name for name in self.status.preempted if name != replica))
                 self._do("start_one", replica)
@@ -348,7 +348,7 @@ class Lifecycle:
             self._stop(outcome=outcome)
         else:
             self._log(f"{outcome.message} The job is restarted.", "WARNING")
-            self._stop(next_phase="provisioning")
+            self._stop(next_stage="provisioning")
 
     def _restart(self, replica: str, code: int) -> None:
         """Restart what a replica's exit code restarts, or fail."""
@@ -361,11 +361,11 @@ class Lifecycle:
         self._log(f"The replica {replica} exited with a non-zero status of {code} and is restarted.", "WARNING")
         if count > _WORKER_RESTARTS:
             self._set(retries=status.retries + 1, restarts={})
-            self._stop(next_phase="provisioning")
+            self._stop(next_stage="provisioning")
             return
         self._set(restarts={**status.restarts, replica: count})
         if terms.restart_job:
-            self._stop(next_phase="starting")
+            self._stop(next_stage="starting")
         else:
             self._do("start_one", replica)
 
@@ -384,13 +384,13 @@ class Lifecycle:
         why = f"To find out more about why your job exited please check the logs: {self._terms.logs_url}"
         return JobOutcome(state=FAILED, code=_INVALID, message=f"{text} {why}")
 
-    def _stop(self, *, outcome: JobOutcome | None = None, next_phase: RestartPhase = "", state: str = "") -> None:
+    def _stop(self, *, outcome: JobOutcome | None = None, next_stage: RestartStage = "", state: str = "") -> None:
         state = state or self.status.state
-        self._set(phase="stopping", state=state, outcome=outcome, next_phase=next_phase, due=None, preempted=())
+        self._set(stage="stopping", state=state, outcome=outcome, next_stage=next_stage, due=None, preempted=())
         self._do("stop")
 
     def _finish(self, outcome: JobOutcome) -> None:
-        self._set(state=outcome.state, phase="over", outcome=outcome, ended=self.now, due=None, next_phase="")
+        self._set(state=outcome.state, stage="over", outcome=outcome, ended=self.now, due=None, next_stage="")
         if outcome.state == SUCCEEDED:
             self._log("Job completed successfully.")
         elif outcome.state == CANCELLED:

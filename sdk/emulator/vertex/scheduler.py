@@ -117,7 +117,7 @@ class _ActiveJob:
     @property
     def busy(self) -> int:
         """The number of machines that it has or is getting."""
-        return 0 if self.life.status.phase in ("queued", "over") else len(self.terms.replicas)
+        return 0 if self.life.status.stage in ("queued", "over") else len(self.terms.replicas)
 
 
 class _TimedFault(NamedTuple):
@@ -225,7 +225,7 @@ class JobScheduler:
         }
         with self.lock:
             active = self._active.get(job)
-            if active is None or (what != "expire" and active.life.status.phase not in ACTIVE):
+            if active is None or (what != "expire" and active.life.status.stage not in ACTIVE):
                 return False
             self._advance(job, steps[what])
             return True
@@ -244,7 +244,7 @@ class JobScheduler:
                 for active in self._active.values():
                     active.life.fall_behind(seconds)
                     active.held_until += seconds if active.held_until else 0.0
-                    if active.life.status.phase not in ACTIVE:
+                    if active.life.status.stage not in ACTIVE:
                         self._table.update(active.row.id, active.life.status)
                 self._timed_faults = [timed._replace(at=timed.at + seconds) for timed in self._timed_faults]
             self._recheck_queue()
@@ -289,11 +289,11 @@ class JobScheduler:
         return _ActiveJob(row=row, terms=terms, life=Lifecycle(terms, self._timings, row.status))
 
     def _resume(self, row: JobRow) -> None:
-        if row.status.phase == "over":
+        if row.status.stage == "over":
             return
         active = self._active[row.id] = self._make(row)
         self._advance(row.id, Lifecycle.recover)
-        if active.life.status.phase != "over":
+        if active.life.status.stage != "over":
             active.life.status = replace(active.life.status, due=self._now(active))
 
     def _run(self) -> None:
@@ -339,13 +339,13 @@ class JobScheduler:
             self._advance(job, lambda life: life.tick(availability))
 
     def _availability(self, active: _ActiveJob) -> Availability:
-        if active.life.status.phase == "queued":
+        if active.life.status.stage == "queued":
             if active.held_until > self._clock.now():
                 return Availability(kind="held", until=active.held_until - active.life.status.behind)
             busy = sum(each.busy for each in self._active.values())
             if busy and busy + len(active.terms.replicas) > self._capacity:
                 return Availability(kind="held")
-        elif active.life.status.phase == "provisioning" and self._faults.for_job("stockout", active.about):
+        elif active.life.status.stage == "provisioning" and self._faults.for_job("stockout", active.about):
             return Availability(kind="stockout")
         return Availability()
 
@@ -361,12 +361,12 @@ class JobScheduler:
             if life.status == before and not life.actions:
                 return
             self._table.update(job, life.status)
-            if life.status.phase == "over":
+            if life.status.stage == "over":
                 del self._active[job]
-            if active.busy < len(active.terms.replicas) and before.phase != "queued":
+            if active.busy < len(active.terms.replicas) and before.stage != "queued":
                 self._recheck_queue()
             self._perform(active)
-            if life.status.phase == "running" and before.phase == "starting":
+            if life.status.stage == "running" and before.stage == "starting":
                 for fault in self._faults.for_running(active.about):
                     self._plan_fault(self._clock.now() + (fault.after_s or 0.0), job, fault)
             self._wake.notify_all()
@@ -404,9 +404,9 @@ class JobScheduler:
         """Let queued jobs without a deadline try to leave the queue, the oldest first."""
         now = self._clock.now()
         for active in list(self._active.values()):
-            is_waiting = active.life.status.phase == "queued" and active.life.status.due is None
+            is_waiting = active.life.status.stage == "queued" and active.life.status.due is None
             if is_waiting and active.held_until <= now:
                 self._tick(active.row.id)
-                if active.life.status.phase == "queued":
+                if active.life.status.stage == "queued":
                     break
         self._wake.notify_all()

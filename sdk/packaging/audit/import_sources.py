@@ -190,7 +190,7 @@ class ImportSources:
 
     def _left_out_message(self, path: str) -> str:
         entry = self._program.entry
-        if entry.alone:
+        if entry.is_single_file:
             return (
                 f"only the script is packaged, not {path!r}. Next: code_project={str(entry.home)!r} (--code-project)."
             )
@@ -269,7 +269,7 @@ class ImportSources:
                 "folder as a source root in pyproject.toml ([tool.setuptools.packages.find] where = "
                 f"[{self._relative(folder)!r}])."
             )
-        elif folder.is_relative_to(entry.home) and not entry.alone:
+        elif folder.is_relative_to(entry.home) and not entry.is_single_file:
             message = self._left_out_message(os.path.relpath(path, entry.project))
         else:
             include = self._relative(_project_of(folder) or path)

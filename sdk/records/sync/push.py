@@ -126,8 +126,8 @@ class Pusher(SyncedRun):
 
 def is_uploading(paths: RunPaths) -> bool:
     """True while an uploader of the run is active."""
-    with file_lock(paths.sync_lock, wait=False) as alone:
-        return not alone
+    with file_lock(paths.sync_lock, wait=False) as locked:
+        return not locked
 
 
 def upload_archive(archive: str, url: str) -> None:

@@ -83,7 +83,7 @@ class BucketRendezvous:
     payload: Payload
     task: str
     decides: bool  # True in the first task
-    alone: bool  # True if there is no other task, and so nothing to agree on
+    is_single: bool  # True if there is no other task, and so nothing to agree on
     clock: Clock = field(default_factory=SystemClock)
     store: Store | None = None  # opened by the thread unless given
 
@@ -114,7 +114,7 @@ class BucketRendezvous:
     def next(self) -> ScheduledAction | None:
         """Return the next entry, waiting for it if there are other tasks."""
         self.begin()
-        if self.alone:
+        if self.is_single:
             return self._decide_alone(self._shared.value)
         until = self.clock.monotonic() + _MAX_WAIT_S
         while not (state := self._shared.value).entries:
@@ -133,7 +133,7 @@ class BucketRendezvous:
 
     def close(self) -> None:
         """End the thread. If this is the first task, let the others go on without it."""
-        if self.decides and not self.alone:
+        if self.decides and not self.is_single:
             self.begin()
         self._shared.swap(lambda state: replace(state, closed=True))
         thread, self._thread = self._thread, None
@@ -162,14 +162,14 @@ class BucketRendezvous:
                 self._set_error(error)
             interval_s = _WRITER_S if self.decides else _READER_S
             self.clock.sleep(_WAITING_S if self._shared.value.waiting else interval_s)
-        if self.decides and not self.alone and not self._last_written:
+        if self.decides and not self.is_single and not self._last_written:
             with suppress(PodliftError):  # a task that still waits for an entry reports it later
                 self._put(self._written + 1, {"step": self.count, "action": "end"})
 
     def poll(self) -> None:
         """Do once what is due."""
         store = self._opened()
-        if self._shared.value.preempted and not self._preemption_written and not self.alone:
+        if self._shared.value.preempted and not self._preemption_written and not self.is_single:
             with suppress(AlreadyExistsError):
                 store.put_new(f"{_KEYS.preempted(self.payload.attempt)}/{self.task}.json", [b"{}"])
             self._preemption_written = True
@@ -177,7 +177,7 @@ class BucketRendezvous:
             self._read(store)
             return
         self._read_requests(store)
-        while not self.alone and not self._last_written and self._lookahead.is_due(self.count):
+        while not self.is_single and not self._last_written and self._lookahead.is_due(self.count):
             self._write()
 
     def _set_error(self, error: Exception | None) -> None:
@@ -199,7 +199,7 @@ class BucketRendezvous:
         preempted = f"{_KEYS.preempted(self.payload.attempt)}/"
         if index.cancel_requests(store, self.payload.resumes, self.payload.resumes_by_users):
             self._shared.swap(lambda state: replace(state, requested="stop"))
-        elif state.preempted or (not self.alone and _any(store, preempted)):
+        elif state.preempted or (not self.is_single and _any(store, preempted)):
             self._shared.swap(lambda state: replace(state, requested="preempt"))
 
     def _write(self) -> None:

@@ -86,7 +86,7 @@ class FileRendezvous:
     attempt: int
     task: str
     decides: bool  # True in the first task
-    alone: bool  # True if there is no other task, and so nothing to agree on
+    is_single: bool  # True if there is no other task, and so nothing to agree on
 
     def __post_init__(self) -> None:
         self._agreed = self.count = 0
@@ -109,10 +109,10 @@ class FileRendezvous:
         if action is None:
             return None
         # Only the first one of tasks without a connection is saved, and none of them has to wait for a step of another.
-        alone = self.alone or self.apart()
-        at = self.count + (0 if alone else _AHEAD)
-        self._agreed += not alone or action not in SAVING
-        if not alone or action not in SAVING:
+        is_single = self.is_single or self.apart()
+        at = self.count + (0 if is_single else _AHEAD)
+        self._agreed += not is_single or action not in SAVING
+        if not is_single or action not in SAVING:
             with suppress(FileExistsError):
                 data = {"step": at, "action": action}
                 posix.put_passing(self._file(self._agreed), json.dumps(data).encode())

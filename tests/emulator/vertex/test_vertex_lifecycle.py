@@ -30,7 +30,7 @@ class Job:
     def __init__(self, *replicas: str, **terms) -> None:
         names = replicas or NAMES
         terms = SchedulingTerms(replicas=names, region="us-central1", logs_url="URL", **terms)
-        self.life = Lifecycle(terms, TIMINGS, JobStatus(state=QUEUED, phase="queued", created=100.0, updated=100.0))
+        self.life = Lifecycle(terms, TIMINGS, JobStatus(state=QUEUED, stage="queued", created=100.0, updated=100.0))
         self.said, self.actions = [], []
         self.take(self.life.enqueue)
 
@@ -63,7 +63,7 @@ class Job:
         return self
 
     def run(self) -> Job:
-        while self.status.phase in ("queued", "provisioning"):
+        while self.status.stage in ("queued", "provisioning"):
             self.tick()
         return self
 
@@ -90,7 +90,7 @@ class Job:
 def test_states_and_service_lines_come_in_googles_order() -> None:
     job = Job()
     states = [job.state]
-    while job.status.phase in ("queued", "provisioning"):
+    while job.status.stage in ("queued", "provisioning"):
         states.append(job.tick().state)
     assert states == ["QUEUED", "PENDING", "RUNNING"]
     job.exit("workerpool0-0", 0)
@@ -231,7 +231,7 @@ def test_a_stockout_is_tried_three_times_and_flex_start_waits() -> None:
     job = Job().tick().tick(STOCKOUT).tick(STOCKOUT).tick()
     assert job.state == "RUNNING"
     job = Job(flex=True, max_wait_s=3600.0).tick()
-    while job.status.phase == "provisioning":
+    while job.status.stage == "provisioning":
         job.tick(STOCKOUT)
     assert (job.state, job.now, job.status.started) == ("EXPIRED", 100.0 + 3600.0, None)
     patient = Job(flex=True).tick()
@@ -269,7 +269,7 @@ def test_a_job_that_falls_behind_the_clock_keeps_its_time_and_waits_for_no_machi
     waiting = Job()
     waiting.life.fall_behind(5000.0)
     assert waiting.status.due <= waiting.now
-    assert waiting.tick().status.phase == "provisioning"
+    assert waiting.tick().status.stage == "provisioning"
     patient = Job(flex=True, max_wait_s=50.0)
     patient.life.fall_behind(5000.0)
     assert patient.tick(Availability(kind="held")).status.due == 150.0
@@ -329,7 +329,7 @@ def test_a_dead_servers_jobs() -> None:
     job.life.recover()
     assert (job.state, job.status.outcome.code, job.status.ended) == ("FAILED", 13, 200.0)
     assert job.message.startswith("Internal error occurred for the current attempt: the emulator was restarted")
-    job.life.status = replace(running, phase="stopping", state="JOB_STATE_CANCELLING")
+    job.life.status = replace(running, stage="stopping", state="JOB_STATE_CANCELLING")
     job.life.recover()
     assert job.state == "CANCELLED"
 
@@ -377,7 +377,7 @@ def test_any_order_of_events_keeps_the_rules_of_a_life(events, kind, restart_job
         restart_job=restart_job,
         retries=retries,
     )
-    life = Lifecycle(terms, TIMINGS, JobStatus(state=QUEUED, phase="queued", created=100.0, updated=100.0))
+    life = Lifecycle(terms, TIMINGS, JobStatus(state=QUEUED, stage="queued", created=100.0, updated=100.0))
     life.enqueue()
     for what, name, code in events:
         before = life.status
@@ -385,13 +385,13 @@ def test_any_order_of_events_keeps_the_rules_of_a_life(events, kind, restart_job
         life.actions.clear()
         happen(life, what, name, code)
         status, actions = life.status, life.actions
-        assert (status.phase == "over") == (status.state in TERMINAL) == (status.ended is not None)
-        assert status.outcome is not None or status.phase != "over"
-        if before.phase == "over":
+        assert (status.stage == "over") == (status.state in TERMINAL) == (status.ended is not None)
+        assert status.outcome is not None or status.stage != "over"
+        if before.stage == "over":
             assert (status, actions) == (before, [])
         if before.state == "JOB_STATE_CANCELLING":
             assert status.state in ("JOB_STATE_CANCELLING", *TERMINAL)
         if before.started is not None:
             assert status.started == before.started
-        assert sum(act.kind == "close" for act in actions) == (status.phase == "over" and before.phase != "over")
+        assert sum(act.kind == "close" for act in actions) == (status.stage == "over" and before.stage != "over")
         assert JobStatus.from_dict(json.loads(json.dumps(status.to_dict()))) == status

@@ -18,7 +18,7 @@ _MOST_LISTED = timedelta(hours=48)
 
 
 @dataclass
-class Memory:
+class RecentSlots:
     """The newest records of one schedule, by their keys."""
 
     records: dict[str, SlotRecord] = field(default_factory=dict)
