@@ -15,10 +15,10 @@ from support import REPO
 
 
 class Gcloud:
-    """`gcloud ... PLACE` with an emulator's lines sourced, and the emulator's own answers."""
+    """`gcloud ... PLACES` with an emulator's lines sourced, and the emulator's own answers."""
 
-    def __init__(self, folder: Path, lines: list[str], place: str) -> None:
-        self._place = place
+    def __init__(self, folder: Path, lines: list[str], *places: str) -> None:
+        self._places = places
         self._source = folder / "settings.sh"
         self._source.write_text("".join(lines))
         self.url = lines[0].strip().partition("=")[2]
@@ -32,7 +32,7 @@ class Gcloud:
         }
 
     def run(self, *words: str) -> tuple[int, str, str]:
-        command = ["sh", "-c", f'. {self._source}; exec gcloud "$@"', "sh", *words, self._place]
+        command = ["sh", "-c", f'. {self._source}; exec gcloud "$@"', "sh", *words, *self._places]
         done = subprocess.run(command, env=self._env, capture_output=True, text=True, timeout=LIMIT_S)
         return done.returncode, done.stdout, done.stderr
 
@@ -48,8 +48,8 @@ class Gcloud:
 
 
 @contextmanager
-def serving(folder: Path, place: str) -> Iterator[Gcloud]:
-    """Start an emulator; each command gets the flag `place`."""
+def serving(folder: Path, *places: str) -> Iterator[Gcloud]:
+    """Start an emulator; each command gets the flags `places`."""
     words = [sys.executable, "-m", "sdk", "emulator", "--data", str(folder / "data")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO) as emulator:
         assert emulator.stdout and emulator.stderr
@@ -57,6 +57,6 @@ def serving(folder: Path, place: str) -> Iterator[Gcloud]:
         while not lines[-1].endswith("api_transport='rest')\n"):
             lines.append(emulator.stderr.readline())
             assert lines[-1], f"the emulator has ended: {lines}"
-        yield Gcloud(folder, lines, place)
+        yield Gcloud(folder, lines, *places)
         emulator.terminate()
         emulator.communicate(timeout=LIMIT_S)

@@ -135,6 +135,19 @@ class Served:
             pause.wait(0.01)
         raise AssertionError(f"still {found.state.name}")
 
+    def runs(self, job: dict | None = None) -> tuple[Any, FakeReplicas]:
+        """A job that runs now, and its replicas."""
+        made = self.create(job)
+        return made, self.running(made, 1)
+
+    def advance(self, seconds: float) -> None:
+        answer = self.ask("POST", "/_vertex/clock", {"advance_s": seconds})
+        assert answer.status_code == 200, answer.text
+
+    def request(self, job: Any, what: str, **more: Any) -> requests.Response:
+        """Let something happen to a job, such as preempt."""
+        return self.ask("POST", f"/_vertex/jobs/{job.name.rpartition('/')[2]}:{what}", more or None)
+
     def running(self, job: Any, tries: int) -> FakeReplicas:
         """The group of that try of the whole job, as soon as it runs."""
         pause = threading.Event()

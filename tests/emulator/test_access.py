@@ -11,12 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
 import requests
-from google.cloud.storage import Client
 from support import LIMIT_S
 
 import sdk
@@ -67,11 +66,7 @@ def answered(path: str, headers: dict[str, str]) -> tuple[int, str, str]:
         (f"/{REPLICA}/computeMetadata/v1/", OWN, (200, "/computeMetadata/v1/", f"/{REPLICA}")),
         (f"/{REPLICA}", OWN, (200, "/", f"/{REPLICA}")),
         ("/", OWN, (403, "", "")),
-        ("", OWN, (403, "", "")),
-        ("/storage/v1/b", OWN, (403, "", "")),
         ("/x", {"host": "storage.googleapis.com"}, (403, "", "")),
-        ("/_faults", OWN, (403, "", "")),
-        ("/computeMetadata/v1/", OWN, (403, "", "")),
         (f"//{TOKEN}/x", OWN, (403, "", "")),
         (f"/x/{TOKEN}/x", OWN, (403, "", "")),
         (f"/{TOKEN[:-1]}/x", OWN, (403, "", "")),
@@ -110,8 +105,7 @@ for path in ("/storage/v1/b?project=p", "/v1/projects/p/locations/us-central1/cu
 """
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"])
-@pytest.mark.parametrize("token", ["", f"/{'0' * 32}"])
+@pytest.mark.parametrize(("address", "token"), [("127.0.0.1", f"/{'0' * 32}"), ("127.0.0.2", "")])
 def test_no_other_user_and_no_other_address_gets_anything_done(gcs, address, token) -> None:
     uid = "65534" if os.geteuid() == 0 else "0"
     gcs.forget_requests()
@@ -146,14 +140,6 @@ def test_every_url_in_an_answer_can_be_followed(gcs, bucket) -> None:
     with gcs.client() as client, client.batch():
         client.bucket("bucket").delete_blob("x")
     assert [each.name for each in bucket.list_blobs()] == ["a/b"]
-
-
-def test_the_one_url_is_enough_for_googles_client(gcs, bucket, monkeypatch) -> None:
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.url)
-    client = Client.create_anonymous_client()
-    client.bucket("bucket").blob("x").upload_from_string(bytes(9 << 20))
-    assert len(client.bucket("bucket").blob("x").download_as_bytes()) == 9 << 20
-    assert [each.name for each in client.list_blobs("bucket")] == ["x"]
 
 
 def test_the_token_lies_in_a_file_that_only_its_user_reads_and_each_start_has_a_new_one(tmp_path) -> None:
@@ -235,17 +221,6 @@ def test_a_body_that_nobody_wants_is_not_waited_for(gcs) -> None:
     with socket.create_connection(("127.0.0.1", gcs.port), LIMIT_S) as client:
         client.sendall(chunked + piece)
         assert b" 413 " in client.makefile("rb").readline()
-
-
-def test_slow_connections_keep_no_client_out(gcs, bucket) -> None:
-    with ExitStack() as opened:
-        slow = [opened.enter_context(socket.create_connection(("127.0.0.1", gcs.port), LIMIT_S)) for _ in range(300)]
-        for each in slow:
-            try:
-                each.sendall(b"POST /x HTTP/1.1\r\n")
-            except ConnectionError:
-                continue
-        bucket.blob("x").upload_from_string("x")
 
 
 def test_the_head_of_a_request_has_a_limited_time_and_a_client_may_rest() -> None:

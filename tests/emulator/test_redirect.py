@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import pytest
 from support import LIMIT_S
@@ -85,6 +85,12 @@ assert len(bucket.blob("large").download_as_bytes()) == 9 << 20
     assert bucket.get_blob("large").size == 9 << 20
 
 
+def door(redirect) -> tuple[SplitResult, str]:
+    """The address of the proxy, and the credentials that open it."""
+    place = urlsplit(redirect.environment["https_proxy"])
+    return place, base64.b64encode(f"{place.username}:{place.password}".encode()).decode()
+
+
 def asked(redirect, request: str, *, credentials: str | None = None) -> bytes:
     """What the proxy answers to a request with these credentials, by default the right ones."""
     place = urlsplit(redirect.environment["https_proxy"])
@@ -105,20 +111,18 @@ def test_only_who_knows_the_token_may_use_the_proxy(redirect) -> None:
     assert b" 200 " in asked(redirect, "CONNECT storage.googleapis.com:443", credentials=f"{token}:")
 
 
-LOOPBACK = ["127.0.0.1", "127.0.0.2", "localhost", "LOCALHOST", "x.localhost.", "127.1", "2130706433", "0x7f000001"]
-LOOPBACK += ["0.0.0.0", "0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "localhost.localdomain"]
-
-
-@pytest.mark.parametrize("host", LOOPBACK)
-def test_the_proxy_leads_to_no_port_of_this_machine(redirect, host) -> None:
+def test_the_proxy_leads_to_no_port_of_this_machine(redirect) -> None:
     port = urlsplit(redirect.environment["https_proxy"]).port
-    assert asked(redirect, f"CONNECT {host}:{port}").split()[1] in (b"403", b"502", b"405")
-    assert _is_here(host.strip("[]"))
+    for host in (
+        "127.0.0.1", "127.0.0.2", "localhost", "LOCALHOST", "x.localhost.", "127.1", "2130706433", "0x7f000001", "0.0.0.0", "0",
+        "[::1]", "[::]", "[::ffff:127.0.0.1]", "localhost.localdomain",
+    ):  # fmt: skip
+        assert asked(redirect, f"CONNECT {host}:{port}").split()[1] in (b"403", b"502", b"405"), host
+        assert _is_here(host.strip("[]")), host
 
 
 def test_a_client_that_begins_tls_before_the_answer_is_refused_at_once(redirect) -> None:
-    place = urlsplit(redirect.environment["https_proxy"])
-    basic = base64.b64encode(f"{place.username}:{place.password}".encode()).decode()
+    place, basic = door(redirect)
     head = f"CONNECT storage.googleapis.com:443 HTTP/1.1\r\nProxy-Authorization: Basic {basic}\r\n\r\n"
     incoming, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
     client_hello = ssl.create_default_context().wrap_bio(incoming, hello, server_hostname="storage.googleapis.com")
@@ -143,8 +147,7 @@ def test_other_servers_are_reached_by_the_users_own_proxy(gcs, tmp_path) -> None
         thread.start()
         own = {"https_proxy": f"http://127.0.0.1:{other.getsockname()[1]}"}
         with Redirect(gcs.url, tmp_path / "redirect", own) as redirect:
-            place = urlsplit(redirect.environment["https_proxy"])
-            basic = base64.b64encode(f"{place.username}:{place.password}".encode()).decode()
+            place, basic = door(redirect)
             with socket.create_connection(("127.0.0.1", place.port), LIMIT_S) as client, client.makefile("rb") as lines:
                 text = f"CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: Basic {basic}\r\nHost: x\r\n\r\nabc"
                 client.sendall(text.encode())
@@ -159,7 +162,7 @@ def test_requests_in_chunks_get_there_and_so_does_what_comes_after_them(redirect
         redirect,
         """
 import requests
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 session = requests.Session()
 url = "https://storage.googleapis.com/upload/storage/v1/b/bucket/o"
 for name in ("one", "two"):
@@ -175,19 +178,18 @@ assert session.put(place, b"x", timeout=60).status_code == 200
 
 
 def test_a_tunnel_that_waits_survives_the_garbage_collector(redirect, bucket) -> None:
-    place = urlsplit(redirect.environment["https_proxy"])
-    basic = base64.b64encode(f"{place.username}:{place.password}".encode()).decode()
+    place, basic = door(redirect)
     trusting = ssl.create_default_context(cafile=redirect.environment["CURL_CA_BUNDLE"])
     client = http.client.HTTPSConnection("127.0.0.1", place.port, timeout=60, context=trusting)
     client.set_tunnel("storage.googleapis.com", 443, {"Proxy-Authorization": f"Basic {basic}"})
     with contextlib.closing(client):
-        for number in range(50):
+        for number in range(20):
             client.request("POST", f"/upload/storage/v1/b/bucket/o?uploadType=media&name={number}", body=b"x")
             answer = client.getresponse()
             assert answer.status == 200, answer.read()
             answer.read()
             gc.collect()
-    assert len(list(bucket.list_blobs())) == 50
+    assert len(list(bucket.list_blobs())) == 20
 
 
 @pytest.mark.full

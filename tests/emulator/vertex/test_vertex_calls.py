@@ -26,9 +26,8 @@ def test_a_job_is_made_runs_and_succeeds_when_its_chief_exits(vertex) -> None:
 
 @pytest.mark.fidelity("permanent-errors", "emulator")
 def test_an_ordinary_exit_code_is_permanent(vertex) -> None:
-    made = vertex.create(body(1))
-    vertex.until(made, "JOB_STATE_RUNNING")
-    vertex.launcher.of(made)[0].codes["workerpool1-0"] = 1
+    made, group = vertex.runs(body(1))
+    group.codes["workerpool1-0"] = 1
     failed = vertex.over(made)
     assert failed.state == JobState.JOB_STATE_FAILED
     assert failed.error.code == 3

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import requests
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1.types import JobState
 from served import PARENT, WAIT_S, body, pool
-
-from sdk.emulator.faults import parse_faults
-from sdk.errors import InputError
 
 
 def count(vertex) -> int:
@@ -37,16 +32,10 @@ def test_a_reply_that_is_lost_leaves_a_job_behind(vertex) -> None:
 
 
 def test_a_request_that_is_lost_leaves_nothing_behind(vertex) -> None:
+    creates = {"operation": "customJobs.create"}
     vertex.faults(
-        {"kind": "drop_before", "operation": "customJobs.create", "nth": 1},
-        {
-            "kind": "status_before",
-            "status": 500,
-            "nth": [2, 3],
-            "times": 1,
-            "display_name": "^digits$",
-            "operation": "customJobs.create",
-        },
+        {"kind": "drop_before", "nth": 1, **creates},
+        {"kind": "status_before", "status": 500, "nth": [2, 3], "times": 1, "display_name": "^digits$", **creates},
     )
     with pytest.raises(requests.ConnectionError):
         vertex.create()
@@ -72,7 +61,7 @@ def test_a_late_list_may_last_for_a_time(serve) -> None:
     vertex.create()
     vertex.create()
     assert count(vertex) == 1
-    vertex.ask("POST", "/_vertex/clock", {"advance_s": 31})
+    vertex.advance(31)
     assert count(vertex) == 2
 
 
@@ -122,25 +111,13 @@ def test_jobs_beyond_the_capacity_wait_for_their_turn(serve) -> None:
     vertex.until(too_large, "JOB_STATE_RUNNING")
 
 
-def test_stockouts(vertex) -> None:
-    vertex.faults({"kind": "stockout", "display_name": "digits", "times": 5})
-    failed = vertex.over(vertex.create())
-    assert (failed.state, failed.error.code) == (JobState.JOB_STATE_FAILED, 8)
-    assert failed.error.message == (
-        "Resources are insufficient in region: us-central1. Try a different region or use a different accelerator."
-    )
-    vertex.until(vertex.create(), "JOB_STATE_RUNNING")
-
-
 def spot(workers: int = 1, **more) -> dict:
     return body(workers, scheduling={"strategy": "SPOT", "restart_job_on_worker_restart": True, **more})
 
 
 def test_a_line_in_a_log_takes_a_machine_away_once(vertex) -> None:
     vertex.faults({"kind": "preempt", "replica": "workerpool1-0", "log": "step 40$"})
-    job = vertex.create(spot())
-    vertex.until(job, "JOB_STATE_RUNNING")
-    (first,) = vertex.launcher.of(job)
+    job, first = vertex.runs(spot())
     first.emit("workerpool0-0", "stdout", "step 4")
     assert first.calls == ["start"]
     first.emit("workerpool0-0", "stdout", "step 40")
@@ -159,31 +136,24 @@ def test_a_line_in_a_log_takes_a_machine_away_once(vertex) -> None:
 
 
 def test_preempt_out_of_memory_and_internal_errors_by_request(vertex) -> None:
-    job = vertex.create(spot())
-    job_id = job.name.rpartition("/")[2]
-    vertex.until(job, "JOB_STATE_RUNNING")
-    assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:preempt", {"replica": "workerpool1-0"}).json() == {
-        "happened": True
-    }
+    job, _ = vertex.runs(spot())
+    assert vertex.request(job, "preempt", replica="workerpool1-0").json() == {"happened": True}
     vertex.running(job, 2)
-    assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:internal").json() == {"happened": True}
+    assert vertex.request(job, "internal").json() == {"happened": True}
     vertex.running(job, 3)
-    assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:oom", {"replica": "workerpool1-0"}).json() == {"happened": True}
-    failed = vertex.over(job)
-    assert failed.error.message.startswith(
-        "The replica workerpool1-0 ran out of memory and exited with a non-zero status"
+    assert vertex.request(job, "oom", replica="workerpool1-0").json() == {"happened": True}
+    assert vertex.over(job).error.message.startswith(
+        "The replica workerpool1-0 ran out of memory and exited with a non-zero"
     )
-    assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:oom").json() == {"happened": False}
+    assert vertex.request(job, "oom").json() == {"happened": False}
     assert vertex.ask("POST", "/_vertex/jobs/7:oom").status_code == 404
-    wrong = vertex.ask("POST", f"/_vertex/jobs/{job_id}:oom", {"replica": "workerpool9-0"})
+    wrong = vertex.request(job, "oom", replica="workerpool9-0")
     assert wrong.status_code == 400
     assert "Known: workerpool0-0, workerpool1-0." in wrong.json()["error"]["message"]
 
 
 def test_what_the_kernel_ended_for_memory_is_told_so(vertex) -> None:
-    job = vertex.create()
-    vertex.until(job, "JOB_STATE_RUNNING")
-    (group,) = vertex.launcher.of(job)
+    job, group = vertex.runs()
     group.killed = {"workerpool0-0"}
     group.codes["workerpool0-0"] = 137
     assert "workerpool0-0 ran out of memory" in vertex.over(job).error.message
@@ -192,11 +162,10 @@ def test_what_the_kernel_ended_for_memory_is_told_so(vertex) -> None:
 def test_time_is_moved_by_request(serve) -> None:
     vertex = serve(frozen=True)
     job = vertex.create(spot(0, timeout="3600s"))
-    vertex.faults({"kind": "preempt", "after_s": 600})
     vertex.until(job, "JOB_STATE_RUNNING")
     before = vertex.ask("GET", "/_vertex/clock").json()
     assert before["frozen"]
-    vertex.ask("POST", "/_vertex/clock", {"advance_s": 3601})
+    vertex.advance(3601)
     over = vertex.over(job)
     assert over.state == JobState.JOB_STATE_CANCELLED
     assert (over.end_time - over.start_time).total_seconds() == 3601
@@ -208,11 +177,10 @@ def test_time_is_moved_by_request(serve) -> None:
 def test_a_fault_after_a_time_meets_a_running_job(serve) -> None:
     vertex = serve(frozen=True)
     vertex.faults({"kind": "oom", "after_s": 600})
-    job = vertex.create()
-    vertex.until(job, "JOB_STATE_RUNNING")
-    vertex.ask("POST", "/_vertex/clock", {"advance_s": 599})
+    job, _ = vertex.runs()
+    vertex.advance(599)
     assert vertex.get(job).state == JobState.JOB_STATE_RUNNING
-    vertex.ask("POST", "/_vertex/clock", {"advance_s": 2})
+    vertex.advance(2)
     assert "ran out of memory" in vertex.over(job).error.message
 
 
@@ -246,18 +214,3 @@ def test_faults_of_both_services_in_one_script(vertex) -> None:
     answer = vertex.ask("POST", "/_faults", wrong)
     assert answer.status_code == 400
     assert len(answer.json()["problems"]) == 3
-
-
-def test_the_mistakes_of_a_rule_are_sentences() -> None:
-    with pytest.raises(InputError) as caught:
-        rules = [{"kind": "preempt", "log": "(", "nth": 0, "operaton": "x"}, {"kind": "oom", "nth": [], "lists": 1.5}]
-        parse_faults(json.dumps([3, *({"api": "vertex", **rule} for rule in rules)]))
-    text = str(caught.value)
-    for words in (
-        "log is a regular expression",
-        "nth is a number",
-        "'operaton'",
-        "is not an object",
-        "lists is a number",
-    ):
-        assert words in text

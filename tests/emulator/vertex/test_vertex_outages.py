@@ -32,43 +32,24 @@ def names(vertex: Served) -> list[str]:
     return [job.name for job in vertex.client.list_custom_jobs(parent=PARENT, timeout=WAIT_S)]
 
 
-CALLS: dict[str, Callable[[Served, str], Any]] = {
-    "create": lambda vertex, _: vertex.create(),
-    "get": lambda vertex, name: vertex.client.get_custom_job(name=name, timeout=WAIT_S),
-    "list": lambda vertex, _: names(vertex),
-    "cancel": lambda vertex, name: vertex.client.cancel_custom_job(name=name, timeout=WAIT_S),
-}
-
-
-@pytest.mark.parametrize("operation", CALLS)
 @pytest.mark.fidelity("denied-rights", "emulator")
-def test_a_denied_operation_names_its_permission_and_does_nothing(vertex: Served, operation: str) -> None:
+def test_a_denied_operation_names_its_permission_and_does_nothing(vertex: Served) -> None:
     job = vertex.create()
-    vertex.faults({"kind": "deny", "operation": f"customJobs.{operation}"})
-    with pytest.raises(exceptions.Forbidden, match=rf"Permission 'aiplatform\.customJobs\.{operation}' denied"):
-        CALLS[operation](vertex, job.name)
+    vertex.faults(
+        *({"kind": "deny", "operation": f"customJobs.{each}"} for each in ("create", "get", "list", "cancel"))
+    )
+    client = vertex.client
+    for operation, call in (
+        ("create", lambda: vertex.create()),
+        ("get", lambda: client.get_custom_job(name=job.name, timeout=WAIT_S)),
+        ("list", lambda: names(vertex)),
+        ("cancel", lambda: client.cancel_custom_job(name=job.name, timeout=WAIT_S)),
+    ):
+        with pytest.raises(exceptions.Forbidden, match=rf"Permission 'aiplatform\.customJobs\.{operation}' denied"):
+            call()
     vertex.faults()
     assert names(vertex) == [job.name]
     assert vertex.get(job).state != JobState.JOB_STATE_CANCELLING
-
-
-def test_storage_and_logs_are_denied_by_operation(vertex: Served) -> None:
-    job = vertex.create()
-    rules = [
-        {"kind": "deny", "operation": "buckets.list"},
-        {"kind": "deny", "operation": "objects.insert"},
-        {"api": "vertex", "kind": "deny", "operation": "entries.list"},
-    ]
-    assert vertex.ask("POST", "/_faults", rules).status_code == 200
-    refused = vertex.ask("GET", "/storage/v1/b?project=p")
-    assert (refused.status_code, refused.json()["error"]["errors"][0]["reason"]) == (403, "forbidden")
-    assert "does not have storage.buckets.list access" in refused.json()["error"]["message"]
-    refused = vertex.ask("POST", "/upload/storage/v1/b/any/o?uploadType=media&name=x")
-    assert "Permission 'storage.objects.create' denied" in refused.text
-    asked = {"resourceNames": ["projects/acme"], "filter": f'resource.labels.job_id="{job.name[-1]}"'}
-    refused = vertex.ask("POST", "/v2/entries:list", asked)
-    assert (refused.status_code, refused.json()["error"]["status"]) == (403, "PERMISSION_DENIED")
-    assert "Permission 'logging.logEntries.list' denied" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(("kind", "created"), [("silent_before", 0), ("silent_after", 1)])
@@ -111,15 +92,13 @@ def test_a_silent_bucket_takes_the_request_and_never_answers(vertex: Served) -> 
 
 def test_a_job_expires_on_request_in_the_queue_and_while_it_runs(vertex: Served) -> None:
     vertex.faults({"kind": "hold", "nth": 1})
-    waiting, running = vertex.create(), vertex.create()
-    vertex.until(running, "JOB_STATE_RUNNING")
+    waiting, (running, _) = vertex.create(), vertex.runs()
     for job in (waiting, running):
-        path = f"/_vertex/jobs/{job.name.rpartition('/')[2]}:expire"
-        assert vertex.ask("POST", path).json() == {"happened": True}
+        assert vertex.request(job, "expire").json() == {"happened": True}
         over = vertex.over(job)
         assert over.state == JobState.JOB_STATE_EXPIRED
         assert not over.error.message, "Google sets it for FAILED and CANCELLED only"
-        assert vertex.ask("POST", path).json() == {"happened": False}
+        assert vertex.request(job, "expire").json() == {"happened": False}
     assert vertex.launcher.of(waiting) == []
 
 
@@ -127,9 +106,9 @@ def test_a_job_expires_by_a_rule_after_its_time_in_the_queue(serve: Callable[...
     vertex = serve(frozen=True)
     vertex.faults({"kind": "expire", "seconds": 3600, "display_name": "^digits$"})
     job = vertex.create()
-    vertex.ask("POST", "/_vertex/clock", {"advance_s": 3599})
+    vertex.advance(3599)
     assert vertex.get(job).state == JobState.JOB_STATE_QUEUED
-    vertex.ask("POST", "/_vertex/clock", {"advance_s": 1})
+    vertex.advance(1)
     assert vertex.over(job).state == JobState.JOB_STATE_EXPIRED
     assert vertex.launcher.of(job) == []
 
@@ -137,9 +116,7 @@ def test_a_job_expires_by_a_rule_after_its_time_in_the_queue(serve: Callable[...
 @pytest.mark.fidelity("late-logs", "emulator")
 def test_lines_are_lost_or_come_late_and_keep_their_time(serve: Callable[..., Served]) -> None:
     vertex = serve(frozen=True)
-    job = vertex.create(body(1))
-    vertex.until(job, "JOB_STATE_RUNNING")
-    (group,) = vertex.launcher.of(job)
+    job, group = vertex.runs(body(1))
     vertex.faults(
         {"kind": "lost_line", "log": "step 2$"},
         {"kind": "late_line", "log": "step 3$", "seconds": 60},
@@ -149,7 +126,7 @@ def test_lines_are_lost_or_come_late_and_keep_their_time(serve: Callable[..., Se
     for step in range(1, 5):
         group.emit("workerpool0-0", "stdout", f"step {step}")
     assert printed(vertex, job) == ["step 1", "step 4"]
-    vertex.ask("POST", "/_vertex/clock", {"advance_s": 61})
+    vertex.advance(61)
     group.emit("workerpool0-0", "stdout", "end")
     assert printed(vertex, job) == ["step 1", "step 3", "step 4", "end"]
     late = vertex.lines(job, ' AND textPayload="step 3"')[0]
@@ -160,9 +137,8 @@ def test_lines_are_lost_or_come_late_and_keep_their_time(serve: Callable[..., Se
 
 def test_lines_of_the_service_are_lost_too(vertex: Served) -> None:
     vertex.faults({"kind": "lost_line", "writer": "service"})
-    job = vertex.create()
-    vertex.until(job, "JOB_STATE_RUNNING")
-    vertex.launcher.of(job)[0].emit("workerpool0-0", "stdout", "the program's")
+    job, group = vertex.runs()
+    group.emit("workerpool0-0", "stdout", "the program's")
     assert [entry["textPayload"] for entry in vertex.lines(job)] == ["the program's"]
 
 
@@ -175,18 +151,6 @@ def test_a_job_stays_in_the_queue_while_new_rules_hold_it_too(vertex: Served) ->
     vertex.until(job, "JOB_STATE_RUNNING")
 
 
-def test_a_replica_is_preempted_by_a_line_of_its_own(vertex: Served) -> None:
-    vertex.faults({"kind": "preempt", "replica": "workerpool1-0", "writer": "workerpool1-0", "log": "^step 12$"})
-    job = vertex.create(body(1, **SPOT))
-    vertex.until(job, "JOB_STATE_RUNNING")
-    (group,) = vertex.launcher.of(job)
-    group.emit("workerpool0-0", "stdout", "step 12")
-    assert group.calls == ["start"]
-    group.emit("workerpool1-0", "stdout", "step 12")
-    vertex.running(job, 2)
-    assert group.calls[1] == "preempt workerpool1-0"
-
-
 def test_a_region_without_machines_refuses_new_and_restarted_jobs_and_no_other_region(vertex: Served) -> None:
     running = create(vertex, PARENT, **SPOT)
     vertex.until(running, "JOB_STATE_RUNNING")
@@ -195,7 +159,7 @@ def test_a_region_without_machines_refuses_new_and_restarted_jobs_and_no_other_r
     assert vertex.over(new).error.message.startswith("Resources are insufficient in region: us-central1.")
     vertex.until(elsewhere, "JOB_STATE_RUNNING")
     assert vertex.get(running).state == JobState.JOB_STATE_RUNNING
-    vertex.ask("POST", f"/_vertex/jobs/{running.name.rpartition('/')[2]}:preempt")
+    vertex.request(running, "preempt")
     over = vertex.over(running)
     assert (over.state, over.error.code) == (JobState.JOB_STATE_FAILED, 8)
 
@@ -204,7 +168,7 @@ def test_a_stockout_begins_at_a_moment(serve: Callable[..., Served]) -> None:
     vertex = serve(frozen=True)
     vertex.faults({"kind": "stockout", "from_s": 600})
     vertex.until(vertex.create(), "JOB_STATE_RUNNING")
-    vertex.ask("POST", "/_vertex/clock", {"advance_s": 600})
+    vertex.advance(600)
     assert vertex.over(vertex.create()).state == JobState.JOB_STATE_FAILED
 
 
@@ -223,10 +187,13 @@ def test_a_misspelt_rule_is_refused_with_the_nearest_word() -> None:
         {"api": "vertex", "kind": "stockout", "region": "europe"},
         {"kind": "expire"},
         {"kind": "deny", "form_s": 1, "from_s": -1},
+        3,
+        {"api": "vertex", "kind": "preempt", "log": "(", "nth": 0},
+        {"api": "vertex", "kind": "late_list", "lists": 1.5},
     ]
     with pytest.raises(InputError) as caught:
         parse_faults(json.dumps(rules))
-    assert caught.value.problems == (
+    assert caught.value.problems[:7] == (
         "Fault 1: unknown kind. Received: 'silent_befor'. Did you mean 'silent_before'?",
         "Fault 2: unknown operation. Received: 'customJobs.creat'. Did you mean 'customJobs.create'?",
         "Fault 3 has no field 'writr'. Did you mean 'writer'?",
@@ -235,6 +202,9 @@ def test_a_misspelt_rule_is_refused_with_the_nearest_word() -> None:
         "Fault 6 has no field 'form_s'. Did you mean 'from_s'?",
         "Fault 6: from_s is a number of seconds. Received: -1.",
     )
+    words = ("is not an object", "nth is a number", "log is a regular expression", "lists is a number")
+    assert len(caught.value.problems) == 11
+    assert all(word in problem for word, problem in zip(words, caught.value.problems[7:], strict=True))
 
 
 def test_a_container_that_a_line_kills_exits_by_itself_and_a_stockout_begins_with_the_same_line(
@@ -243,9 +213,7 @@ def test_a_container_that_a_line_kills_exits_by_itself_and_a_stockout_begins_wit
     line = {"log": "step 4$", "writer": "workerpool1-0"}
     kill = {"kind": "kill", "replica": "workerpool1-0", **line}
     vertex.faults(kill, {"kind": "stockout", "times": 3, "display_name": "^digits$", **line})
-    job = vertex.create(body(2))
-    vertex.until(job, "JOB_STATE_RUNNING")
-    (group,) = vertex.launcher.of(job)
+    job, group = vertex.runs(body(2))
     group.emit("workerpool0-0", "stdout", "step 4")
     assert group.calls == ["start"]
     group.emit("workerpool1-0", "stdout", "step 4")
@@ -257,9 +225,7 @@ def test_a_container_that_a_line_kills_exits_by_itself_and_a_stockout_begins_wit
 
 
 def test_a_container_is_killed_by_request(vertex: Served) -> None:
-    job = vertex.create(body(2))
-    vertex.until(job, "JOB_STATE_RUNNING")
-    path = f"/_vertex/jobs/{job.name.rpartition('/')[2]}:kill"
-    assert vertex.ask("POST", path, {"replica": "workerpool7-0"}).status_code == 400
-    assert vertex.ask("POST", path, {"replica": "workerpool0-0"}).json() == {"happened": True}
+    job, _ = vertex.runs(body(2))
+    assert vertex.request(job, "kill", replica="workerpool7-0").status_code == 400
+    assert vertex.request(job, "kill", replica="workerpool0-0").json() == {"happened": True}
     assert "workerpool0-0 exited with a non-zero status of 137" in vertex.over(job).error.message
