@@ -142,7 +142,7 @@ def test_a_redirection_is_not_followed(timetable: Timetable, receiver: Receiver)
     [
         ({}, []),
         ({"retry_count": 3, "min_backoff_duration": "30s"}, [30, 60, 120]),
-        ({"retry_count": 5, "min_backoff_duration": "10s", "max_doublings": 1}, [10, 20, 40, 60, 80]),
+        ({"retry_count": 4, "min_backoff_duration": "10s", "max_doublings": 1}, [10, 20, 40, 60]),
         ({"retry_count": 5, "min_backoff_duration": "10s", "max_backoff_duration": "25s"}, [10, 20, 25, 25, 25]),
         ({"max_retry_duration": "100s", "min_backoff_duration": "20s"}, [20, 40]),
         ({"retry_count": 3, "max_retry_duration": "30s", "min_backoff_duration": "20s"}, [20, 40, 80]),
@@ -415,12 +415,16 @@ def test_a_clock_that_would_make_attempts_for_days_stops_and_says_where(
     assert [each for each in attempts if datetime.fromisoformat(each["schedule_time"]) > deleted] == []
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"advance_s": -1}, {"advance_s": "x"}, {}, {"advance_s": 1e300}, {"advance_s": 10**400}, {"advance_s": True}],
-)
-def test_a_clock_does_not_go_back(timetable: Timetable, wrong: dict) -> None:
-    assert timetable.ask("POST", "/_clock", wrong).status_code == 400
+def test_a_clock_does_not_go_back(timetable: Timetable) -> None:
+    for wrong in (
+        {"advance_s": -1},
+        {"advance_s": "x"},
+        {},
+        {"advance_s": 1e300},
+        {"advance_s": 10**400},
+        {"advance_s": True},
+    ):
+        assert timetable.ask("POST", "/_clock", wrong).status_code == 400, wrong
     assert timetable.ask("POST", "/_clock", {"advance_s": 1, "jobs": "yes"}).status_code == 400
     assert timetable.ask("DELETE", "/_clock").status_code == 404
 

@@ -146,10 +146,9 @@ def test_a_client_that_writes_last_is_not_undone_by_a_program_that_removes(store
     assert (gcs / "x").read_bytes() == stored.get("x") == b"second"
 
 
-@pytest.mark.parametrize("name", ["../out", "a//b", "/root", ".", "a/./b", "long/" + 300 * "x"])
-def test_objects_that_cannot_be_files_are_not_shown(stored, gcs, name: str) -> None:
-    stored.put(name, b"")
-    stored.put("x", b"")
+def test_objects_that_cannot_be_files_are_not_shown(stored, gcs) -> None:
+    for name in ("../out", "a//b", "/root", ".", "a/./b", "long/" + 300 * "x", "x"):
+        stored.put(name, b"")
     stored.view.sync()
     assert [path.name for path in stored.view.folder.iterdir()] == ["bucket"]
     assert "x" in os.listdir(gcs) and not (gcs / "root").exists()

@@ -166,6 +166,7 @@ def test_from_local_script_runs(google, script, links, image) -> None:
         environment_variables={**OFFLINE, "PIP_FIND_LINKS": f"{links} {setuptools_link(google)}"},
     )
     job.run(create_request_timeout=WAIT_S)
+    assert [each.display_name for each in aiplatform.CustomJob.list(filter='display_name="digits"')] == ["digits"]
     assert said(google, job)[-1] == "trained 3 hello world tiny"
     assert model_files(google) == {"workerpool0": b"3"}
     warned = [line for line in said(google, job, "service") if "--allow-retired-images" in line]

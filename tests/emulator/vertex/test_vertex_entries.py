@@ -106,15 +106,15 @@ def test_the_filters_that_gcloud_and_podlift_send(vertex) -> None:
 
 
 def test_pages_and_order(vertex) -> None:
-    job = run(vertex, *(("workerpool0-0", "stdout", str(number)) for number in range(25)))
+    job = run(vertex, *(("workerpool0-0", "stdout", str(number)) for number in range(9)))
     text = f'resource.labels.job_id="{job.name.rpartition("/")[2]}" AND resource.labels.task_name="workerpool0-0"'
     for order in ("timestamp asc", "timestamp desc"):
         found, token, pages = [], "", 0
         while pages == 0 or token:
-            page = asked(vertex, text, pageSize=10, orderBy=order, pageToken=token)
+            page = asked(vertex, text, pageSize=4, orderBy=order, pageToken=token)
             found += [int(each["textPayload"]) for each in page["entries"]]
             token, pages = page.get("nextPageToken", ""), pages + 1
-        assert found == sorted(range(25), reverse=order.endswith("desc"))
+        assert found == sorted(range(9), reverse=order.endswith("desc"))
         assert pages == 3
 
 
@@ -158,8 +158,9 @@ WORDS = [
     "=",
     ">",
     ":",
+    "x",
 ]
-WORDS += ["=~", "!~", '"*("', "ERROR", '"2026-01-01T00:00:00Z"', " AND ", " OR ", "(", ")", "NOT ", "x", "9" * 30]
+WORDS += ["x", "=~", "!~", '"*("', "ERROR", '"2026-01-01T00:00:00Z"', " AND ", " OR ", "(", ")", "NOT ", "9" * 30]
 
 
 @settings(max_examples=100, deadline=None)
@@ -180,9 +181,7 @@ def test_very_long_lines_are_cut_into_entries(entries) -> None:
     assert len(found) == 3
 
 
-@pytest.mark.parametrize(
-    "now", [1_790_000_000.1234562, 1_790_000_000.1234567, 1_790_000_000.9999995, 1_790_000_001.0, 1_790_000_000.000001]
-)
+@pytest.mark.parametrize("now", [1_790_000_000.1234567, 1_790_000_000.9999995, 1_790_000_000.000001])
 def test_a_record_made_right_after_a_move_of_a_frozen_clock_lies_after_it(now: float) -> None:
     clock = EmulatorClock(FakeClock(now), frozen=True)
     clock.advance(3600)
