@@ -192,43 +192,6 @@ def test_a_tunnel_that_waits_survives_the_garbage_collector(redirect, bucket) ->
     assert len(list(bucket.list_blobs())) == 20
 
 
-@pytest.mark.full
-def test_fifty_writes_of_tensorflow_do_not_stall_while_garbage_is_collected(redirect, bucket) -> None:
-    over = threading.Event()
-
-    def collect() -> None:
-        while not over.wait(0.01):
-            gc.collect()
-
-    collector = threading.Thread(target=collect)
-    collector.start()
-    try:
-        program(
-            redirect,
-            """
-import time
-import tensorflow as tf
-module = tf.Module()
-module.weights = tf.Variable(tf.zeros(1000))
-slowest = 0.0
-with tf.summary.create_file_writer("gs://bucket/logs").as_default() as writer:
-    for step in range(50):
-        began = time.monotonic()
-        tf.summary.write("loss", 0.5, step)
-        writer.flush()
-        if step % 10 == 0:
-            tf.saved_model.save(module, f"gs://bucket/saved/{step}")
-        slowest = max(slowest, time.monotonic() - began)
-# TensorFlow waits for an answer that never comes for a minute.
-assert slowest < 30, slowest
-""",
-        )
-    finally:
-        over.set()
-        collector.join()
-    assert len([each for each in bucket.list_blobs() if each.name.endswith("saved_model.pb")]) == 5
-
-
 def test_nobody_else_believes_the_certificate(redirect) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({"https": redirect.environment["https_proxy"]}))
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):

@@ -130,17 +130,10 @@ def test_any_program_reads_its_bucket_and_finds_the_others_by_name(jobs, stored,
 
 
 def test_what_a_program_leaves_below_gcs_is_there_when_its_exit_is(jobs, stored, rooted) -> None:
-    text = (
-        "mkdir /gcs/bucket/out && echo model > /gcs/bucket/out/model; exec 3> /gcs/bucket/log; echo l >&3; kill -9 $$"
-    )
-    assert jobs.run(shell(text)) == {"workerpool0-0": 137}
-    assert stored.get("out/model") == b"model\n"
-    assert stored.get("log") == b"l\n"
-
-
-def test_nothing_can_be_written_beside_the_buckets(jobs, rooted) -> None:
-    assert jobs.run(shell("echo x > /gcs/bukcet")) != {"workerpool0-0": 0}
-    assert "Read-only" in jobs.said(stream="stderr")[0]
+    kept = "mkdir /gcs/bucket/out; echo model > /gcs/bucket/out/model; exec 3> /gcs/bucket/log; echo l >&3"
+    assert jobs.run(shell(f"echo x > /gcs/bukcet; {kept}; kill -9 $$")) == {"workerpool0-0": 137}
+    assert (stored.get("out/model"), stored.get("log")) == (b"model\n", b"l\n")
+    assert "Read-only" in jobs.said(stream="stderr")[0], "there is nothing beside the buckets"
 
 
 @pytest.mark.shows("The same bundle, environment variables")
@@ -358,17 +351,6 @@ def test_no_process_stays(jobs, how: str) -> None:
     assert living(marker) == []
 
 
-def test_shared_memory_of_a_killed_replica_is_gone_with_it(jobs, rooted) -> None:
-    name = f"podlift-test-{os.getpid()}"
-    group = jobs.make(shell(f"echo state > /dev/shm/{name}; cat /dev/shm/{name}; sleep 1000"))
-    group.start()
-    jobs.wait_for("workerpool0-0", "state")
-    assert not Path("/dev/shm", name).exists(), "each container has a folder of its own there"
-    group._containers._process.kill()
-    assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
-    assert not Path("/dev/shm", name).exists()
-
-
 def test_the_next_emulator_removes_the_scratch_folders_of_one_that_was_killed(stored, tmp_path) -> None:
     left, precious = tmp_path / "emulator" / "scratch" / "123-1" / "workerpool0-0", tmp_path / "precious"
     for folder in (left, precious):
@@ -382,14 +364,17 @@ def test_the_next_emulator_removes_the_scratch_folders_of_one_that_was_killed(st
     assert (precious / "file").exists()
 
 
-def test_a_killed_container_runtime_takes_its_replicas_with_it(jobs, rooted) -> None:
-    marker = f"1002.{os.getpid()}"
-    group = jobs.make(leaves(marker))
+def test_a_killed_container_runtime_takes_its_replicas_and_their_shared_memory_with_it(jobs, rooted) -> None:
+    marker, shared = f"1002.{os.getpid()}", f"/dev/shm/podlift-test-{os.getpid()}"
+    left = f"echo state > {shared}; sleep {marker} & (setsid sleep {marker} &) ; cat {shared}; wait"
+    group = jobs.make(shell(left))
     group.start()
-    jobs.wait_for("workerpool0-0", "up")
+    jobs.wait_for("workerpool0-0", "state")
+    assert not Path(shared).exists(), "each container has a folder of its own there"
     group._containers._process.kill()
     assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
     until(lambda: not living(marker))
+    assert not Path(shared).exists()
     group.start_one("workerpool0-0")
     assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
 
