@@ -203,7 +203,7 @@ POLICY = st.fixed_dictionaries(
 )
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=40)
 @given(
     sent=st.one_of(
         st.tuples(st.sampled_from(["PATCH", "PUT"]), st.just("b/bucket"), SETTINGS),

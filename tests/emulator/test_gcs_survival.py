@@ -26,10 +26,17 @@ pytestmark = pytest.mark.process
 WRITERS = 3
 
 
-@pytest.fixture
-def server(tmp_path):
-    with GcsServer(tmp_path / "data") as server:
+@pytest.fixture(scope="module")
+def _one(tmp_path_factory):
+    with GcsServer(tmp_path_factory.mktemp("survival") / "data") as server:
         yield server
+
+
+@pytest.fixture
+def server(_one):
+    """A storage without buckets."""
+    _one.reset()
+    return _one
 
 
 def test_everything_is_there_after_a_kill(server) -> None:

@@ -264,7 +264,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=60, deadline=None)
 @given(JSON)
 def test_no_inputs_are_a_defect_of_the_emulator(value) -> None:
     with pytest.raises(VertexApiError) as caught:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
-
-from sdk.testing.vertex import Cloud
+from served import Served
 
 PLACE = "projects/podlift/locations/us-central1"
 IMAGE = "us-central1-docker.pkg.dev/podlift/podlift/cpu:t1"
@@ -19,9 +16,9 @@ Ask = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture
-def ask(podlift_vertex: Cloud) -> Ask:
+def ask(vertex: Served) -> Ask:
     def send(method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        answer = requests.request(method, f"{podlift_vertex.url}/v1/{PLACE}/{path}", json=body, timeout=20)
+        answer = vertex.ask(method, f"/v1/{PLACE}/{path}", body)
         return answer.status_code, answer.json()
 
     return send
@@ -51,9 +48,9 @@ def test_a_build_pushes_a_digest_of_its_steps_with_its_tag(ask: Ask) -> None:
     assert ask("GET", f"{repository}/packages/cpu/tags/t2")[0] == 404
 
 
-def test_a_push_without_a_repository_fails_as_the_real_one_does(ask: Ask, podlift_vertex: Cloud) -> None:
+def test_a_push_without_a_repository_fails_as_the_real_one_does(ask: Ask, vertex: Served) -> None:
     name = f"//artifactregistry.googleapis.com/{PLACE}/repositories/podlift"
-    podlift_vertex.ask("POST", "/_project", {"absent": [name]})
+    vertex.ask("POST", "/_project", {"absent": [name]})
     assert ask("GET", "repositories/podlift/dockerImages")[0] == 404
     found = finished(ask)
     assert (found["status"], found["failureInfo"]["type"]) == ("FAILURE", "PUSH_FAILED")
@@ -73,12 +70,12 @@ def test_builds_are_found_by_their_tags_and_their_status(ask: Ask) -> None:
     assert ask("POST", f"builds/{id}:cancel")[0] == 400
 
 
-@pytest.mark.process
-def test_what_was_built_survives_a_restart_and_not_a_reset(tmp_path: Path) -> None:
+def test_what_was_built_survives_a_restart_and_not_a_reset(serve: Callable[..., Served]) -> None:
     path = f"/v1/{PLACE}/builds"
-    with Cloud(tmp_path) as cloud:
-        cloud.ask("POST", path, {"steps": [STEP]})
-    with Cloud(tmp_path) as cloud:
-        assert len(cloud.ask("GET", path)["builds"]) == 1
-        cloud.reset()
-        assert cloud.ask("GET", path) == {}
+    server = serve()
+    server.ask("POST", path, {"steps": [STEP]})
+    server.stop()
+    server = serve()
+    assert len(server.ask("GET", path).json()["builds"]) == 1
+    server.ask("POST", "/_reset")
+    assert server.ask("GET", path).json() == {}
