@@ -150,6 +150,52 @@ def repeated_data(strategy):
     return {"history": history, "weights": model.get_weights()}
 
 
+def in_executions(steps=None):
+    """Three steps in an execution where there are several replicas; with `steps`, of endless data, in epochs of so many."""
+
+    def run(strategy):
+        with strategy.scope():
+            each = 3 if strategy.num_replicas_in_sync > 1 else 1
+            model = dense_sgd(optimizer=keras.optimizers.Adam(0.01), steps_per_execution=each)
+        x, y, _ = numbers(110)
+        data = in_batches((x, y), 20)
+        data = data.repeat() if steps else data
+        history = model.fit(data, epochs=2, steps_per_epoch=steps, verbose=0).history
+        return {
+            "history": history,
+            "weights": model.get_weights(),
+            "evaluate": model.evaluate(data, steps=steps, verbose=0, return_dict=True),
+            "predict": model.predict(data.map(lambda x, y: x), steps=steps, verbose=0),
+            "shown": np.array([int(model.optimizer.iterations.numpy())]),
+        }
+
+    return run
+
+
+CASES |= {"executions": in_executions(), "executions_of_endless_data": in_executions(5)}
+
+
+@case
+def loop_of_steps(strategy):
+    """A step that is a function, called by a loop that is one too, or by Python: what a replica adds up to in it."""
+
+    @tf.function
+    def step(value):
+        def on_replica():
+            return tf.distribute.get_replica_context().all_reduce("MEAN", tf.identity(value))
+
+        return strategy.experimental_local_results(strategy.run(on_replica))[0]
+
+    def loop():
+        total = 0.0
+        for number in tf.range(3):
+            if number != 1:
+                total += step(tf.cast(number, tf.float32))
+        return total
+
+    return {"history": {}, "weights": [], "shown": np.array([float(loop()), float(tf.function(loop)())])}
+
+
 @case
 def static_batches(strategy):
     with strategy.scope():

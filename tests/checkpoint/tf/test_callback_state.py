@@ -4,7 +4,7 @@ import random
 from functools import cache
 
 import pytest
-from support import Later, needs
+from support import Later, full_only, needs
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
 
@@ -19,11 +19,7 @@ def moved(before, after):
     return sentences + callback_state.restore(after, kept)
 
 
-def packages():
-    return [keras, pytest.importorskip("tf_keras")]
-
-
-@pytest.mark.parametrize("index", [0, 1], ids=["keras", "tf_keras"])
+@pytest.mark.parametrize("package", ["keras", full_only("tf_keras")])
 @pytest.mark.parametrize(
     ("name", "options", "state"),
     [
@@ -33,8 +29,8 @@ def packages():
         ("History", {}, {"history": {"loss": [1.0, float("inf")]}, "epoch": [0, 1]}),
     ],
 )
-def test_what_keras_callbacks_count_is_kept(index, name, options, state):
-    before, after = (getattr(packages()[index].callbacks, name)(**options) for _ in range(2))
+def test_what_keras_callbacks_count_is_kept(package, name, options, state):
+    before, after = (getattr(pytest.importorskip(package).callbacks, name)(**options) for _ in range(2))
     vars(before).update(state)
     assert moved([before], [after]) == []
     assert {key: vars(after)[key] for key in state} == state

@@ -35,6 +35,9 @@ RARER = [
     "own_train_step",
     "class_weights",
     "fewer_examples_than_tasks",
+    "executions",
+    "executions_of_endless_data",
+    "loop_of_steps",
 ]
 TOLERANCE |= dict.fromkeys(RARER, 2e-5)
 # The cases of one run: each group can be run alone (-k).
