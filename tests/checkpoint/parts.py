@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from support import heard
@@ -11,6 +12,7 @@ from support import heard
 from sdk.checkpoint import opening, restore
 from sdk.checkpoint.commit import SaveLimits
 from sdk.checkpoint.contents import Array, Contents
+from sdk.checkpoint.manager import CheckpointManager
 from sdk.checkpoint.opening import Env, Opening, OpenStore, TaskInfo
 from sdk.checkpoint.restore import Checkpoint
 from sdk.checkpoint.saver import AsyncSaver
@@ -75,6 +77,13 @@ class Attempt:
     def close(self) -> None:
         for saver in self.savers:
             saver.close(20)
+
+
+def manager(folder: Path, attempt: int = 1, *, names: tuple[str, ...] = ("chief-0",), **more: Any) -> CheckpointManager:
+    """Return what the first of these tasks has in an attempt; `more` is its policy, its environment or about the task."""
+    policy, env = more.pop("policy", Checkpoints()), more.pop("env", Env())
+    info = TaskInfo(**{"run_id": "test", "attempt": attempt, "task": names[0], "tasks": tuple(sorted(names)), **more})
+    return CheckpointManager(info, str(folder), policy, env)
 
 
 def restored(store: Store, ranks: int = 1) -> int:

@@ -10,9 +10,10 @@ from support import heard
 
 from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.manager import CheckpointManager, UnsavedState
-from sdk.checkpoint.opening import Env, TaskInfo
 from sdk.errors import CorruptCheckpointError
 from sdk.job.policies import Checkpoints
+
+from . import parts
 
 LARGE = 10**9  # of which the last end refers to 16 earlier ones
 
@@ -22,8 +23,7 @@ class Variable:
 
 
 def attempt(folder: Path, number: int) -> CheckpointManager:
-    info = TaskInfo(run_id="test", attempt=number, task="chief-0", tasks=("chief-0",))
-    return CheckpointManager(info, str(folder), Checkpoints(keep_last=1), Env())
+    return parts.manager(folder, number, policy=Checkpoints(keep_last=1))
 
 
 def trained(manager: CheckpointManager, models: Sequence[Variable], *, size: int) -> list[int | None]:

@@ -11,12 +11,14 @@ from support import FakeClock, heard
 
 import sdk
 from sdk.checkpoint.contents import Contents
-from sdk.checkpoint.manager import CheckpointManager, UnsavedState
-from sdk.checkpoint.opening import Env, TaskInfo
+from sdk.checkpoint.manager import UnsavedState
+from sdk.checkpoint.opening import Env
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.job.layout import RunPaths
 from sdk.job.policies import Checkpoints
 from sdk.records.recorder import read_events
+
+from .parts import manager
 
 
 class Training:
@@ -24,9 +26,8 @@ class Training:
 
     def __init__(self, folder: Path, policy: Checkpoints | None = None) -> None:
         self.clock, self.paced = FakeClock(), list[float]()
-        info = TaskInfo(run_id="test", attempt=1, task="chief-0", tasks=("chief-0",))
         env = Env(clock=self.clock, paced=self.paced.append)
-        self.manager = CheckpointManager(info, str(folder), policy or Checkpoints(), env)
+        self.manager = manager(folder, policy=policy or Checkpoints(), env=env)
         self.manager.begin("loop", "signature")
         self.steps = 0
 

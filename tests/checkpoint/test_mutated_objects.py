@@ -16,9 +16,7 @@ import pytest
 from sdk.checkpoint import catalog, names, opening, restore
 from sdk.checkpoint.contents import Array, Contents, decode_receipt, encode_receipt, write
 from sdk.checkpoint.envelope import unwrap
-from sdk.checkpoint.manager import CheckpointManager
 from sdk.checkpoint.names import CheckpointId
-from sdk.checkpoint.opening import Env, TaskInfo
 from sdk.checkpoint.retention import collect
 from sdk.errors import (
     AlreadyExistsError,
@@ -28,12 +26,11 @@ from sdk.errors import (
     FutureFormatError,
     MissingError,
 )
-from sdk.job.policies import Checkpoints
 from sdk.storage.checksums import crc32c
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import Buffer, Stat
 
-from .parts import CLOCK, Attempt
+from .parts import CLOCK, Attempt, manager
 
 REFUSED = (CorruptCheckpointError, FutureFormatError)
 DEEP, DEEPER = "[" * 300 + "]" * 300, "[" * 100_000
@@ -265,6 +262,5 @@ def test_a_position_that_no_training_wrote_is_an_error_that_names_the_checkpoint
     assert saved is not None
     key = saved.wait(20).key
     attempt.close()
-    info = TaskInfo(run_id="test", attempt=1, task="chief-0", tasks=("chief-0",))
     with pytest.raises(CorruptCheckpointError, match=f"position in '{key}' was not written by a training"):
-        CheckpointManager(info, str(tmp_path), Checkpoints(), Env()).begin("fit", "s")
+        manager(tmp_path).begin("fit", "s")

@@ -12,14 +12,11 @@ import sdk
 from sdk import backends
 from sdk.backends.base import Request
 from sdk.checkpoint import catalog, opening, restore
-from sdk.checkpoint.manager import CheckpointManager
-from sdk.checkpoint.opening import Env, TaskInfo
 from sdk.errors import CorruptCheckpointError, InputError
-from sdk.job.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
 from sdk.testing.fake_backend import FakeBackend
 
-from .parts import CLOCK, Attempt, check
+from .parts import CLOCK, Attempt, check, manager
 
 OF_ANOTHER = (
     r"checkpoint of the run 'other-bbbbbb' that was copied into the store of the run 'mine-aaaaaa'.*"
@@ -144,8 +141,7 @@ def test_a_start_that_retention_has_removed_is_refused_before_the_submit_and_nam
     attempt.save(8)
     with pytest.raises(InputError, match="There is no such checkpoint"):
         sdk.submit(plan)
-    info = TaskInfo(run_id="new", attempt=1, task="chief-0", tasks=("chief-0",), warm_start=plan.warm_start)
     with pytest.raises(
         InputError, match="was removed, by the retention of its run or together with that run: commits/"
     ):
-        CheckpointManager(info, str(tmp_path / "new"), Checkpoints(), Env()).begin("fit", "signature")
+        manager(tmp_path / "new", run_id="new", warm_start=plan.warm_start).begin("fit", "signature")
