@@ -7,11 +7,12 @@ import datetime
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from support import full_only
 
 from sdk.checkpoint import catalog, names, opening, restore
 from sdk.checkpoint.contents import Array, Contents, decode_receipt, encode_receipt, write
@@ -38,7 +39,6 @@ TEXTS = ("", "nan", "\ud800", "x" * 5000, "commits/e" + "9" * 5000 + "/000000000
 NUMBERS = (-1, 0, 1, 3, 10**15, 10**17, 2**60, 10**400, 10**4000, -0.5, 1e308, float("nan"), float("inf"))
 HOSTILE = (None, True, [], [[]], {}, {"\ud800": 1}, *TEXTS, *NUMBERS)
 GONE = object()
-Mutants = Callable[[str, Buffer], Iterator[tuple[str, bytes]]]
 
 
 class MemoryStore:
@@ -98,13 +98,7 @@ def places(body: Any) -> Iterator[tuple[str | int, ...]]:
         yield from ((name, *rest) for rest in places(item))
 
 
-@pytest.fixture(params=["some", pytest.param("all", marks=pytest.mark.full)])
-def mutants(request: pytest.FixtureRequest) -> Mutants:
-    """Return a function that gives mutants of an object; some are those of every seventh value, another one at each place."""
-    return lambda kind, data: itertools.islice(_mutants(kind, data), 0, None, 7 if request.param == "some" else 1)
-
-
-def _mutants(kind: str, data: Buffer) -> Iterator[tuple[str, bytes]]:
+def mutants(kind: str, data: Buffer) -> Iterator[tuple[str, bytes]]:
     """Yield objects in which one value is missing, new or replaced, each with a description."""
     whole = unwrap(kind, data)
     for place, value in itertools.product([*places(whole), ("a new one",)], [GONE, *HOSTILE]):
@@ -151,11 +145,13 @@ def show(found: list[catalog.CheckpointInfo]) -> None:
         "".join([info.quarantined or "", info.reason or "", *info.downgrades, *info.metrics]).encode()
 
 
+# Every seventh are some at each place, with other values at each.
+@pytest.mark.parametrize("each", [7, full_only(1)])
 def test_whatever_a_manifest_holds_the_newest_good_checkpoint_is_found_and_all_are_listed(
-    objects: dict[str, bytes], mutants: Mutants
+    objects: dict[str, bytes], each: int
 ) -> None:
     commit = newest_commit(objects)
-    for what, data in mutants("manifest", objects[commit]):
+    for what, data in itertools.islice(mutants("manifest", objects[commit]), 0, None, each):
         store = MemoryStore({**objects, commit: data})
         try:
             found = restore.newest(store)
@@ -171,9 +167,7 @@ def test_whatever_a_manifest_holds_the_newest_good_checkpoint_is_found_and_all_a
         assert all(file.key in store.objects for file in found.manifest.files), what
 
 
-def test_whatever_a_lease_holds_the_next_epoch_is_a_new_one_and_its_holder_may_write(
-    objects: dict[str, bytes], mutants: Mutants
-) -> None:
+def test_whatever_a_lease_holds_the_next_epoch_is_a_new_one_and_its_holder_may_write(objects: dict[str, bytes]) -> None:
     for what, data in mutants("lease", objects[names.LEASE]):
         store = MemoryStore({**objects, names.LEASE: data})
         try:
@@ -190,9 +184,7 @@ def test_whatever_a_lease_holds_the_next_epoch_is_a_new_one_and_its_holder_may_w
         opening.check_lease(store, lease)
 
 
-def test_whatever_an_opening_holds_those_who_join_get_a_right_one_or_an_error(
-    objects: dict[str, bytes], mutants: Mutants
-) -> None:
+def test_whatever_an_opening_holds_those_who_join_get_a_right_one_or_an_error(objects: dict[str, bytes]) -> None:
     key = names.opening(2)
     for what, data in mutants("opening", objects[key]):
         try:
@@ -204,9 +196,7 @@ def test_whatever_an_opening_holds_those_who_join_get_a_right_one_or_an_error(
         names.folder(CheckpointId(found.epoch, 1, 0), found.nonce)
 
 
-def test_whatever_a_note_or_a_pin_holds_checkpoints_are_listed_or_the_pin_is_refused(
-    objects: dict[str, bytes], mutants: Mutants
-) -> None:
+def test_whatever_a_note_or_a_pin_holds_checkpoints_are_listed_or_the_pin_is_refused(objects: dict[str, bytes]) -> None:
     restore.put_note(marked := MemoryStore(dict(objects)), newest_commit(objects), "a reason")
     note, pin = names.note(newest_commit(objects)), names.pin("best")
     for what, data in mutants("note", marked.objects[note]):
@@ -223,7 +213,7 @@ def test_whatever_a_note_or_a_pin_holds_checkpoints_are_listed_or_the_pin_is_ref
             continue
 
 
-def test_whatever_a_receipt_holds_it_is_read_or_refused(mutants: Mutants) -> None:
+def test_whatever_a_receipt_holds_it_is_read_or_refused() -> None:
     place = CheckpointId(1, 2, 0)
     folder = names.folder(place, "ab")
     with ThreadPoolExecutor(1) as pool:
