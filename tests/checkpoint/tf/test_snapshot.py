@@ -110,7 +110,7 @@ def test_nothing_is_copied_when_a_snapshot_is_taken():
 
 
 @pytest.mark.full
-def test_a_compiled_model_gives_weights_optimizer_metrics_and_seeds_and_may_be_passed_with_its_optimizer():
+def test_a_compiled_model_gives_weights_optimizer_metrics_and_seeds():
     model = small_model()
     model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(name="adam")), "mse", metrics=["mae"])
     model.fit(*data(), verbose=0)
