@@ -69,7 +69,11 @@ def tolerance(case):
 
 def run_tasks(folder, count, cases, timeout_s=300):
     run = sdk.submit(sdk.Job(SCRIPT, args=cases, resources=sdk.Resources(workers=count)), root=folder)
-    return sorted(path for path in Path(run.result(timeout_s).model_dir).iterdir() if path.is_dir())
+    found = sorted(path for path in Path(run.result(timeout_s).model_dir).iterdir() if path.is_dir())
+    if "executions" in cases:
+        log = "\n".join(line.text for line in run.logs(task="chief-0"))
+        assert log.count("patch steps-per-execution") == (count > 1), "the log names the cure once, where it is needed"
+    return found
 
 
 @pytest.fixture(scope="module")
