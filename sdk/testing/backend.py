@@ -59,12 +59,23 @@ class BackendContract:
         once, twice = backend.render(plan).body, backend.render(plan).body
         assert json.loads(json.dumps(once)) == twice
 
-    def test_success_is_the_first_task_leaving_with_0(self, submit: Callable[..., Run]) -> None:
+    def test_success_is_the_first_task_leaving_with_0_and_looks_the_same_from_any_process(
+        self, submit: Callable[..., Run]
+    ) -> None:
         run = submit("import os; print('from', os.environ['PODLIFT_TASK'])", workers=2)
-        status = run.wait(self.limit_s)
-        assert (status.state, status.reason, status.exit_code) == (State.SUCCEEDED, Reason.DONE, 0)
+        backend = backends.load(self.name)
+        # Started twice, it starts once.
+        backend.start(backend.render(run.plan))
+        ended = run.wait(self.limit_s)
+        assert (ended.state, ended.reason, ended.exit_code) == (State.SUCCEEDED, Reason.DONE, 0)
+        other = api.attach(run.url)
+        assert (other.status(), ended.attempts) == (ended, 1)
         for task in run.plan.tasks:
-            assert f"from {task}" in [line.text for line in run.logs(task=task)]
+            assert [line.text for line in other.logs(task=task)].count(f"from {task}") == 1
+        assert run.id in [info.id for info in api.runs(root=run.plan.root)]
+        handle = backend.open(run.plan, SystemClock())
+        handle.refresh()
+        assert not handle.supervised()
 
     def test_a_failure_carries_the_programs_traceback(self, submit: Callable[..., Run]) -> None:
         run = submit("def deep():\n    raise KeyError('column')\ndeep()", workers=2)
@@ -73,32 +84,15 @@ class BackendContract:
         assert "in deep" in str(caught.value)
         assert caught.value.exit_code == 1
 
-    def test_starting_twice_starts_once(self, submit: Callable[..., Run]) -> None:
-        run = submit("print('once')")
-        backend = backends.load(self.name)
-        backend.start(backend.render(run.plan))
-        run.wait(self.limit_s)
-        assert [line.text for line in run.logs()] == ["once"]
-        assert run.status().attempts == 1
-
-    def test_a_run_that_has_ended_looks_the_same_from_any_process_and_nobody_supervises_it(
-        self, submit: Callable[..., Run]
-    ) -> None:
-        run = submit("print('here')")
-        ended = run.wait(self.limit_s)
-        other = api.attach(run.url)
-        assert other.status() == ended
-        assert [line.text for line in other.logs()] == ["here"]
-        assert run.id in [info.id for info in api.runs(root=run.plan.root)]
-        handle = backends.load(self.name).open(run.plan, SystemClock())
-        handle.refresh()
-        assert not handle.supervised()
-
-    def test_what_the_program_returns_and_leaves_comes_back(
+    def test_what_the_program_returns_and_leaves_comes_back_and_following_ends_with_the_run(
         self, where: dict[str, Any], submit: Callable[..., Run], tmp_path: Path
     ) -> None:
-        Path("program.py").write_text("def main(n):\n    open('left.txt', 'w').write('x' * n)\n    return {'n': n}")
+        text = "import time\ndef main(n):\n    open('left.txt', 'w').write('x' * n)\n"
+        loop = "    for i in range(5): print(i, flush=True); time.sleep(0.05)\n    return {'n': n}"
+        Path("program.py").write_text(text + loop)
         run = api.submit("program:main", args={"n": 3}, **where)
+        assert [line.text for line in run.logs(follow=True)] == list("01234")
+        assert run.status().state.terminal
         assert run.result(self.limit_s).value == {"n": 3}
         run.download(tmp_path / "home")
         assert (tmp_path / "home" / "work" / "left.txt").read_text() == "xxx"
@@ -122,8 +116,3 @@ class BackendContract:
         assert run.wait(self.limit_s).state is State.CANCELLED
         run.cancel()
         assert run.status().exit_code == 4
-
-    def test_following_ends_with_the_run(self, submit: Callable[..., Run]) -> None:
-        run = submit("import time\nfor i in range(5): print(i, flush=True); time.sleep(0.05)")
-        assert [line.text for line in run.logs(follow=True)] == list("01234")
-        assert run.status().state.terminal

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
+from local_runs import attempts_said, events
 from support import LIMIT_S, WAITS, full_only, until
 
 import sdk
-from sdk.records.recorder import read_events
 
 pytestmark = [pytest.mark.process, pytest.mark.spread, pytest.mark.usefixtures("warm_podlift")]
 
@@ -24,14 +24,6 @@ def submit(text: str, *, retry: sdk.Retry, workers: int = 1, **limits: float) ->
     Path("train.py").write_text(text)
     job = sdk.Job("train.py", retry=retry, resources=sdk.Resources(workers=workers), limits=sdk.Limits(**limits))
     return sdk.submit(job)
-
-
-def said(run: sdk.Run) -> list[str]:
-    return [line.text for line in run.logs() if line.text.startswith("attempt")]
-
-
-def records(run: sdk.Run, kind: str) -> list[Path]:
-    return sorted(Path(run.plan.paths.events).glob(f"*.{kind}.json"))
 
 
 @pytest.mark.parametrize(
@@ -53,10 +45,10 @@ def test_an_attempt_that_ends_badly_is_followed_by_another_one(write, ending, re
     run = submit(COUNTING + ending, retry=sdk.Retry(**{"infrastructure": 0, "preemptions": None, **retry}))
     status = run.wait(LIMIT_S)
     assert (status.attempts, status.state.value, status.reason.value) == (attempts, state, reason)
-    assert said(run) == [f"attempt {number} chief-0" for number in range(1, attempts + 1)], (
+    assert attempts_said(run) == [f"attempt {number} chief-0" for number in range(1, attempts + 1)], (
         "every attempt keeps its logs"
     )
-    assert len(records(run, "restarting")) == attempts - 1
+    assert len(events(run, "restarting")) == attempts - 1
 
 
 # The worker leaves when the chief has begun.
@@ -78,7 +70,9 @@ if attempt == 1: os._exit(75)
 def test_the_whole_gang_starts_again_when_one_of_it_is_gone(write) -> None:
     run = submit(LEAVING, retry=sdk.Retry(preemptions=None), workers=2)
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
-    assert sorted(said(run)) == sorted(f"attempt {n} {task}" for n in (1, 2) for task in ("chief-0", "worker-0"))
+    assert sorted(attempts_said(run)) == sorted(
+        f"attempt {n} {task}" for n in (1, 2) for task in ("chief-0", "worker-0")
+    )
 
 
 def test_a_crash_loop_stops_early_and_says_so(write) -> None:
@@ -93,22 +87,25 @@ def test_cancelling_ends_the_wait_for_a_restart(write) -> None:
     # Each attempt ends before the last one: that is no crash loop, and from the second on the delay doubles.
     ending = "import sdk\nsdk.context().report({'loss': 1.0}, step=9 - attempt)\nos.kill(os.getpid(), signal.SIGKILL)"
     run = submit(COUNTING + ending, retry=sdk.Retry(infrastructure=1000))
-    until(lambda: len(records(run, "restarting")) == 5, run.why)
-    assert read_events(run.plan.paths, ("restarting",))[-1].data["delay_s"] == 8
+    until(lambda: len(events(run, "restarting")) == 5, run.why)
+    assert events(run, "restarting")[-1].data["delay_s"] == 8
     asked = time.time()
     run.cancel()
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
-    assert [event for event in read_events(run.plan.paths, ("attempt_started",)) if event.time > asked] == []
+    assert [begun for begun in events(run, "attempt_started") if begun.time > asked] == []
     assert run.status().created + run.status().timings["finished"] - asked < 8
 
 
-def test_an_edited_source_changes_no_restart(write) -> None:
-    program = f"{COUNTING}{WAITS}if attempt == 1: os._exit(75)"
+def test_an_edited_source_changes_neither_a_run_nor_its_restart(write) -> None:
+    write("helper.py", "WORD = 'of this program'")
+    program = f"{COUNTING}{WAITS}import helper; print('attempt', helper.WORD)\nif attempt == 1: os._exit(75)"
     run = submit(program, retry=sdk.Retry(preemptions=None))
     Path("train.py").write_text("print('attempt of another program')")
+    Path("helper.py").write_text("WORD = 'of another program'")
     Path(run.url, "go").touch()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
-    assert said(run) == ["attempt 1 chief-0", "attempt 2 chief-0"]
+    assert attempts_said(run)[::2] == ["attempt 1 chief-0", "attempt 2 chief-0"]
+    assert attempts_said(run)[1::2] == ["attempt of this program"] * 2
 
 
 HANGING = """

@@ -85,17 +85,8 @@ def processes_of(root: Path) -> list[str]:
 
 @pytest.mark.full
 @pytest.mark.skipif(not Path("/proc").exists(), reason="what is left is looked up in /proc")
-@pytest.mark.parametrize(
-    ("clients", "kinds"),
-    [
-        (2, ["work", "fail"]),
-        pytest.param(10, ["work", "fail", "work", "stay", "work"], marks=pytest.mark.full),
-    ],
-    ids=["4 runs", "50 runs"],
-)
-def test_runs_started_at_once_never_meet_and_leave_nothing(
-    write, root: Path, tmp_path: Path, clients: int, kinds: list[str]
-) -> None:
+def test_runs_started_at_once_never_meet_and_leave_nothing(write, root: Path, tmp_path: Path) -> None:
+    clients, kinds = 10, ["work", "fail", "work", "stay", "work"]
     write("program.py", PROGRAM)
     client = write("client.py", CLIENT)
     temporary = tmp_path / "temporary"

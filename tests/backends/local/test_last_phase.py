@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+from local_runs import supervisor
 from support import LIMIT_S, said, until
 
 import sdk
@@ -144,37 +144,27 @@ def test_the_model_of_a_failed_run_is_not_the_one_that_its_resume_trains(project
     assert dict(sdk.models()["digits"].champion().evidence()[0].metrics) == {"accuracy": 0.5}
 
 
-def test_a_run_without_a_model_and_a_function_that_returns_no_numbers_are_named(project: Path) -> None:
+def test_a_run_without_a_model_is_named(project: Path) -> None:
     (project / "train.py").write_text("print('no model')")
     none = registered("").registered
     assert none is not None and (none.outcome, none.version) == ("none", 0)
     assert "its program wrote no file to ctx.dirs.model" in none.reason
-    (project / "train.py").write_text(PROGRAM)
-    (project / "quality.py").write_text("def measure(model, data): return 0.9")
-    kept = registered("0.5").registered
-    assert kept is not None and kept.outcome == "kept"
-    assert "It returned a float instead of numbers by name." in kept.reason
 
 
-def test_a_model_without_a_gate_is_registered_and_status_tells_that_a_person_promoted_it(
+def test_a_version_of_a_run_without_a_gate_is_judged_by_the_gate_of_another_which_status_tells(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = submit("0.5", gate=sdk.Gate())
-    assert str(run.wait(LIMIT_S).registered) == "version 1 of 'digits' was registered", run.why()
-    sdk.models()["digits"].promote(1)
-    assert app.run(["status", run.id]) == 0
-    assert "version 1 of 'digits' was registered. Since then it has become the champion\n" in capsys.readouterr().out
-
-
-def test_a_version_of_one_run_is_judged_by_the_gate_of_another(project: Path) -> None:
     gated = submit("0.5")
     assert gated.wait(LIMIT_S).state is sdk.State.SUCCEEDED, gated.why()
-    registered("0.7", gate=sdk.Gate())
+    run = submit("0.7", gate=sdk.Gate())
+    assert str(run.wait(LIMIT_S).registered) == "version 2 of 'digits' was registered", run.why()
     root, payload = gated.plan.root, gated.plan.paths.last_phase(1)
     found = judge(root, "digits", 2, payload)
     assert str(found).startswith("version 2 of 'digits' was promoted: accuracy is 0.7, that of the champion 0.5")
     assert judge(root, "digits", 1, payload).outcome == "promoted", "it was the champion, and stays decided"
     assert sdk.models()["digits"].champion().number == 2
+    assert app.run(["status", run.id]) == 0
+    assert "version 2 of 'digits' was registered. Since then it has become the champion\n" in capsys.readouterr().out
 
 
 def test_a_last_phase_that_is_killed_is_repeated_without_the_training(project: Path) -> None:
@@ -192,8 +182,7 @@ def test_a_run_whose_supervisor_was_killed_in_the_last_phase_is_resumed_there(pr
     run = submit("hang")
     phase = psutil.Process(evaluating(run))
     assert run.status().reason is sdk.Reason.EVALUATING
-    (started,) = Path(run.plan.paths.events).glob("0000.supervisor.*.started.json")
-    os.kill(int(json.loads(started.read_text())["data"]["supervisor"].split(":")[1]), signal.SIGKILL)
+    os.kill(supervisor(run), signal.SIGKILL)
     assert run.wait(LIMIT_S).state is sdk.State.LOST
     assert not phase.is_running()
     Path("test.csv.go").touch()

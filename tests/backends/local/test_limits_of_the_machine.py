@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import LIMIT_S
+from support import LIMIT_S, FakeClock
 
 import sdk
 from sdk.job.layout import RunPaths
@@ -152,24 +152,13 @@ def test_a_disk_with_room_is_not_called_full(tmp_path: Path) -> None:
     assert describe(OSError(123, "odd"), str(tmp_path)) == "OSError: [Errno 123] odd"
 
 
-class Clock:
-    def now(self) -> float:
-        return 1.0
-
-    def monotonic(self) -> float:
-        return 1.0
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError("nothing is waited for")
-
-
 def test_what_the_disk_does_not_take_lies_in_the_reserve_and_is_read_with_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = RunPaths(str(tmp_path))
     Path(paths.events).mkdir()
     room = Reserve(paths.reserve(0, "supervisor"))
-    recorder = Recorder(paths, "supervisor", 0, Clock(), room)
+    recorder = Recorder(paths, "supervisor", 0, FakeClock(), room)
     recorder.record("started", supervisor="a:1:2")
 
     def no_room(path: str, data: bytes) -> None:

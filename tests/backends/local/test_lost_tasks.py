@@ -204,6 +204,7 @@ while not (shared / "enough").exists():
 """
 
 
+@pytest.mark.full
 def test_what_a_killed_task_has_started_ends_before_it_starts_again_and_what_others_have_started_stays(
     write: Any, tmp_path: Path
 ) -> None:
@@ -227,6 +228,7 @@ def test_what_a_killed_task_has_started_ends_before_it_starts_again_and_what_oth
     assert all(has_ended(pid) for found in pids.values() for pid in found.values())
 
 
+@pytest.mark.full
 def test_a_failure_is_settled_by_a_restart_although_the_program_has_replaced_the_clock(
     write: Any, tmp_path: Path
 ) -> None:

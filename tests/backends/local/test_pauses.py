@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from support import LIMIT_S, until
+from support import LIMIT_S, FakeClock, until
 
 import sdk
 from sdk.process import exit_reasons
@@ -105,22 +105,8 @@ def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkey
     assert "worker-0 was suspended (SIGSTOP or a debugger)" in again.data["failure"]["message"]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return 1e9 + self.time
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
 def test_the_time_for_which_nobody_looked_makes_no_hang() -> None:
-    clock = Clock()
+    clock = FakeClock()
     pauses = Pauses(clock)
     clock.sleep(100.0)  # imports
     pauses.begin()

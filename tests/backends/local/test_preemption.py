@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -10,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from local_runs import codes, pid_of
 from support import LIMIT_S, until
 
 import sdk
@@ -59,21 +59,10 @@ def until_said(run: sdk.Run, word: str, attempt: int = 1) -> None:
     until(lambda: Path(run.plan.paths.attempt(attempt)).is_dir() and wanted <= {*texts(run, attempt)}, run.why)
 
 
-def pid_of(run: sdk.Run, task: str, attempt: int = 1) -> int:
-    (record,) = Path(run.plan.paths.events).glob(f"{attempt:04d}.supervisor.*.attempt_started.json")
-    return int(json.loads(record.read_text())["data"]["pids"][task])
-
-
 def job(**more: object) -> sdk.Job:
     never = sdk.Retry(user_errors=0, infrastructure=0, preemptions=None)
     limits = sdk.Limits(grace_s=30, timeout_s=LIMIT_S)
     return sdk.Job("train.py", retry=never, limits=limits, **more)
-
-
-def codes(run: sdk.Run, attempt: int) -> list[int]:
-    """Return the exit codes of an attempt's tasks."""
-    found = Path(run.plan.paths.events).glob(f"{attempt:04d}.*.exited.json")
-    return [json.loads(path.read_text())["data"]["code"] for path in found]
 
 
 @pytest.mark.shows("a machine is taken away")
@@ -98,18 +87,6 @@ def test_all_tasks_save_behind_the_same_step_go_on_without_a_charge_and_leave_th
     assert (codes(run, 1), codes(run, 2)) == ([75, 75], [0, 0])
     assert sum(line.endswith(": done") for line in texts(run, 2)) == 2, "each program goes on behind its fit"
     assert status.saved_step > int(left[0]), "what the second attempt has done is saved, too"
-
-
-@pytest.mark.full
-def test_a_loop_of_ones_own_goes_on_with_the_next_element(write) -> None:
-    write("train.py", LOOP.replace("STEPS", "100"))
-    run = sdk.submit(job())
-    until_said(run, "training")
-    os.kill(pid_of(run, "chief-0"), signal.SIGTERM)
-    status = run.wait(LIMIT_S)
-    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
-    assert texts(run)[-1] == "chief-0: done 5050"
-    assert "chief-0: restored True" in texts(run)
 
 
 @pytest.mark.shows("the run is cancelled")

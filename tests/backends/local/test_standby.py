@@ -6,15 +6,14 @@ The tests import a `tensorflow` of their own, which notes each import.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support import LIMIT_S, full_only, said, until
-from test_template import events, left_alive
+from local_runs import events, left_alive
+from support import LIMIT_S, full_only, said
 
 import sdk
 from sdk.backends.local import template as local_template
@@ -102,19 +101,6 @@ def test_a_single_task_has_one_on_request_that_imports_while_it_trains(write, im
 
 
 @pytest.mark.full
-def test_what_waits_ends_with_a_killed_supervisor(write, importers) -> None:
-    write("train.py", "import tensorflow, time; print('ready', flush=True); time.sleep(600)")
-    run = submit()
-    until(lambda: said(run).count("ready") == 2)
-    (waiting,) = importers()
-    assert waiting in left_alive(run)
-    assert len(left_alive(run)) == 3
-    os.kill(int(events(run, "started")[0].data["supervisor"].split(":")[1]), signal.SIGKILL)
-    assert run.wait(LIMIT_S).state is sdk.State.LOST
-    until(lambda: left_alive(run) == [])
-
-
-@pytest.mark.full
 def test_where_nothing_is_forked_nothing_stands_by_and_the_plan_says_so(write, importers) -> None:
     write("train.py", "import tensorflow")
     plan = sdk.plan("train.py", local_start="standby", env={"KERAS_BACKEND": "jax"})
@@ -122,15 +108,6 @@ def test_where_nothing_is_forked_nothing_stands_by_and_the_plan_says_so(write, i
     for start in ("anew", "spawn"):
         assert "stands by" not in str(sdk.plan("train.py", workers=2, local_start=start))
     assert "stands by" not in str(sdk.plan("train.py"))
-
-
-@pytest.mark.full
-def test_the_first_restart_is_at_once_and_a_crash_loop_is_held_back(write) -> None:
-    write("train.py", "import os; os.kill(os.getpid(), 9)")
-    run = sdk.submit("train.py", retry_infrastructure=9)
-    with pytest.raises(sdk.RunError, match="3 consecutive attempts ended before reporting a step"):
-        run.result(LIMIT_S)
-    assert [event.data["delay_s"] for event in events(run, "restarting")] == [0.0, 1.0]
 
 
 def test_what_was_taken_for_an_attempt_that_is_never_started_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

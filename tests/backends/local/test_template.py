@@ -14,12 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from local_runs import events, left_alive, supervisor
 from support import LIMIT_S, full_only, said, until
 
 import sdk
 from sdk.job.job import FromCaller
-from sdk.records.events import Event
-from sdk.records.recorder import read_events
 
 Fake = Callable[..., dict]
 # Prints what a process is, but for what cannot be the same twice.
@@ -76,25 +75,9 @@ STATE = """
 """
 
 
-def events(run: sdk.Run, kind: str) -> list[Event]:
-    return [event for event in read_events(run.plan.paths) if event.kind == kind]
-
-
 def why_fresh(run: sdk.Run) -> str:
     (started,) = events(run, "attempt_started")
     return started.data["why_fresh"]
-
-
-def left_alive(run: sdk.Run) -> list[int]:
-    needle = f"PODLIFT_RUN={run.url}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and needle in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
 
 
 @pytest.fixture
@@ -112,23 +95,39 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     return make
 
 
-def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", **more) -> sdk.Run:
+# A library of TensorFlow does without this thread after a fork: it is no reason to fork nothing.
+NAMED_THREAD = """
+import ctypes, threading, time
+named = threading.Event()
+
+def wait():
+    ctypes.CDLL(None).prctl(15, b"jemalloc_bg_thd")  # the name that the kernel shows
+    named.set()
+    time.sleep(600)
+
+threading.Thread(target=wait, daemon=True).start()
+named.wait()
+"""
+
+
+def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", cores="share", **more) -> sdk.Run:
     job = sdk.Job("train.py", env=env or {}, resources={"workers": workers}, **more)
     return sdk.submit(job, local_start=start)
 
 
 @pytest.mark.process
-def test_what_is_imported_is_imported_once_and_what_that_says_is_in_every_log(
+def test_what_is_imported_is_imported_once_and_what_that_says_and_sets_is_in_every_task(
     write, fake: Fake, tmp_path: Path
 ) -> None:
-    env = fake(f"import os; print('importing', flush=True); open({str(tmp_path / 'count')!r}, 'a').write('x')")
-    write("train.py", "import os, tensorflow; print('task', os.environ['PODLIFT_TASK'])")
-    run = submit(env, workers=3)
+    once = f"import os; print('importing', flush=True); open({str(tmp_path / 'count')!r}, 'a').write('x')"
+    env = fake(f"{once}; os.environ['SET_BY_IMPORT'] = '1'\n{NAMED_THREAD}")
+    write("train.py", "import os, tensorflow; print(*map(os.environ.get, ('PODLIFT_TASK', 'SET_BY_IMPORT', 'MINE')))")
+    run = submit({**env, "MINE": "2"}, workers=3)
     run.result(LIMIT_S)
     assert why_fresh(run) == ""
     assert (tmp_path / "count").read_text() == "x"
     for task in run.plan.tasks:
-        assert said(run, task) == ["importing", f"task {task}"]
+        assert said(run, task) == ["importing", f"{task} 1 2"]
 
 
 @pytest.mark.full
@@ -152,13 +151,12 @@ def test_a_forked_task_is_what_a_started_one_is(write) -> None:
         run = submit({"MINE": "a b"}, start=start)
         run.result(LIMIT_S)
         assert why_fresh(run) == ("" if start == "fork" else "local_start='spawn'")
-        supervisor = int(events(run, "started")[0].data["supervisor"].split(":")[1])
         temporary = events(run, "placed")[0].data["temporary"]
         for task in run.plan.tasks:
             line = next(line for line in said(run, task) if line.startswith('{"state'))
             told = json.loads(line.replace(temporary, "TEMPORARY").replace(run.id, "RUN"))
             own.append(told["own"])
-            assert told["state"].pop("parent") == supervisor
+            assert told["state"].pop("parent") == supervisor(run)
             states[start, task] = told["state"]
     for task in run.plan.tasks:
         for part in states["spawn", task]:
@@ -204,29 +202,6 @@ def test_exit_handlers_and_threads_of_a_forked_task_have_their_time(write, fake:
     run = submit(fake())
     run.result(LIMIT_S)
     assert said(run, "chief-0") == said(run, "worker-0") == ["main", "thread", "handler"]
-
-
-NAMED_THREAD = """
-import ctypes, threading, time
-named = threading.Event()
-
-def wait():
-    ctypes.CDLL(None).prctl(15, b"jemalloc_bg_thd")  # the name that the kernel shows
-    named.set()
-    time.sleep(600)
-
-threading.Thread(target=wait, daemon=True).start()
-named.wait()
-"""
-
-
-@pytest.mark.process
-def test_a_thread_that_its_library_does_without_after_a_fork_is_no_reason_to_fork_nothing(write, fake: Fake) -> None:
-    write("train.py", "import tensorflow; print('ran')")
-    run = submit(fake(NAMED_THREAD))
-    run.result(LIMIT_S)
-    assert why_fresh(run) == ""
-    assert said(run) == ["ran", "ran"]
 
 
 @pytest.mark.process
@@ -308,14 +283,6 @@ def test_what_a_program_defines_travels_between_its_processes(write, fake: Fake)
     assert said(run) == ["True", "True"]
 
 
-@pytest.mark.process
-def test_a_variable_that_an_import_sets_stays_set(write, fake: Fake) -> None:
-    write("train.py", "import os, tensorflow; print(os.environ['SET_BY_IMPORT'], os.environ['MINE'])")
-    run = submit({**fake("import os; os.environ['SET_BY_IMPORT'] = '1'"), "MINE": "2"})
-    run.result(LIMIT_S)
-    assert said(run) == ["1 2", "1 2"]
-
-
 # Each of them has the tasks started in the ordinary way: the import is done by everyone.
 REFUSED = {
     "a thread is left": ("import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()",
@@ -388,12 +355,11 @@ def test_a_run_can_be_cancelled_while_it_imports(write, fake: Fake) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("text", ["", HANGING], ids=["while tasks run", "while importing"])
-def test_a_killed_supervisor_takes_along_what_was_forked_for_it(write, fake: Fake, text: str) -> None:
+def test_a_killed_supervisor_takes_along_what_was_forked_for_it(write, fake: Fake) -> None:
     write("train.py", "import tensorflow, time; print('ready', flush=True); time.sleep(600)")
-    run = submit(fake(text))
-    until(lambda: left_alive(run) if text else len(said(run)) == 2)
-    os.kill(int(events(run, "started")[0].data["supervisor"].split(":")[1]), signal.SIGKILL)
+    run = submit(fake())
+    until(lambda: len(said(run)) == 2)
+    os.kill(supervisor(run), signal.SIGKILL)
     assert run.wait(LIMIT_S).state is sdk.State.LOST
     until(lambda: left_alive(run) == [])
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support import FakeClock
+from vertex_faults import HOLD
 
 import sdk
 from sdk.backends.vertex import request
@@ -44,18 +45,44 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def start(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Run]:
+def submitted(cloud: Cloud, folder: Path, text: str, **more: Any) -> sdk.Run:
     """Submit a program's text, with fields of the Job and of the Vertex as keywords."""
     names = {field.name for field in fields(Vertex)}
+    (folder / "program.py").write_text(text)
+    target = {name: value for name, value in more.items() if name in names}
+    job = sdk.Job("program.py", **{name: value for name, value in more.items() if name not in names})
+    return sdk.submit(job, backend=cloud.backend(**target))
 
-    def submit(text: str = "print('here')", **more: Any) -> sdk.Run:
-        (project / "program.py").write_text(text)
-        target = {name: value for name, value in more.items() if name in names}
-        job = sdk.Job("program.py", **{name: value for name, value in more.items() if name not in names})
-        return sdk.submit(job, backend=podlift_vertex.backend(**target))
 
-    return submit
+@pytest.fixture
+def start(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Run]:
+    """Submit to an empty cloud."""
+    return lambda text="print('here')", **more: submitted(podlift_vertex, project, text, **more)
+
+
+@pytest.fixture(scope="module")
+def _held_run(podlift_vertex_server: Cloud, tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:
+    cloud, folder = podlift_vertex_server, tmp_path_factory.mktemp("held")
+    cloud.reset()
+    cloud.make_bucket()
+    cloud.faults(HOLD)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PODLIFT_EMULATOR", cloud.url)
+        patched.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        patched.chdir(folder)
+        return submitted(cloud, folder, "print('here')")
+
+
+@pytest.fixture
+def held(
+    podlift_vertex_server: Cloud, _held_run: sdk.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Cloud, sdk.Run]:
+    """A run whose job waits, for all tests of a file: they leave it as it is, and none uses `podlift_vertex`."""
+    podlift_vertex_server.faults(HOLD)
+    podlift_vertex_server.forget_requests()
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_vertex_server.url)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return podlift_vertex_server, sdk.attach(_held_run.url)
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from support import FakeClock, needs, until
 
-from sdk import InputError, backends
+from sdk import backends
 from sdk.backends.triggers import Trigger, TriggerRejectedError
-from sdk.backends.vertex import client, cloud_scheduler, scheduler_calls
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation
 from sdk.testing.vertex import Cloud
@@ -23,19 +22,10 @@ CLOCK = FakeClock()
 
 
 class TestCloudScheduler:
-    def raw(self) -> list[Any]:
-        """Return what the service lists."""
-        return list(self.cloud.scheduler().list_jobs(parent=self.cloud.parent, timeout=30))
-
     @pytest.fixture(autouse=True)
     def _draft(self, podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         Path("train.py").write_text("print('here')")
-        for timeout in ("_WRITE_S", "_READ_S"):
-            monkeypatch.setattr(client, timeout, 2.0)
-        monkeypatch.setitem(scheduler_calls._ONCE, "timeout", 2.0)
-        for module in (cloud_scheduler, scheduler_calls):
-            monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.01)
         spec = creation.draft(name="weekly", cron="0 3 * * 1", time_zone="Europe/Berlin")
         target = Destination(backend=podlift_vertex.backend(service_account=ACCOUNT))
         made = creation.prepare(spec, "train.py", {}, target)
@@ -52,45 +42,15 @@ class TestCloudScheduler:
         assert found is not None
         return found
 
-    def lose(self, operation: str, kind: str = "drop_after") -> None:
-        self.cloud.faults({"api": "scheduler", "kind": kind, "times": 1, "operation": f"jobs.{operation}"})
-
     def test_a_trigger_is_what_was_asked_for_and_says_whose_it_is(self) -> None:
         assert self.service.get(self.request.name, CLOCK) is None
         made = self.create()
-        assert made == self.there() and self.service.kept(self.parent, CLOCK) == [made]
+        parent = self.service.parent(self.draft.plan, "")
+        assert made == self.there() and self.service.kept(parent, CLOCK) == [made]
         assert (made.cron, made.time_zone, made.paused, made.broken) == ("0 3 * * 1", "Europe/Berlin", False, "")
         assert (made.root, made.schedule, made.id) == (self.draft.plan.root, "weekly", "1a2b3c4d")
         assert made.digest == self.request.digest
         assert made.next is not None and (made.last_attempt, made.status) == (None, "")
-
-    @property
-    def parent(self) -> str:
-        return self.service.parent(self.draft.plan, "")
-
-    def test_creating_it_again_makes_no_second_one_and_anothers_is_left_alone(self) -> None:
-        first = self.create()
-        assert self.create() == first and len(self.raw()) == 1
-        other = self.service.render(replace(self.draft, id="another0"))
-        with pytest.raises(InputError, match=r"weekly.+id 1a2b3c4d.+Nothing was changed there"):
-            self.service.create(other, CLOCK)
-        assert self.there() == first and len(self.raw()) == 1
-
-    @pytest.mark.parametrize("kind", ["drop_before", "drop_after"])
-    def test_a_lost_reply_changes_nothing_twice(self, kind: str) -> None:
-        self.lose("create", kind)
-        first = self.create()
-        assert len(self.raw()) == 1
-        later = self.service.render(replace(self.draft, cron="0 4 * * 1"))
-        self.lose("patch", kind)
-        assert self.service.update(later, first, CLOCK).cron == "0 4 * * 1"
-        for act, paused in ((self.service.pause, True), (self.service.unpause, False)):
-            self.lose("pause" if paused else "resume", kind)
-            act(self.request.name, CLOCK)
-            assert self.there().paused is paused
-        self.lose("delete", kind)
-        self.service.delete(self.request.name, CLOCK)
-        assert self.raw() == []
 
     def test_a_paused_trigger_stays_paused_when_it_is_changed(self) -> None:
         first = self.create()
@@ -117,16 +77,6 @@ class TestCloudScheduler:
             with pytest.raises(TriggerRejectedError):
                 act(self.request.name, CLOCK)
 
-    def test_one_that_the_service_has_ended_says_so_and_an_update_makes_it_anew(self) -> None:
-        self.create()
-        self.cloud.faults({"api": "scheduler", "kind": "disable"})
-        self.cloud.advance(WEEK_S)
-        self.cloud.faults()
-        before = self.there()
-        assert "its state is" in before.broken and not before.paused
-        assert self.service.update(self.request, before, CLOCK).broken == ""
-        assert len(self.raw()) == 1
-
     def test_a_slot_starts_one_keeper_and_the_trigger_shows_how_that_went(self) -> None:
         self.create()
         assert [each.code for each in self.cloud.advance(WEEK_S)] == [0]
@@ -136,39 +86,17 @@ class TestCloudScheduler:
         assert self.there().status.startswith("PERMISSION_DENIED")
         assert self.there().broken == ""
 
-    @pytest.mark.parametrize("kind", ["drop_before", "drop_after"])
-    def test_a_firing_by_hand_starts_one_keeper_also_if_the_reply_is_lost(self, kind: str) -> None:
-        made = self.create()
-        self.cloud.faults({"api": "vertex", "kind": kind, "times": 1, "operation": "customJobs.create"})
-        started = self.service.fire_now(made, CLOCK)
-        jobs = list(self.cloud.jobs().list_custom_jobs(parent=self.cloud.parent, timeout=30))
-        assert len(jobs) == 1 and started
-
-    def test_a_keeper_that_is_started_for_a_slot_is_found_with_it(self) -> None:
-        slot = 1_700_000_000.0
-        started = self.service.fire_now(self.create(), CLOCK, slot)
-        until(lambda: bool(self.service.failed(self.draft.plan, "weekly", 0.0, CLOCK)))
-        (failed,) = self.service.failed(self.draft.plan, "weekly", 0.0, CLOCK)
-        assert (failed.job, failed.slot, failed.by_hand) == (started, slot, False)
-
-    def test_a_keeper_that_fails_is_named_with_the_end_of_its_log(self) -> None:
-        """What it starts from was never stored."""
-        started = self.service.fire_now(self.create(), CLOCK)
+    def test_keepers_that_fail_are_found_with_their_slots_and_the_ends_of_their_logs(self) -> None:
+        """What they start from was never stored."""
+        slot, made = 1_700_000_000.0, self.create()
+        started = [self.service.fire_now(made, CLOCK, slot), self.service.fire_now(made, CLOCK)]
 
         def found() -> list[Any]:
-            return list(self.service.failed(self.draft.plan, "weekly", 0.0, CLOCK))
+            return sorted(self.service.failed(self.draft.plan, "weekly", 0.0, CLOCK), key=lambda each: each.by_hand)
 
-        until(lambda: bool(found()))
-        (failed,) = found()
-        assert (failed.job, failed.state, failed.by_hand) == (started, "FAILED", True)
-        assert "does not exist (404)" in failed.error and "gcloud ai custom-jobs stream-logs" in failed.look
+        until(lambda: len(found()) == 2)
+        of_slot, by_hand = found()
+        assert [of_slot.job, by_hand.job] == started
+        assert (of_slot.slot, of_slot.by_hand, by_hand.state, by_hand.by_hand) == (slot, False, "FAILED", True)
+        assert "does not exist (404)" in by_hand.error and "gcloud ai custom-jobs stream-logs" in by_hand.look
         assert self.service.failed(self.draft.plan, "another", 0.0, CLOCK) == []
-
-    def test_the_plan_names_rights_and_an_alert_is_a_command(self) -> None:
-        lines = self.service.lines(self.draft)
-        assert {"trigger", "keeper", "identity", "rights"} <= {label for label, _ in lines}
-        text = "\n".join(text for _, text in lines)
-        assert f"iam.serviceAccounts.actAs on {ACCOUNT}" in text and "podlift-" in text
-        assert self.service.alert(self.request.name).startswith(
-            "gcloud alpha monitoring policies create --project=podlift "
-        )

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from support import FakeClock
+from test_vertex_submit import Service
+from test_vertex_submit import creation as of_any
 
 from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
 from sdk.backends.vertex.create_job import (
     CreatedJob,
     JobCreation,
     JobNotCreatedError,
-    JobRequest,
-    PlacedRequest,
     cancel_strays,
     read_created,
     write_tombstone,
@@ -31,30 +29,6 @@ TAKEN_OVER_S = 120.0
 
 class KilledError(BaseException):
     """The process is gone: nothing of it runs after this."""
-
-
-class Service:
-    """A job service whose list shows a job `late_s` after its creation."""
-
-    def __init__(self, clock: FakeClock, late_s: float) -> None:
-        self.clock, self.late_s = clock, late_s
-        self.jobs: dict[str, VendorJob] = {}
-
-    def create(self, region: str, body: Any) -> VendorJob:
-        name = f"projects/p/locations/{region}/customJobs/{len(self.jobs) + 1}"
-        labels = {"podlift-run": RUN, "podlift-job": "2"}
-        made = VendorJob(name=name, state="JOB_STATE_QUEUED", labels=labels, created=self.clock.now())
-        self.jobs[name] = made
-        return made
-
-    def list(self, region: str, labels: Any) -> list[VendorJob]:
-        return [job for job in self.jobs.values() if self.clock.now() >= (job.created or 0.0) + self.late_s]
-
-    def cancel(self, name: str) -> None:
-        self.jobs[name] = replace(self.jobs[name], state="JOB_STATE_CANCELLED")
-
-    def alive(self) -> list[str]:
-        return [job.name for job in self.jobs.values() if not job.over]
 
 
 class Mortal:
@@ -80,15 +54,7 @@ class Mortal:
 
 
 def creation(store: Any, service: Any, clock: FakeClock, ages: PosixStore) -> JobCreation:
-    body = {"displayName": "r"}
-    request = JobRequest(
-        run_id=RUN, number=2, requests=[PlacedRequest(place=0, region=REGION, redacted_body=body, body=body)]
-    )
-
-    def age_s(key: str) -> float:
-        return clock.now() - float(json.loads(bytes(ages.get(key)))["renewed"])
-
-    return JobCreation(request, store, service, clock, age_s)
+    return of_any(store, service, clock, number=2, regions=[REGION], ages=ages)
 
 
 def until_created(store: PosixStore, service: Any, clock: FakeClock) -> CreatedJob:
@@ -111,7 +77,7 @@ STEPS = 4
 def test_a_holder_that_is_killed_at_any_step_leaves_one_job(
     store: PosixStore, clock: FakeClock, step: int, before: bool, late_s: float
 ) -> None:
-    service = Service(clock, late_s)
+    service = Service(clock, late_s=late_s, number=2)
     calls = iter(range(1, 1000))
     mortals = [Mortal(each, calls, step, before=before) for each in (store, service)]
     with pytest.raises(KilledError):
@@ -119,7 +85,7 @@ def test_a_holder_that_is_killed_at_any_step_leaves_one_job(
     killed = clock.now()
     made = until_created(store, service, clock)
     assert clock.now() - killed <= TAKEN_OVER_S
-    assert list(service.jobs) == [made.name]
+    assert [job.name for job in service.jobs] == [made.name]
     assert read_created(store, 2) == made
 
 
@@ -128,7 +94,7 @@ def test_a_holder_that_is_killed_at_any_step_leaves_one_job(
 def test_one_that_takes_over_and_is_killed_too_leaves_one_job(
     store: PosixStore, clock: FakeClock, step: int, before: bool
 ) -> None:
-    service = Service(clock, late_s=0.0)
+    service = Service(clock, number=2)
     with pytest.raises(KilledError):
         creation(store, Mortal(service, iter(range(1, 9)), 1, before=True), clock, store).attempt()
     clock.sleep(61.0)
@@ -141,11 +107,11 @@ def test_one_that_takes_over_and_is_killed_too_leaves_one_job(
     killed = clock.now()
     made = until_created(store, service, clock)
     assert clock.now() - killed <= TAKEN_OVER_S
-    assert list(service.jobs) == [made.name]
+    assert [job.name for job in service.jobs] == [made.name]
 
 
 def test_of_many_that_race_one_creates_the_job_and_all_find_it(store: PosixStore, clock: FakeClock) -> None:
-    service = Service(clock, late_s=0.0)
+    service = Service(clock, number=2)
     asked: list[CreatedJob | None] = []
 
     class Raced(Service):
@@ -155,7 +121,7 @@ def test_of_many_that_race_one_creates_the_job_and_all_find_it(store: PosixStore
             asked.extend(creation(store, service, clock, store).attempt() for _ in range(4))
             return service.create(region, body)
 
-    made = creation(store, Raced(clock, 0.0), clock, store).attempt()
+    made = creation(store, Raced(clock), clock, store).attempt()
     assert asked == [None] * 4
     assert [creation(store, service, clock, store).attempt() for _ in range(4)] == [made] * 4
     assert len(service.jobs) == 1
@@ -164,7 +130,7 @@ def test_of_many_that_race_one_creates_the_job_and_all_find_it(store: PosixStore
 def test_a_holder_that_was_paused_for_longer_than_its_lease_sends_no_request(
     store: PosixStore, clock: FakeClock
 ) -> None:
-    service = Service(clock, late_s=0.0)
+    service = Service(clock, number=2)
 
     class Paused(Mortal):
         def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -185,7 +151,7 @@ def test_a_holder_that_was_paused_for_longer_than_its_lease_sends_no_request(
 
 
 def test_a_holder_that_is_slow_keeps_its_claim_while_it_works(store: PosixStore, clock: FakeClock) -> None:
-    service = Service(clock, late_s=0.0)
+    service = Service(clock, number=2)
     others: list[CreatedJob | None] = []
 
     class Silent(Service):
@@ -198,9 +164,9 @@ def test_a_holder_that_is_slow_keeps_its_claim_while_it_works(store: PosixStore,
                 raise OutcomeUnknownError("No answer came.")
             return service.create(region, body)
 
-    made = creation(store, Silent(clock, 0.0), clock, store).ensure()
+    made = creation(store, Silent(clock), clock, store).ensure()
     assert others == [None, None, None]
-    assert service.alive() == [made.name]
+    assert [job.name for job in service.jobs] == [made.name]
     assert cancel_strays(service, [REGION], RUN, 2, made) == []  # type: ignore[arg-type]
 
 
@@ -213,7 +179,7 @@ def test_a_machine_that_was_suspended_with_a_claim_in_its_hand_sends_no_request(
         def monotonic(self) -> float:
             return 0.0
 
-    service, own = Service(clock, late_s=0.0), Suspended()
+    service, own = Service(clock, number=2), Suspended()
 
     class Slow(Mortal):
         def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -242,7 +208,7 @@ def test_a_cancellation_while_the_service_is_busy_is_noticed_before_the_next_req
 
         sent = 0
 
-    service = Busy(clock, late_s=0.0)
+    service = Busy(clock, number=2)
     with pytest.raises(JobNotCreatedError) as caught:
         creation(store, service, clock, store).attempt()
     assert (caught.value.reason, service.sent) == (Reason.CANCELLED, 1)
@@ -261,18 +227,16 @@ def test_a_service_that_asks_to_wait_for_minutes_is_asked_again_while_the_claim_
                 raise VertexRejectedError(text, 429, 300.0)
             return super().create(region, body)
 
-    service, begun = Busy(clock, late_s=0.0), clock.now()
+    service, begun = Busy(clock, number=2), clock.now()
     assert creation(store, service, clock, store).attempt() is not None
     assert 20.0 <= clock.now() - begun < 60.0
 
 
 def test_of_two_jobs_that_lost_requests_have_made_the_older_one_counts(store: PosixStore, clock: FakeClock) -> None:
-    service = Service(clock, late_s=0.0)
+    service = Service(clock, number=2)
     with pytest.raises(KilledError):
         creation(store, Mortal(service, iter(range(1, 9)), 1, before=True), clock, store).attempt()
     for number, created in ((8, clock.now() + 2.0), (9, clock.now() + 1.0)):
-        name = f"projects/p/locations/{REGION}/customJobs/{number}"
-        labels = {"podlift-run": RUN, "podlift-job": "2"}
-        service.jobs[name] = VendorJob(name=name, state="JOB_STATE_QUEUED", labels=labels, created=created)
+        service.add(number, created)
     clock.sleep(61.0)
     assert until_created(store, service, clock).id == "9"

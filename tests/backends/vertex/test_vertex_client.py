@@ -129,45 +129,40 @@ def test_a_job_is_created_by_one_request(server: Server, jobs: JobClient) -> Non
     assert body == BODY
 
 
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
-def test_a_write_is_sent_once_and_may_have_been_carried_out(server: Server, jobs: JobClient, status: int) -> None:
-    server.script = [(status, "try again")]
-    with pytest.raises(OutcomeUnknownError, match=str(status)):
-        jobs.create("us-central1", BODY)
-    assert len(server.asked) == 1
+FOREIGN = {
+    "nothing": b"",
+    "a page": b"<html><title>Welcome to the hotel</title></html>",
+    "no job": b"{}",
+    "another name": b'{"name": 7}',
+    "half a job": json.dumps(JOB).encode()[:-9],
+    "odd labels": json.dumps({**JOB, "labels": ["a"]}).encode(),
+    "an odd time": json.dumps({**JOB, "createTime": "yesterday"}).encode(),
+    "a depth": b"[" * 100_000,
+}
+NETWORK = r"response.*check the network and its proxies"
+UNSURE = {
+    **{name: ((200, body), NETWORK) for name, body in FOREIGN.items()},
+    **{f"status {status}": ((status, "try again"), str(status)) for status in (500, 503)},
+    # Followed, the write would be sent twice.
+    **{f"redirect {status}": ((status, b"<html>", {"Location": "/login"}), NETWORK) for status in (302, 308)},
+    "breaks off": ((200, json.dumps(JOB).encode(), {"Content-Length": "100000", "Connection": "close"}), None),
+}
 
 
-FOREIGN = [
-    b"",
-    b"<html><title>Welcome to the hotel</title></html>",
-    b"{}",
-    b"[]",
-    b"null",
-    b'{"name": "7"}',
-    b'{"name": 7}',
-    b"{\xff}",
-    json.dumps(JOB).encode()[:-9],
-    json.dumps({**JOB, "labels": ["a"]}).encode(),
-    json.dumps({**JOB, "error": "it failed"}).encode(),
-    json.dumps({**JOB, "createTime": "yesterday"}).encode(),
-    json.dumps([JOB]).encode(),
-    b"[" * 100_000,
-]
-
-
-@pytest.mark.parametrize("body", FOREIGN)
-def test_a_good_status_with_a_foreign_body_leaves_open_whether_there_is_a_job(
-    server: Server, jobs: JobClient, body: bytes
+@pytest.mark.parametrize("name", UNSURE)
+def test_a_write_without_a_sure_answer_is_sent_once_and_may_have_been_carried_out(
+    server: Server, jobs: JobClient, name: str
 ) -> None:
-    server.script = [(200, body)]
-    with pytest.raises(OutcomeUnknownError, match=r"response.*check the network and its proxies"):
+    answer, said = UNSURE[name]
+    server.script = [answer, (200, JOB)]
+    with pytest.raises(OutcomeUnknownError, match=said):
         jobs.create("us-central1", BODY)
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("body", FOREIGN)
-def test_a_foreign_body_is_no_job_and_is_asked_for_again(server: Server, jobs: JobClient, body: bytes) -> None:
-    server.script = [(200, body), (200, JOB)]
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_foreign_body_is_no_job_and_is_asked_for_again(server: Server, jobs: JobClient, name: str) -> None:
+    server.script = [(200, FOREIGN[name]), (200, JOB)]
     assert jobs.get(NAME).id == "7"
 
 
@@ -210,7 +205,7 @@ def test_if_the_list_cannot_be_read_after_a_lost_response_it_stays_open_whether_
     assert [method for method, *_ in server.asked].count("POST") == 1
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 429])
+@pytest.mark.parametrize("status", [400, 403, 429])
 def test_what_was_refused_was_not_done(server: Server, jobs: JobClient, status: int) -> None:
     server.script = [(status, "The words of the service.")]
     with pytest.raises(VertexRejectedError) as caught:
@@ -236,7 +231,7 @@ def test_a_silent_server_is_not_waited_for_for_ever(
     assert len(server.asked) == 2
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("status", [429, 500])
 def test_a_read_is_sent_again_with_waits(server: Server, jobs: JobClient, status: int) -> None:
     server.script = [(status, "busy"), (status, "busy"), (200, JOB)]
     assert jobs.get(NAME).state == "JOB_STATE_RUNNING"
@@ -289,23 +284,6 @@ def test_an_error_that_quotes_the_address_does_not_show_the_token(server: Server
     server.script = [(status, f"nothing at /{TOKEN}/v1/x")]
     with pytest.raises((VertexRejectedError, OutcomeUnknownError), match="nothing at /TOKEN/v1/x"):
         jobs.create("us-central1", BODY)
-
-
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_not_followed_as_the_write_would_be_sent_twice(
-    server: Server, jobs: JobClient, status: int
-) -> None:
-    server.script = [(status, b"<html>", {"Location": f"http://127.0.0.1:{server.server_port}/login"}), (200, JOB)]
-    with pytest.raises(OutcomeUnknownError, match="check the network and its proxies"):
-        jobs.create("us-central1", BODY)
-    assert len(server.asked) == 1
-
-
-def test_a_response_that_breaks_off_leaves_open_whether_there_is_a_job(server: Server, jobs: JobClient) -> None:
-    server.script = [(200, json.dumps(JOB).encode(), {"Content-Length": "100000", "Connection": "close"})]
-    with pytest.raises(OutcomeUnknownError):
-        jobs.create("us-central1", BODY)
-    assert len(server.asked) == 1
 
 
 def test_a_response_without_an_end_is_not_read_to_its_end(

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 from support import LIMIT_S, made, until
+from vertex_faults import Start
 
 import sdk
 from sdk import State
@@ -34,7 +35,7 @@ class WrongClock(SystemClock):
 
 
 @pytest.fixture
-def start(start: Callable[..., sdk.Run]) -> Callable[..., sdk.Run]:
+def start(start: Start) -> Callable[..., sdk.Run]:
     return partial(start, retry=sdk.Retry(infrastructure=1))
 
 
@@ -46,7 +47,7 @@ def job_of(cloud: Cloud) -> tuple[str, str]:
 
 @pytest.mark.parametrize("by_s", [-HOUR, HOUR], ids=["behind", "ahead"])
 def test_the_grace_of_a_cancellation_is_the_same_for_everyone_who_looks(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch, by_s: float
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch, by_s: float
 ) -> None:
     podlift_vertex.faults(HOLD)
     run = start()
@@ -63,7 +64,7 @@ def test_the_grace_of_a_cancellation_is_the_same_for_everyone_who_looks(
 
 
 def test_times_of_a_run_on_an_emulator_whose_clock_was_moved_are_those_of_this_machine(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+    podlift_vertex: Cloud, start: Start
 ) -> None:
     podlift_vertex.advance(3 * DAY)
     began, run = time.time(), start("print('its only line')")
@@ -118,7 +119,7 @@ def test_a_job_that_only_the_list_has_is_looked_for_by_its_own_number(
     "by_s", [pytest.param(-HOUR, id="behind", marks=pytest.mark.full), pytest.param(HOUR, id="ahead")]
 )
 def test_a_lost_job_is_booked_from_its_first_attempt_until_it_is_missed(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], by_s: float
+    podlift_vertex: Cloud, start: Start, by_s: float
 ) -> None:
     run = start("import os, time; time.sleep(600 * (os.environ['PODLIFT_ATTEMPT'] == '1'))")
     run.status()
@@ -138,7 +139,7 @@ def test_a_lost_job_is_booked_from_its_first_attempt_until_it_is_missed(
 
 @pytest.mark.full
 def test_an_end_that_the_service_has_not_explained_yet_is_waited_for_by_the_clock_of_the_bucket(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sdk.backends.vertex.states.is_explained", lambda _: False)
     monkeypatch.setattr("sdk.backends.vertex.run._ERROR_TEXT_S", 60.0)

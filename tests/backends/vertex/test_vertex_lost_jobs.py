@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from support import LIMIT_S, FakeClock, made, until
+from vertex_faults import Start
 
 import sdk
 from sdk import State, api
@@ -22,9 +21,7 @@ HOLD = {"api": "vertex", "kind": "hold"}
 GET = {"api": "vertex", "kind": "status_before", "operation": "customJobs.get", "status": 404}
 
 
-def test_who_waits_goes_on_with_another_job_when_the_service_has_lost_one(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
-) -> None:
+def test_who_waits_goes_on_with_another_job_when_the_service_has_lost_one(podlift_vertex: Cloud, start: Start) -> None:
     podlift_vertex.faults(HOLD)
     run = start(retry=sdk.Retry(infrastructure=1))
     (job,) = made(podlift_vertex)
@@ -36,9 +33,7 @@ def test_who_waits_goes_on_with_another_job_when_the_service_has_lost_one(
     assert "job 1 ended (job_lost)" in " ".join(run.why().split())
 
 
-def test_one_answer_that_there_is_no_such_job_makes_no_second_one(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
-) -> None:
+def test_one_answer_that_there_is_no_such_job_makes_no_second_one(podlift_vertex: Cloud, start: Start) -> None:
     podlift_vertex.faults(HOLD)
     run = start(retry=sdk.Retry(infrastructure=1))
     podlift_vertex.faults({**GET, "times": 2})
@@ -47,7 +42,7 @@ def test_one_answer_that_there_is_no_such_job_makes_no_second_one(
 
 
 def test_a_resume_prevents_the_job_that_counts_as_lost(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -70,7 +65,7 @@ def test_a_resume_prevents_the_job_that_counts_as_lost(
 
 @pytest.mark.full
 def test_who_comes_to_wait_for_a_lost_run_gets_its_verdict_and_no_job(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt

@@ -14,6 +14,8 @@ from sdk.backends.vertex.resubmit import JobEnd, following
 from sdk.job.plan import Plan
 from sdk.records.events import Event
 
+Planned = Callable[..., Plan]
+
 PLACES = ("us-central1:spot", "us-central1:standard", "europe-west4:standard")
 
 
@@ -72,13 +74,13 @@ def after(plan: Plan, verdict: dict[str, object], events: Sequence[Event] = (), 
     ],
 )
 def test_the_reason_says_where_the_next_job_runs(
-    planned: Callable[..., Plan], reason: str, place: int, follows: int | None
+    planned: Planned, reason: str, place: int, follows: int | None
 ) -> None:
     found = after(planned(), ended(reason), place=place)
     assert found.get("continues", {}).get("place") == follows
 
 
-def test_the_record_says_all_that_another_process_needs(planned: Callable[..., Plan]) -> None:
+def test_the_record_says_all_that_another_process_needs(planned: Planned) -> None:
     found = after(
         planned(timeout_s=3600.0), ended("preempted", seconds=600.0), [event("attempt_started", attempt=4, job=1)]
     )
@@ -87,7 +89,7 @@ def test_the_record_says_all_that_another_process_needs(planned: Callable[..., P
     assert "Job 2 follows in us-central1:standard. Spent so far: 10 min." in found["why"]
 
 
-def test_the_budgets_hold_for_attempts_and_jobs_together(planned: Callable[..., Plan]) -> None:
+def test_the_budgets_hold_for_attempts_and_jobs_together(planned: Planned) -> None:
     plan = planned(sdk.Retry(infrastructure=2, preemptions=0))
     attempts = [
         event("attempt_started", attempt=1, job=1),
@@ -104,7 +106,7 @@ def test_the_budgets_hold_for_attempts_and_jobs_together(planned: Callable[..., 
     assert "continues" in after(plan, ended("internal"), later, number=2, first=2)
 
 
-def test_no_job_follows_one_whose_containers_have_found_a_crash_loop_of_one_task(planned: Callable[..., Plan]) -> None:
+def test_no_job_follows_one_whose_containers_have_found_a_crash_loop_of_one_task(planned: Planned) -> None:
     loop = [event("task_restarting", time=at, attempt=1, task="worker-0", reason="killed", step=5) for at in (2.0, 3.0)]
     ends = [
         event("attempt_started", attempt=1, job=1),
@@ -117,7 +119,7 @@ def test_no_job_follows_one_whose_containers_have_found_a_crash_loop_of_one_task
     assert "worker-0 ended 3 times at step 5" in found["why"]
 
 
-def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Callable[..., Plan]) -> None:
+def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Planned) -> None:
     several = sdk.Retry(infrastructure=9)
     without = [continued(number, "stockout", place=2) for number in (1, 2, 3)]
     assert "continues" in after(planned(several), ended("stockout"), without, place=2)
@@ -131,7 +133,7 @@ def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Ca
 
 
 def test_attempts_that_end_where_an_earlier_one_had_come_are_a_crash_loop_unless_the_machines_change(
-    planned: Callable[..., Plan],
+    planned: Planned,
 ) -> None:
     events = [event("attempt_started", attempt=number, job=1) for number in (1, 2, 3)]
     # The first one was lost without a record: the second one tells how far it came.
@@ -142,13 +144,13 @@ def test_attempts_that_end_where_an_earlier_one_had_come_are_a_crash_loop_unless
     assert "continues" not in after(planned(several), ended("preempted"), events, place=2)
 
 
-def test_a_step_that_the_next_attempt_continued_from_is_progress(planned: Callable[..., Plan]) -> None:
+def test_a_step_that_the_next_attempt_continued_from_is_progress(planned: Planned) -> None:
     events = [event("attempt_started", attempt=number, job=1) for number in range(1, 8)]
     events += [event("continued", attempt=number, step=10 * number) for number in range(2, 8)]
     assert "continues" in after(planned(places=PLACES[:1]), ended("preempted"), events)
 
 
-def test_the_time_limit_is_that_of_all_jobs_since_the_last_resume(planned: Callable[..., Plan]) -> None:
+def test_the_time_limit_is_that_of_all_jobs_since_the_last_resume(planned: Planned) -> None:
     plan = planned(timeout_s=3600.0)
     found = after(plan, ended("internal", seconds=1800.0), [continued(1, "internal", seconds=1800.0)])
     assert (found["state"], found["reason"]) == ("FAILED", "timeout")
@@ -161,7 +163,7 @@ def test_the_time_limit_is_that_of_all_jobs_since_the_last_resume(planned: Calla
 
 @pytest.mark.parametrize(("ran_s", "left_s"), [(3540.0, 60.0), (3541.0, None), (3599.5, None)])
 def test_a_next_job_that_would_end_before_it_has_trained_is_not_made(
-    planned: Callable[..., Plan], ran_s: float, left_s: float | None
+    planned: Planned, ran_s: float, left_s: float | None
 ) -> None:
     found = after(planned(timeout_s=3600.0), ended("internal", seconds=ran_s))
     assert found.get("continues", {}).get("timeout_s") == left_s
@@ -171,12 +173,12 @@ def test_a_next_job_that_would_end_before_it_has_trained_is_not_made(
         assert "too little for another job" in found["failure"]["message"]
 
 
-def test_jobs_that_never_ran_leave_a_short_time_limit_whole(planned: Callable[..., Plan]) -> None:
+def test_jobs_that_never_ran_leave_a_short_time_limit_whole(planned: Planned) -> None:
     found = after(planned(timeout_s=30.0), ended("stockout", seconds=0.0))
     assert found["continues"]["timeout_s"] == 30.0
 
 
-def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned: Callable[..., Plan]) -> None:
+def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned: Planned) -> None:
     # 0.22 USD an hour on demand, so that the cap of a next job of 9 hours is 1.97 USD.
     plan = planned(places=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0)
     affordable = after(plan, ended("internal", seconds=3600.0, usd=0.22))
@@ -188,7 +190,7 @@ def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned:
     assert found["why"] == "The job itself ended with internal."
 
 
-def test_on_an_emulator_nothing_is_billed(planned: Callable[..., Plan]) -> None:
+def test_on_an_emulator_nothing_is_billed(planned: Planned) -> None:
     plan = replace(
         planned(places=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0), emulator="127.0.0.1:1"
     )

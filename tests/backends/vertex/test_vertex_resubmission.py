@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import LIMIT_S, PROGRAMS, full_only, heard, made, until
+from vertex_faults import Start
 
 import sdk
 from sdk import Reason, State, api
@@ -32,7 +34,7 @@ LIMITS = sdk.Limits(timeout_s=3600.0)
 
 
 @pytest.fixture
-def start(start: Callable[..., sdk.Run]) -> Callable[..., sdk.Run]:
+def start(start: Start) -> Callable[..., sdk.Run]:
     return partial(start, places=PLACES, retry=RETRY)
 
 
@@ -40,9 +42,7 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_who_waits_submits_the_next_job_in_the_next_place_and_says_so_once(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
-) -> None:
+def test_who_waits_submits_the_next_job_in_the_next_place_and_says_so_once(podlift_vertex: Cloud, start: Start) -> None:
     said = heard("backends")
     podlift_vertex.faults(STOCKOUT)
     run = start()
@@ -68,7 +68,7 @@ def test_who_waits_submits_the_next_job_in_the_next_place_and_says_so_once(
 
 @pytest.mark.full
 def test_who_only_looks_records_a_failure_that_names_what_waiting_would_have_done(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+    podlift_vertex: Cloud, start: Start
 ) -> None:
     podlift_vertex.faults(STOCKOUT)
     run = start()
@@ -85,7 +85,7 @@ def test_who_only_looks_records_a_failure_that_names_what_waiting_would_have_don
 
 
 def test_who_looks_leaves_the_decision_to_those_who_wait_as_long_as_they_do(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     podlift_vertex.faults(ANYWHERE)
     run = start()
@@ -100,7 +100,7 @@ def test_who_looks_leaves_the_decision_to_those_who_wait_as_long_as_they_do(
 
 
 def test_after_an_error_of_the_service_the_same_place_is_asked_until_the_budget_is_spent(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+    podlift_vertex: Cloud, start: Start
 ) -> None:
     podlift_vertex.faults({**INTERNAL, "times": 6, "after_s": 0.0})
     run = start("import time; time.sleep(600)", retry=sdk.Retry(infrastructure=1), limits=LIMITS)
@@ -116,7 +116,7 @@ def test_after_an_error_of_the_service_the_same_place_is_asked_until_the_budget_
 
 @pytest.mark.full
 def test_a_service_that_is_too_busy_for_the_next_job_is_asked_again_when_the_claim_has_expired(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = heard("backends")
     for name, value in (("_BUSY_S", 0.05), ("_LONGEST_BUSY_S", 0.1), ("LEASE_S", 1.0), ("SEARCH_DELAYS_S", (0.0,))):
@@ -128,38 +128,6 @@ def test_a_service_that_is_too_busy_for_the_next_job_is_asked_again_when_the_cla
     assert len(made(podlift_vertex)) == 2
     (line,) = [text for text in said if "too busy to create the next job" in text]
     assert "429" in line
-
-
-@pytest.mark.full
-def test_a_program_that_fails_is_no_reason_for_another_job(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
-) -> None:
-    run = start("raise RuntimeError('mine')")
-    assert run.wait(LIMIT_S).reason is Reason.USER_ERROR
-    assert len(made(podlift_vertex)) == 1
-
-
-@pytest.mark.full
-def test_a_service_and_a_bucket_that_do_not_answer_for_a_while_do_not_end_a_wait(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from sdk.storage.retry import RetryPolicy
-
-    said = heard("backends")
-    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
-    url = start().url
-    monkeypatch.setattr("sdk.backends.vertex.client._RETRY_S", 0.1)
-    monkeypatch.setattr("sdk.storage.retry._REPORT_S", 0.1)
-    monkeypatch.setattr("sdk.storage.retry._PAUSE_S", 0.05)
-    monkeypatch.setattr("sdk.storage.retry._LONGEST_PAUSE_S", 0.2)
-    impatient = RetryPolicy(connect_s=1.0, read_s=1.0, total_s=0.2, first_s=0.2)
-    for module in ("records.sync.index", "backends.vertex.latest_job", "backends.vertex.waiting"):
-        monkeypatch.setattr(f"sdk.{module}.SYNC_RETRY", impatient)
-    run = api.attach(url)
-    silent = {"kind": "status_before", "operation": "objects.list", "times": 40}
-    podlift_vertex.faults({"api": "vertex", "kind": "drop_before", "operation": "customJobs.get", "times": 30}, silent)
-    assert run.wait(LIMIT_S).state is State.SUCCEEDED
-    assert any("goes on waiting" in text for text in said)
 
 
 # --- Seven preemptions, and a process that is killed ----------------------------------------------------------------
@@ -199,7 +167,7 @@ run.wait()
 
 @pytest.mark.full
 def test_a_run_is_taken_over_from_a_killed_process_after_seven_preemptions_and_ends_with_the_same_weights(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = start(PROGRAM.replace("DISTURBED", "0"))
     assert undisturbed.wait(LIMIT_S).state is State.SUCCEEDED
@@ -242,14 +210,16 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["who_cancels_lives", "who_cancels_dies_after_the_request"])
-@pytest.mark.parametrize("moment", [*list(MOMENTS)[:3], *map(full_only, list(MOMENTS)[3:])])
+# Who cancels lives on, or dies after the request.
+IN_EVERY_RUN = [("before the request", True), ("after the request", False)]
+
+
+@pytest.mark.parametrize(
+    ("moment", "dies"),
+    [each if each in IN_EVERY_RUN else full_only(*each) for each in product(MOMENTS, (False, True))],
+)
 def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(
-    podlift_vertex: Cloud,
-    start: Callable[..., sdk.Run],
-    monkeypatch: pytest.MonkeyPatch,
-    moment: str,
-    dies: bool,
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch, moment: str, dies: bool
 ) -> None:
     owner, name, before = MOMENTS[moment]
     podlift_vertex.faults({"api": "vertex", "kind": "hold"})

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
-import psutil
 import pytest
 from support import LONG_LIMIT_S as LIMIT_S
-from support import PROGRAMS, until
+from support import PROGRAMS
 
 import sdk
 from sdk.testing.vertex import Cloud
@@ -22,100 +20,6 @@ def succeeded(run: sdk.Run) -> sdk.Run:
 
 def printed(run: sdk.Run, task: str) -> str:
     return "\n".join(line.text for line in run.logs(task=task))
-
-
-@pytest.mark.full
-def test_servers_are_stopped_when_the_chief_is_done_and_the_evaluator_is_waited_for(
-    write: Any, podlift_vertex: Cloud
-) -> None:
-    write(
-        "train.py",
-        """
-        import json, os, pathlib, threading, time
-        import sdk
-
-        config = json.loads(os.environ["TF_CONFIG"])
-        kind = config["task"]["type"]
-        if kind in ("worker", "ps"):
-            threading.Event().wait()
-        done = pathlib.Path(f"/tmp/{os.environ['CLOUD_ML_JOB_ID']}.done")
-        if kind == "evaluator":
-            while not done.exists():
-                time.sleep(0.01)
-            print("evaluated a cluster of", json.dumps(sorted(config["cluster"])), flush=True)
-            done.unlink()
-            raise SystemExit
-        sdk.context().report({"loss": 0.5}, step=1)
-        done.write_text("")
-        """,
-    )
-    # Who waited for the servers would wait for an hour.
-    job = sdk.Job(
-        "train.py",
-        resources=sdk.Resources(workers=2, ps=1, evaluator=True),
-        limits=sdk.Limits(timeout_s=LIMIT_S, exit_wait_s=3600),
-    )
-    run = succeeded(sdk.submit(job, backend=podlift_vertex.backend()))
-    assert run.result().metrics == {"loss": 0.5}
-    assert 'evaluated a cluster of ["chief", "ps", "worker"]' in printed(run, "evaluator-0")
-
-
-@pytest.mark.full
-def test_parameter_servers_hold_the_weights(write: Any, podlift_vertex: Cloud) -> None:
-    write(
-        "train.py",
-        """
-        import tensorflow as tf
-
-        import sdk
-
-        strategy = sdk.context().strategy
-        with strategy.scope():
-            weights = tf.Variable(tf.zeros([4]))
-        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-
-        @tf.function
-        def step():
-            return strategy.run(lambda: weights.assign_add(tf.ones([4])))
-
-        for number in range(4):
-            coordinator.schedule(step)
-            coordinator.join()
-        sdk.context().report({"sum": float(tf.reduce_sum(weights))}, step=4)
-        print("the weights are on", weights.device)
-        """,
-    )
-    job = sdk.Job("train.py", resources=sdk.Resources(workers=3, ps=1), limits=sdk.Limits(timeout_s=LIMIT_S))
-    run = succeeded(sdk.submit(job, backend=podlift_vertex.backend()))
-    assert run.result().metrics == {"sum": 16.0}
-    assert "the weights are on /job:ps/replica:0/task:0" in printed(run, "chief-0")
-
-
-@pytest.mark.full
-def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_in_its_container(
-    write: Any, podlift_vertex: Cloud
-) -> None:
-    write("train.py", (PROGRAMS / "parameter_servers.py").read_text())
-    job = sdk.Job(
-        "train.py",
-        resources=sdk.Resources(workers=3, ps=1),
-        retry=sdk.Retry(infrastructure=1),
-        limits=sdk.Limits(timeout_s=LIMIT_S),
-    )
-    run = sdk.submit(job, backend=podlift_vertex.backend())
-    until(lambda: run.last_metrics() or run.status().state.terminal, run.why)
-    payload = f"/runs/{run.id}/attempts/0001/payload.json"
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            words = process.cmdline()
-            if len(words) > 1 and words[-1] == "worker-1" and words[-2].endswith(payload):
-                process.kill()
-    succeeded(run)
-    status = run.status()
-    assert (status.attempts, status.restarted_alone) == (1, {"worker-1": 1})
-    metrics = run.result().metrics
-    assert metrics["missing"] == 0 and metrics["loss"] < metrics["first"] / 10
-    assert "by 3 processes" in printed(run, "chief-0")
 
 
 @pytest.mark.full

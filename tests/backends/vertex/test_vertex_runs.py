@@ -6,32 +6,21 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import LIMIT_S, made, until
+from vertex_faults import Start
 
 import sdk
 from sdk import Reason, State, api
 from sdk.errors import PodliftError
-from sdk.job.job import FromCaller
 from sdk.testing.vertex import Cloud
-
-
-def test_a_lost_reply_makes_no_second_job(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1})
-    run = start()
-    (job,) = made(podlift_vertex)
-    assert job.labels["podlift-run"] == run.id
-    assert run.wait(LIMIT_S).state is State.SUCCEEDED
-    assert [line.text for line in run.logs()] == ["here"]
 
 
 @pytest.mark.full
 def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_harm(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
     monkeypatch.setattr("sdk.backends.vertex.latest_job._STRAYS_S", 0.0)
@@ -52,21 +41,7 @@ def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_ha
     assert [line.text for line in run.logs()] == ["here"]
 
 
-@pytest.mark.full
-def test_a_service_that_does_not_answer_for_a_while_changes_nothing_for_who_waits(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.client._RETRY_S", 0.1)
-    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
-    run = start()
-    assert run.status().vendor == "JOB_STATE_QUEUED"
-    podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "customJobs.get", "times": 3})
-    assert run.wait(LIMIT_S).state is State.SUCCEEDED
-
-
-def test_what_is_refused_for_good_is_a_failed_run_that_says_why(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
-) -> None:
+def test_what_is_refused_for_good_is_a_failed_run_that_says_why(podlift_vertex: Cloud, start: Start) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "quota"})
     with pytest.raises(PodliftError, match=r"was not started.*quota.*podlift resume"):
         start()
@@ -81,26 +56,20 @@ def test_what_is_refused_for_good_is_a_failed_run_that_says_why(
     assert made(podlift_vertex)[-1].labels["podlift-job"] == "2"
 
 
-def test_what_is_not_configured_is_refused_with_the_setting_and_nothing_is_written(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+def test_what_is_not_configured_or_not_known_to_google_is_refused_and_nothing_is_written(
+    podlift_vertex: Cloud, start: Start
 ) -> None:
     with pytest.raises(sdk.InputError) as caught:
         start(project=None, image=None)
     assert "PODLIFT_VERTEX_PROJECT" in str(caught.value)
     assert "--vertex-image" in str(caught.value)
+    with pytest.raises(sdk.InputError, match="no field named"):
+        start(raw={"jobSpec": {"schedulling": {}}})
     assert [blob.name for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket)] == []
     assert made(podlift_vertex) == []
 
 
-def test_a_patch_that_google_does_not_know_is_refused_before_anything_is_written(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
-) -> None:
-    with pytest.raises(sdk.InputError, match="no field named"):
-        start(raw={"jobSpec": {"schedulling": {}}})
-    assert [blob.name for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket)] == []
-
-
-def test_a_submit_imports_nothing_of_googles(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
+def test_a_submit_imports_nothing_of_googles(podlift_vertex: Cloud, start: Start) -> None:
     Path("program.py").write_text("print('here')")
     heavy = ("google.cloud", "google.api_core", "google.auth", "google.protobuf", "grpc", "cryptography")
     code = (
@@ -118,45 +87,8 @@ def test_a_submit_imports_nothing_of_googles(podlift_vertex: Cloud, start: Calla
     assert len(made(podlift_vertex)) == 1
 
 
-def test_the_callers_own_values_travel_in_the_request_and_are_kept_nowhere(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MY_TOKEN", "s3cr3t-$(HOME)")
-    run = start("import os; print(os.environ['MY_TOKEN'][::-1])", env={"MY_TOKEN": FromCaller()})
-    assert run.wait(LIMIT_S).state is State.SUCCEEDED
-    assert [line.text for line in run.logs()] == ["s3cr3t-$(HOME)"[::-1]]
-    for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket):
-        assert b"s3cr3t" not in blob.download_as_bytes(), blob.name
-
-
-def test_a_run_that_waits_says_what_for_and_is_cancelled_at_once(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    from sdk.cli import app
-
-    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
-    run = start()
-    status = run.status()
-    assert (status.state, status.reason, status.vendor) == (State.PENDING, Reason.QUEUED, "JOB_STATE_QUEUED")
-    why = run.why().splitlines()
-    assert "stays queued while other jobs of the project use the quota" in why[1]
-    assert any(" ".join(line.split()).startswith("now service the job is QUEUED, ") for line in why)
-    assert why[-1] == f"Next: podlift wait {run.url}"
-    assert app.run(["status", run.url]) == 0
-    assert capsys.readouterr().out.endswith(f"Next: podlift why {run.url}\n"), "it is not known how long"
-    assert max(map(len, why[why.index("Timeline:") : why.index("", 4)])) <= 80
-    # From any process, by its id, where the bucket is configured.
-    monkeypatch.setenv("PODLIFT_BACKEND", "vertex")
-    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", podlift_vertex.bucket)
-    other = api.attach(run.id)
-    assert [info.id for info in api.runs()] == [run.id]
-    other.cancel(grace_s=60)
-    assert run.wait(LIMIT_S).state is State.CANCELLED
-    assert other.status() == run.status()
-
-
 def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_resumed(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class KilledError(Exception):
         pass
@@ -185,7 +117,7 @@ def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_r
 
 @pytest.mark.full
 def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+    podlift_vertex: Cloud, start: Start
 ) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "hold"})
     run = start()
@@ -200,7 +132,7 @@ def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
 
 @pytest.mark.full
 def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", 0.0)
     run = start("import time; time.sleep(600)")
@@ -211,9 +143,7 @@ def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
 
 
 @pytest.mark.full
-def test_an_image_that_cannot_run_the_program_is_told_with_its_own_words(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
-) -> None:
+def test_an_image_that_cannot_run_the_program_is_told_with_its_own_words(podlift_vertex: Cloud, start: Start) -> None:
     Path("requirements.txt").write_text("no-such-thing-at-all==1.0\n")
     run = start(env={"PIP_NO_INDEX": "1"})
     status = run.wait(LIMIT_S)
@@ -224,68 +154,9 @@ def test_an_image_that_cannot_run_the_program_is_told_with_its_own_words(
     assert "Next: install them in the image" in run.why()
 
 
-def test_a_stockout_names_what_may_be_had_instead(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "stockout"})
-    status = start().wait(LIMIT_S)
-    assert (status.state, status.reason) == (State.FAILED, Reason.STOCKOUT)
-    assert status.failure is not None
-    assert "podlift accelerators" in status.failure.message
-    (again,) = [info.url for info in api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")]
-    why = " ".join(api.attach(again).why().split())
-    # The emulator tried three times: its log has two lines about it, and its end is the third.
-    assert "use a different accelerator. (2 times)" in why
-    assert "service the job ended: FAILED" in why
-    assert why.endswith(f"Next: podlift resume {again}"), "without a machine there are no logs"
-
-
-def test_without_access_to_the_log_of_the_service_the_rest_is_explained_and_the_role_is_named(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
-) -> None:
-    hold = {"api": "vertex", "kind": "hold"}
-    podlift_vertex.faults(hold, {"api": "vertex", "kind": "status_before", "operation": "entries.list", "status": 403})
-    run = start()
-    why = " ".join(run.why().split())
-    assert "use the quota that it needs" in why
-    assert "service created job" in why
-    assert "now service The logs cannot be read without roles/logging.viewer on the project: 403" in why
-    run.cancel(grace_s=0)
-
-
-def test_a_submit_says_on_stderr_that_it_searches_for_a_lost_job(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    from sdk.cli import app
-
-    monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
-    lost = {"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1}
-    podlift_vertex.faults(
-        lost, {"api": "vertex", "kind": "late_list", "lists": 1, "nth": 1}, {"api": "vertex", "kind": "hold"}
-    )
-    Path("program.py").write_text("print(1)")
-    target = [
-        f"--vertex-project={podlift_vertex.project}",
-        f"--vertex-bucket={podlift_vertex.bucket}",
-        "--vertex-image=a/b",
-    ]
-    assert app.run(["submit", "program.py", "--detach", "--backend", "vertex", *target]) == 0
-    shown = capsys.readouterr()
-    lines = [line for line in shown.err.splitlines() if line.startswith("podlift: ")]
-    expected = (
-        "Request 1 for a job in us-central1 got no answer",
-        "Searching the list",
-        "The list does not show",
-        "The job exists",
-    )
-    assert len(lines) == len(expected)
-    assert [line for line, words in zip(lines, expected, strict=True) if not line.startswith(f"podlift: {words}")] == []
-    run = api.attach(shown.out.strip())
-    assert "client Request 1 for a job in us-central1 got no answer" in " ".join(run.why().split())
-    run.cancel()
-
-
 @pytest.mark.full
 def test_a_job_that_was_removed_before_a_client_saw_its_end_is_lost_and_its_records_are_told(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+    podlift_vertex: Cloud, start: Start
 ) -> None:
     run = start()
     until(lambda: made(podlift_vertex)[0].state.name == "JOB_STATE_SUCCEEDED", run.why)
@@ -301,22 +172,9 @@ def test_a_job_that_was_removed_before_a_client_saw_its_end_is_lost_and_its_reco
 
 
 @pytest.mark.full
-def test_a_time_limit_of_the_vendor_is_a_timeout(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
+def test_a_time_limit_of_the_vendor_is_a_timeout(podlift_vertex: Cloud, start: Start) -> None:
     run = start("import time; time.sleep(600)", limits=sdk.Limits(timeout_s=3600))
     until(lambda: run.status().state is State.RUNNING, run.why)
     podlift_vertex.advance(3700, jobs=True)
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.TIMEOUT, 1)
-
-
-def test_the_next_region_is_asked_where_the_first_has_nothing(
-    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
-) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "quota", "times": 1})
-    run = start(regions=("us-central1", "europe-west4"))
-    assert run.wait(LIMIT_S).state is State.SUCCEEDED
-    parent = f"projects/{podlift_vertex.project}/locations/europe-west4"
-    (job,) = podlift_vertex.jobs().list_custom_jobs(parent=parent, timeout=30)
-    # The bucket is in the first region, and the run is in the bucket.
-    assert job.job_spec.base_output_directory.output_uri_prefix == ""
-    assert [line.text for line in run.logs()] == ["here"]

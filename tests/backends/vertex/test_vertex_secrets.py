@@ -11,6 +11,8 @@ from support import LIMIT_S
 import sdk
 from sdk.testing.vertex import Cloud
 
+Keep = Callable[..., None]
+
 ACCOUNT = "trainer@my-project.iam.gserviceaccount.com"
 KEY = "projects/my-project/secrets/api-key"
 PROGRAM = """
@@ -43,7 +45,7 @@ def job(**about: object) -> sdk.Job:
 
 
 def test_a_task_reads_the_planned_version_and_its_value_is_stored_and_shown_nowhere(
-    podlift_vertex: Cloud, keep: Callable[..., None], write
+    podlift_vertex: Cloud, keep: Keep, write
 ) -> None:
     write("program.py", PROGRAM)
     keep("old-value-1", "s3cr3t-value")
@@ -63,7 +65,7 @@ def test_a_task_reads_the_planned_version_and_its_value_is_stored_and_shown_nowh
 
 
 def test_a_secret_without_an_account_that_could_read_it_is_refused_with_the_role(
-    podlift_vertex: Cloud, keep: Callable[..., None], write
+    podlift_vertex: Cloud, keep: Keep, write
 ) -> None:
     write("program.py", PROGRAM)
     keep("value")

@@ -27,11 +27,6 @@ def event(kind: str, time: float, attempt: int = 1, source: str = "chief-0", **d
     return Event(attempt=attempt, source=source, sequence=int(time), kind=kind, time=time, data=data)
 
 
-def decided(events: list[Event], vendor: VendorJob, **more: Any) -> tuple[str, str]:
-    found = verdict(EndedJob(events=events, job=vendor, tasks=TASKS, **more))
-    return found["state"], found["reason"]
-
-
 def test_every_state_of_googles_own_enum_has_a_name_and_a_meaning() -> None:
     assert [f"JOB_STATE_{name}" for name in states.NAMES] == [state.name for state in JobState]
     for state in JobState:
@@ -105,19 +100,6 @@ def test_the_root_cause_is_the_tasks_own_and_not_what_the_vendor_says_of_it() ->
     assert found["failure"]["traceback"].startswith("Traceback")
 
 
-def test_what_only_echoes_a_lost_machine_yields_to_what_the_vendor_knows() -> None:
-    vendor = job("FAILED", message="Resources are insufficient in region: us-central1.", code=8)
-    assert decided([event("attempt_started", 10.0), ECHO], vendor) == ("FAILED", "stockout")
-
-
-def test_a_spot_machine_that_was_taken_away_is_a_preemption_and_one_that_never_came_is_a_stockout() -> None:
-    text = "Resources are insufficient in region: us-central1."
-    began = [event("attempt_started", 110.0)]
-    assert decided(began, job("FAILED", message=text, started=105.0), provisioning="spot") == ("FAILED", "preempted")
-    assert decided([], job("FAILED", message=text), provisioning="spot") == ("FAILED", "stockout")
-    assert decided(began, job("FAILED", message=text, started=105.0)) == ("FAILED", "stockout")
-
-
 def test_an_error_that_google_gave_the_program_keeps_its_traceback_and_gets_a_fix() -> None:
     denied = event("failed", 20.0, type="Forbidden", message="403 ACCESS_TOKEN_SCOPE_INSUFFICIENT", traceback="T")
     vendor = job("FAILED", message="The replica workerpool0-0 exited with a non-zero status of 1.", code=3)
@@ -140,39 +122,65 @@ def test_without_a_record_the_vendors_text_is_the_cause_and_names_our_task() -> 
     assert (found["reason"], found["failure"]["task"]) == ("out_of_memory", "worker-1")
 
 
+BEGUN, DONE = event("attempt_started", 10.0), event("done", 30.0)
+LATER = event("attempt_started", 40.0, attempt=2)
+RESUMED = Event(attempt=0, source="client-1", sequence=1, kind="resumed", time=30.0, data={"attempts": 1})
+EXIT_75 = event("exited", 20.0, task="chief-0", code=75)
+STOCKOUT = "Resources are insufficient in region: us-central1."
+STATUS_1, STATUS_134 = (f"The replica workerpool0-0 exited with a non-zero status of {code}." for code in (1, 134))
+OVER_LIMIT = "The job was cancelled because it exceeded its timeout of 60 seconds."
+SPOT = {"provisioning": "spot"}
+RAN_61_S = {"message": "CANCELED", "code": 1, "started": 100.0, "ended": 161.0}
+
+
+def asked(at: float) -> dict[str, float]:
+    return {"cancel_requested_at": at}
+
+
 @pytest.mark.parametrize(
-    ("vendor", "asked", "done", "expected"),
+    ("vendor", "about", "events", "more", "expected"),
     [
-        ("SUCCEEDED", None, True, ("SUCCEEDED", "done")),
-        ("SUCCEEDED", None, False, ("SUCCEEDED", "done")),
-        ("SUCCEEDED", 40.0, True, ("SUCCEEDED", "done")),
-        ("SUCCEEDED", 25.0, True, ("CANCELLED", "cancelled")),
-        ("SUCCEEDED", 25.0, False, ("CANCELLED", "cancelled")),
-        ("PARTIALLY_SUCCEEDED", None, True, ("SUCCEEDED", "done")),
-        ("PARTIALLY_SUCCEEDED", None, False, ("FAILED", "infrastructure")),
-        ("CANCELLED", 25.0, False, ("CANCELLED", "cancelled")),
-        ("CANCELLED", None, False, ("CANCELLED", "cancelled")),
-        ("FAILED", 25.0, False, ("CANCELLED", "cancelled")),
-        ("FAILED", None, False, ("FAILED", "infrastructure")),
-        ("EXPIRED", None, False, ("FAILED", "stockout")),
+        ("SUCCEEDED", {}, [BEGUN, DONE], {}, "SUCCEEDED done"),
+        ("SUCCEEDED", {}, [BEGUN], {}, "SUCCEEDED done"),
+        ("SUCCEEDED", {}, [BEGUN, DONE], asked(40.0), "SUCCEEDED done"),
+        ("SUCCEEDED", {}, [BEGUN, DONE], asked(25.0), "CANCELLED cancelled"),
+        ("SUCCEEDED", {}, [BEGUN], asked(25.0), "CANCELLED cancelled"),
+        ("PARTIALLY_SUCCEEDED", {}, [BEGUN, DONE], {}, "SUCCEEDED done"),
+        ("PARTIALLY_SUCCEEDED", {}, [BEGUN], {}, "FAILED infrastructure"),
+        ("CANCELLED", {}, [BEGUN], {}, "CANCELLED cancelled"),
+        ("FAILED", {}, [BEGUN], asked(25.0), "CANCELLED cancelled"),
+        ("FAILED", {}, [BEGUN], {}, "FAILED infrastructure"),
+        ("EXPIRED", {}, [BEGUN], {}, "FAILED stockout"),
+        # What only echoes a lost machine yields to what the vendor knows.
+        ("FAILED", {"message": STOCKOUT, "code": 8}, [BEGUN, ECHO], {}, "FAILED stockout"),
+        # A spot machine that was taken away is a preemption, and one that never came is a stockout.
+        (
+            "FAILED",
+            {"message": STOCKOUT, "started": 105.0},
+            [event("attempt_started", 110.0)],
+            SPOT,
+            "FAILED preempted",
+        ),
+        ("FAILED", {"message": STOCKOUT}, [], SPOT, "FAILED stockout"),
+        ("FAILED", {"message": STOCKOUT, "started": 105.0}, [event("attempt_started", 110.0)], {}, "FAILED stockout"),
+        # What fails behind the wish to end is no failure of the run.
+        ("FAILED", {"message": STATUS_1, "code": 3}, [BEGUN, FAILED], asked(15.0), "CANCELLED cancelled"),
+        ("FAILED", {"message": STATUS_1, "code": 3}, [BEGUN, FAILED], asked(25.0), "FAILED user_error"),
+        # A program that wants to be started again, and was not.
+        ("FAILED", {"message": STATUS_134, "code": 3}, [BEGUN, EXIT_75], {}, "CHECKPOINTED checkpointed"),
+        # A job that was ended at its limit has timed out, whatever the vendor calls it.
+        ("CANCELLED", RAN_61_S, [], {"timeout_s": 60.0}, "FAILED timeout"),
+        ("CANCELLED", RAN_61_S, [], {"timeout_s": 600.0}, "CANCELLED cancelled"),
+        ("CANCELLED", RAN_61_S, [], {"timeout_s": 60.0, **asked(5.0)}, "CANCELLED cancelled"),
+        ("CANCELLED", {"message": OVER_LIMIT, "code": 1}, [], {}, "FAILED timeout"),
+        # A failure of an earlier attempt, or of before a resume, is not the cause.
+        ("FAILED", {"message": "Internal error occurred", "code": 13}, [BEGUN, FAILED, LATER], {}, "FAILED internal"),
+        ("FAILED", {"message": "Internal error occurred", "code": 13}, [BEGUN, FAILED, RESUMED], {}, "FAILED internal"),
     ],
 )
-def test_how_a_job_ended_and_what_was_asked_for_decide(vendor, asked, done, expected) -> None:
-    events = [event("attempt_started", 10.0), *([event("done", 30.0)] if done else [])]
-    assert decided(events, job(vendor), cancel_requested_at=asked) == expected
-
-
-def test_what_fails_behind_the_wish_to_end_is_no_failure_of_the_run() -> None:
-    vendor = job("FAILED", message="The replica workerpool0-0 exited with a non-zero status of 1.", code=3)
-    events = [event("attempt_started", 10.0), FAILED]
-    assert decided(events, vendor, cancel_requested_at=15.0) == ("CANCELLED", "cancelled")
-    assert decided(events, vendor, cancel_requested_at=25.0) == ("FAILED", "user_error")
-
-
-def test_a_program_that_wants_to_be_started_again_and_was_not_is_checkpointed() -> None:
-    events = [event("attempt_started", 10.0), event("exited", 20.0, task="chief-0", code=75)]
-    vendor = job("FAILED", message="The replica workerpool0-0 exited with a non-zero status of 134.", code=3)
-    assert decided(events, vendor) == ("CHECKPOINTED", "checkpointed")
+def test_how_a_job_ended_and_what_the_records_say_decide(vendor, about, events, more, expected) -> None:
+    found = verdict(EndedJob(events=events, job=job(vendor, **about), tasks=TASKS, **more))
+    assert f"{found['state']} {found['reason']}" == expected
 
 
 def test_a_task_that_ended_without_a_word_is_named_with_how_it_ended() -> None:
@@ -186,28 +194,11 @@ def test_a_task_that_ended_without_a_word_is_named_with_how_it_ended() -> None:
     assert "exit code 3" in found["failure"]["message"]
 
 
-def test_a_job_that_was_ended_at_its_limit_has_timed_out_whatever_the_vendor_calls_it() -> None:
-    silent = job("CANCELLED", message="CANCELED", code=1, started=100.0, ended=161.0)
-    assert decided([], silent, timeout_s=60.0) == ("FAILED", "timeout")
-    assert decided([], silent, timeout_s=600.0) == ("CANCELLED", "cancelled")
-    assert decided([], silent, timeout_s=60.0, cancel_requested_at=5.0) == ("CANCELLED", "cancelled")
-    told = job("CANCELLED", message="The job was cancelled because it exceeded its timeout of 60 seconds.", code=1)
-    assert decided([], told) == ("FAILED", "timeout")
-
-
 def test_the_vendors_words_are_waited_for_unless_a_task_has_said_why() -> None:
     silent = job("FAILED")
     assert not states.is_explained(EndedJob(events=[], job=silent, tasks=TASKS))
     assert states.is_explained(EndedJob(events=[event("attempt_started", 10.0), FAILED], job=silent, tasks=TASKS))
     assert states.is_explained(EndedJob(events=[], job=job("CANCELLED"), tasks=TASKS))
-
-
-def test_a_failure_of_an_earlier_attempt_or_of_before_a_resume_is_not_the_cause() -> None:
-    vendor = job("FAILED", message="Internal error occurred for the current attempt", code=13)
-    later = event("attempt_started", 40.0, attempt=2)
-    assert decided([event("attempt_started", 10.0), FAILED, later], vendor) == ("FAILED", "internal")
-    resumed = Event(attempt=0, source="client-1", sequence=1, kind="resumed", time=30.0, data={"attempts": 1})
-    assert decided([event("attempt_started", 10.0), FAILED, resumed], vendor) == ("FAILED", "internal")
 
 
 def test_replicas_have_the_names_of_tasks_whatever_the_pools() -> None:

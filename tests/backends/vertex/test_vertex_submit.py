@@ -29,7 +29,6 @@ from sdk.storage.posix_store import PosixStore
 REGIONS = ("us-central1", "europe-west4")
 STOCKOUT = VertexRejectedError("Resources are insufficient in region: us-central1.", 429)
 QUOTA = VertexRejectedError("The following quota metrics exceed quota limits: aiplatform.googleapis.com/x", 429)
-BUSY = VertexRejectedError("Quota exceeded for quota metric 'R' and limit 'R per minute' of service 'a'", 429)
 DENIED = VertexRejectedError("Permission 'aiplatform.customJobs.create' denied on resource", 403)
 LOST = OutcomeUnknownError("No answer came.")
 
@@ -41,10 +40,11 @@ class Service:
         clock: what time it is.
         script: what becomes of each create call; "made" after its end.
         late_s: so long after its creation the list does not show a job.
+        number: which job of its run is asked for.
     """
 
-    def __init__(self, clock: FakeClock, *script: object, late_s: float = 0.0) -> None:
-        self.clock = clock
+    def __init__(self, clock: FakeClock, *script: object, late_s: float = 0.0, number: int = 1) -> None:
+        self.clock, self.number = clock, number
         self.script = list(script)
         self.late_s = late_s
         self.jobs: list[VendorJob] = []
@@ -58,13 +58,16 @@ class Service:
         step = self.script.pop(0) if self.script else "made"
         if isinstance(step, Exception):
             raise step
-        name = f"projects/p/locations/{region}/customJobs/{len(self.jobs) + 1}"
-        labels = {"podlift-run": "r-aaaaaa", "podlift-job": "1"}
-        made = VendorJob(name=name, state="JOB_STATE_QUEUED", labels=labels, created=self.clock.now())
-        self.jobs.append(made)
+        made = self.add(len(self.jobs) + 1, self.clock.now(), region)
         if step == "lost":
             raise LOST
         return made
+
+    def add(self, id: int, created: float, region: str = REGIONS[0]) -> VendorJob:
+        name = f"projects/p/locations/{region}/customJobs/{id}"
+        labels = {"podlift-run": "r-aaaaaa", "podlift-job": str(self.number)}
+        self.jobs.append(VendorJob(name=name, state="JOB_STATE_QUEUED", labels=labels, created=created))
+        return self.jobs[-1]
 
     def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]:
         assert labels == {"podlift-run": "r-aaaaaa"}
@@ -75,17 +78,19 @@ class Service:
         self.cancelled.append(name)
 
 
-def creation(store: PosixStore, service: Service, clock: FakeClock, **more: Any) -> JobCreation:
+def creation(
+    store: Any, service: Any, clock: FakeClock, *, number: int = 1, regions: Any = REGIONS, ages: Any = None
+) -> JobCreation:
+    """`ages` is a store that tells how old a claim is, by default that of the run."""
     body = {"displayName": "r"}
     requests = [
-        PlacedRequest(place=place, region=region, redacted_body=body, body=body) for place, region in enumerate(REGIONS)
+        PlacedRequest(place=place, region=region, redacted_body=body, body=body) for place, region in enumerate(regions)
     ]
-    given = {"run_id": "r-aaaaaa", "number": 1, "requests": requests}
-    request: Any = JobRequest(**{**given, **more})
+    request = JobRequest(run_id="r-aaaaaa", number=number, requests=requests)
 
     def age_s(key: str) -> float:
         # An intent that says nothing is from long ago.
-        return clock.now() - float(json.loads(bytes(store.get(key))).get("renewed", 0.0))
+        return clock.now() - float(json.loads(bytes((ages or store).get(key))).get("renewed", 0.0))
 
     return JobCreation(request, store, service, clock, age_s)
 
@@ -104,21 +109,6 @@ def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock
     assert made == CreatedJob(name="projects/p/locations/us-central1/customJobs/1")
     assert read_created(store, 1) == made
     assert service.creates == ["us-central1"]
-
-
-def test_asked_a_second_time_nothing_is_made(store: PosixStore, clock: FakeClock) -> None:
-    service = Service(clock)
-    first = creation(store, service, clock).ensure()
-    assert creation(store, service, clock).ensure() == first
-    assert len(service.creates) == 1
-
-
-def test_a_lost_reply_is_looked_up_before_a_second_job_is_made(store: PosixStore, clock: FakeClock) -> None:
-    service = Service(clock, "lost")
-    made = creation(store, service, clock).ensure()
-    assert len(service.creates) == 1
-    assert made.name == service.jobs[0].name
-    assert made.unsure
 
 
 def test_the_search_for_a_lost_job_says_what_it_does_as_it_happens_and_is_kept(
@@ -173,10 +163,13 @@ def test_a_rejection_in_words_that_are_not_known_is_no_end_of_a_job(store: Posix
     assert str(caught.value) == text
 
 
-def test_a_list_that_is_late_is_waited_for(store: PosixStore, clock: FakeClock) -> None:
-    service = Service(clock, "lost", late_s=20.0)
+@pytest.mark.parametrize("late_s", [0.0, 20.0])
+def test_a_lost_reply_is_looked_up_before_a_second_job_is_made_and_a_late_list_is_waited_for(
+    store: PosixStore, clock: FakeClock, late_s: float
+) -> None:
+    service = Service(clock, "lost", late_s=late_s)
     made = creation(store, service, clock).ensure()
-    assert (len(service.creates), made.name) == (1, service.jobs[0].name)
+    assert (len(service.creates), made.name, made.unsure) == (1, service.jobs[0].name, True)
 
 
 def test_a_request_that_never_arrived_is_sent_again_after_the_list_was_searched(
@@ -225,33 +218,6 @@ def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(
     assert len(service.creates) == 4
 
 
-def test_a_client_that_was_killed_between_create_and_note_has_made_the_only_job(
-    store: PosixStore, clock: FakeClock
-) -> None:
-    service = Service(clock)
-
-    def die() -> None:
-        raise KeyboardInterrupt
-
-    service.before = die
-    with pytest.raises(KeyboardInterrupt):
-        creation(store, service, clock).ensure()
-    service.before = lambda: None
-    service.create("us-central1", object())
-    made = creation(store, service, clock).ensure()
-    assert (len(service.creates), made.name) == (1, service.jobs[0].name)
-
-
-def test_a_client_that_was_killed_before_it_asked_is_taken_over_after_the_list_was_searched(
-    store: PosixStore, clock: FakeClock
-) -> None:
-    store.put_new("jobs/0001.intent.json", [b"{}"])
-    service = Service(clock)
-    made = creation(store, service, clock).ensure()
-    assert clock.now() >= 1030.0
-    assert (len(service.creates), made.unsure) == (1, True)
-
-
 def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: FakeClock) -> None:
     store.put_new("jobs/0001.intent.json", [b"{}"])
     other = Service(clock)
@@ -268,18 +234,6 @@ def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: FakeCl
     looking = Looking(clock)
     assert creation(store, looking, clock).attempt() is None
     assert (len(other.jobs), looking.creates) == (1, [])
-
-
-def test_a_client_waits_for_another_one_that_is_creating_the_job(store: PosixStore, clock: FakeClock) -> None:
-    other, service = Service(clock), Service(clock)
-
-    def meanwhile() -> None:
-        assert creation(store, service, clock).attempt() is None
-
-    other.before = meanwhile
-    made = creation(store, other, clock).ensure()
-    assert creation(store, service, clock).ensure() == made
-    assert service.creates == []
 
 
 def test_of_two_jobs_the_one_that_was_noted_first_stays(store: PosixStore, clock: FakeClock) -> None:
@@ -307,13 +261,6 @@ def test_what_no_region_would_take_is_asked_once(store: PosixStore, clock: FakeC
     with pytest.raises(JobNotCreatedError, match=r"roles/aiplatform\.user") as caught:
         creation(store, service, clock).ensure()
     assert (caught.value.reason, service.creates) == (Reason.PERMISSION, ["us-central1"])
-
-
-def test_too_many_requests_in_a_minute_are_waited_for(store: PosixStore, clock: FakeClock) -> None:
-    service = Service(clock, BUSY, BUSY)
-    creation(store, service, clock).ensure()
-    assert service.creates == ["us-central1"] * 3
-    assert clock.now() >= 1040.0
 
 
 def test_a_refusal_after_a_lost_reply_may_be_the_first_jobs_own_doing(store: PosixStore, clock: FakeClock) -> None:

@@ -35,16 +35,18 @@ def test_logs_come_from_the_run_directory_once_the_service_has_none(
     run = sdk.submit(job, backend=podlift_vertex.backend())
     assert run.wait(LIMIT_S).state is sdk.State.FAILED
     assert {line.text for line in run.logs()} == {"token s3cr3t-value", "an error", "the end"}
+    for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket):
+        assert b"s3cr3t" not in blob.download_as_bytes(), blob.name
     monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", f"{podlift_vertex.bucket}/podlift")
     assert [(info.url, info.backend) for info in sdk.runs()] == [(run.url, "vertex")]
     assert sdk.attach(run.id).url == run.url
-    said = heard()
+    messages = heard()
     monkeypatch.setattr(logs, "query", lambda *args, **more: {})
     found = list(run.logs(task="chief-0", attempt=1))
     assert {line.text for line in found} == {"token ***", "an error", "the end"}
     assert {(line.task, line.attempt) for line in found} == {("chief-0", 1)}
     assert all(line.time is not None for line in found)
-    assert said == [
+    assert messages == [
         "The log service has no lines of this job. These lines are the last 10.0 MB of each task, from the run's "
         "directory."
     ]
@@ -59,7 +61,7 @@ def test_logs_come_from_the_run_directory_once_the_service_has_none(
 
     monkeypatch.setattr(logs, "query", refuse)
     assert {line.text for line in run.logs(follow=True)} == {"token ***", "an error", "the end"}
-    assert said[-1].startswith(
+    assert messages[-1].startswith(
         "The logs cannot be read: 403. This requires roles/logging.viewer on the project. These "
     )
     for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket, match_glob="**/tails/**"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import FakeClock, made, needs
+from support import FakeClock, full_only, made, needs
 
 import sdk
 from sdk import InputError, PodliftError
@@ -86,9 +86,13 @@ def test_a_schedule_is_one_job_whose_body_starts_the_keeper(podlift_vertex: Clou
     assert "gcloud alpha monitoring policies create" in made.alert and NAME in made.alert
 
 
-def test_creating_the_same_schedule_again_writes_and_sends_nothing(podlift_vertex: Cloud, create: Create) -> None:
+def test_creating_the_same_schedule_again_writes_and_sends_nothing_also_from_another_checkout(
+    podlift_vertex: Cloud, create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = create()
     before = objects(podlift_vertex)
+    Path(tmp_path / "project").rename(tmp_path / "workspace")
+    monkeypatch.chdir(tmp_path / "workspace")
     podlift_vertex.forget_requests()
     again = create()
     assert (again.outcome, again.changes, again.record) == ("unchanged", (), first.record)
@@ -180,7 +184,7 @@ def test_another_roots_job_of_the_same_name_is_left_alone(
     assert not [name for name in objects(podlift_vertex) if name.startswith("other/")]
 
 
-@pytest.mark.parametrize("kind", ["drop_before", "drop_after", "status_after", "silent_after"])
+@pytest.mark.parametrize("kind", ["drop_before", *map(full_only, ["drop_after", "status_after"]), "silent_after"])
 def test_a_lost_reply_leaves_one_job(
     podlift_vertex: Cloud, create: Create, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -260,13 +264,11 @@ def test_a_pause_in_the_console_is_shown_and_ended_by_unpause(
     assert jobs(podlift_vertex)[0].state.name == "ENABLED"
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_run_creates_one_keeper_with_the_label_of_a_firing_by_hand(
-    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str], *, lost: bool
+def test_run_creates_one_keeper_with_the_label_of_a_firing_by_hand_also_if_the_reply_is_lost(
+    podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create()
-    if lost:
-        podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "times": 1, "operation": "customJobs.create"})
+    podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "times": 1, "operation": "customJobs.create"})
     code, output, errors = shown(capsys, "run", "weekly")
     assert code == 0 and "takes the slot once it has a machine" in errors
     (job,) = made(podlift_vertex)
@@ -378,18 +380,6 @@ def test_a_job_that_cloud_scheduler_has_disabled_is_made_anew(podlift_vertex: Cl
     assert jobs(podlift_vertex)[0].state.name == "ENABLED"
 
 
-@pytest.mark.full
-def test_a_schedule_that_podlift_serves_starts_runs_on_vertex_ai(podlift_vertex: Cloud, create: Create) -> None:
-    made = create(trigger="serve")
-    assert jobs(podlift_vertex) == [] and made.record.trigger == ""
-    each = Schedule("weekly", root=made.plan.root)
-    record = each.run()
-    assert record.state == "RUNNING", record
-    run = sdk.attach(f"{made.plan.root}/runs/{record.run}")
-    run.wait(120)
-    assert each.history()[0].state == "SUCCEEDED"
-
-
 def test_names_of_schedules_in_a_bucket_are_kept_for_completion(
     podlift_vertex: Cloud, create: Create, tmp_path: Path
 ) -> None:
@@ -398,13 +388,3 @@ def test_names_of_schedules_in_a_bucket_are_kept_for_completion(
     assert [path.name for path in folder.iterdir()] == ["weekly"]
     Schedule("weekly", root=made.plan.root).remove()
     assert list(folder.iterdir()) == []
-
-
-def test_another_checkout_of_the_project_finds_nothing_to_change(
-    podlift_vertex: Cloud, create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = create()
-    Path(tmp_path / "project").rename(tmp_path / "workspace")
-    monkeypatch.chdir(tmp_path / "workspace")
-    again = create()
-    assert (again.outcome, again.changes, again.record.trigger) == ("unchanged", (), first.record.trigger)

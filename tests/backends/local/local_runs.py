@@ -1,0 +1,54 @@
+"""What tests of local runs ask their records and this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support import until
+
+import sdk
+from sdk.records.events import Event
+from sdk.records.recorder import read_events
+
+
+def events(run: sdk.Run, kind: str, attempt: int | None = None) -> list[Event]:
+    return [event for event in read_events(run.plan.paths, (kind,)) if attempt in (None, event.attempt)]
+
+
+def event(run: sdk.Run, kind: str) -> Event:
+    """Wait for the first record of this kind, and return it."""
+    until(lambda: events(run, kind), run.why)
+    return events(run, kind)[0]
+
+
+def supervisor(run: sdk.Run) -> int:
+    """Return the process id of the run's newest supervisor."""
+    newest = max(events(run, "started"), key=lambda each: each.time)
+    return int(newest.data["supervisor"].split(":")[1])
+
+
+def pid_of(run: sdk.Run, task: str, attempt: int = 1) -> int:
+    (begun,) = events(run, "attempt_started", attempt)
+    return int(begun.data["pids"][task])
+
+
+def codes(run: sdk.Run, attempt: int) -> list[int]:
+    """Return the exit codes of an attempt's tasks."""
+    return [each.data["code"] for each in events(run, "exited", attempt)]
+
+
+def attempts_said(run: sdk.Run) -> list[str]:
+    return [line.text for line in run.logs() if line.text.startswith("attempt")]
+
+
+def left_alive(run: sdk.Run) -> list[int]:
+    """Pids of processes that still know this run from their environment."""
+    needle = f"PODLIFT_RUN={run.url}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and needle in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,181 @@
+"""A run whose job waits in the queue, beside services that refuse, fail or are silent: what is repeated, and what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support import full_only, heard, made, until
+from vertex_faults import HOLD, QuickClock, asked, vertex
+
+import sdk
+from sdk import Reason, State
+from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
+from sdk.cli import app
+from sdk.errors import AccessError, PodliftError, StoreError, WaitTimeoutError
+from sdk.run import Run
+from sdk.storage.retry import RetryPolicy
+from sdk.testing.vertex import Cloud
+
+pytestmark = pytest.mark.process
+
+Held = tuple[Cloud, sdk.Run]
+# A wait of this kind of clock takes no time, and leaves the emulator some.
+IMPATIENT = RetryPolicy(connect_s=5.0, read_s=0.2, total_s=60.0, first_s=30.0)
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sdk.backends.vertex.client._READ_S", 0.1)
+    for user in ("records.sync.index", "backends.vertex.latest_job", "backends.vertex.waiting"):
+        monkeypatch.setattr(f"sdk.{user}.SYNC_RETRY", IMPATIENT)
+
+
+def quick(run: sdk.Run) -> Run:
+    """The run as another process sees it that has looked at it once, with a clock that does not wait."""
+    found = Run(run.plan, QuickClock())
+    found.status()
+    return found
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_a_run_that_waits_says_what_for(held: Held, capsys: pytest.CaptureFixture[str]) -> None:
+    _, run = held
+    status = run.status()
+    assert (status.state, status.reason, status.vendor) == (State.PENDING, Reason.QUEUED, "JOB_STATE_QUEUED")
+    why = run.why().splitlines()
+    assert "stays queued while other jobs of the project use the quota" in why[1]
+    assert any(flat(line).startswith("now service the job is QUEUED, ") for line in why)
+    assert why[-1] == f"Next: podlift wait {run.url}"
+    assert max(map(len, why[why.index("Timeline:") : why.index("", 4)])) <= 80
+    assert app.run(["status", run.url]) == 0
+    assert capsys.readouterr().out.endswith(f"Next: podlift why {run.url}\n"), "it is not known how long"
+
+
+def test_who_may_not_look_at_a_job_is_told_at_once(held: Held) -> None:
+    cloud, run = held
+    cloud.faults(HOLD, vertex("deny", "customJobs.get"))
+    for look in (run.status, run.wait, run.why):
+        with pytest.raises(VertexRejectedError) as caught:
+            look()
+        text = str(caught.value)
+        assert "refuses to look at the job. The caller may not see the jobs of this project." in text
+        assert text.endswith("This requires roles/aiplatform.viewer on the project, or a role that includes it.")
+    assert asked(cloud, "customJobs.get") == 3, "each asked once"
+
+
+def test_logs_that_are_denied_name_the_role_and_the_rest_is_explained(held: Held) -> None:
+    cloud, run = held
+    cloud.faults(HOLD, vertex("deny", "entries.list"))
+    with pytest.raises(AccessError, match=r"cannot be read without roles/logging\.viewer on the project: 403"):
+        list(run.logs())
+    assert asked(cloud, "entries.list") == 1
+    why = flat(run.why())
+    assert "now service The logs cannot be read without roles/logging.viewer on the project: 403" in why
+    assert "use the quota that it needs" in why and "service created job" in why
+    assert run.status().state is State.PENDING
+
+
+@pytest.mark.parametrize("operation", ["objects.list", "objects.download"])
+def test_a_bucket_that_denies_an_operation_is_named_with_the_command_that_grants_it(held: Held, operation: str) -> None:
+    cloud, run = held
+    cloud.faults(HOLD, {"kind": "deny", "operation": operation})
+    with pytest.raises(PodliftError) as caught:
+        Run(run.plan).status()
+    text = str(caught.value)
+    assert "403" in text and f"gs://{cloud.bucket}" in text and "add-iam-policy-binding" in text
+    assert asked(cloud, operation) <= 4, "what runs in parallel, and nothing is repeated"
+
+
+@pytest.mark.parametrize("kind", ["status_before", "drop_after", "silent_after"])
+@pytest.mark.parametrize("operation", ["customJobs.get", "entries.list"])
+def test_a_read_that_fails_once_is_repeated_and_nobody_notices(
+    held: Held, monkeypatch: pytest.MonkeyPatch, kind: str, operation: str
+) -> None:
+    monkeypatch.setattr("sdk.backends.vertex.client._READ_S", 0.2)
+    monkeypatch.setattr("sdk.backends.vertex.logs._TIMEOUT_S", 0.2)
+    cloud, run = held[0], quick(held[1])
+    cloud.faults(HOLD, vertex(kind, operation, nth=1))
+    cloud.forget_requests()
+    lines = heard()
+    if operation == "customJobs.get":
+        run._clock.sleep(1)
+        assert run.status().reason is Reason.QUEUED
+    else:
+        assert list(run.logs()) == []
+    # A request without an answer is recorded once its client has left.
+    until(lambda: asked(cloud, operation) == 2)
+    assert lines == []
+
+
+def test_a_silent_log_service_delays_an_explanation_by_seconds_and_no_status(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sdk.backends.vertex.logs._SHORT_S", 0.2)
+    cloud, run = held
+    cloud.faults(HOLD, vertex("silent_before", "entries.list"))
+    why = flat(run.why())
+    assert "The logs cannot be read: ReadTimeout" in why and "use the quota that it needs" in why
+    # The emulator may take the request after the client has given up.
+    until(lambda: asked(cloud, "entries.list"))
+    assert asked(cloud, "entries.list") == 1
+    assert run.status().state is State.PENDING
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_an_unanswered_status_says_so_and_does_not_hang(held: Held) -> None:
+    cloud, run = held
+    cloud.faults(HOLD, vertex("silent_before", "customJobs.get"))
+    with pytest.raises(OutcomeUnknownError, match=r"has accepted the request, but did not answer within 0\.1 s"):
+        Run(run.plan, QuickClock()).status()
+    cloud.faults(HOLD, {"kind": "silent_before"})
+    with pytest.raises(StoreError, match="did not respond in time"):
+        Run(run.plan, QuickClock()).status()
+
+
+# One of each kind for each service; a connection that is cut is silence that ends early.
+OUTAGES = [
+    pytest.param([vertex("silent_before", "customJobs.get")], id="the service is silent"),
+    full_only([vertex("status_before", "customJobs.get", status=429, retry_after_s=20)], id="the service is busy"),
+    pytest.param([{"kind": "status_before"}], id="the bucket has failed"),
+    full_only([{"kind": "drop_before"}], id="the bucket cuts connections"),
+    full_only([{"kind": "status_before"}, vertex("status_before")], id="nothing answers"),
+]
+
+
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize("rules", OUTAGES)
+def test_a_wait_outlives_minutes_without_an_answer_and_says_what_is_wrong(
+    held: Held, monkeypatch: pytest.MonkeyPatch, rules: list[dict[str, Any]]
+) -> None:
+    cloud, run = held[0], quick(held[1])
+    cloud.faults(HOLD, *rules)
+    lines, clock = heard("backends.outages"), run._clock
+    until_s, sleep = clock.now() + 300, clock.sleep
+    over: list[float] = []
+
+    def slept(seconds: float) -> None:
+        sleep(seconds)
+        if clock.now() > until_s and not over:
+            over.append(clock.now())
+            cloud.faults(HOLD)
+
+    monkeypatch.setattr(clock, "sleep", slept)
+    with pytest.raises(WaitTimeoutError):
+        run.wait(timeout_s=400)
+    # One report for each service that does not answer, and one when it does again.
+    expected = 4 if len(rules) == 2 else 2
+    assert over and "cannot be read for " in lines[0] and len(lines) == expected
+    assert f"emulator at 127.0.0.1:{cloud.port} " in lines[0]
+    assert lines[-1].startswith("The service answers again, after ")
+    assert run.status().state is State.PENDING and len(made(cloud)) == 1
+
+
+def test_a_wait_with_a_time_limit_ends_in_an_outage_with_the_reason(held: Held) -> None:
+    cloud, run = held[0], quick(held[1])
+    cloud.faults(HOLD, {"kind": "status_before"})
+    with pytest.raises(WaitTimeoutError, match=r"It continues\. It cannot be read now: .*has failed \(503\)"):
+        run.wait(timeout_s=30)
