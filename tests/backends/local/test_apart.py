@@ -16,7 +16,7 @@ import sdk
 from sdk.checkpoint import restore
 from sdk.storage.registry import open_store
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
 
 # As much of TensorFlow as is looked at.
 FAKE = {

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import LIMIT_S, FakeClock
+from support import LIMIT_S, FakeClock, full_only
 
 import sdk
 from sdk.job.layout import RunPaths
@@ -72,7 +72,11 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [(BYTES, "is full (0 bytes are free)"), (INODES, "has no inodes left")], ids=["bytes", "inodes"]
+    ("text", "said"),
+    [
+        pytest.param(BYTES, "is full (0 bytes are free)", id="bytes"),
+        full_only(INODES, "has no inodes left", id="inodes"),
+    ],
 )
 def test_a_full_disk_is_named(write, small: Path, text: str, said: str) -> None:
     write("train.py", text)
@@ -113,7 +117,7 @@ def open_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [full_only(2), 3])
 def test_a_limit_of_processes_is_named(write, open_root: None, count: int) -> None:
     # Another user than root has limits; this one may read and write what root may.
     may = "+dac_override,+dac_read_search"

@@ -8,11 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import local_runs
 import psutil
 import pytest
-from local_runs import event, left_alive, supervisor
+from local_runs import event, supervisor
 from support import LIMIT_S, WAITS, full_only, said, until
 
 import sdk
@@ -20,6 +22,21 @@ from sdk.packaging import bundle
 from sdk.process import spawn
 
 pytestmark = [pytest.mark.process, pytest.mark.spread]
+
+
+Alive = Callable[[sdk.Run], list[int]]
+
+
+@pytest.fixture
+def left_alive() -> Alive:
+    return local_runs.left_alive
+
+
+@pytest.fixture(autouse=True)
+def _warm(request: pytest.FixtureRequest) -> None:
+    """Begin runs as forks, but where a test asks for processes by what only processes of their own have."""
+    if "left_alive" not in request.fixturenames:
+        request.getfixturevalue("warm_podlift")
 
 
 REPORT = """
@@ -126,7 +143,7 @@ def test_metrics_of_a_loop_reach_the_handle(write) -> None:
 
 
 @pytest.mark.fidelity("permanent-errors", "local")
-def test_the_first_tasks_own_traceback_is_what_the_user_sees(write) -> None:
+def test_the_first_tasks_own_traceback_is_what_the_user_sees(write, left_alive: Alive) -> None:
     text = """
         import os, time
         def train():
@@ -170,7 +187,7 @@ def test_every_way_out_has_its_state_its_reason_and_its_code(
     assert said in (status.failure.message + status.failure.traceback if status.failure else "")
 
 
-def test_the_chief_that_is_done_waits_for_the_others_and_no_longer_than_it_may(write) -> None:
+def test_the_chief_that_is_done_waits_for_the_others_and_no_longer_than_it_may(write, left_alive: Alive) -> None:
     text = """
         import os, sys, time
         if os.environ["PODLIFT_TASK"] != "chief-0":
@@ -205,7 +222,7 @@ def test_a_run_survives_its_client_and_can_be_attached_from_elsewhere(write, tmp
 
 
 @pytest.mark.fidelity("cancel", "local")
-def test_cancelling_stops_children_too_and_twice_is_once(write) -> None:
+def test_cancelling_stops_children_too_and_twice_is_once(write, left_alive: Alive) -> None:
     text = """
         import signal, subprocess, sys, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -236,7 +253,9 @@ def test_a_run_ends_at_its_time_limit(write) -> None:
     assert "timeout='0.5s'" in str(status.failure)
 
 
-def test_a_killed_supervisor_takes_its_tasks_along_and_the_run_is_lost_and_following_ends(write) -> None:
+def test_a_killed_supervisor_takes_its_tasks_along_and_the_run_is_lost_and_following_ends(
+    write, left_alive: Alive
+) -> None:
     write("train.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)")
     run = sdk.submit("train.py", workers=2)
     seen = []
@@ -252,7 +271,7 @@ def test_a_killed_supervisor_takes_its_tasks_along_and_the_run_is_lost_and_follo
         run.result(LIMIT_S)
 
 
-def test_a_supervisor_that_is_told_to_stop_stops_its_tasks_and_says_so(write) -> None:
+def test_a_supervisor_that_is_told_to_stop_stops_its_tasks_and_says_so(write, left_alive: Alive) -> None:
     write("train.py", "import time; time.sleep(600)")
     run = sdk.submit("train.py")
     event(run, "entry")

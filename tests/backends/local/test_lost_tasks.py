@@ -48,10 +48,12 @@ print("ends", flush=True)
 
 
 class Training:
-    def __init__(self, write: Any, tmp_path: Path, *, retry: sdk.Retry, leaves: str = "", **resources: Any) -> None:
+    def __init__(
+        self, write: Any, tmp_path: Path, *, retry: sdk.Retry, program: str, leaves: str = "", **resources: Any
+    ) -> None:
         self.shared = tmp_path / "shared"
         self.shared.mkdir()
-        write("train.py", PROGRAM)
+        write("train.py", program)
         job = sdk.Job(
             "train.py",
             resources=sdk.Resources(**resources),
@@ -83,9 +85,9 @@ class Training:
 
 @pytest.fixture
 def training(write: Any, tmp_path: Path) -> Any:
-    def begin(**resources: Any) -> Training:
+    def begin(program: str = PROGRAM, **resources: Any) -> Training:
         given = {"infrastructure": 2, "preemptions": None, **resources.pop("retry", {})}
-        return Training(write, tmp_path, retry=sdk.Retry(**given), **resources)
+        return Training(write, tmp_path, retry=sdk.Retry(**given), program=program, **resources)
 
     return begin
 
@@ -206,32 +208,22 @@ while not (shared / "enough").exists():
 
 @pytest.mark.full
 def test_what_a_killed_task_has_started_ends_before_it_starts_again_and_what_others_have_started_stays(
-    write: Any, tmp_path: Path
+    training: Any,
 ) -> None:
-    write("train.py", HELPERS)
-    job = sdk.Job(
-        "train.py",
-        resources=sdk.Resources(workers=2, ps=1),
-        retry=sdk.Retry(infrastructure=1),
-        env={"SHARED": str(tmp_path)},
-        limits=sdk.Limits(timeout_s=LIMIT_S),
-    )
-    run = sdk.submit(job)
-    until(lambda: all((tmp_path / f"{task}.0").exists() for task in run.plan.tasks), run.why)
-    pids = {task: json.loads((tmp_path / task).read_text()) for task in run.plan.tasks}
+    found = training(HELPERS, workers=2, ps=1)
+    run, shared = found.run, found.shared
+    until(lambda: all((shared / f"{task}.0").exists() for task in run.plan.tasks), run.why)
+    pids = {task: json.loads((shared / task).read_text()) for task in run.plan.tasks}
     os.kill(pids["worker-0"]["task"], signal.SIGKILL)
-    until(lambda: (tmp_path / "worker-0.1").exists(), run.why)
+    until(lambda: (shared / "worker-0.1").exists(), run.why)
     alive = {task: [name for name, pid in found.items() if not has_ended(pid)] for task, found in pids.items()}
     assert alive == {"chief-0": list(pids["chief-0"]), "worker-0": [], "ps-0": list(pids["ps-0"])}
-    (tmp_path / "enough").write_text("")
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
-    assert all(has_ended(pid) for found in pids.values() for pid in found.values())
+    assert found.end().state is sdk.State.SUCCEEDED, run.why()
+    assert all(has_ended(pid) for each in pids.values() for pid in each.values())
 
 
 @pytest.mark.full
-def test_a_failure_is_settled_by_a_restart_although_the_program_has_replaced_the_clock(
-    write: Any, tmp_path: Path
-) -> None:
+def test_a_failure_is_settled_by_a_restart_although_the_program_has_replaced_the_clock(training: Any) -> None:
     program = """
 import os, pathlib, time, sdk
 ctx, again = sdk.context(), pathlib.Path(os.environ["SHARED"], "again")
@@ -245,16 +237,7 @@ while not again.exists():
     time.sleep(0.02)
 time.sleep(0.5)
 """
-    write("train.py", program)
-    job = sdk.Job(
-        "train.py",
-        resources=sdk.Resources(evaluator=True),
-        retry=sdk.Retry(user_errors=1),
-        env={"SHARED": str(tmp_path)},
-        limits=sdk.Limits(timeout_s=LIMIT_S),
-    )
-    run = sdk.submit(job)
+    run = training(program, evaluator=True, retry={"user_errors": 1}).run
     status = run.wait(LIMIT_S)
-    assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.SUCCEEDED, 1, {"evaluator-0": 1}), (
-        run.why()
-    )
+    ended = (status.state, status.attempts, status.restarted_alone)
+    assert ended == (sdk.State.SUCCEEDED, 1, {"evaluator-0": 1}), run.why()

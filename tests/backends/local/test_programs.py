@@ -13,7 +13,7 @@ from support import LIMIT_S, full_only, said, until
 import sdk
 from sdk.process import spawn
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
 
 PROGRAMS = {
     "annotations stay what they are": "def f(x: int): ...\nprint(f.__annotations__)",

@@ -80,52 +80,6 @@ BY_CONTEXT = """
     ctx.report({"sum": float(tf.reduce_sum(weights))}, step=4)
 """
 
-# Two servers share the rows of an embedding. The first attempt fails after its save.
-SHARDED = """
-    import os
-
-    import keras
-    import tensorflow as tf
-
-    import sdk
-
-    ctx = sdk.context()
-    if ctx.task == "chief-0":
-        strategy = tf.distribute.ParameterServerStrategy(
-            tf.distribute.cluster_resolver.TFConfigClusterResolver(),
-            variable_partitioner=tf.distribute.experimental.partitioners.FixedShardsPartitioner(2),
-        )
-    else:
-        strategy = ctx.strategy
-    with strategy.scope():
-        keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.Input((1,), dtype="int64"), keras.layers.Embedding(6, 2)])
-    shards = model.weights[0].value.variables  # the optimizers of Keras 3 do not know divided variables
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-
-    @tf.function
-    def step():
-        def replica():
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((model(tf.range(6, dtype=tf.int64)[:, None]) - 3.0) ** 2)
-            for shard, gradient in zip(shards, tape.gradient(loss, shards)):
-                shard.assign_sub(tf.convert_to_tensor(gradient))
-            return loss
-
-        return strategy.run(replica)
-
-    ckpt = ctx.checkpoint(model=model)
-    ckpt.restore()
-    print("table", tf.convert_to_tensor(model.weights[0].value).numpy().round(4).tolist(), flush=True)
-    for number in range(2 - ckpt.restored // 2):
-        losses = [coordinator.schedule(step) for _ in range(2)]
-        coordinator.join()
-        ckpt.step(2)
-        ckpt.save({"loss": float(losses[-1].fetch())})
-        print("table", tf.convert_to_tensor(model.weights[0].value).numpy().round(4).tolist(), flush=True)
-        assert os.environ["PODLIFT_ATTEMPT"] != "1", "the first attempt"
-"""
-
 
 def finished(entry: str, **more: Any) -> sdk.Run:
     limits = sdk.Limits(timeout_s=LIMIT_S, exit_wait_s=more.pop("exit_wait_s", 3600.0))
@@ -328,22 +282,6 @@ def test_a_fit_of_tf_keras_goes_on_without_a_killed_worker_and_after_a_killed_se
     assert losses[-1] < losses[0] / 10 and max(record["metrics"]["loss"] for record in begun) < losses[0]
     assert "the weights are on /job:ps/replica:0/task:0" in printed(run, "chief-0")
     assert "with parameter servers, each worker begins its data anew" in printed(run, "chief-0")
-
-
-@pytest.mark.process
-@pytest.mark.full
-def test_an_embedding_that_servers_share_is_restored(write: Any) -> None:
-    write("train.py", SHARDED)
-    job = sdk.Job(
-        "train.py",
-        resources=sdk.Resources(workers=2, ps=2),
-        retry=sdk.Retry(user_errors=1),
-        limits=sdk.Limits(timeout_s=LIMIT_S),
-    )
-    run = sdk.submit(job)
-    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
-    tables = [line for line in printed(run, "chief-0").splitlines() if line.startswith("table")]
-    assert len(tables) == 4 and len(set(tables)) == 3 and tables[1] == tables[2], "saved, and restored"
 
 
 @pytest.mark.process

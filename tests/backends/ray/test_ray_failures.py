@@ -31,6 +31,16 @@ def two_nodes() -> Iterator[RayCluster]:
     found.close()
 
 
+def slowly(target: sdk.Ray, folder: Path, **settings: object) -> sdk.Run:
+    return sdk.submit(DIGITS, args=SLOW, workers=2, backend=target, root=folder / "shared", **settings)
+
+
+def undisturbed(folder: Path) -> object:
+    """Return the weights of the same training on this machine."""
+    here = sdk.submit(DIGITS, args=SLOW, workers=2, root=folder / "own", local_cores="all")
+    return here.result(LONG_LIMIT_S).value
+
+
 def trains(run: sdk.Run, step: int) -> bool:
     progress = run.progress()
     return progress is not None and progress.step >= step
@@ -38,15 +48,7 @@ def trains(run: sdk.Run, step: int) -> bool:
 
 def test_a_node_that_is_killed_in_the_middle_costs_no_weight(two_nodes: RayCluster, tmp_path: Path) -> None:
     target = sdk.Ray(address=two_nodes.address, strategy="STRICT_SPREAD")
-    there = sdk.submit(
-        DIGITS,
-        args=SLOW,
-        workers=2,
-        backend=target,
-        root=tmp_path / "shared",
-        checkpoint_every="10steps",
-        **RESTARTS,
-    )
+    there = slowly(target, tmp_path, checkpoint_every="10steps", **RESTARTS)
     until(lambda: trains(there, 20), lambda: there.status())
     two_nodes.tell("remove 1")
     two_nodes.tell("add 1")
@@ -54,16 +56,12 @@ def test_a_node_that_is_killed_in_the_middle_costs_no_weight(two_nodes: RayClust
     assert status.state is State.SUCCEEDED, there.why()
     assert status.attempts == 2
     assert (status.continued_step or 0) >= 10
-    here = sdk.submit(DIGITS, args=SLOW, workers=2, root=tmp_path / "own", local_cores="all")
-    assert there.result().value == here.result(LONG_LIMIT_S).value
+    assert there.result().value == undisturbed(tmp_path)
     assert "is started again" in there.why()
 
 
 def test_a_cancelled_run_saves_and_continues_where_it_was(cluster: RayCluster, tmp_path: Path) -> None:
-    run = sdk.submit(
-        DIGITS, args=SLOW, workers=2, backend=sdk.Ray(address=cluster.address), root=tmp_path / "shared",
-        checkpoint_every="1000steps",
-    )  # fmt: skip
+    run = slowly(sdk.Ray(address=cluster.address), tmp_path, checkpoint_every="1000steps")
     until(lambda: trains(run, 5), lambda: run.status())
     run.cancel(grace_s=30)
     assert run.wait(LONG_LIMIT_S).state is State.CANCELLED
@@ -73,17 +71,13 @@ def test_a_cancelled_run_saves_and_continues_where_it_was(cluster: RayCluster, t
     run.resume()
     assert run.wait(LONG_LIMIT_S).state is State.SUCCEEDED
     assert run.status().continued_step == saved
-    here = sdk.submit(DIGITS, args=SLOW, workers=2, root=tmp_path / "own", local_cores="all")
-    assert run.result().value == here.result(LONG_LIMIT_S).value
+    assert run.result().value == undisturbed(tmp_path)
 
 
 def test_a_job_that_is_stopped_on_the_cluster_saves_and_leaves_no_process(cluster: RayCluster, tmp_path: Path) -> None:
     import requests
 
-    run = sdk.submit(
-        DIGITS, args=SLOW, workers=2, backend=sdk.Ray(address=cluster.address), root=tmp_path / "shared",
-        checkpoint_every="1000steps",
-    )  # fmt: skip
+    run = slowly(sdk.Ray(address=cluster.address), tmp_path, checkpoint_every="1000steps")
     until(lambda: trains(run, 5), lambda: run.status())
     requests.post(f"{cluster.address}/api/jobs/{run.id}-1/stop", timeout=20)
     until(lambda: not processes_of(run), lambda: processes_of(run))

@@ -197,18 +197,7 @@ def test_no_text_at_all_is_said_to_be_none() -> None:
     ("error", "reason", "said"),
     [
         ("Forbidden: 403 x@p does not have storage.objects.get access to the object", "permission", "objectAdmin"),
-        ("Forbidden: 403 ACCESS_TOKEN_SCOPE_INSUFFICIENT", "permission", "vertex_service_account"),
         ("NotFound: 404 Not found: Dataset project s4f2a8e9c1b3d5e7f-tp:data", "user_error", "CLOUD_ML_PROJECT_ID"),
-        (
-            "Forbidden: 403 BigQuery API has not been used in project 12 before or it is disabled.",
-            "permission",
-            "enable",
-        ),
-        (
-            "TransportError: Failed to retrieve http://metadata/computeMetadata/v1/instance/service-accounts/default/identity",
-            "permission",
-            "generateIdToken",
-        ),
     ],
 )
 def test_what_google_answers_to_a_program_is_explained_too(error: str, reason: str, said: str) -> None:
