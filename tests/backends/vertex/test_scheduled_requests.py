@@ -107,7 +107,7 @@ def test_the_whole_requests_are_those_of_the_golden_file(prepare: Prepare) -> No
     assert found == json.loads(GOLDEN.read_text())
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", ["a queue, a webhook and limits", "places, labels and an account for the keeper"])
 def test_googles_own_messages_read_the_request_and_what_it_posts(prepare: Prepare, shape: str) -> None:
     from google.cloud.aiplatform_v1 import CustomJob
     from google.cloud.scheduler_v1 import Job
@@ -123,9 +123,7 @@ def test_googles_own_messages_read_the_request_and_what_it_posts(prepare: Prepar
     assert len(json.dumps(request.body)) < 1_000_000
 
 
-@pytest.mark.parametrize(
-    "cron", ["* * * * *", "*/2 * * * *", "*/5 * * * *", "*/10 * * * *", "*/15 * * * *", "0 3 * * 1", "0 0 1 1 *"]
-)
+@pytest.mark.parametrize("cron", ["* * * * *", "*/5 * * * *", "*/15 * * * *", "0 0 1 1 *"])
 def test_the_last_retry_still_belongs_to_its_slot(prepare: Prepare, cron: str) -> None:
     made = prepare(cron)
     assert made.trigger is not None

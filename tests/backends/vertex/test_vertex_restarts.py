@@ -184,28 +184,3 @@ def test_a_lost_worker_of_parameter_servers_is_restarted_alone_and_the_counters_
         assert texts.count(f"begins {task}") == lives, texts
     found = counters(podlift_vertex)
     assert (found["restarts"], found["retries"], found["internal"]) == ({}, 0, 0)
-
-
-HANGS = """
-import os, time, sdk
-ctx = sdk.context()
-for step in range(1, 10):
-    ctx.report({}, step=step)
-    time.sleep(0.02)
-    if step == (7 if ctx.task == "chief-0" else 5):
-        time.sleep(600)
-"""
-
-
-@pytest.mark.full
-def test_a_run_that_hangs_ends_as_hung_with_the_slow_task_and_all_stacks_in_its_logs(
-    podlift_vertex: Cloud, write
-) -> None:
-    run = submit(podlift_vertex, write, HANGS, infrastructure=0, limits=sdk.Limits(hang_s=3.0))
-    status = run.wait(LIMIT_S)
-    assert (status.state, status.reason) == (sdk.State.FAILED, sdk.Reason.HUNG), run.why()
-    assert status.failure is not None and status.failure.task == "worker-0"
-    assert "chief-0 7, worker-0 5. The slowest task is worker-0." in status.failure.message
-    for task in run.plan.tasks:
-        text = "\n".join(line.text for line in run.logs(task=task))
-        assert "most recent call first" in text and "train.py" in text, text

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Callable
 from datetime import timezone
 from pathlib import Path
@@ -16,14 +15,12 @@ import pytest
 from support import LIMIT_S, needs, said, until
 
 import sdk
-from sdk import State
 from sdk.job.layout import RootPaths
 from sdk.packaging.runtime_archive import runtime_archive
 from sdk.schedules.handle import Schedule
 from sdk.schedules.records import SlotRecord
 from sdk.storage.registry import open_store
 from sdk.testing.vertex import Cloud
-from sdk.upkeep import remove
 
 needs("cronsim", "google.cloud.scheduler_v1")
 ACCOUNT = "keeper@podlift.iam.gserviceaccount.com"
@@ -154,36 +151,6 @@ def test_a_schedule_that_is_made_after_the_clock_was_moved_begins_by_that_clock(
 
 
 @pytest.mark.full
-def test_a_firing_by_hand_is_a_slot_of_its_own_and_a_forced_run_a_delivery_of_the_latest_slot(
-    podlift_vertex: Cloud, weekly: MakeWeekly, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    this = weekly()
-    # Nothing of the machine that created the schedule is needed.
-    Path("program.py").unlink()
-    this.schedule.run()
-    this.settle()
-    podlift_vertex.scheduler().run_job(name=this.schedule.record.trigger, timeout=30)
-    podlift_vertex.advance(0)
-    this.settle()
-    forced, by_hand = this.history()
-    assert (by_hand.state, by_hand.cause) == ("SUCCEEDED", "manual")
-    assert "-manual-" in by_hand.key
-    assert (forced.state, forced.moment.strftime("%A %H:%M")) == ("SUCCEEDED", "Monday 03:00")
-    assert forced.notes[0].endswith("after its slot: late, or by hand")
-    run = this.run(forced)
-    assert run.plan.code.argv == [forced.slot[:10]]
-    assert run.status().state is State.SUCCEEDED
-    # What the next firing needs outlives everything else.
-    for name in ("SETTLED_S", "JOB_SETTLED_S"):
-        monkeypatch.setattr(remove.root, name, 0.0)
-    found = remove.find(this.schedule.root, older_than_s=0.0, keep=0, now=time.time() + 1e6)
-    assert len([item for item in remove.remove(found).items if item.kind == "run"]) == 2
-    podlift_vertex.faults({"api": "scheduler", "kind": "late"})
-    this.pass_week(and_s=3005.0)
-    assert [each.state for each in this.history()] == ["SUCCEEDED"] * 3
-    assert this.history()[2].notes == ("delivered 50 min after its slot: late, or by hand",)
-
-
 @pytest.mark.shows("Schedules start runs on your machine or on Vertex AI")
 def test_a_workflow_a_cron_job_and_cloud_scheduler_deliver_one_slot_and_start_one_run(
     podlift_vertex: Cloud, weekly: MakeWeekly
