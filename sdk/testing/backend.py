@@ -59,7 +59,7 @@ class BackendContract:
         once, twice = backend.render(plan).body, backend.render(plan).body
         assert json.loads(json.dumps(once)) == twice
 
-    def test_success_is_the_first_task_leaving_with_0_and_looks_the_same_from_any_process(
+    def test_success_is_the_first_task_leaving_with_0_and_looks_the_same_to_anybody(
         self, submit: Callable[..., Run]
     ) -> None:
         run = submit("import os; print('from', os.environ['PODLIFT_TASK'])", workers=2)
@@ -77,7 +77,7 @@ class BackendContract:
         handle.refresh()
         assert not handle.supervised()
 
-    def test_a_failure_carries_the_programs_traceback_and_is_resumed_as_a_further_attempt(
+    def test_a_failure_has_the_programs_traceback_and_is_resumed_as_another_attempt(
         self, submit: Callable[..., Run]
     ) -> None:
         text = "import os\nprint('attempt', os.environ['PODLIFT_ATTEMPT'], flush=True)\n"
@@ -92,7 +92,7 @@ class BackendContract:
         assert run.status().attempts == 2
         assert [line.text for line in run.logs() if line.text.startswith("attempt")] == ["attempt 1", "attempt 2"]
 
-    def test_what_the_program_returns_and_leaves_comes_back_and_following_ends_with_the_run(
+    def test_what_a_program_returns_and_leaves_comes_back_and_following_ends_with_it(
         self, where: dict[str, Any], submit: Callable[..., Run], tmp_path: Path
     ) -> None:
         text = "import time\ndef main(n):\n    open('left.txt', 'w').write('x' * n)\n"

@@ -151,7 +151,7 @@ def test_a_run_without_a_model_is_named(project: Path) -> None:
     assert "its program wrote no file to ctx.dirs.model" in none.reason
 
 
-def test_a_version_of_a_run_without_a_gate_is_judged_by_the_gate_of_another_which_status_tells(
+def test_a_version_without_a_gate_is_judged_by_that_of_another_run_as_status_tells(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gated = submit("0.5")

@@ -86,7 +86,7 @@ def test_tasks_see_what_vertex_would_show_them(write) -> None:
     assert len({report["cwd"] for report in found.values()}) == 3, "every task has a folder of its own"
 
 
-def test_a_cluster_of_workers_only_can_be_asked_for_and_a_single_task_has_no_tf_config(write) -> None:
+def test_a_cluster_may_have_workers_only_and_a_single_task_has_no_tf_config(write) -> None:
     write("train.py", REPORT)
     found = reports(sdk.submit("train.py", workers=2, local_cluster="workers"))
     assert list(found) == ["worker-0", "worker-1"]
@@ -95,7 +95,7 @@ def test_a_cluster_of_workers_only_can_be_asked_for_and_a_single_task_has_no_tf_
     assert "CLUSTER_SPEC" in alone and "TF_CONFIG" not in alone
 
 
-def test_a_function_gets_keywords_and_its_value_comes_back_as_far_as_json_can_hold_it(write) -> None:
+def test_a_function_gets_keywords_and_its_value_comes_back_as_far_as_json_has_it(write) -> None:
     write("pkg/__init__.py")
     text = """
         import numpy as np, sdk
@@ -110,7 +110,7 @@ def test_a_function_gets_keywords_and_its_value_comes_back_as_far_as_json_can_ho
     assert any("value['model'] is of type object: JSON cannot hold it" in line.text for line in run.logs())
 
 
-def test_a_module_runs_as_main_with_relative_imports_and_keeps_its_main_until_its_threads_are_done(write) -> None:
+def test_a_module_is_main_with_relative_imports_until_its_threads_are_done(write) -> None:
     write("pkg/__init__.py")
     text = """
         from .helper import WORD
@@ -253,9 +253,7 @@ def test_a_run_ends_at_its_time_limit(write) -> None:
     assert "timeout='0.5s'" in str(status.failure)
 
 
-def test_a_killed_supervisor_takes_its_tasks_along_and_the_run_is_lost_and_following_ends(
-    write, left_alive: Alive
-) -> None:
+def test_a_killed_supervisor_takes_its_tasks_along_and_who_follows_learns_it(write, left_alive: Alive) -> None:
     write("train.py", "import time\nprint('ready', flush=True)\ntime.sleep(600)")
     run = sdk.submit("train.py", workers=2)
     seen = []

@@ -198,7 +198,7 @@ def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
 
 @pytest.mark.process
 @pytest.mark.full
-def test_workers_and_servers_that_make_the_strategy_too_serve_the_chief_and_servers_hold_the_weights(
+def test_workers_and_servers_with_the_chiefs_program_serve_it_and_hold_the_weights(
     write: Any,
 ) -> None:
     write("train.py", ONE_BINARY)

@@ -116,9 +116,7 @@ def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", co
 
 
 @pytest.mark.process
-def test_what_is_imported_is_imported_once_and_what_that_says_and_sets_is_in_every_task(
-    write, fake: Fake, tmp_path: Path
-) -> None:
+def test_what_is_imported_once_says_and_sets_is_in_every_task(write, fake: Fake, tmp_path: Path) -> None:
     once = f"import os; print('importing', flush=True); open({str(tmp_path / 'count')!r}, 'a').write('x')"
     env = fake(f"{once}; os.environ['SET_BY_IMPORT'] = '1'\n{NAMED_THREAD}")
     write("train.py", "import os, tensorflow; print(*map(os.environ.get, ('PODLIFT_TASK', 'SET_BY_IMPORT', 'MINE')))")

@@ -423,7 +423,7 @@ def test_a_plan_that_was_written_is_read_with_what_this_podlift_knows_of_its_pla
 
 
 @pytest.mark.process
-def test_the_command_that_plans_asks_nobody_and_loads_nothing_that_a_plan_does_not_need(tmp_path: Path) -> None:
+def test_the_command_that_plans_asks_nobody_and_loads_what_a_plan_needs_alone(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tensorflow")
     slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", "sdk.backends.vertex.")
     code = (

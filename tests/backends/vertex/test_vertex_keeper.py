@@ -130,7 +130,7 @@ def test_a_keeper_that_is_rejected_lets_no_run_begin(podlift_vertex: Cloud, plan
         late.attempt()
 
 
-def test_a_lost_reply_makes_no_second_keeper_and_the_network_and_the_key_of_a_run_are_its_keepers_too(
+def test_a_lost_reply_makes_no_second_keeper_which_has_the_runs_network_and_key(
     podlift_vertex: Cloud, planned: Planned
 ) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1})

@@ -56,7 +56,7 @@ def test_what_is_refused_for_good_is_a_failed_run_that_says_why(podlift_vertex: 
     assert made(podlift_vertex)[-1].labels["podlift-job"] == "2"
 
 
-def test_what_is_not_configured_or_not_known_to_google_is_refused_and_nothing_is_written(
+def test_what_is_not_configured_or_unknown_to_google_is_refused_before_any_write(
     podlift_vertex: Cloud, start: Start
 ) -> None:
     with pytest.raises(sdk.InputError) as caught:

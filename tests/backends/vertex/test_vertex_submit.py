@@ -164,7 +164,7 @@ def test_a_rejection_in_words_that_are_not_known_is_no_end_of_a_job(store: Posix
 
 
 @pytest.mark.parametrize("late_s", [0.0, 20.0])
-def test_a_lost_reply_is_looked_up_before_a_second_job_is_made_and_a_late_list_is_waited_for(
+def test_a_lost_reply_is_looked_up_before_another_request_also_in_a_late_list(
     store: PosixStore, clock: FakeClock, late_s: float
 ) -> None:
     service = Service(clock, "lost", late_s=late_s)

@@ -86,7 +86,7 @@ def test_a_schedule_is_one_job_whose_body_starts_the_keeper(podlift_vertex: Clou
     assert "gcloud alpha monitoring policies create" in made.alert and NAME in made.alert
 
 
-def test_creating_the_same_schedule_again_writes_and_sends_nothing_also_from_another_checkout(
+def test_creating_a_schedule_again_writes_nothing_also_from_another_checkout(
     podlift_vertex: Cloud, create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = create()
@@ -264,7 +264,7 @@ def test_a_pause_in_the_console_is_shown_and_ended_by_unpause(
     assert jobs(podlift_vertex)[0].state.name == "ENABLED"
 
 
-def test_run_creates_one_keeper_with_the_label_of_a_firing_by_hand_also_if_the_reply_is_lost(
+def test_run_creates_one_keeper_labelled_as_by_hand_also_if_the_reply_is_lost(
     podlift_vertex: Cloud, create: Create, root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     create()
