@@ -150,7 +150,6 @@ def test_a_schedule_that_is_made_after_the_clock_was_moved_begins_by_that_clock(
     podlift_vertex.advance(0)
 
 
-@pytest.mark.full
 @pytest.mark.shows("Schedules start runs on your machine or on Vertex AI")
 def test_a_workflow_a_cron_job_and_cloud_scheduler_deliver_one_slot_and_start_one_run(
     podlift_vertex: Cloud, weekly: MakeWeekly
@@ -197,10 +196,6 @@ def test_a_schedule_without_a_trigger_at_the_service_has_keepers_all_the_same(
     assert len(this.keepers()) == 1
 
 
-@pytest.mark.full
-@pytest.mark.full
-@pytest.mark.full
-@pytest.mark.full
 @pytest.mark.full
 def test_a_keeper_needs_the_standard_library_and_the_runtime_archive_only(
     podlift_vertex: Cloud, weekly: MakeWeekly, tmp_path: Path
