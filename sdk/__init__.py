@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 
 # The public names of each module. They load at first use, so that `import sdk` stays as light as the standard library.
 _MODULES = {
-    "api": "plan submit attach runs",
+    "api": "plan submit attach runs models",
     "job.plan": "Plan",
     "job.job": "Job FromCaller",
     "job.secrets": "Secret",
@@ -26,7 +26,7 @@ _MODULES = {
     "job.places": "Place",
     "run": "Run RunInfo Result",
     "schedules.handle": "schedule Schedule",
-    "registered": "models Registry",
+    "model_registry.registry": "Registry",
     "model_registry.models": "Model ModelVersion",
     "status": "State Reason Status",
     "runtime.context": "context Context",
@@ -38,6 +38,7 @@ __all__ = [*_PUBLIC]
 
 if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .api import attach as attach
+    from .api import models as models
     from .api import plan as plan
     from .api import runs as runs
     from .api import submit as submit
@@ -67,8 +68,7 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .job.targets import Ray as Ray
     from .model_registry.models import Model as Model
     from .model_registry.models import ModelVersion as ModelVersion
-    from .registered import Registry as Registry
-    from .registered import models as models
+    from .model_registry.registry import Registry as Registry
     from .run import Result as Result
     from .run import Run as Run
     from .run import RunInfo as RunInfo

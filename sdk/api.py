@@ -1,4 +1,4 @@
-"""plan, submit, attach, runs: the entry points of the package."""
+"""plan, submit, attach, runs, models: the entry points of the package."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from .job.job import Job
 from .job.layout import RunPaths
 from .job.plan import Plan
 from .logs import logger
+from .model_registry.registry import Registry
 from .planning import references
 from .planning.prepare import make_plan, refuse_inside_task, refuse_keywords
-from .planning.roots import configured_root, configured_roots, in_bucket
+from .planning.roots import configured_root, configured_roots, in_bucket, resolve_root
 from .planning.settings.merge import from_keywords
 from .process import garbage
 from .records import summaries
@@ -207,3 +208,15 @@ def _position(run: Run, about: summaries.Shown) -> tuple[int | None, float | Non
         return about.steps, None
     left = steps_left(progress, run.plan.job.limits.max_steps)
     return progress.step, left / about.rate if about.rate and left is not None else None
+
+
+def models(root: str | Path | None = None) -> Registry:
+    """Return the registered models: `sdk.models()["digits"].champion().download("digits")`.
+
+    Args:
+        root: as for `plan`; by default those of all configured backends.
+    """
+    if root is None:
+        return Registry(configured_roots(os.environ)[0], attach)
+    given = resolve_root(root, os.environ)
+    return Registry([given], attach, given=given)

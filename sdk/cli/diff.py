@@ -9,7 +9,7 @@ from typing import cast
 
 import typer
 
-from .. import api, backends, registered
+from .. import api, backends
 from ..errors import InputError
 from ..job.plan import Plan
 from ..model_registry.models import ModelVersion, VersionDiff
@@ -26,7 +26,7 @@ def diff(a: Compared, b: OtherCompared, root: Root = None, json_output: Json = F
 
     Exit codes are those of diff: 0 for no difference, 1 for differences, 2 if one of the two cannot be read.
     """
-    versions = [registered.version_named(each, root) for each in (a, b)]
+    versions = [api.models(root).version(each) for each in (a, b)]
     if all(versions):
         before, after = cast("list[ModelVersion]", versions)
         differs = _diff_versions(before, after, json_output=json_output)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 import typer
 
-from .. import registered
-from ..errors import InputError
+from .. import api
+from ..errors import InputError, Problems
+from ..hardware.regions import CHEAPEST
+from ..job.layout import RootPaths
+from ..job.policies import Vertex
 from ..model_registry.evidence import Evidence
 from ..model_registry.models import Model, ModelVersion
 from ..model_registry.records import Move, shown_time
+from ..planning.roots import in_cloud_storage
+from ..planning.settings import table as settings_table
+from ..planning.settings.merge import UNNAMED, Destination, gather
 from ..records.sync.index import in_parallel
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..text import clipped, counted, size
@@ -30,13 +38,13 @@ models = typer.Typer(
 
 
 def _find(name: str, root: str | None) -> Model:
-    return registered.models(root)[name]
+    return api.models(root)[name]
 
 
 @models.command("list", cls=VerbHelp)
 def list_models(root: p.Root = None, json_output: p.Json = False) -> None:
     """List the models with their champions."""
-    found = [_summary(each) for each in registered.models(root).all()]
+    found = [_summary(each) for each in api.models(root).all()]
     if json_output:
         as_json(found)
         return
@@ -183,7 +191,7 @@ def add(
 
     Its files are copied. Nothing is promoted.
     """
-    made = registered.models(root).add(ref, model=model, path=path, ask=ask)
+    made = api.models(root).add(ref, model=model, path=path, ask=ask)
     compared = " --as-compared" if made.record.ask else ""
     _say_version(made, "registered", f"podlift models promote {made.record.model} {made.number}{compared}", json_output)
 
@@ -200,7 +208,7 @@ def _say_version(version: ModelVersion, what: str, following: str, json_output: 
 def _say_upload(version: ModelVersion) -> None:
     """Name the commands that register a version with the service that can serve it, where one is configured."""
     try:
-        commands = registered.upload_commands(version)
+        commands = upload_commands(version)
     except InputError as error:  # of the settings: what was asked for has been done
         commands = str(error)
     if commands:
@@ -320,3 +328,39 @@ def _metrics_table(evidence: Evidence) -> Iterator[str]:
 def _shown_metric(metrics: Mapping[str, float | None], name: str) -> str:
     value = metrics.get(name)
     return "-" if name not in metrics else "nan" if value is None else f"{value:.4f}"
+
+
+def upload_commands(version: ModelVersion) -> str:
+    """Return the commands that register a version in Vertex AI's Model Registry; "" without a project or files in a bucket.
+
+    The flags are those of https://cloud.google.com/sdk/gcloud/reference/ai/models/upload.
+    """
+    model, number, problems = version.model, version.number, Problems()
+    if not in_cloud_storage(model.root):
+        return ""
+    values = gather(UNNAMED, {}, Destination(backend="vertex"), os.environ, problems).values
+    with problems.closing():
+        target = Vertex.of(settings_table.target("vertex", values))
+    if not target.project:
+        return ""
+    region, local = target.place_regions[0], f"{model.name}-{number}"
+    if region == CHEAPEST:
+        region = "REGION"  # which one a run gets is decided when it is planned
+    folder = f"{RootPaths(model.root).models}/exports/{model.name}/{number:06d}"
+    names = f"projects/{target.project}/locations/{region}/models/{model.name}"
+    first = all(move.champion == number for move in model.history())
+    upload = {
+        "project": target.project,
+        "region": region,
+        "display-name": model.name,
+        **({"model-id": model.name} if first else {"parent-model": names}),
+        "version-aliases": "champion",
+        "artifact-uri": folder,
+        "container-image-uri": "IMAGE",
+    }
+    commands = (
+        ("podlift", "get", f"{model.name}:{number}", local, f"--root={model.root}"),
+        ("gcloud", "storage", "rsync", "--recursive", local, folder),
+        ("gcloud", "ai", "models", "upload", *(f"--{flag}={text}" for flag, text in upload.items())),
+    )
+    return " && ".join(map(shlex.join, commands))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from .. import api, registered
+from .. import api
 from ..checkpoint import catalog
 from ..checkpoint.catalog import CheckpointInfo
 from ..errors import InputError
@@ -33,7 +33,7 @@ def get(ref: RefOrVersion, dest: Dest = None, root: Root = None, json_output: Js
 
     Outputs are its files and its model. Each file of a version is verified. Nothing is overwritten.
     """
-    version = registered.version_named(ref, root)
+    version = api.models(root).version(ref)
     if version is not None:
         _get_version(version, dest, json_output)
         return

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sdk import registered
 from sdk.cli import app
+from sdk.cli.models import upload_commands
 from sdk.errors import InputError
 from sdk.model_registry.models import Model
 from sdk.storage.registry import open_store
@@ -42,7 +42,7 @@ def test_the_first_champion_makes_the_model_and_later_ones_are_versions_of_it(
 ) -> None:
     add(), add()
     monkeypatch.setenv("PODLIFT_VERTEX_REGIONS", "europe-west4,us-central1")
-    first = registered.upload_commands(model.promote(1))
+    first = upload_commands(model.promote(1))
     assert first.split(" && ")[:2] == [
         "podlift get digits:1 digits-1 --root=gs://mine/podlift",
         "gcloud storage rsync --recursive digits-1 gs://mine/podlift/models/exports/digits/000001",
@@ -57,8 +57,8 @@ def test_the_first_champion_makes_the_model_and_later_ones_are_versions_of_it(
     uri = "gs://mine/podlift/models/exports/digits/00000"
     assert flags(first) == common | {"--model-id": "digits", "--artifact-uri": f"{uri}1"}
     parent = {"--parent-model": "projects/acme/locations/europe-west4/models/digits"}
-    assert flags(registered.upload_commands(model.promote(2))) == common | parent | {"--artifact-uri": f"{uri}2"}
-    assert flags(registered.upload_commands(model.rollback())) == common | parent | {"--artifact-uri": f"{uri}1"}
+    assert flags(upload_commands(model.promote(2))) == common | parent | {"--artifact-uri": f"{uri}2"}
+    assert flags(upload_commands(model.rollback())) == common | parent | {"--artifact-uri": f"{uri}1"}
 
 
 def test_without_a_project_or_a_bucket_there_is_nothing_to_upload(
@@ -66,19 +66,19 @@ def test_without_a_project_or_a_bucket_there_is_nothing_to_upload(
 ) -> None:
     add()
     here = Model(str(tmp_path / "objects"), "digits", store=model.store)
-    assert registered.upload_commands(here.promote(1)) == ""
+    assert upload_commands(here.promote(1)) == ""
     monkeypatch.setenv("PODLIFT_VERTEX_KEEPER", "perhaps")
     with pytest.raises(InputError, match="perhaps"):
-        registered.upload_commands(model.champion())
+        upload_commands(model.champion())
     monkeypatch.delenv("PODLIFT_VERTEX_KEEPER")
     monkeypatch.delenv("PODLIFT_VERTEX_PROJECT")
-    assert registered.upload_commands(model.champion()) == ""
+    assert upload_commands(model.champion()) == ""
 
 
 def test_each_move_of_the_champion_and_show_print_them(
     model: Model, add: Callable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for each in ("sdk.registered.open_store", "sdk.model_registry.models.open_store"):
+    for each in ("sdk.model_registry.registry.open_store", "sdk.model_registry.models.open_store"):
         monkeypatch.setattr(each, lambda root: model.store)
     root = f"--root={model.root}"
     for champion, words in (

@@ -38,7 +38,6 @@ LAYERS = [
     ("launch",),
     ("run",),
     ("api",),
-    ("registered",),
     ("schedules", "upkeep", "preflight", "drill"),
     ("emulator",),
     ("cli", "testing"),

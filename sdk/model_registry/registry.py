@@ -1,0 +1,125 @@
+"""The registered models of all roots, and what becomes a version: the model in the outputs of a run."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from .. import ids
+from ..errors import InputError, nearest
+from ..job.layout import RootPaths
+from ..job.plan import Plan
+from ..status import Status
+from ..storage.registry import open_store
+from . import lineage
+from .models import Model, ModelVersion
+from .records import VERSION_KEY
+
+_VERSION = re.compile(r"([a-z][a-z0-9-]*):([a-z0-9]*)")
+
+
+class FinishedRun(Protocol):
+    """The part of `Run` that a version is made from."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def plan(self) -> Plan: ...
+    def status(self) -> Status: ...
+    def download(self, dest: str | Path) -> Any: ...
+    def collected(self) -> Mapping[str, Any] | None: ...
+    def last_metrics(self) -> dict[str, float | None]: ...
+
+
+class Attach(Protocol):
+    """`sdk.attach`, which this room is below."""
+
+    def __call__(self, url_or_id: str | Path, /, *, root: str | Path | None) -> FinishedRun: ...
+
+
+class Registry:
+    """The registered models of one or more roots: `sdk.models()`."""
+
+    def __init__(self, roots: Sequence[str], attach: Attach, *, given: str | None = None) -> None:
+        self._roots = [*roots]
+        self._attach = attach
+        self._given = given  # the root that the caller has named
+
+    def __repr__(self) -> str:
+        return f"Registry({self._roots!r})"
+
+    def all(self) -> list[Model]:
+        """Return the models, by root and name."""
+        return [Model(root, name) for root in self._roots for name in _names(root)]
+
+    def __getitem__(self, name: str) -> Model:
+        """Return the model of this name; InputError with the nearest name if there is none."""
+        found = self.all()
+        for each in found:
+            if each.name == name:
+                return each
+        names = sorted({each.name for each in found})
+        near = nearest(name, names) if names else "There is none. Next: podlift models add RUN."
+        below = " or ".join(map(repr, self._roots))
+        raise InputError(f"No such model below {below}. Received: {name!r}. {near}")
+
+    def version(self, text: str) -> ModelVersion | None:
+        """Return the version that MODEL:VERSION names, the champion for MODEL: alone; None for another form of text.
+
+        Raises:
+            InputError: there is no such model or version.
+        """
+        match = _VERSION.fullmatch(text)
+        return self[match[1]].version(match[2] or "champion") if match else None
+
+    def add(
+        self, run: str | Path, *, model: str | None = None, path: str = "model", ask: str = "", root: str | None = None
+    ) -> ModelVersion:
+        """Register the model of a run in the run's own root, and return the version. Nothing is promoted.
+
+        The files are copied. Registering the same files of the same run again returns the version that exists.
+
+        Args:
+            run: as for `attach`.
+            model: name of the model; by default that of the run's job (`model`), else the name of the run.
+            path: a file or folder in its outputs, such as "work/model.keras"; by default what was written to `ctx.dirs.model`.
+            ask: why the version needs an approval; "" if it needs none.
+            root: as for `attach`; by default the one that was given to `models`.
+        """
+        found = self._attach(run, root=self._given if root is None else root)
+        name = ids.check_name(found.plan.model or ids.name_of(found.id) if model is None else model)
+        with candidate(found, path) as made:
+            return Model(found.plan.root, name).add(made, ask=ask)
+
+
+def _names(root: str) -> list[str]:
+    store = open_store(RootPaths(root).models)
+    found = (VERSION_KEY.fullmatch(stat.key) for stat in store.list("records/"))
+    return sorted({match[1] for match in found if match})
+
+
+@contextmanager
+def candidate(run: FinishedRun, path: str) -> Iterator[lineage.Candidate]:
+    """Yield what a run offers as a model, if its outputs contain all of it; its files exist within the context."""
+    source = lineage.checked_source(path)
+    with tempfile.TemporaryDirectory(prefix="podlift-model-") as folder:
+        run.download(f"{folder}/outputs")
+        collected = run.collected()
+        skipped = None if collected is None else [(path, reason) for path, reason in collected["skipped"]]
+        status = run.status()
+        found = lineage.Outputs(folder=f"{folder}/outputs", skipped=skipped, saved_step=status.saved_step)
+        yield lineage.candidate(
+            run.plan,
+            found,
+            source,
+            run_url=run.url,
+            state=status.state.value,
+            metrics=run.last_metrics(),
+            findings=status.findings,
+        )
