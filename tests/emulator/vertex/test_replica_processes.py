@@ -340,6 +340,14 @@ def leaves(marker: str) -> dict:
     return shell(f"sleep {marker} & (setsid sleep {marker} &) ; echo up; wait")
 
 
+def test_no_process_outlives_its_program(jobs) -> None:
+    marker = f"1004.{os.getpid()}"
+    group = jobs.make(shell(f"sleep {marker} & (setsid sleep {marker} &) ; exit 5"))
+    group.start()
+    assert group.wait(LIMIT_S) == {"workerpool0-0": 5}
+    assert living(marker) == []
+
+
 @pytest.mark.parametrize("how", ["terminate", "close"])
 def test_no_process_stays(jobs, how: str) -> None:
     marker = f"1000.{os.getpid()}{len(how)}"
