@@ -65,6 +65,21 @@ def test_what_a_chunk_repeats_is_stored_once(bucket, gcs, again: int) -> None:
     assert bucket.blob("x").download_as_bytes() == data
 
 
+def test_a_chunk_behind_a_gap_is_refused_and_the_upload_goes_on_where_it_was(bucket, gcs) -> None:
+    url = requests.post(f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x").headers["Location"]
+    chunks = [random.Random(number).randbytes(256 << 10) for number in range(3)]
+    places = [f"bytes {number << 18}-{((number + 1) << 18) - 1}/{3 << 18}" for number in range(3)]
+    assert requests.put(url, chunks[0], headers={"Content-Range": places[0]}).status_code == 308
+    answer = requests.put(url, chunks[2], headers={"Content-Range": places[2]})
+    assert (answer.status_code, "begins at byte 524288" in answer.text) == (400, True)
+    stored = requests.put(url, headers={"Content-Range": "bytes */*"})
+    assert stored.headers["Range"] == f"bytes=0-{(256 << 10) - 1}"
+    for number in (1, 2):
+        answer = requests.put(url, chunks[number], headers={"Content-Range": places[number]})
+    assert answer.status_code == 200, answer.text
+    assert bucket.blob("x").download_as_bytes() == b"".join(chunks)
+
+
 def test_each_of_several_headers_with_hashes_counts_and_none_is_unknown(bucket, gcs) -> None:
     url = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=media&name=x"
     md5, crc32c = "md5=ndTkYSaMgDT1yFZOFVxnpg==", "crc32c=qTxfkw=="
