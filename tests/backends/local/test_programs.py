@@ -13,7 +13,7 @@ from support import LIMIT_S, full_only, said, until
 import sdk
 from sdk.process import spawn
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
+pytestmark = pytest.mark.process
 
 PROGRAMS = {
     "annotations stay what they are": "def f(x: int): ...\nprint(f.__annotations__)",
@@ -72,6 +72,18 @@ IN_EVERY_RUN = {
 }
 
 
+@pytest.fixture
+def cold() -> None:
+    """The run begins as a process of its own: a fork ends otherwise where its program has closed its streams."""
+
+
+@pytest.fixture(autouse=True)
+def _warm(request: pytest.FixtureRequest) -> None:
+    if "cold" not in request.fixturenames:
+        request.getfixturevalue("warm_podlift")
+
+
+@pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else full_only(name) for name in PROGRAMS])
 def test_a_program_ends_and_prints_as_it_does_by_itself(write, name: str) -> None:
     script = write("program.py", PROGRAMS[name])

@@ -391,7 +391,7 @@ def places(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(job=jobs(), place=places())
 def test_no_job_renders_a_request_that_google_cannot_read(base: Plan, custom_job: Any, job: Any, place: Any) -> None:
     try:
