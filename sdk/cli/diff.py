@@ -61,10 +61,11 @@ def _diff_versions(before: ModelVersion, after: ModelVersion, *, json_output: bo
         raise InputError(f"Only versions of one model are compared. Received: {names[0]!r} and {names[1]!r}.")
     found = before.model.diff(before.number, after.number)
     if json_output:
-        as_json(asdict(found))
+        as_json({**asdict(found), "same": not found.differs})
     else:
         answer("\n".join(_differences(found)))
-        say(f"Next: podlift diff {found.runs[0]} {found.runs[1]}, for their plans and code")
+        if found.runs[0] != found.runs[1]:
+            say(f"Next: podlift diff {found.runs[0]} {found.runs[1]}, for their plans and code")
     return found.differs
 
 

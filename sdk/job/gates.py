@@ -195,7 +195,7 @@ class Gate(Value):
             return []
         metric = given.get("metric")
         found = [] if metric is not None else [_NO_METRIC]
-        if isinstance(metric, str) and not shows_mode(metric):
+        if isinstance(metric, str) and metric.strip() and not shows_mode(metric):
             found.append(
                 f"metric: the name does not show which value is better. Next: 'max:{metric}' or 'min:{metric}'."
             )

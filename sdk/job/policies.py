@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -331,8 +332,8 @@ class Vertex(Target):
         disk_gb: Size of each boot disk, in GB.
         provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
             "flex": waits until machines are free.
-        keeper: Also run a small CPU job, the keeper, which waits for the run and submits its next jobs, so that no process of
-            yours has to: false, true, or the longest wait, up to "7d". By default that is the timeout of the run for each
+        keeper: Also run a small CPU job, the keeper, which waits for the run and submits its next jobs in the place of your
+            processes. false, true, or the longest wait, from "1m" to "7d". By default that is the timeout of the run for each
             attempt that its retry budgets allow. It needs a service account.
         keeper_service_account: Service account of the keeper. By default that of the program.
         keeper_image: Container image of keepers, those of schedules too, such as a small one for CPUs: they need no TensorFlow.
@@ -551,13 +552,24 @@ def _bucket_region(facts: Facts) -> str:
     return str(about.get("location", "")).lower() if about.get("locationType", "region") == "region" else ""
 
 
-_HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "bleu")
-_LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "perplexity")
+# Whole words of a metric's name: `previous_loss` has no IoU.
+_HIGHER_IS_BETTER = {
+    "acc", "accuracy", "auc", "auroc", "bleu", "f1", "f1score", "iou", "miou", "precision", "r2", "r2score", "recall",
+}  # fmt: skip
+_LOWER_IS_BETTER = {"cost", "error", "loss", "mae", "mse", "perplexity", "rmse"}
+
+
+def _directions(name: str) -> tuple[bool, bool]:
+    """Return whether a name has a word for a value that is better when it is high, and one for a value that is low."""
+    whole = set(re.split(r"[^a-z0-9]+", name.lower().replace("io_u", "iou")))  # Keras names MeanIoU so
+    words = {*whole, *(word.rstrip("0123456789") for word in whole)}
+    return not words.isdisjoint(_HIGHER_IS_BETTER), not words.isdisjoint(_LOWER_IS_BETTER)
 
 
 def shows_mode(best: str) -> bool:
     """Return whether a metric's name, or what is written before it, shows if a high or a low value is better."""
-    return ":" in best or any(part in best.lower() for part in (*_HIGHER_IS_BETTER, *_LOWER_IS_BETTER))
+    higher, lower = _directions(best)
+    return ":" in best or higher != lower
 
 
 def metric_and_mode(best: str) -> tuple[str, str]:
@@ -565,5 +577,5 @@ def metric_and_mode(best: str) -> tuple[str, str]:
     mode, separator, name = best.partition(":")
     if separator:
         return name, mode
-    higher = any(part in best.lower() for part in _HIGHER_IS_BETTER)
-    return best, "max" if higher else "min"
+    higher, lower = _directions(best)
+    return best, "max" if higher and not lower else "min"

@@ -140,23 +140,29 @@ def _texts(value: object) -> object:
 
 def metric_text(value: str) -> str:
     mode, colon, name = value.partition(":")
-    if colon and (mode not in ("min", "max") or not name):
+    if not value.strip() or value != value.strip() or name != name.strip():
+        raise ValueError("a metric's name without blanks around it")
+    if colon and (mode not in ("min", "max") or not name or name.startswith(("min:", "max:"))):
         raise ValueError("a metric's name, or min:NAME, or max:NAME")
     return value
 
 
+# What a setting that is yes or no may be written as.
+TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
 def keeper_wait(value: object) -> object:
     """Return whether a keeper waits, or its longest wait as text: "7d"."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
+    text = str(value).strip().lower()
+    if text in TRUTH:
+        return TRUTH[text]
     try:
-        seconds = float(value) if isinstance(value, (int, float)) else parse_duration(str(value))
+        # A number without a unit would be seconds, which is never meant.
+        seconds = float(value) if isinstance(value, float) else parse_duration(text, unit_required=True)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ValueError("must be true, false or the longest wait, such as 7d")
+    if not 60 <= seconds < float("inf"):
+        raise ValueError("must be true, false or the longest wait, of a minute at least, such as 7d")
     return compact_duration(seconds)
 
 

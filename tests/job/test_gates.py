@@ -128,10 +128,17 @@ def test_a_number_is_a_gain_too() -> None:
 
 
 def test_a_metric_has_to_show_which_value_is_better() -> None:
-    for metric, mode in (("accuracy", "max"), ("val_loss", "min"), ("max:score", "max"), ("min:accuracy", "min")):
+    for metric, mode in (
+        ("accuracy", "max"), ("val_loss", "min"), ("max:score", "max"), ("min:accuracy", "min"),
+        ("previous_loss", "min"), ("auc_1", "max"), ("mean_io_u", "max"), ("mean_squared_error", "min"),
+    ):  # fmt: skip
         gate = sdk.Gate(**{**ASKED, "metric": metric})
         assert (gate.measured, gate.mode) == (metric.rpartition(":")[2], mode)
-    for metric, said in (("score", "Next: 'max:score' or 'min:score'"), ("best:score", "or min:NAME, or max:NAME")):
+    for metric, said in (
+        ("score", "Next: 'max:score' or 'min:score'"), ("best:score", "or min:NAME, or max:NAME"),
+        ("accepted", "Next: 'max:accepted'"), ("accuracy_loss", "Next: 'max:accuracy_loss'"), ("min:max:x", "or min:NAME"),
+        ("max: score", "without blanks"), ("", "without blanks"),
+    ):  # fmt: skip
         with pytest.raises(sdk.InputError, match=f"^metric: .*{said}"):
             sdk.Gate(**{**ASKED, "metric": metric})
 

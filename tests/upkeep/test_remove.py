@@ -365,9 +365,14 @@ def test_where_records_lie_behind_a_link_everything_stays(make, find, root: Path
     (tmp_path / "elsewhere").mkdir()
     (root / "latest").symlink_to(root / "runs" / "a-aaaaaa")
     assert names(find()) == ["a-aaaaaa"], "a link within the root hides no record"
-    (root / "models").symlink_to(tmp_path / "elsewhere")
-    found = find()
-    assert found.items == () and "it is a link, and links are not followed" in why(found)["a-aaaaaa"]
+    (root / ".hidden").symlink_to(tmp_path / "elsewhere")
+    assert names(find()) == ["a-aaaaaa"], "hidden folders are not searched"
+    for folder, link in ((root, "models"), (root / "mine", "rec.json")):
+        folder.mkdir(exist_ok=True)
+        (folder / link).symlink_to(tmp_path / "elsewhere")
+        found = find()
+        assert found.items == () and "is a link out of the root" in why(found)["a-aaaaaa"]
+        (folder / link).unlink()
 
 
 def test_a_run_that_a_record_names_behind_an_escaped_line_end_stays(make, find, root: Path) -> None:

@@ -19,11 +19,10 @@ from ...job.job import Job
 from ...job.policies import Checkpoints, Code, Limits, Local, Resources, Retry, Target, Vertex
 from ...job.setting_names import EVERY, setting_name
 from ...job.targets import BACKENDS, Ray
-from ...job.values import Value, given
+from ...job.values import TRUTH, Value, given
 from ...text import compact_duration, parse_duration
 
 PREFIX = "PODLIFT_"
-_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 TARGET = ("backend", "root", "name", "online")
 # Not settings: set by podlift itself in the processes that it starts, or properties of this machine that change no plan.
 _INTERNAL = {
@@ -128,9 +127,9 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str
             continue
         with problems.collect():
             if variable in targets:
-                if variable == "PODLIFT_ONLINE" and text and text.lower() not in _TRUTH:
+                if variable == "PODLIFT_ONLINE" and text and text.lower() not in TRUTH:
                     raise InputError(f"{variable}: must be true or false. Received: {text!r}.")
-                found[targets[variable]] = _TRUTH.get(text.lower()) if variable == "PODLIFT_ONLINE" else text
+                found[targets[variable]] = TRUTH.get(text.lower()) if variable == "PODLIFT_ONLINE" else text
             elif variable in known:
                 found[known[variable].name] = _read_variable(known[variable], text)
             else:
@@ -160,8 +159,8 @@ def read(setting: Setting, text: str) -> Any:
         return json.loads(text) if text.startswith("[") else text
     if str in kinds or Literal in kinds:
         return text
-    if bool in kinds and text.lower() in _TRUTH:
-        return _TRUTH[text.lower()]
+    if bool in kinds and text.lower() in TRUTH:
+        return TRUTH[text.lower()]
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

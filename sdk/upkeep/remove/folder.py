@@ -74,14 +74,18 @@ class FolderRoot(PrunedRoot):
                 inside[:] = [name for name in inside if self._is_searched(Path(here, name))]
                 for path in (Path(here, name) for name in names if name.endswith(".json")):
                     found = path.lstat()
-                    if stat.S_ISREG(found.st_mode) and found.st_size <= MAX_RECORD_BYTES:
+                    if stat.S_ISLNK(found.st_mode):
+                        self._is_searched(path)
+                    elif stat.S_ISREG(found.st_mode) and found.st_size <= MAX_RECORD_BYTES:
                         yield str(path), path.read_bytes()
 
-    def _is_searched(self, folder: Path) -> bool:
-        """Return whether a folder may hold records; OSError if it is a link out of the root, whose records are unknown."""
-        if folder.is_symlink() and Path(self.url).resolve() not in folder.resolve().parents:
-            raise OSError(0, "it is a link, and links are not followed", str(folder))
-        return not folder.is_symlink() and not folder.name.startswith(".")
+    def _is_searched(self, path: Path) -> bool:
+        """Return whether a folder may hold records; OSError for a link out of the root: its records are unknown."""
+        if path.name.startswith("."):
+            return False
+        if path.is_symlink() and Path(self.url).resolve() not in path.resolve().parents:
+            raise OSError(f"{str(path)!r} is a link out of the root, and links are not followed")
+        return not path.is_symlink()
 
     def run_records(self, removed_runs: Collection[str]) -> list[tuple[str, bytes]]:
         found: list[tuple[str, bytes]] = []

@@ -173,10 +173,20 @@ def test_the_plan_lists_what_the_keeper_costs_and_may_do(planned: Planned, monke
 
 
 def test_a_keeper_is_true_false_or_its_longest_wait() -> None:
-    for given, kept in (("true", True), ("False", False), ("2d", "2d"), ("3600", "1h"), (90, "1m30s"), (True, True)):
+    for given, kept in (
+        ("true", True),
+        ("False", False),
+        (1, True),
+        ("0", False),
+        ("2d", "2d"),
+        (90.0, "1m30s"),
+        (True, True),
+    ):
         assert sdk.Vertex(keeper=given).keeper == kept
-    for wrong in ("perhaps", 0, "-1h", None):
-        with pytest.raises(sdk.InputError, match="keeper: must be true, false or the longest wait, such as 7d"):
+    for wrong in ("perhaps", "90", 2, "-1h", "5s", 0.00001, None):
+        with pytest.raises(
+            sdk.InputError, match="keeper: must be true, false or the longest wait, of a minute at least"
+        ):
             sdk.Vertex(keeper=wrong)  # type: ignore[arg-type]
 
 
