@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import textwrap
 import threading
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import LIMIT_S, heard
 
 import sdk
-from sdk.checkpoint import restore
 from sdk.checkpoint.contents import Contents
 from sdk.checkpoint.manager import CheckpointManager, UnsavedState
-from sdk.checkpoint.opening import Env, TaskInfo
-from sdk.job.payload import Drill, Kill
-from sdk.job.policies import Checkpoints
 from sdk.records.recorder import read_events
 from sdk.runtime.hooks import rescue
-from sdk.storage.registry import open_store
+
+from .parts import manager
+from .runs import said, succeeded, sums, texts, trained
 
 pytestmark = pytest.mark.tensorflow
 
@@ -81,55 +80,35 @@ print("done", flush=True)
 RAISE = "raise RuntimeError('the fault')"
 
 
-def submit(text: str, *, faulty: bool = True, workers: int = 1, kill: Kill | None = None, **job) -> sdk.Run:
+def submit(text: str, *kills: str, faulty: bool = True, workers: int = 1, **job: Any) -> sdk.Run:
     # An attempt that is killed comes before the one that fails.
-    attempt = "2" if kill else "1"
-    Path("train.py").write_text(text.replace("FAULTY", str(faulty)).replace('"ATTEMPT"', repr(attempt)))
-    given = {
-        "limits": sdk.Limits(grace_s=30),
-        "retry": sdk.Retry(user_errors=0, infrastructure=0, preemptions=0),
-        **job,
-    }
-    plan = sdk.plan(sdk.Job("train.py", resources=sdk.Resources(workers=workers), **given))
-    run = sdk.submit(replace(plan, drill=Drill(seed=1, kills=(kill,) if kill else ())))
-    run.wait(LIMIT_S)
-    return run
+    program = text.replace("FAULTY", str(faulty)).replace('"ATTEMPT"', repr("2" if kills else "1"))
+    given = {"limits": sdk.Limits(grace_s=30), "retry": sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)}
+    return trained(program, *kills, resources=sdk.Resources(workers=workers), **{**given, **job})
 
 
 def fit(where: tuple, fault: str = RAISE) -> str:
     return FIT.replace("WHERE", repr(where)).replace("FAULT\n", textwrap.indent(fault, " " * 12).lstrip() + "\n")
 
 
-def texts(run: sdk.Run) -> str:
-    return "\n".join(line.text for line in run.logs())
-
-
-def sums(run: sdk.Run) -> dict[str, str]:
-    found = restore.newest(open_store(run.plan.paths.store))
-    assert found is not None
-    return {path: hashlib.sha256(array.data).hexdigest() for path, array in found.arrays.items()}
-
-
-def said(run: sdk.Run) -> list[str]:
-    return [line.text for line in run.logs() if line.text.startswith("history")][-1:]
-
-
-def _undisturbed(folder: Path, text: str) -> tuple[dict[str, str], list[str]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        run = submit(text, faulty=False)
-        assert run.status().state is sdk.State.SUCCEEDED, run.why() + texts(run)
-        return sums(run), said(run)
+def resumed(run: sdk.Run) -> sdk.Run:
+    run.resume()
+    run.wait(LIMIT_S)
+    return succeeded(run, run.status().attempts)
 
 
 @pytest.fixture(scope="module")
-def undisturbed_fit(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], list[str]]:
-    return _undisturbed(tmp_path_factory.mktemp("fit"), fit(()))
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[dict, dict]]:
+    """Return a function that gives what a program ends with, which runs once."""
 
+    @cache
+    def ended(text: str) -> tuple[dict, dict]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tmp_path_factory.mktemp("undisturbed"))
+            run = succeeded(submit(text, faulty=False))
+            return sums(run), said(run)
 
-@pytest.fixture(scope="module")
-def undisturbed_loop(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], list[str]]:
-    return _undisturbed(tmp_path_factory.mktemp("loop"), LOOP.replace("WHERE", "''"))
+    return ended
 
 
 @pytest.mark.full
@@ -138,16 +117,16 @@ def undisturbed_loop(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str
     [
         pytest.param((1, "batch_end", 3), RAISE, 12, id="batch-end"),
         pytest.param((1, "epoch_end", None), RAISE, 16, id="epoch-end"),
-        pytest.param((1, "batch_begin", 3), RAISE, 11, id="batch-begin", marks=pytest.mark.full),
-        pytest.param((1, "test_batch_end", 0), RAISE, 16, id="validation", marks=pytest.mark.full),
-        pytest.param((2, "epoch_begin", None), RAISE, 16, id="epoch-begin", marks=pytest.mark.full),
-        pytest.param((1, "batch_end", 3), "raise KeyboardInterrupt", 12, id="interrupt", marks=pytest.mark.full),
-        pytest.param((1, "batch_end", 3), "raise SystemExit(3)", 12, id="exit", marks=pytest.mark.full),
-        pytest.param((1, "batch_end", 3), "raise MemoryError", 12, id="memory", marks=pytest.mark.full),
+        pytest.param((1, "batch_begin", 3), RAISE, 11, id="batch-begin"),
+        pytest.param((1, "test_batch_end", 0), RAISE, 16, id="validation"),
+        pytest.param((2, "epoch_begin", None), RAISE, 16, id="epoch-begin"),
+        pytest.param((1, "batch_end", 3), "raise KeyboardInterrupt", 12, id="interrupt"),
+        pytest.param((1, "batch_end", 3), "raise SystemExit(3)", 12, id="exit"),
+        pytest.param((1, "batch_end", 3), "raise MemoryError", 12, id="memory"),
     ],
 )
 def test_a_fit_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
-    monkeypatch, tmp_path, undisturbed_fit: tuple, where: tuple, fault: str, step: int
+    monkeypatch, tmp_path, undisturbed, where: tuple, fault: str, step: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = submit(fit(where, fault))
@@ -159,22 +138,14 @@ def test_a_fit_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
     way_out = f"podlift: saved on the way out, at step {step}\n" if reason == "failure" else ""
     assert f"If it is resumed, attempt 2 continues at step {step}." in run.why()
     assert f"{way_out}podlift: attempt 2 continues at step {step}" in texts(run)
-    run.resume()
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
-    assert (sums(run), said(run)) == undisturbed_fit
+    resumed(run)
+    assert (sums(run), said(run)) == undisturbed(fit(()))
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("where", "step"),
-    [
-        ("behind", 11),
-        pytest.param("data", 11, marks=pytest.mark.full),
-        pytest.param("step", None, marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize(("where", "step"), [("behind", 11), ("data", 11), ("step", None)])
 def test_a_loop_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
-    monkeypatch, tmp_path, undisturbed_loop: tuple, where: str, step: int | None
+    monkeypatch, tmp_path, undisturbed, where: str, step: int | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     program = LOOP.replace("WHERE", repr(where))
@@ -187,9 +158,7 @@ def test_a_loop_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
     assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, step), run.why() + texts(run)
     if step is None:
         assert "no checkpoint was saved: attempt 2 starts from the beginning" in texts(run), "half a step is no state"
-    run.resume()
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
-    assert sums(run) == undisturbed_loop[0]
+    assert sums(resumed(run)) == undisturbed(LOOP.replace("WHERE", "''"))[0]
 
 
 @pytest.mark.full
@@ -215,8 +184,8 @@ def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights
     undisturbed = submit(program, workers=2, faulty=False)
     run = submit(
         program,
+        "validation:1",
         workers=2,
-        kill=Kill(task="chief-0", point="validation", number=1),
         checkpoints=sdk.Checkpoints(every_steps=3, on_busy="block"),
         retry=sdk.Retry(user_errors=0, infrastructure=1, preemptions=0),
     )
@@ -226,8 +195,7 @@ def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights
     assert "restored step 6 of phase 1" in texts(run)
     assert "podlift: saved on the way out, at step 20\npodlift: attempt 3 continues at step 20" in texts(run)
     assert "If it is resumed, attempt 3 continues at step 20." in run.why()
-    run.resume()
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
+    resumed(run)
     assert (sums(run), said(run)) == (sums(undisturbed), said(undisturbed))
     for task in run.plan.tasks:
         spent = run.goodput(task)
@@ -244,9 +212,7 @@ def test_tasks_that_fail_alike_at_the_end_of_an_epoch_save_together(monkeypatch,
     monkeypatch.chdir(tmp_path)
     run = submit(fit((1, "epoch_end", None)), workers=2)
     assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, 16), run.why() + texts(run)
-    run.resume()
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
-    monkeypatch.chdir(tmp_path)
+    resumed(run)
     undisturbed = submit(fit(()), workers=2, faulty=False)
     assert (sums(run), said(run)) == (sums(undisturbed), said(undisturbed))
 
@@ -282,24 +248,23 @@ def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
     assert said == ["the state was not saved on the way out: it did not finish within 0.2 s"]
 
 
-def test_tasks_meet_behind_one_step_or_not_at_all(tmp_path) -> None:
-    tasks = ("chief-0", "worker-0")
-    infos = [TaskInfo(run_id="r", attempt=1, task=task, tasks=tasks) for task in tasks]
-    sessions = [CheckpointManager(info, str(tmp_path), Checkpoints(), Env()) for info in infos]
-    for session in sessions:
-        session.begin("fit", "signature")
-    first, second = sessions
+@pytest.fixture
+def tasks(tmp_path: Path) -> list[CheckpointManager]:
+    found = [manager(tmp_path, names=names) for names in (("chief-0", "worker-0"), ("worker-0", "chief-0"))]
+    for each in found:
+        each.begin("fit", "signature")
+    return found
+
+
+def test_tasks_meet_behind_one_step_or_not_at_all(tasks: list[CheckpointManager]) -> None:
+    first, second = tasks
     assert not first.meet(7, 0.0), "the other one is not there"
     assert not second.meet(8, 0.0), "nor at the same step"
     assert second.meet(7, 0.0)
 
 
-def test_tasks_do_not_wait_for_one_that_has_ended_unless_it_had_reported(tmp_path) -> None:
-    tasks = ("chief-0", "worker-0")
-    infos = [TaskInfo(run_id="r", attempt=1, task=task, tasks=tasks) for task in tasks]
-    first, second = [CheckpointManager(info, str(tmp_path), Checkpoints(), Env()) for info in infos]
-    first.begin("fit", "signature")
-    second.begin("fit", "signature")
+def test_tasks_do_not_wait_for_one_that_has_ended_unless_it_had_reported(tasks: list[CheckpointManager]) -> None:
+    first, second = tasks
     begun = time.monotonic()
     assert not first.meet(7, 60.0, lambda: {"worker-0"}), "it was killed"
     assert time.monotonic() - begun < 30
@@ -309,7 +274,7 @@ def test_tasks_do_not_wait_for_one_that_has_ended_unless_it_had_reported(tmp_pat
 
 @pytest.mark.full
 def test_after_a_step_that_failed_a_fit_goes_on_from_the_end_of_the_epoch_before(
-    monkeypatch, tmp_path, undisturbed_fit: tuple
+    monkeypatch, tmp_path, undisturbed
 ) -> None:
     monkeypatch.chdir(tmp_path)
     broken = """
@@ -325,8 +290,7 @@ class Faulty(keras.Sequential):
     )
     run = submit(program, checkpoints=sdk.Checkpoints(every_s=None))
     assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, 8), run.why() + texts(run)
-    run.resume()
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
-    wanted = {path.partition("/")[2]: value for path, value in undisturbed_fit[0].items() if "dense" in path}
+    resumed(run)
+    wanted = {path.partition("/")[2]: value for path, value in undisturbed(fit(()))[0].items() if "dense" in path}
     found = {path.partition("/")[2]: value for path, value in sums(run).items() if "dense" in path}
     assert sorted(found.values()) == sorted(wanted.values())

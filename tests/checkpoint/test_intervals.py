@@ -19,6 +19,7 @@ from sdk.job.policies import Checkpoints
 from sdk.records.recorder import read_events
 
 from .parts import manager
+from .runs import succeeded, texts, trained
 
 
 class Training:
@@ -48,15 +49,20 @@ class Training:
         raise AssertionError("No save was ever due.")
 
 
-def test_a_small_state_is_saved_every_five_seconds(tmp_path: Path) -> None:
-    training = Training(tmp_path)
+@pytest.fixture
+def training(tmp_path: Path) -> Training:
+    """A training whose interval is chosen."""
+    return Training(tmp_path)
+
+
+def test_a_small_state_is_saved_every_five_seconds(training: Training) -> None:
     assert training.waits_s() == 5, "also the first time, when the cost is not known"
     training.save(1000)
     assert training.waits_s() == 5
 
 
-def test_saves_take_a_hundredth_of_the_time(tmp_path: Path) -> None:
-    said, training = heard("checkpoint"), Training(tmp_path)
+def test_saves_take_a_hundredth_of_the_time(training: Training) -> None:
+    said = heard("checkpoint")
     training.save(10**8)
     # 0.04 s for the memory, and the processor time of the threads.
     assert 5 <= training.waits_s() < 60
@@ -67,16 +73,16 @@ def test_saves_take_a_hundredth_of_the_time(tmp_path: Path) -> None:
     assert "(checkpoint_every=auto)" in said[-1]
 
 
-def test_no_save_is_more_than_five_minutes_after_the_last_one_whatever_it_costs(tmp_path: Path) -> None:
-    training = Training(tmp_path)
+def test_no_save_is_more_than_five_minutes_after_the_last_one_whatever_it_costs(training: Training) -> None:
     training.manager.size = 10**12
     assert training.waits_s() == 300, "the first one"
     training.save(10**12)
     assert training.waits_s() == 300
 
 
-def test_a_position_in_the_data_that_takes_a_quarter_of_a_second_is_asked_for_every_24_seconds(tmp_path: Path) -> None:
-    training = Training(tmp_path)
+def test_a_position_in_the_data_that_takes_a_quarter_of_a_second_is_asked_for_every_24_seconds(
+    training: Training,
+) -> None:
     training.save(0, waited_s=0.24)
     training.save(0, waited_s=60.0)  # a single time may be that of a machine that slept
     assert 24 <= training.waits_s() < 40
@@ -95,17 +101,17 @@ def test_a_save_for_which_the_training_waits_where_memory_is_short_counts_with_a
     assert 195 <= training.waits_s() <= 220
 
 
-def test_in_a_bucket_the_state_is_saved_every_thirty_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = Training(tmp_path)
+def test_in_a_bucket_the_state_is_saved_every_thirty_seconds(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
     training.save(1000)
     monkeypatch.setattr(training.manager, "_url", "gs://bucket/runs/test/store")
     assert training.waits_s() == 30
 
 
 def test_a_save_whose_interval_is_chosen_never_waits_for_a_slow_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training = Training(tmp_path)
     training.save(10)
     with monkeypatch.context() as slow:
         slow.setattr(AsyncSaver, "busy", True)
@@ -115,10 +121,8 @@ def test_a_save_whose_interval_is_chosen_never_waits_for_a_slow_disk(
 
 
 def test_a_full_disk_that_takes_no_record_of_the_interval_does_not_end_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training = Training(tmp_path)
-
     def full(every_s: float) -> None:
         training.paced.append(every_s)
         raise OSError(errno.ENOSPC, "full")
@@ -152,10 +156,8 @@ def test_a_fixed_number_of_steps_leaves_nothing_to_the_time(tmp_path: Path) -> N
         ("none", "", "at risk: all since the last save"),
     ],
 )
-def test_the_plan_says_what_is_at_risk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: str, root: str, at_risk: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_the_plan_says_what_is_at_risk(every: str, root: str, at_risk: str) -> None:
     Path("train.py").write_text("print(1)\n")
     plan = sdk.plan("train.py", checkpoint_every=every)
     assert f"; {at_risk}; the last 3 are kept" in str(replace(plan, root=root or plan.root))
@@ -167,7 +169,7 @@ import time, keras, numpy as np
 class Slow(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         time.sleep(0.2)
-        if batch == LAST:
+        if batch == 60:
             self.model.layers[0].kernel.assign(np.full((4, 1), np.nan))
 
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -178,29 +180,14 @@ model.fit(np.ones((80, 4), "float32"), np.ones((80, 1), "float32"), batch_size=1
 
 @pytest.mark.full
 @pytest.mark.tensorflow
-def test_a_fit_is_saved_every_few_seconds_and_the_run_records_the_interval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(PROGRAM.replace("LAST", "None"))
-    run = sdk.submit("train.py", checkpoint_keep_last=50)
-    status = run.wait(300)
-    assert status.state is sdk.State.SUCCEEDED, run.why()
-    assert status.saved_every_s is not None
-    assert 5.0 <= status.saved_every_s < 12.0
+@pytest.mark.usefixtures("here")
+def test_a_fit_is_saved_every_few_seconds_until_its_weights_are_no_numbers_any_more() -> None:
+    run = succeeded(trained(PROGRAM, checkpoints=sdk.Checkpoints(keep_last=50)))
+    every_s = run.status().saved_every_s
+    assert every_s is not None and 5.0 <= every_s < 12.0
     assert len(read_events(RunPaths(run.plan.paths.url), ("paced",))) >= 1
-    assert len(run.checkpoints()) >= 2
-
-
-@pytest.mark.full
-@pytest.mark.tensorflow
-def test_weights_that_are_no_numbers_any_more_do_not_replace_those_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(PROGRAM.replace("LAST", "30"))
-    run = sdk.submit("train.py", checkpoint_keep_last=50)
-    assert run.wait(300).state is sdk.State.SUCCEEDED, run.why()
-    assert all(found.step <= 30 for found in run.checkpoints() if found.reason == "interval")
-    text = "\n".join(line.text for line in run.logs())
-    assert "sequential/dense/kernel holds NaN or infinity: the state is not saved until it is finite again" in text
+    saved = [found.step for found in run.checkpoints() if found.reason == "interval"]
+    assert saved and max(saved) <= 60, "what is no number does not replace what was before"
+    assert "sequential/dense/kernel holds NaN or infinity: the state is not saved until it is finite again" in texts(
+        run
+    )

@@ -6,10 +6,7 @@ devices; every column is the moment of a SIGKILL. A cell is bitwise equal, or it
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -17,11 +14,10 @@ import pytest
 from support import LIMIT_S, PROGRAMS, REPO
 
 import sdk
-from sdk.checkpoint import restore
-from sdk.job.payload import Drill, Kill
-from sdk.storage.registry import open_store
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+from .runs import succeeded, sums, texts, trained
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full, pytest.mark.usefixtures("here")]
 
 PAGE = REPO / "docs" / "reference" / "checkpoints-table.md"
 HEAD = """# Training after a kill, beside the same training without one
@@ -57,41 +53,29 @@ CELLS = [
 ]
 
 
-def trained(folder: Path, row: tuple[str, str, str], kill: str | None) -> tuple[dict[str, str], list[str], sdk.Run]:
+def ended(folder: Path, row: tuple[str, str, str], kill: str | None) -> tuple[dict[str, str], list[str], sdk.Run]:
     feature, style, world = row
-    program = folder / "program.py"
-    shutil.copy(PROGRAMS / "checkpoint_table.py", program)
-    workers = WORLDS[world]
-    job = sdk.Job(
-        str(program),
+    victim = ":last" if kill and kill.startswith("step") else ""
+    run = trained(
+        (PROGRAMS / "checkpoint_table.py").read_text(),
+        *([kill + victim] if kill else []),
+        root=folder / "root",
         args=[world, style, feature],
-        resources=sdk.Resources(workers=workers),
+        resources=sdk.Resources(workers=WORLDS[world]),
         checkpoints=sdk.Checkpoints(every_steps=3, on_busy="block"),
         retry=sdk.Retry(infrastructure=3),
         limits=sdk.Limits(timeout_s=LIMIT_S),
     )
-    plan = sdk.plan(job, root=folder / "root")
-    kills = []
-    if kill is not None:
-        moment, _, number = kill.partition(":")
-        victim = plan.tasks[-1] if moment == "step" else plan.tasks[0]
-        kills = [Kill(task=victim, point=moment, number=int(number))]
-    run = sdk.submit(replace(plan, drill=Drill(seed=1, kills=tuple(kills))))
-    status = run.wait(LIMIT_S)
-    assert status.state is sdk.State.SUCCEEDED, run.why() + "\n" + "\n".join(line.text for line in run.logs())
-    assert status.attempts == 1 + len(kills), "the kill has happened"
-    found = restore.newest(open_store(run.plan.paths.store))
-    assert found is not None
-    assert found.manifest.reason == "final"
-    sums = {path: hashlib.sha256(array.data).hexdigest()[:16] for path, array in found.arrays.items()}
-    said = [line.text for line in run.logs(task="chief-0" if workers > 1 else None) if line.text.startswith("history")]
-    return sums, [*found.manifest.downgrades, *said], run
+    succeeded(run, 2 if kill else 1)
+    assert run.checkpoints()[-1].reason == "final"
+    history = [line.text for line in run.logs(task=run.plan.tasks[0]) if line.text.startswith("history")]
+    return sums(run), [*run.checkpoints()[-1].downgrades, *history], run
 
 
 @cache
 def undisturbed(folder: Path, row: tuple[str, str, str]) -> tuple[dict[str, str], list[str], sdk.Run]:
     (folder / "-".join(row)).mkdir()
-    return trained(folder / "-".join(row), row, None)
+    return ended(folder / "-".join(row), row, None)
 
 
 @pytest.fixture(scope="session")
@@ -118,10 +102,10 @@ def test_a_training_that_was_killed_ends_with_the_same_weights(
 ) -> None:
     outcomes[row, moment] = "failed"
     wanted, said, _ = undisturbed(shared, row)
-    found, said_again, run = trained(tmp_path, row, KILLS[moment])
+    found, said_again, run = ended(tmp_path, row, KILLS[moment])
     different = {path for path in wanted if wanted[path] != found.get(path)}
     downgrades = [text for text in said_again if not text.startswith("history")]
-    assert not different or downgrades, (different, [line.text for line in run.logs() if "podlift" in line.text])
+    assert not different or downgrades, (different, texts(run))
     # What Python makes is taken again, and a strategy may take more of it in advance than was trained with.
     assert not downgrades or (row[0] == "generator" and row[2] != "one"), downgrades
     assert said == said_again or downgrades
