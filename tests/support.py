@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -127,6 +130,15 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], tuple[int, bytes]]) -> It
         threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
         yield f"127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def race(url: str, count: int, *words: str) -> list[list[int]]:
+    """Let processes race for the objects of a store; return each one's number, what it won, and its epoch."""
+    command = [sys.executable, str(PROGRAMS / "races.py"), url, str(count), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == count, done.stderr
+    return found
 
 
 listeners = ExitStack()

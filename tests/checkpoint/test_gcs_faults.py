@@ -7,9 +7,6 @@ last one.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-import textwrap
 import threading
 import uuid
 from collections import Counter
@@ -18,7 +15,7 @@ from typing import Any
 
 import pytest
 from programs.store_faults import FaultyStore
-from support import full_only, heard
+from support import full_only, heard, race
 
 from sdk.checkpoint import opening, restore
 from sdk.checkpoint.contents import Array, Contents
@@ -311,50 +308,13 @@ def test_22_and_25_a_page_that_fails_is_an_error_and_never_a_shorter_list(
     assert len(files(store, prefix)) == 1001 + (prefix == "commits/")
 
 
-RACE = """
-    import os, sys
-    from sdk.checkpoint import opening
-    from sdk.clock import SystemClock
-    from sdk.errors import AlreadyExistsError, ConflictError
-    from sdk.storage.registry import open_store
-    import sdk.storage.gcs.auth
-    go, start = os.pipe()
-    for number in range(12):
-        if not os.fork():
-            os.close(start)
-            store = open_store("gs://bucket/race")
-            os.read(go, 1)
-            words = []
-            for key, race, lost in (("one", lambda: store.swap("one", [b"x"], expected=None), ConflictError),
-                                    ("commit", lambda: store.put_new("commits/x", [b"%d" % number]), AlreadyExistsError)):
-                try:
-                    race()
-                    words.append(key)
-                except lost:
-                    pass
-            words.append(str(opening.take(store, f"racer {number}", SystemClock()).epoch))
-            os.write(1, (" ".join(words) + "\\n").encode())
-            os._exit(0)
-    os.close(start)
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            break
-"""
-
-
 def test_26_of_12_processes_one_creates_the_commit_and_each_lease_is_taken_once(gcs: GcsServer) -> None:
     # Some answers are lost on their way: whoever has won is told that he has lost, and must find out.
     gcs.faults({"kind": "drop_after", "operation": "objects.insert", "probability": 0.2, "seed": 7})
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(RACE)], capture_output=True, text=True, timeout=120, check=True
-    )
-    lines = done.stdout.splitlines()
-    assert len(lines) == 12, done.stderr
+    raced = race("gs://bucket/race", 12)
+    assert [sum(won) for won in zip(*raced, strict=True)][1:3] == [1, 1]
     # An epoch may be missing: its taker was not told in time that it was his, and has taken another one.
-    assert len({line.split()[-1] for line in lines}) == 12
-    assert [len([line for line in lines if word in line.split()]) for word in ("one", "commit")] == [1, 1]
+    assert len({epoch for *_, epoch in raced}) == 12
 
 
 def test_27_a_create_that_comes_again_behind_its_removal_is_never_restored_and_goes_with_the_next_attempt(

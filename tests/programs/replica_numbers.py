@@ -43,26 +43,19 @@ class Extremes(keras.metrics.Metric):
         self.smallest.assign(self.starts[1])
 
 
-class Overwritten(keras.metrics.Metric):
-    """The mean prediction of the last batch; `share` is what a replica adds to it."""
+class Kept(keras.metrics.Metric):
+    """A number that each batch replaces: by its mean prediction, or what `value` makes of the predictions and the number."""
 
-    def __init__(self, name, aggregation="sum", share=1.0):
+    def __init__(self, name, value=lambda predicted, kept: ops.mean(predicted), aggregation="sum"):
         super().__init__(name=name)
-        self.share = share
+        self.value = value
         self.latest = self.add_variable((), "zeros", aggregation=aggregation, name="latest")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        self.latest.assign(ops.mean(y_pred) * self.share)
+        self.latest.assign(self.value(y_pred, self.latest))
 
     def result(self):
         return ops.convert_to_tensor(self.latest)
-
-
-class Moving(Overwritten):
-    """A moving average of the predictions."""
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        self.latest.assign(0.9 * self.latest + 0.1 * ops.mean(y_pred))
 
 
 class Counted(keras.metrics.Metric):
@@ -79,20 +72,6 @@ class Counted(keras.metrics.Metric):
 
     def result(self):
         return {"total": ops.convert_to_tensor(self.total), "steps": ops.convert_to_tensor(self.steps)}
-
-
-class Rate(keras.metrics.Metric):
-    """The learning rate, which is the same in all tasks."""
-
-    def __init__(self, name="rate"):
-        super().__init__(name=name)
-        self.latest = self.add_variable((), "zeros", name="latest")
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        self.latest.assign(ops.convert_to_tensor(rate))
-
-    def result(self):
-        return ops.convert_to_tensor(self.latest)
 
 
 class Own(keras.Model):
@@ -212,13 +191,9 @@ def replicas():
 
 
 def shared_sum():
+    kind = {"synchronization": tf.VariableSynchronization.ON_READ, "aggregation": tf.VariableAggregation.SUM}
     with strategy.scope():
-        return tf.Variable(
-            0.0,
-            trainable=False,
-            synchronization=tf.VariableSynchronization.ON_READ,
-            aggregation=tf.VariableAggregation.SUM,
-        )
+        return tf.Variable(0.0, trainable=False, **kind)
 
 
 def in_scope(make):
@@ -248,16 +223,32 @@ def update(metric, targets, outputs):
     metric.update_state(targets, outputs)
 
 
-outside = [keras.metrics.TruePositives(name="outside"), keras.metrics.AUC(name="outside_auc"), Rate("outside_rate")]
+def learning_rate(predicted, kept):
+    """Return what is the same in all tasks."""
+    return ops.convert_to_tensor(rate)
+
+
+outside = [keras.metrics.TruePositives(name="outside"), keras.metrics.AUC(name="outside_auc")]
+outside.append(Kept("outside_rate", learning_rate))
 outside_read = keras.metrics.TruePositives(name="outside_read")
+
+
+def of_keras():
+    metrics = keras.metrics
+    found = [metrics.TruePositives(name="tp"), metrics.AUC(name="auc"), metrics.BinaryIoU(name="iou")]
+    return [*found, metrics.PrecisionAtRecall(0.5, name="precision"), metrics.R2Score(name="r2")]
+
+
 WRONG = {
     "outside_loop": lambda: loop(
         lambda: keras.metrics.TruePositives(name="outside_loop"), update, lambda m: m.result()
     ),
     "variable": lambda: loop(lambda: tf.Variable(0.0, name="outputs"), add_outputs, lambda v: v),
-    "overwritten": lambda: with_metrics(lambda: [Overwritten("overwritten")]),
-    "rate": lambda: with_metrics(lambda: [Rate()]),
-    "moving": lambda: with_metrics(lambda: [Moving("moving")]),
+    "overwritten": lambda: with_metrics(lambda: [Kept("overwritten")]),
+    "rate": lambda: with_metrics(lambda: [Kept("rate", learning_rate)]),
+    "moving": lambda: with_metrics(
+        lambda: [Kept("moving", lambda predicted, kept: 0.9 * kept + 0.1 * ops.mean(predicted))]
+    ),
     "first": lambda: with_metrics(lambda: [Counted("first", "only_first_replica")]),
     "mean": lambda: own(lambda y, p, model: tf.reduce_mean(squares(y, p))),
     "by_shape": lambda: own(lambda y, p, model: tf.reduce_sum(squares(y, p)) / tf.cast(tf.shape(y)[0], tf.float32)),
@@ -274,19 +265,10 @@ RIGHT = {
     "outside_read": lambda: with_metrics(lambda: [outside_read], callbacks=[read_by_the_chief(outside_read)]),
     "extremes": lambda: with_metrics(lambda: [Extremes()]),
     "extremes_from": lambda: with_metrics(lambda: [Extremes("extremes_from", (0.999, 0.001))]),
-    "keras_metrics": lambda: with_metrics(
-        lambda: [
-            "accuracy",
-            keras.metrics.TruePositives(name="tp"),
-            keras.metrics.AUC(name="auc"),
-            keras.metrics.BinaryIoU(name="iou"),
-            keras.metrics.PrecisionAtRecall(0.5, name="precision"),
-            keras.metrics.R2Score(name="r2"),
-        ]
-    ),
-    "mean_of_overwritten": lambda: with_metrics(lambda: [Overwritten("mean", aggregation="mean")]),
+    "keras_metrics": lambda: with_metrics(lambda: ["accuracy", *of_keras()]),
+    "mean_of_overwritten": lambda: with_metrics(lambda: [Kept("mean", aggregation="mean")]),
     "share_of_overwritten": lambda: with_metrics(
-        lambda: [Overwritten("share", share=1 / strategy.num_replicas_in_sync)]
+        lambda: [Kept("share", lambda predicted, kept: ops.mean(predicted) / strategy.num_replicas_in_sync)]
     ),
     "counted": lambda: with_metrics(lambda: [Counted("counted", "sum")]),
     "steps_outside": lambda: loop(lambda: steps, count_steps, lambda v: v),

@@ -14,6 +14,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support import race
 
 from sdk.errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
 from sdk.storage import locking, posix
@@ -106,32 +107,10 @@ def test_a_pipe_or_a_folder_in_the_place_of_an_object_is_not_waited_for(store: P
 @pytest.mark.process
 def test_of_24_processes_one_creates_an_object_and_one_swaps_it(store: PosixStore) -> None:
     first = store.swap("lease", [b"first"], expected=None)
-    text = """
-        import os
-        store, (go, start) = PosixStore(sys.argv[1]), os.pipe()
-        def won(call):
-            try:
-                call([b"%d" % number])
-            except (AlreadyExistsError, ConflictError):
-                return "lost"
-            return str(number)
-        for number in range(24):
-            if not os.fork():
-                os.close(start)
-                os.read(go, 1)
-                created = won(lambda data: store.put_new("commit", data))
-                swapped = won(lambda data: store.swap("lease", data, expected=sys.argv[2]))
-                os.write(1, f"{created} {swapped}\\n".encode())
-                os._exit(0)
-        os.close(start)
-        for number in range(24):
-            os.wait()
-    """
-    said, errors = program(text, store.url, first.generation).communicate(timeout=120)
-    pairs = [line.split() for line in said.splitlines()]
-    assert len(pairs) == 24, errors
-    for key, words in zip(("commit", "lease"), zip(*pairs, strict=True), strict=True):
-        assert [word for word in words if word != "lost"] == [bytes(store.get(key)).decode()]
+    raced = race(store.url, 24, first.generation)
+    for key, place in (("commits/x", 1), ("lease", 2)):
+        assert [str(each[0]) for each in raced if each[place]] == [bytes(store.get(key)).decode()]
+    assert sorted(epoch for *_, epoch in raced) == list(range(1, 25))
 
 
 @pytest.mark.process
