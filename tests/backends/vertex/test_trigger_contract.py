@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support import FakeClock, needs, until
 
-from sdk import backends
+from sdk import InputError, backends
 from sdk.backends.triggers import Trigger, TriggerRejectedError
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation
@@ -100,3 +100,18 @@ class TestCloudScheduler:
         assert (of_slot.slot, of_slot.by_hand, by_hand.state, by_hand.by_hand) == (slot, False, "FAILED", True)
         assert "does not exist (404)" in by_hand.error and "gcloud ai custom-jobs stream-logs" in by_hand.look
         assert self.service.failed(self.draft.plan, "another", 0.0, CLOCK) == []
+
+    def test_creating_it_again_makes_no_second_one_and_anothers_is_left_alone(self) -> None:
+        first = self.create()
+        assert self.create() == first == self.there()
+        other = self.service.render(replace(self.draft, id="another0"))
+        with pytest.raises(InputError, match=r"weekly.+id 1a2b3c4d.+Nothing was changed there"):
+            self.service.create(other, CLOCK)
+        assert self.there() == first
+
+    def test_a_firing_by_hand_whose_request_was_lost_starts_one_keeper(self) -> None:
+        made = self.create()
+        self.cloud.faults({"api": "vertex", "kind": "drop_before", "times": 1, "operation": "customJobs.create"})
+        started = self.service.fire_now(made, CLOCK)
+        jobs = list(self.cloud.jobs().list_custom_jobs(parent=self.cloud.parent, timeout=30))
+        assert len(jobs) == 1 and started
