@@ -97,8 +97,6 @@ model.compile("adam", "mse", metrics=["mae"])
 history = model.fit(data, epochs=3, validation_data=(x, y), verbose=0, callbacks=[Preempt()])
 print("histories", history.history, history.epoch, flush=True)
 """
-@pytest.mark.full
-@pytest.mark.xdist_group("forked")
 NOT_A_NUMBER = TWO_FITS.replace("x = ", "x = np.float32('nan') + ")
 # The program, its kills, and what is found in its log, the names of its variables and its downgrades.
 KILLED = {
