@@ -116,8 +116,12 @@ def clipped(text: str, limit: int) -> str:
 
 def without_passwords(text: str) -> str:
     """Return a text with what may be secret in its URLs masked: users, passwords and the values of queries."""
-    text = re.sub(r"\S+", lambda word: _without_user(word[0]), text) if "@" in text else text
-    return re.sub(r"([?&][^=?&#\s]*)=[^&#\s]*", r"\1=****", text)
+    return re.sub(r"([?&][^=?&#\s]*)=[^&#\s]*", r"\1=****", without_users(text))
+
+
+def without_users(text: str) -> str:
+    """Return a text with the users and passwords in its URLs masked."""
+    return re.sub(r"\S+", lambda word: _without_user(word[0]), text) if "@" in text else text
 
 
 def _without_user(word: str) -> str:

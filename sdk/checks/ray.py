@@ -9,6 +9,7 @@ from ..job.credentials import kind_of
 from ..job.findings import Finding, error, note
 from ..job.job import Job
 from ..job.targets import Ray
+from ..text import without_users
 from . import idle
 
 BACKEND = "ray"
@@ -27,11 +28,8 @@ def _hardware(job: Job) -> Iterator[Finding]:
 
 
 def _credentials(job: Job, target: Ray) -> Iterator[Finding]:
-    env: object = target.raw
-    for key in ("job", "runtime_env", "env_vars"):
-        env = env.get(key) if isinstance(env, Mapping) else None
-    for name, value in env.items() if isinstance(env, Mapping) else ():
-        if kind := kind_of(str(name), str(value)):
+    for name, value in _texts("", target.raw):
+        if kind := kind_of(name, value) or ("a URL with a password" if value != without_users(value) else ""):
             yield error(
                 f"ray_raw: {name} looks like {kind}, and would be stored in the plan. Next: --env {name}, which copies "
                 "it from this shell; or --secret"
@@ -40,6 +38,18 @@ def _credentials(job: Job, target: Ray) -> Iterator[Finding]:
         yield note(
             f"{', '.join(job.copied)}: users of the cluster's dashboard see values that are copied from this shell"
         )
+
+
+def _texts(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """Yield every text in a piece of JSON, with the nearest name above it."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(str(key), inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(name, inner)
+    elif isinstance(value, str):
+        yield name, value
 
 
 def _address(target: Ray) -> Iterator[Finding]:

@@ -105,6 +105,8 @@ def _from_file(file: Path, command: CommandLine, own: dict[str, Any]) -> list[cr
         )
     with usable("The file", file):
         tables = parse_toml(file.read_bytes(), str(file))
+    if not tables:
+        raise InputError(f"The file has no table, such as [weekly] with entry and cron. Received: {str(file)!r}.")
     folder = Path.cwd()
     os.chdir(file.resolve().parent)
     try:

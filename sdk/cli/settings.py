@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from ..errors import Problems
+from ..job.targets import BACKENDS
 from ..planning.settings import table as settings_table
 from ..planning.settings.merge import defaults, gather
 from .options import CommandLine
@@ -19,6 +20,9 @@ def show_settings(command: CommandLine, *, json_output: bool) -> None:
     found = gather(entry, given, command.target, os.environ, problems)
     with problems.collect():
         settings_table.job({**found.job, "entry": found.job.get("entry", "none")})
+    for backend in BACKENDS:
+        with problems.collect():
+            settings_table.target(backend, found.values)
     values = {**defaults(), **found.values}
     rows = [(name, _shown(name, value), found.origins.get(name, "default")) for name, value in values.items()]
     if json_output:

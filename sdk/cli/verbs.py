@@ -29,7 +29,7 @@ IN_GROUP = {
 # What `podlift export` writes into a file.
 REPORTS = ("html", "md")
 _INSTEAD = {
-    "list": "runs ls ps history jobs top",
+    "list": "runs ls ps jobs top",
     "submit": "run start launch train exec create new go",
     "plan": "dry-run dryrun preview show-plan",
     "status": "show info describe inspect state stat",
@@ -43,7 +43,9 @@ _INSTEAD = {
     "checkpoints": "ckpt ckpts snapshots saves",
     "ui": "dashboard web page browser view",
     "export html": "report html export-html share",
-    "export md": "summary markdown",
+    "schedule status": "history slots",
+    "schedule create --file": "apply",
+    "export md": "summary markdown md",
     "export": "mlflow wandb trackio upload sync log-to",
     "remove": "prune delete rm clean cleanup gc purge",
     "accelerators": "gpus tpus hardware machines prices devices",
@@ -66,14 +68,14 @@ _INSTEAD_IN_GROUP = {
         "schedule create --file": "apply",
         "schedule list --check": "check monitor",
         "schedule status": "show history slots describe",
-        "schedule remove": "delete rm",
+        "schedule remove": "delete rm prune",
         "schedule unpause": "resume continue",
     },
     "models": {
         "models status": "show versions describe history",
         "models add": "register create",
         "models promote MODEL --previous": "rollback revert",
-        "models remove": "delete rm",
+        "models remove": "delete rm prune",
         "get MODEL:VERSION": "get download",
         "diff MODEL:VERSION MODEL:VERSION": "diff compare",
     },

@@ -73,9 +73,11 @@ class Registry:
         """Return the version that MODEL:VERSION names, the champion for MODEL: alone; None for another form of text.
 
         Raises:
-            InputError: there is no such model or version.
+            InputError: there is no such model or version, or the text is neither a version nor a file.
         """
         match = _VERSION.fullmatch(text)
+        if match is None and ":" in text and "/" not in text and not Path(text).exists():
+            raise InputError(f"A version is written as MODEL:VERSION, the champion as MODEL:. Received: {text!r}.")
         return self[match[1]].version(match[2] or "champion") if match else None
 
     def add(

@@ -113,6 +113,7 @@ def test_an_output_that_lacks_the_lines_of_panels_gets_plain_ones(podlift) -> No
         ("log", "logs"), ("tail", "logs"), ("stop", "cancel"), ("kill", "cancel"), ("prune", "remove"), ("rm", "remove"),
         ("show", "status"), ("restart", "resume"), ("download", "get"), ("gpus", "accelerators"), ("help", "--help"),
         ("report", "export html"), ("config", "plan --settings"), ("rollback", "models promote MODEL --previous"),
+        ("history", "schedule status"), ("apply", "schedule create --file"), ("md", "export md"),
         ("sumbit", "submit"), ("statsu", "status"), ("canel", "cancel"), ("LS", "list"), ("checkpoint", "checkpoints"),
     ],
 )  # fmt: skip

@@ -173,6 +173,10 @@ def test_what_cannot_be_registered_or_found_is_refused_with_the_next_step(runs: 
         (("get", "tabel:1"), "Did you mean 'table'?"),
         (("diff", "table:1", "table:2"), "It has version 1"),
         (("diff", "table:1", none), "is compared with another version of it"),
+        (
+            ("get", "digits:1:2"),
+            "A version is written as MODEL:VERSION, the champion as MODEL:. Received: 'digits:1:2'.",
+        ),
         (("models", "promot"), "Unknown command: models promot. Did you mean: podlift models promote?"),
         (("models", "rollback"), "Did you mean: podlift models promote MODEL --previous?"),
         (("models", "get"), "Did you mean: podlift get MODEL:VERSION?"),

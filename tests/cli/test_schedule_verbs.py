@@ -122,6 +122,8 @@ def test_a_file_creates_several_schedules_or_none(here, write) -> None:
     ):
         assert text in shown.stderr
     assert [each["name"] for each in the_json(here("schedule", "list", "--json"))] == ["daily", "weekly"]
+    file.write_text("")
+    assert "has no table" in here("schedule", "create", "--file", str(file)).stderr
     for more in (
         ("daily",),
         ("--cron", "0 3 * * *"),

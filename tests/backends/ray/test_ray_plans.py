@@ -69,6 +69,10 @@ def test_a_value_that_is_copied_from_here_is_in_no_plan() -> None:
         ({"ray_strategy": "WIDE"}, "ray_strategy"),
         ({"ray_pending_timeout": 0}, "ray_pending_timeout"),
         ({"accelerator": "v5e-8"}, "trains on CPUs or GPUs.*Nearest: accelerator='cpu'"),
+        (
+            {"ray_raw": {"job": {"runtime_env": {"pip": ["-i https://me:s3cr3t@h/x"]}}}},
+            "pip looks like a URL with a password",
+        ),
         ({"ray_raw": CREDENTIAL}, "API_KEY looks like a credential.*--env API_KEY"),
     ],
 )
