@@ -41,18 +41,19 @@ class _Started:
 _started = _Started()
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Group the tests of a file, which share its fixtures, unless it is marked `spread`: before xdist looks for groups."""
+    if PROCESS_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker("process")
+    if not item.get_closest_marker("xdist_group"):
+        path, _, name = item.nodeid.partition("::")
+        item.add_marker(pytest.mark.xdist_group(name.partition("[")[0] if item.get_closest_marker("spread") else path))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests of a file, which share its fixtures, unless it is marked `spread`; start with those that wait most."""
+    """Start with the groups that wait most: a worker that begins a long one at the end would work alone."""
     first: dict[str, int] = {}
     for item in items:
-        if PROCESS_FIXTURES.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker("process")
-        if not item.get_closest_marker("xdist_group"):
-            path, _, name = item.nodeid.partition("::")
-            item.add_marker(
-                pytest.mark.xdist_group(name.partition("[")[0] if item.get_closest_marker("spread") else path)
-            )
         kind = 0 if item.get_closest_marker("tensorflow") else 1 if item.get_closest_marker("process") else 2
         first[_group(item)] = min(first.get(_group(item), 2), kind)
     items.sort(key=lambda item: (first[_group(item)], _group(item)))

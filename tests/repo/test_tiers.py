@@ -46,3 +46,19 @@ def test_a_shared_fixture_that_starts_a_process_counts_for_each_test_that_uses_i
         "def test_first(shared): pass\ndef test_second(shared): pass\ndef test_other(): pass\n",
     )
     assert "2 failed, 1 passed" in done.stdout, done.stdout
+
+
+def test_tests_of_a_file_go_to_one_worker(tmp_path: Path) -> None:
+    """A file's fixtures would be made again for each of its tests, without a failure that says so."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tiers"]')
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {REPO / 'tests'}\n")
+    tests = "".join(f"def test_{number}(worker_id): print(worker_id)\n" for number in range(8))
+    for name in "ab":
+        (tmp_path / f"test_{name}.py").write_text(tests)
+    options = ["-n", "2", "--dist", "loadgroup", "-v", "-p", "no:cacheprovider", "-p", "no:podlift"]
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    for name in "ab":
+        lines = [line for line in done.stdout.splitlines() if "PASSED" in line and f"test_{name}.py" in line]
+        assert len(lines) == 8 and len({line.split("]")[0] for line in lines}) == 1, done.stdout
