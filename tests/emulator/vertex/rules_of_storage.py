@@ -210,6 +210,14 @@ def objects() -> Iterator[Rule]:
     for method in ("GET", "DELETE"):
         says = f"a {method} of no object"
         yield Rule(says=says, method=method, path=f"{path}/y", code=404, name="notFound", before=here)
+    for text, code in (("bytes=0-0", 206), ("bytes=9-", 416), ("bytes=-1", 206), ("", 200)):
+        headers, media = {"Range": text} if text else {}, f"{one}alt=media"
+        yield Rule(says=f"a download of {text!r}", method="GET", path=media, headers=headers, code=code, before=there)
+    for says, digest, code in (("right", "ndTkYSaMgDT1yFZOFVxnpg==", 200), ("wrong", "A" * 22 + "==", 400)):
+        hashes = {"x-goog-hash": f"md5={digest}"}
+        yield Rule(says=f"an upload with the {says} MD5", path=over, data=b"x", headers=hashes, code=code, before=here)
+    yield upload("an upload needs its bucket", "x", 404, before=[], name="notFound")
+    yield Rule(says="a list with maxResults=1", method="GET", path=f"{path}?maxResults=1", part='"x"', before=there)
     for query in ("maxResults=-1", "pageToken=x", "prfix=a"):
         yield Rule(says=f"no list with {query}", method="GET", path=f"{path}?{query}", code=400, before=there)
 
@@ -258,6 +266,9 @@ def compose() -> Iterator[Rule]:
         return Rule(says=says, path=path, body=body, code=code, before=[BUCKET, put("x"), *before], **more)
 
     one = [{"name": "x"}]
+    yield composed("a compose needs its sources", [{"name": "y"}], 404, name="notFound")
+    stale = [{"name": "x", "objectPreconditions": {"ifGenerationMatch": "1"}}]
+    yield composed("a source of a compose has its generation", stale, 412, name="conditionNotMet")
     yield composed("a compose of 32 objects", one * 32)
     yield composed("no compose of 33 objects", one * 33, 400, part="from 1 to 32", name="invalid")
     yield composed("no compose of nothing", [], 400, part="from 1 to 32", name="invalid")
@@ -281,10 +292,14 @@ def resumable() -> Iterator[Rule]:
         ("a last chunk of five bytes", 5, "bytes 0-4/5", 200, '"size":"5"'),
         ("a chunk begins where the upload is", UNIT, f"bytes {UNIT}-{2 * UNIT - 1}/*", 400, "invalid"),
         ("a Content-Range can be parsed", 5, "bytes 4-0/5", 400, "Failed to parse"),
+        ("a chunk of a unit", UNIT, f"bytes 0-{UNIT - 1}/*", 308, ""),
+        ("a Content-Range is within the total", 5, "bytes 0-4/3", 400, "Failed to parse"),
         ("a state is asked without bytes", 0, "bytes */*", 308, ""),
     ):
         sent: dict[str, Any] = {"data": b"x" * size, "headers": {"Content-Range": content_range}}
         yield Rule(says=says, method="PUT", path="", code=code, part=part, before=[BUCKET], found=session, **sent)
+    lost = f"{UPLOADS}?uploadType=resumable&upload_id=none"
+    yield Rule(says="a lost session", method="PUT", path=lost, data=b"x", code=404, name="notFound", before=[BUCKET])
     cancelled = "a cancelled upload ends with 499"
     yield Rule(says=cancelled, method="DELETE", path="", code=499, before=[BUCKET], found=session)
 
