@@ -176,22 +176,24 @@ def remedies(limits: Limits, used: Spent, price: Price, found: NextJob, *, keepe
 
 
 def most_usd(plan: Plan) -> float | None:
-    """Return the most that a run can cost, as far as prices are known; None where nothing is billed."""
-    return max((price.known_cap for price in plan.prices), default=None)
+    """Return the most that a run and its own keeper can cost, as far as prices are known; None where nothing is billed."""
+    most = max((price.known_cap for price in plan.prices), default=None)
+    return most if most is None or plan.keeper is None else most + plan.keeper.price.known_cap
 
 
 def over_month(plan: Plan, month_usd: float, spent_usd: float, hourly_usd: float | None = 0.0) -> str:
     """Return why a firing could break a schedule's limit of the month, "" if it could not.
 
-    `hourly_usd` is the price of its keeper, None if it is unknown.
+    `hourly_usd` is the price of the keeper that a trigger starts, None if it is unknown. A run's own keeper counts, too.
     """
     most, prices = most_usd(plan), plan.prices
     if most is None:
         return ""
     most += max((price.timeout_s for price in prices), default=0.0) / 3600 * (hourly_usd or 0.0)
-    unknown = any(price.own is None for price in prices) or hourly_usd is None
+    unknown_keeper = hourly_usd is None or (plan.keeper is not None and plan.keeper.price.own is None)
+    unknown = any(price.own is None for price in prices) or unknown_keeper
     if unknown and not plan.job.limits.allow_unknown_price:
-        what = "this job" if hourly_usd is not None else "this job and its keeper"
+        what = "this job and its keeper" if unknown_keeper else "this job"
         return f"budget: no source gives the price of {what}, so that {money(month_usd)} a month cannot be enforced"
     if spent_usd + most <= month_usd + _CENT:
         return ""

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from ...clock import Clock, SystemClock
 from ...errors import InputError, PodliftError
@@ -122,7 +124,7 @@ def _page(project: str, service: str, token: str, clock: Clock) -> Mapping[str, 
 
     def call() -> Mapping[str, object]:
         try:
-            return client.exchange("GET", url, dict, _TIMEOUT_S, query=query, service=_NAME, project=project)
+            return client.exchange("GET", url, _listed, _TIMEOUT_S, query=query, service=_NAME, project=project)
         except client.VertexRejectedError as error:
             if error.status == _SLOW_DOWN:
                 raise client.OutcomeUnknownError(
@@ -133,12 +135,19 @@ def _page(project: str, service: str, token: str, clock: Clock) -> Mapping[str, 
     return client.repeated("read prices", call, clock)
 
 
+def _listed(answer: Any) -> Mapping[str, object]:
+    """Return a page that has a list; ValueError for any other answer, which would end the list and leave prices out."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("skus"), list):
+        raise ValueError("a page without a list of SKUs")
+    return answer
+
+
 def _refusal(project: str, text: str, status: int) -> str:
     if "Next: " in text:
         return text
     step = f"check that {project} is a project of yours"
     if _OFF.search(text):
-        step = f"gcloud services enable {_HOST} --project {project}"
+        step = shlex.join(["gcloud", "services", "enable", _HOST, "--project", project])
     elif status == _NO_LOGIN:
         step = "gcloud auth application-default login"
     return f"{sentence(_NAME)} refuses to answer ({status}): {text.rstrip('. ')}. Next: {step}."
