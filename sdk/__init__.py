@@ -23,7 +23,6 @@ _MODULES = {
     "job.targets": "Ray",
     "job.policies": "Resources Code Limits Retry Checkpoints Local Vertex",
     "job.gates": "Gate",
-    "job.places": "Place",
     "run": "Run RunInfo Result",
     "schedules.handle": "schedule Schedule",
     "model_registry.registry": "Registry",
@@ -55,7 +54,6 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .job.gates import Gate as Gate
     from .job.job import FromCaller as FromCaller
     from .job.job import Job as Job
-    from .job.places import Place as Place
     from .job.plan import Plan as Plan
     from .job.policies import Checkpoints as Checkpoints
     from .job.policies import Code as Code

@@ -218,7 +218,7 @@ class ImageDraft:
     Args:
         family: "cpu", "gpu" or "tpu".
         name: its name with its tag, which is made of its content.
-        place: where it is built, and the resource below which builds are created.
+        parent: where it is built, and the resource below which builds are created.
         build: the request for the build.
         minutes: how long it takes, an estimate.
         usd: its price for that time, without what may be free.
@@ -229,7 +229,7 @@ class ImageDraft:
 
     family: str
     name: str
-    place: str
+    parent: str
     build: Mapping[str, object]
     minutes: int
     usd: float

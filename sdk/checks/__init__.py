@@ -16,8 +16,8 @@ from . import (
     vertex_hardware,
     vertex_keeper,
     vertex_limits,
+    vertex_locations,
     vertex_online,
-    vertex_places,
     vertex_settings,
     vertex_target,
 )
@@ -65,15 +65,15 @@ def of_vertex(
     `root` and `run_id` are "" if not decided yet; `strategies` are the names that `strategies_in` found in the program.
     `emulator` is the address of one that stands in for Google Cloud, which bills nothing; "" for none.
     """
-    found = vertex_places.each(job, target, _VERTEX)
-    found += vertex_places.contradictions(target)
-    found += vertex_places.hardware(job, target)
+    found = vertex_locations.each(job, target, _VERTEX)
+    found += vertex_locations.contradictions(target)
+    found += vertex_locations.hardware(job, target)
     found += idle.limit(job, "vertex")
     found += vertex_limits.cost(job, target, facts, emulator=emulator)
     found += vertex_hardware.tensorflow(job, target, facts)
     found += roles(job, strategies)
     found += vertex_limits.display_name(run_id)
-    found += vertex_target.place(target, root)
+    found += vertex_target.bucket_and_root(target, root)
     found += vertex_target.emulated_images(target, emulator)
     found += vertex_target.staging(job, target)
     found += vertex_settings.billed(job, target)

@@ -26,13 +26,13 @@ _DIGITS = 9
 _RESERVATIONS = {1: "NO_RESERVATION", 2: "ANY_RESERVATION", 3: "SPECIFIC_RESERVATION"}
 _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 _PROJECT, _NAME = r"projects/[a-z0-9.:-]+", r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
-_LOCATION = rf"{_PROJECT}/locations/(?P<place>[a-z0-9-]+)"
+_LOCATION = rf"{_PROJECT}/locations/(?P<region>[a-z0-9-]+)"
 _NETWORK = re.compile(rf"projects/[0-9]+/global/networks/{_NAME}")
-_ATTACHMENT = re.compile(rf"{_PROJECT}/regions/(?P<place>[a-z0-9-]+)/networkAttachments/{_NAME}")
+_ATTACHMENT = re.compile(rf"{_PROJECT}/regions/(?P<region>[a-z0-9-]+)/networkAttachments/{_NAME}")
 _KMS_KEY = re.compile(rf"{_LOCATION}/keyRings/[\w-]{{1,63}}/cryptoKeys/[\w-]{{1,63}}", re.ASCII)
 _PERSISTENT_RESOURCE = re.compile(_NAME)
 _CONTEXT = re.compile(rf"{_LOCATION}/metadataStores/[\w-]+/contexts/[a-z0-9][a-z0-9-]{{0,127}}", re.ASCII)
-_RESERVATION = re.compile(rf"{_PROJECT}/zones/(?P<place>[a-z0-9-]+)-[a-z0-9]+/reservations/{_NAME}")
+_RESERVATION = re.compile(rf"{_PROJECT}/zones/(?P<region>[a-z0-9-]+)-[a-z0-9]+/reservations/{_NAME}")
 # Packages run in Google's prebuilt images only (PythonPackageSpec).
 _EXECUTOR = re.compile(
     r"((us|europe|asia)-docker\.pkg\.dev/vertex-ai|((us|eu|asia)\.)?gcr\.io/cloud-aiplatform)/training/[\w.-]+(:[\w.-]+)?"
@@ -54,8 +54,8 @@ def problems(job: Json, region: str) -> list[Problem]:
     """Return every mistake of a job that one region's service finds by these rules."""
     spec = mapping(job.get("jobSpec"))
     found = [*_key(job, region), *_names(spec, region), *_network(job, region)]
-    for place, pool in pools(job):
-        where = f"{_SPEC}.worker_pool_specs[{place}]"
+    for index, pool in pools(job):
+        where = f"{_SPEC}.worker_pool_specs[{index}]"
         machine_spec = mapping(pool.get("machineSpec"))
         wrong = machine(machine_spec, region) if machine_spec.get("machineType") else None
         found += [(f"{where}.machine_spec", wrong)] if wrong else []
@@ -247,14 +247,14 @@ def _mounts(pool: Json, spec: Json, where: str) -> Iterator[Problem]:
     mounts = pool.get("nfsMounts")
     for index, mount in enumerate(map(mapping, mounts if isinstance(mounts, list) else ())):
         server, path, point = (mount.get(name, "") for name in ("server", "path", "mountPoint"))
-        place = f"{where}[{index}]"
+        here = f"{where}[{index}]"
         if not _is_address(server):
-            yield f"{place}.server", f"The NFS server is an IP address in your network. Received: {server!r}."
+            yield f"{here}.server", f"The NFS server is an IP address in your network. Received: {server!r}."
         if not str(path).startswith("/"):
-            yield f"{place}.path", f"The NFS path has to start with '/'. Received: {path!r}."
+            yield f"{here}.path", f"The NFS path has to start with '/'. Received: {path!r}."
         if not re.fullmatch(r"[\w.-]+", str(point), re.A) or point in (".", ".."):
             yield (
-                f"{place}.mount_point",
+                f"{here}.mount_point",
                 f"The mount point is the name of a directory in /mnt/nfs. Received: {point!r}.",
             )
     if mounts and not spec.get("network") and not spec.get("pscInterfaceConfig"):
@@ -279,16 +279,16 @@ def _executor(pool: Json, where: str) -> Iterator[Problem]:
 
 def _elsewhere(where: str, what: str, pattern: re.Pattern[str], name: str, region: str) -> Iterator[Problem]:
     match = pattern.fullmatch(name)
-    if match and match["place"] != region:
+    if match and match["region"] != region:
         yield where, f"The {what} needs to be in the same region as the job, {region}. Received: {name!r}."
 
 
 def pools(job: Json) -> Iterator[tuple[int, Json]]:
-    """Yield the pools of a job, each with its place."""
+    """Yield the pools of a job, each with its index."""
     listed = mapping(job.get("jobSpec")).get("workerPoolSpecs")
-    for place, pool in enumerate(listed if isinstance(listed, list) else ()):
+    for index, pool in enumerate(listed if isinstance(listed, list) else ()):
         if isinstance(pool, Mapping):
-            yield place, pool
+            yield index, pool
 
 
 def number(value: object) -> int | None:
@@ -297,7 +297,7 @@ def number(value: object) -> int | None:
     return value if type(value) is int else int(text[:_DIGITS]) if text.isdecimal() else None
 
 
-def place_of(name: str) -> str:
+def region_of(name: str) -> str:
     """Return the region or location in the name of a resource, "" if there is none."""
     found = re.search(r"/(?:locations|regions)/([a-z0-9-]+)/", name)
     return found[1] if found else ""

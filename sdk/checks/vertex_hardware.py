@@ -101,7 +101,7 @@ def _kind(row: Accelerator) -> str:
 def region(job: Job, target: Vertex) -> Iterator[Finding]:
     """An accelerator that training does not have in a region."""
     row = hardware(job)
-    requested = [name for name in target.regions if regions.is_region(name)]
+    requested = [name for name in target.region_names if regions.is_region(name)]
     # What does not exist has a finding of its own.
     absent = [name for name in requested if name not in row.regions and name in regions.KNOWN]
     names = ", ".join(absent)

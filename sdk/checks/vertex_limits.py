@@ -104,8 +104,8 @@ def _unknown(
     job: Job, target: Vertex, prices: Sequence[pricing.Price], keeper: pricing.Price | None
 ) -> Iterator[Finding]:
     """The first machine without a known price; that of the keeper is the last."""
-    places = target.places_for(job.resources)
-    rented = [(price, str(place.provisioning), "") for price, place in zip(prices, places, strict=True)]
+    locations = target.locations_for(job.resources)
+    rented = [(price, str(location.provisioning), "") for price, location in zip(prices, locations, strict=True)]
     rented += [(keeper, "standard", " of the keeper")] if keeper else []
     price, provisioning, whose = next((each for each in rented if each[0].own is None), rented[0])
     if price.own is None and not job.limits.allow_unknown_price:
@@ -126,8 +126,8 @@ def _too_much(job: Job, target: Vertex, price: pricing.Price, at_most: float, mo
         spot = price.spot * price.timeout_s / 3600
         if (
             spot <= most
-            and len(target.place_regions) <= 1
-            and not target.places
+            and len(target.regions) == 1
+            and target.plain
             and accelerators.lookup(job.resources.accelerator).hosts == 1
         ):
             return error(f"{message}. Spot machines cost {money(spot)}", {"vertex.provisioning": "spot"})

@@ -10,7 +10,6 @@ from ..hardware import pricing
 from ..job.findings import Facts, Finding, error, note, warning
 from ..job.job import Job
 from ..job.policies import Vertex
-from ..job.values import changed
 from ..text import emulator_at, joined, money
 from . import buckets, vertex_settings
 
@@ -33,7 +32,7 @@ def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = ""
     elif root.startswith("gs://") and not root.startswith("gs://<"):
         name = root.split("/")[2]
         message = (
-            f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.place_regions)})"
+            f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.region_names)})"
         )
         yield note(f"{message}. Next: podlift plan --online")
     yield from staging(known.get("staging", {}), target, emulator=emulator)
@@ -52,20 +51,20 @@ def _bucket(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
         # It was checked before, or it is one of an emulator.
         when = f" Checked on {known['seen']}; podlift plan --online checks again." if known["seen"] else ""
         yield from (
-            replace(finding, message=finding.message + when) for finding in _place(name, about, target, emulator)
+            replace(finding, message=finding.message + when) for finding in _region_of(name, about, target, emulator)
         )
     elif known["exists"] is None:
         yield Finding("note", f"The bucket gs://{name} was not checked. {known['error']}")
     elif not known["exists"]:
         # The default location is multi-regional, which training does not accept.
         listed = "" if emulator else ", or gcloud storage ls"
-        missing = f"There is no bucket gs://{name}. Next: {_create(name, target.place_regions[0], emulator)}{listed}."
+        missing = f"There is no bucket gs://{name}. Next: {_create(name, target.region_names[0], emulator)}{listed}."
         yield Finding("error", missing if known["status"] == 404 else str(known["error"]))
     elif not about:
         describe = f"gcloud storage buckets describe gs://{name}"
         yield note(f"Objects of gs://{name} can be listed, but its location cannot be read. Next: {describe}")
     else:
-        yield from _place(name, about, target, emulator)
+        yield from _region_of(name, about, target, emulator)
         if emulator:
             return
         for each in buckets.kept(name, about):
@@ -73,9 +72,9 @@ def _bucket(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
                 yield warning(f"{each.said[0].upper()}{each.said[1:]}. Next: {each.command}")
 
 
-def place(root: str, about: Answer, target: Vertex, *, emulator: str) -> list[Finding]:
+def root_bucket(root: str, about: Answer, target: Vertex, *, emulator: str) -> list[Finding]:
     """Check the kind and the region of a root's bucket; `about` is its resource in Cloud Storage."""
-    return [*_place(root.split("/")[2], about, target, emulator)]
+    return [*_region_of(root.split("/")[2], about, target, emulator)]
 
 
 def _create(name: str, region: str, emulator: str) -> str:
@@ -86,55 +85,50 @@ def _create(name: str, region: str, emulator: str) -> str:
     return f"gcloud storage buckets create gs://{name} --location={region}"
 
 
-def _place(name: str, about: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
-    place, regions = str(about.get("location", "")).lower(), list(target.place_regions)
+def _region_of(name: str, about: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
+    where, regions = str(about.get("location", "")).lower(), list(target.region_names)
     wrong = unfit(name, about, regions[0], emulator)
-    elsewhere = [region for region in regions if region != place]
+    elsewhere = [region for region in regions if region != where]
     if wrong:
         yield error(wrong)
     elif elsewhere == regions and not target.staging_buckets:
-        yield _nowhere_near(name, place, target)
+        yield _nowhere_near(name, where, target)
     else:
-        yield note(f"gs://{name} exists, in {place}")
-        yield from (_from_afar(name, place, region, target, emulator) for region in elsewhere)
+        yield note(f"gs://{name} exists, in {where}")
+        yield from (_from_afar(name, where, region, target, emulator) for region in elsewhere)
 
 
 def unfit(name: str, about: Answer, region: str, emulator: str) -> str:
     """Return why training cannot use a bucket of this kind, "" if it can."""
-    place, kind = str(about.get("location", "")).upper(), about.get("locationType")
+    where, kind = str(about.get("location", "")).upper(), about.get("locationType")
     create = f"Next: {_create('NAME', region, emulator)}"
     if kind == "zone":
         return f"gs://{name} is a zonal bucket, where objects are visible before they are complete. {create}"
     if kind in ("multi-region", "dual-region"):
         needed = "training on Vertex AI needs one in a single region"
-        return f"gs://{name} is a {kind} bucket ({place}), but {needed}. {create}"
+        return f"gs://{name} is a {kind} bucket ({where}), but {needed}. {create}"
     return ""
 
 
-def _nowhere_near(name: str, place: str, target: Vertex) -> Finding:
-    if not target.places:
-        received = f"vertex_regions={list(target.regions)!r}"
-        change: dict[str, object] = {"vertex.regions": [place]}
-    else:
-        received = f"vertex_places={[*map(str, target.places)]!r}"
-        there = (changed(each, region=place) for each in target.places)
-        change = {"vertex.places": tuple(dict.fromkeys((*there,)))}
+def _nowhere_near(name: str, where: str, target: Vertex) -> Finding:
+    there = dict.fromkeys(str(replace(each, region=where)) for each in target.locations)
     return error(
-        f"gs://{name} is in {place}, but Vertex AI needs its output directory in the job's region. Received: {received}",
-        change,
+        f"gs://{name} is in {where}, but Vertex AI needs its output directory in the job's region. "
+        f"Received: vertex_regions={list(target.regions)}",
+        {"vertex.regions": [*there]},
     )
 
 
-def _from_afar(name: str, place: str, region: str, target: Vertex, emulator: str) -> Finding:
+def _from_afar(name: str, where: str, region: str, target: Vertex, emulator: str) -> Finding:
     """What a job in another region than the run's bucket costs in addition, and what it does without."""
     staging = target.staging_buckets.get(region)
     output = (
         f"Vertex AI's output directory is in gs://{staging}" if staging else "it has no output directory of Vertex AI"
     )
-    job = f"A job in {region} reads and writes gs://{name} in {place}; {output}"
+    job = f"A job in {region} reads and writes gs://{name} in {where}; {output}"
     if emulator:
         return note(job)
-    usd, source = pricing.reading(place, region), pricing.READING
+    usd, source = pricing.reading(where, region), pricing.READING
     reading = "priced per GiB by Google: price not known to podlift"
     if usd is not None:
         reading = f"{money(usd)} per GiB ({source.name}, {source.date})"
@@ -146,7 +140,7 @@ def staging(known: Answer, target: Vertex, *, emulator: str) -> Iterator[Finding
     for region, answer in known.items():
         name, about = answer["name"], answer["about"]
         without = {"vertex.staging_buckets": {r: b for r, b in target.staging_buckets.items() if r != region}}
-        place = str(about.get("location", "")).lower()
+        where = str(about.get("location", "")).lower()
         if answer["exists"] is None:
             yield note(f"The staging bucket gs://{name} of {region} was not checked. {answer['error']}".rstrip("."))
         elif not answer["exists"]:
@@ -154,9 +148,9 @@ def staging(known: Answer, target: Vertex, *, emulator: str) -> Iterator[Finding
             yield error(f"The staging bucket of {region}: {missing}. Next: {_create(name, region, emulator)}", without)
         elif wrong := unfit(name, about, region, emulator):
             yield error(f"The staging bucket of {region}: {wrong}", without)
-        elif about and place != region:
+        elif about and where != region:
             yield error(
-                f"The staging bucket of {region}, gs://{name}, is in {place}. It must be in that region", without
+                f"The staging bucket of {region}, gs://{name}, is in {where}. It must be in that region", without
             )
 
 
@@ -170,9 +164,9 @@ def raw_output(target: Vertex) -> str:
 
 def _output(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
     """The bucket of an output directory in raw, which must be in the region of each job."""
-    name, about, regions = known["name"], known["about"], target.place_regions
-    place = str(about.get("location", "")).lower()
-    elsewhere = [region for region in regions if region != place] if about else []
+    name, about, regions = known["name"], known["about"], target.region_names
+    there = str(about.get("location", "")).lower()
+    elsewhere = [region for region in regions if region != there] if about else []
     received = f"Received: baseOutputDirectory {raw_output(target)!r} in raw"
     if known["exists"] is False:
         missing = f"There is no bucket gs://{name}" if known["status"] == 404 else str(known["error"]).rstrip(".")
@@ -182,7 +176,7 @@ def _output(known: Answer, target: Vertex, emulator: str) -> Iterator[Finding]:
     elif elsewhere:
         where = joined(elsewhere, "or")
         yield error(
-            f"gs://{name} is in {place}, but Vertex AI needs the output directory of a job in {where} there. {received}"
+            f"gs://{name} is in {there}, but Vertex AI needs the output directory of a job in {where} there. {received}"
         )
 
 
@@ -223,9 +217,9 @@ class QuotaLimit:
 
 def limits(known: Answer, job: Job, target: Vertex) -> Iterator[QuotaLimit]:
     """Yield the limit of each quota that a job counts against, with the regions in which it is the same."""
-    places = target.places_for(job.resources)
-    rentals = [(place, target.rental(job.resources, job.limits, place)) for place in places]
-    asked = [(needed, place.region) for place, rented in rentals for needed in pricing.quotas(rented)]
+    locations = target.locations_for(job.resources)
+    rentals = [(location, target.rental(job.resources, job.limits, location)) for location in locations]
+    asked = [(needed, location.region) for location, rented in rentals for needed in pricing.quotas(rented)]
     for needed in dict.fromkeys(each for each, _ in asked):
         of_metric = known.get(needed.metric or "")
         if of_metric is None or needed.amount is None:
@@ -262,7 +256,7 @@ def _quotas(known: Answer, job: Job, target: Vertex, emulator: str) -> Iterator[
 def _zero_by_default(job: Job, target: Vertex) -> Iterator[Finding]:
     """Quotas that a project does not have until it asks for them; they were not looked up."""
     rows = {pool.accelerator.title for pool in target.pools(job.resources) if pool.accelerator.type in _ZERO}
-    preemptible = {place.provisioning for place in target.places_for(job.resources)} != {"standard"}
+    preemptible = {location.provisioning for location in target.locations_for(job.resources)} != {"standard"}
     if rows and not preemptible:
         named = joined(sorted(rows), "and")
         yield note(f"A new project's quota of {named} is 0. Next: podlift plan --online, which reads it")

@@ -36,7 +36,7 @@ def run(
         facts: what is known of the image.
         root: where its records live.
         notify: its notifications.
-        location: where Cloud Scheduler is to keep it, "" for the region of the first place.
+        location: where Cloud Scheduler is to keep it, "" for the region of the first location.
     """
     yield from _account(target)
     if location and not regions.is_region(location):
@@ -44,7 +44,7 @@ def run(
             f"location: Cloud Scheduler is in regions such as us-central1. Received: {location!r}. Nearest: "
             f"{regions.meant(location)!r}"
         )
-    elif (where := location or target.place_regions[0]) in regions.WITHOUT_SCHEDULER:
+    elif (where := location or target.region_names[0]) in regions.WITHOUT_SCHEDULER:
         near = regions.nearby(where, tuple(each for each in regions.KNOWN if each not in regions.WITHOUT_SCHEDULER))
         yield error(
             f"There is no Cloud Scheduler in {where}. It can keep a job in another region, which fires into this one. Nearest: "

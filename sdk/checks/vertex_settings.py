@@ -34,7 +34,7 @@ _NEXT = {
 
 def body(job: Job, target: Vertex) -> Iterator[Finding]:
     """Settings that Vertex AI would refuse in a region of the job, and fields that `raw` sets so that it would."""
-    for region in filter(regions.KNOWN.__contains__, target.regions):
+    for region in filter(regions.KNOWN.__contains__, target.region_names):
         own = vertex_body.problems(vertex_job.body(target, job.resources, with_raw=False), region)
         made = vertex_body.problems(vertex_job.body(target, job.resources), region)
         for field, text in made:
@@ -47,9 +47,9 @@ def body(job: Job, target: Vertex) -> Iterator[Finding]:
 
 def _of_setting(name: str, text: str, target: Vertex) -> Finding:
     message = f"vertex_{name}: {text.rstrip('.')}"
-    place = vertex_body.place_of(str(getattr(target, name)))
-    if "same region" in text and place in regions.KNOWN:
-        return error(message, {"vertex.regions": [place]})
+    region = vertex_body.region_of(str(getattr(target, name)))
+    if "same region" in text and region in regions.KNOWN:
+        return error(message, {"vertex.regions": [region]})
     if "must be specified" in text:
         return error(f"{message}. Next: vertex_service_account=NAME@PROJECT.iam.gserviceaccount.com")
     return error(f"{message}. Next: {_NEXT[name]}")
@@ -60,12 +60,12 @@ def billed(job: Job, target: Vertex) -> Iterator[Finding]:
     name = target.persistent_resource
     if name is None:
         return
-    where = joined(target.place_regions, "and")
+    where = joined(target.region_names, "and")
     yield note(
         f"The run uses the persistent resource {name!r} of {where}, which is billed until it is deleted, busy or not; "
         f"the price in this plan is not added to that. Delete it: gcloud ai persistent-resources delete {name} --region=REGION"
     )
-    if len(target.place_regions) > 1:
+    if len(target.region_names) > 1:
         yield warning(f"Each of {where} needs a persistent resource {name!r} of its own")
 
 
@@ -79,8 +79,8 @@ def online(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Findi
         elif not answer["exists"]:
             yield error(f"vertex_{name}: there is no {value!r}{where} ({answer['error']}). Next: {_NEXT[name]}")
         elif name == "persistent_resource":
-            places = [place for place in target.places_for(job.resources) if place.region == region]
-            made = [vertex_job.body(*target.at(place, job.resources)) for place in places]
+            here = [each for each in target.locations_for(job.resources) if each.region == region]
+            made = [vertex_job.body(*target.at(each, job.resources)) for each in here]
             yield from (finding for each in made for finding in _fits(answer["about"], region, each, str(value)))
         elif name == "kms_key" and _unusable(answer["about"]):
             yield error(f"vertex_kms_key: {value!r} cannot encrypt: {_unusable(answer['about'])}")

@@ -39,17 +39,14 @@ _GONE = {
 
 
 def regions(job: Job, target: Vertex) -> Iterator[Finding]:
-    """Regions that are malformed, repeated or do not exist. The list is that of Google's own SDK, which rejects others too."""
-    requested = list(target.regions)
+    """Regions that are malformed or do not exist. The list is that of Google's own SDK, which rejects others too."""
+    requested = target.region_names
     mended = {"vertex.regions": list(dict.fromkeys(known_regions.meant(name) for name in requested))}
     bad = [name for name in requested if not known_regions.is_region(name)]
     if bad:
         message = f"Not a region: {', '.join(map(repr, bad))}. A job runs in a region, not in a zone or a continent"
         yield error(message, mended)
-    twice = sorted({name for name in requested if requested.count(name) > 1})
-    if twice:
-        yield error(f"{', '.join(twice)} is named more than once in vertex_regions", mended)
-    unknown = [name for name in dict.fromkeys(requested) if name not in (*known_regions.KNOWN, *bad)]
+    unknown = [name for name in requested if name not in (*known_regions.KNOWN, *bad)]
     if unknown:
         yield error(f"Vertex AI has no region {', '.join(map(repr, unknown))}", mended)
 
@@ -83,7 +80,7 @@ def names(job: Job, target: Vertex) -> Iterator[Finding]:
         yield error(f"{message}: NAME@PROJECT.iam.gserviceaccount.com. Received: {account!r}", nearest)
 
 
-def place(target: Vertex, root: str) -> Iterator[Finding]:
+def bucket_and_root(target: Vertex, root: str) -> Iterator[Finding]:
     """A malformed bucket name, and a root outside the bucket."""
     bucket = (target.bucket or "").removeprefix("gs://").strip("/")
     if target.bucket and not _BUCKET.fullmatch(bucket):
@@ -121,7 +118,7 @@ def staging(job: Job, target: Vertex) -> Iterator[Finding]:
     """Staging buckets with malformed names, or of regions in which no job runs."""
     names = {region: name.removeprefix("gs://").strip("/") for region, name in target.staging_buckets.items()}
     malformed = [region for region, name in names.items() if not _BUCKET.fullmatch(name) or _impossible(name)]
-    unused = [region for region in names if region not in target.place_regions]
+    unused = [region for region in names if region not in target.region_names]
     kept = {region: name for region, name in target.staging_buckets.items() if region not in (*malformed, *unused)}
     if malformed:
         received = ", ".join(repr(target.staging_buckets[region]) for region in malformed)
@@ -143,7 +140,7 @@ def image(job: Job, target: Vertex) -> Iterator[Finding]:
         kind, version = retired[1], retired[2].partition(".")[0]
         when = _GONE.get((kind, version))
         release = _release(version, hardware(job))
-        mine = f"{target.regions[0]}-docker.pkg.dev/{target.project or 'PROJECT'}/images/tensorflow:{release}"
+        mine = f"{target.region_names[0]}-docker.pkg.dev/{target.project or 'PROJECT'}/images/tensorflow:{release}"
         gone = f"has not been available since {when}" if when else "is no longer maintained"
         message = (
             f"Google's image {requested!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python and "
@@ -248,7 +245,7 @@ def mixed(job: Job, target: Vertex) -> Iterator[Finding]:
     own[0] = own[0] or (row.name if row.family == "tpu" else None)
     for index, pool in _patched(target):
         kind = _kind(pool)
-        others = sorted({name for place, name in own.items() if name and place != index and name != kind})
+        others = sorted({name for pool, name in own.items() if name and pool != index and name != kind})
         if not kind or not others:
             continue
         fixed = {"vertex.raw": _without(target, index, "machineSpec")}
@@ -265,7 +262,7 @@ def _apart(kind: str, others: list[str], target: Vertex) -> str:
     """Return why no region of the target has all kinds, "" if one may have."""
     for name in (kind, *others):
         known = next((row.regions for row in ROWS if row.type == name), None)
-        if known is not None and not set(known) & set(target.regions):
+        if known is not None and not set(known) & set(target.region_names):
             return f"{name} is in {', '.join(known)} only"
     return ""
 
@@ -277,9 +274,9 @@ def _patched(target: Vertex) -> Iterator[tuple[int, Mapping[str, Any]]]:
     if isinstance(named, list):
         named = {str(index): pool for index, pool in enumerate(named)}
     for index, pool in named.items() if isinstance(named, Mapping) else ():
-        place = number(index)
-        if place is not None and isinstance(pool, Mapping):
-            yield place, pool
+        position = number(index)
+        if position is not None and isinstance(pool, Mapping):
+            yield position, pool
 
 
 def _kind(pool: Mapping[str, Any]) -> str:
@@ -301,7 +298,7 @@ def _with_pools(target: Vertex, kept: Mapping[int, Mapping[str, Any]]) -> dict[s
 
 def _without(target: Vertex, index: int, name: str) -> dict[str, Any]:
     kept = {
-        place: {key: value for key, value in pool.items() if (place, key) != (index, name)}
-        for place, pool in _patched(target)
+        position: {key: value for key, value in pool.items() if (position, key) != (index, name)}
+        for position, pool in _patched(target)
     }
     return _with_pools(target, kept)

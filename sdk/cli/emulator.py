@@ -56,7 +56,7 @@ def emulator(
             port=port,
             announce=lambda url: _announce(url, data.resolve(), denied, json_output=json_output),
             faults=rules,
-            buckets=_placed(bucket or []),
+            buckets=_with_regions(bucket or []),
             capacity=capacity,
             frozen=frozen,
             allow_retired_images=allow_retired_images,
@@ -78,7 +78,7 @@ def _announce(url: str, data: Path, denied: str | None, *, json_output: bool) ->
         say(denied)
 
 
-def _placed(buckets: list[str]) -> list[str]:
+def _with_regions(buckets: list[str]) -> list[str]:
     """Return the buckets with regions: the default is the region of jobs, which need a bucket there."""
     return [each if "@" in each else f"{each}@{_region()}" for each in buckets]
 
@@ -88,11 +88,10 @@ def _region() -> str:
     try:
         problems = Problems()
         found = {**file.find(Path.cwd(), problems).values, **table.from_environment(os.environ, problems)}
-        given = {name: found[f"vertex_{name}"] for name in ("regions", "places") if f"vertex_{name}" in found}
-        return Vertex(**given).place_regions[0]  # type: ignore[arg-type]
+        return Vertex(regions=found["vertex_regions"]).region_names[0]  # type: ignore[arg-type]
     except (KeyError, ValueError, InputError):
         # The commands that need these settings report mistakes in them.
-        return Vertex().place_regions[0]
+        return Vertex().region_names[0]
 
 
 def _hints(data: Path) -> list[str]:

@@ -343,7 +343,7 @@ def upload_commands(version: ModelVersion) -> str:
         target = Vertex.of(settings_table.target("vertex", values))
     if not target.project:
         return ""
-    region, local = target.place_regions[0], f"{model.name}-{number}"
+    region, local = target.region_names[0], f"{model.name}-{number}"
     if region == CHEAPEST:
         region = "REGION"  # which one a run gets is decided when it is planned
     folder = f"{RootPaths(model.root).models}/exports/{model.name}/{number:06d}"

@@ -30,7 +30,7 @@ _METAVARS = {
     "code_project": "FOLDER", "code_include": "PATH", "code_exclude": "PATTERN", "code_requirements": "auto|none|FILE",
     "model": "NAME", "gate_evaluate": "MODULE:FUNCTION", "gate_data": "INPUT", "gate_metric": "METRIC",
     "gate_min_gain": "GAIN", "gate_guards": "GUARD", "gate_ask_below": "GAIN",
-    "vertex_project": "ID", "vertex_regions": "R[,R]", "vertex_places": "PLACE[,PLACE]",
+    "vertex_project": "ID", "vertex_regions": "LOCATION[,LOCATION]",
     "vertex_bucket": "BUCKET", "vertex_service_account": "EMAIL",
     "vertex_image": "URI",
     "vertex_machine": "TYPE", "vertex_disk_gb": "N", "vertex_labels": "JSON", "vertex_raw": "JSON",

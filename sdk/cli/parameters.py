@@ -203,7 +203,7 @@ TriggerChoice = Annotated[
 ]
 Location = Annotated[
     str | None,
-    option("--location", "REGION", "Where that service keeps it. Default: the region of the first place."),
+    option("--location", "REGION", "Where that service keeps it. Default: the region of the first location."),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show the plan, the request and the next five slots, and write nothing.")

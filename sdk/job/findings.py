@@ -57,8 +57,6 @@ def error(message: str, nearest: Mapping[str, object] | None = None) -> Finding:
 
 def _written(path: str, value: object) -> object:
     """Return a value as a keyword has it."""
-    if path == "vertex.places" and isinstance(value, tuple):
-        return [str(place) for place in value]
     return compact_duration(value) if path.endswith("_s") and isinstance(value, float) else value
 
 

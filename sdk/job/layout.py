@@ -185,9 +185,9 @@ class RunPaths:
         """One part of a growing file, as a bucket stores it."""
         return posixpath.join(file, f"{offset:015d}.part")
 
-    def launch_spec(self, job: int, place: int = 0) -> str:
-        """What the containers of a vendor's job have to run, in this place of the plan's."""
-        name = f"{job:04d}.place-{place}" if place else f"{job:04d}"
+    def launch_spec(self, job: int, location: int = 0) -> str:
+        """What the containers of a vendor's job have to run, in this location of the plan's."""
+        name = f"{job:04d}.location-{location}" if location else f"{job:04d}"
         return posixpath.join(self.url, "jobs", f"{name}.launch_spec.json")
 
     def intent(self, job: int) -> str:

@@ -115,7 +115,7 @@ class Payload:
     secrets: dict[str, str] = field(
         default_factory=dict
     )  # versions in Secret Manager by variable, for tasks in containers
-    replicas: tuple[int, int] | None = None  # of this job and of the run's first place, whose global batch is kept
+    replicas: tuple[int, int] | None = None  # of this job and of the run's first location, whose global batch is kept
     model: str = (
         ""  # the name under which the run's model is registered when the program has succeeded; "" if it is not
     )

@@ -99,12 +99,12 @@ class Plan:
 
     @property
     def rentals(self) -> tuple[Rental, ...]:
-        """What a job rents in each of its places, if anything."""
+        """What a job rents in each of its locations, if anything."""
         return self.target.rentals(self.job.resources, self.job.limits, self.facts.prices)
 
     @property
     def prices(self) -> tuple[Price, ...]:
-        """The price of a job in each of its places; none where nothing is billed."""
+        """The price of a job in each of its locations; none where nothing is billed."""
         return () if self.emulator else tuple(price(rented) for rented in self.rentals)
 
     @property
@@ -145,8 +145,8 @@ class Plan:
         """Return the plan with the emulator that this machine asks, "" for none."""
         return replace(self, emulator=emulator)
 
-    def in_place(self, target: Target, resources: Resources) -> Plan:
-        """Return the plan as a job in one place of its target has it: with what it asks for there."""
+    def at_location(self, target: Target, resources: Resources) -> Plan:
+        """Return the plan as a job in one location of its target has it: with what it asks for there."""
         return replace(self, target=target, job=changed(self.job, resources=resources))
 
     def for_firings(self, findings: tuple[Finding, ...]) -> Plan:

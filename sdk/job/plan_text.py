@@ -123,23 +123,23 @@ def _cloud(plan: Plan, regions: int | None = None) -> list[tuple[str, str]]:
     return [*plan.target.lines(plan.job.resources), *costs, *(_next_jobs(plan, len(rentals)) if rentals else ())]
 
 
-def _next_jobs(plan: Plan, places: int) -> list[tuple[str, str]]:
+def _next_jobs(plan: Plan, locations: int) -> list[tuple[str, str]]:
     """Return what follows when the cloud ends a job, with which budget, and who submits the next one."""
-    retry, several = plan.job.retry, places > 1
-    where = "the next place" if several else "the same place"
+    retry, several = plan.job.retry, locations > 1
+    where = "the next location" if several else "the same location"
     taken = f"{where}, {_times(retry.preemptions)}" if retry.preemptions != 0 else "none"
     failed = "after a stockout, an internal error or a lost job: "
     if retry.infrastructure == 0:
         failed += "none"
     elif several:
         missing, same = (
-            "after a stockout or a missing quota: the next place",
+            "after a stockout or a missing quota: the next location",
             "after an internal error or a lost job: the same one",
         )
         failed = f"{missing}; {same}; all together {_times(retry.infrastructure)}"
     else:
-        failed += f"the same place, {_times(retry.infrastructure)}"
-    stays = ". The last place stays" if several else ""
+        failed += f"the same location, {_times(retry.infrastructure)}"
+    stays = ". The last location stays" if several else ""
     follows = f"after a preemption: {taken} (retry_preemptions); {failed} (retry_infrastructure){stays}"
     waits = "a process that waits: podlift submit or podlift wait, on any machine"
     keeper = plan.keeper

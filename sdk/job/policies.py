@@ -13,7 +13,7 @@ from ..hardware.catalog import PriceTable
 from ..text import joined, parse_duration
 from .findings import Facts, Finding, error
 from .images import by_family, family_of
-from .places import Place, accelerator_name, by_region, parse_places, region_names, some_regions
+from .locations import Location, accelerator_name, by_region, location_texts, some_locations
 from .values import (
     Accepts,
     Bounds,
@@ -29,7 +29,6 @@ from .values import (
     keeper_wait,
     metric_text,
     text_or_texts,
-    unchecked,
 )
 
 Start = Literal["auto", "fork", "spawn", "standby", "anew"]
@@ -255,15 +254,15 @@ class Target(Value):
     def rentals(
         self, resources: Resources, limits: Limits, table: PriceTable | None = None
     ) -> tuple[pricing.Rental, ...]:
-        """Return what a job rents in each of its places, if anything; `table` has prices that were read."""
+        """Return what a job rents in each of its locations, if anything; `table` has prices that were read."""
         return ()
 
     def kept_by(self, limits: Limits, retry: Retry, table: PriceTable | None = None) -> Keeper | None:
         """Return who waits for the run and submits its next jobs, if that was asked for."""
         return None
 
-    def placed(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
-        """Return the target with the places that depend on prices, and what to say of them."""
+    def located(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
+        """Return the target with the locations that depend on prices, and what to say of them."""
         return self, []
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
@@ -317,18 +316,17 @@ class Vertex(Target):
 
     Args:
         project: Id of the Google Cloud project.
-        regions: Regions to run in, in this order. "cheapest" is the region of the bucket; with others after it, as in
-            "cheapest,us-east1,us-west1", those in the order of their prices.
-        places: Places to run in, in this order, instead of `regions`. Each is REGION[:PROVISIONING[:ACCELERATOR]], such as
+        regions: Locations to run in, in this order. Each is REGION[:PROVISIONING[:ACCELERATOR]], such as "us-east1",
             "us-central1:spot" or "europe-west4:standard:l4:2". When one has no machines or no quota, or takes them away more
-            often than Vertex AI retries, the run goes on in the next one.
+            often than Vertex AI retries, the run goes on in the next one. "cheapest" is the region of the bucket; with regions
+            after it, as in "cheapest,us-east1,us-west1", those in the order of their prices.
         bucket: Bucket for runs: BUCKET or BUCKET/PREFIX. `root` overrides it; the prefix is "podlift" by default.
         staging_buckets: Bucket for Vertex AI's own output directory in a region other than that of the run's bucket, by region:
             BUCKET or BUCKET/PREFIX. Nothing of the run is stored there; without one, a job there has no such directory.
         service_account: Service account of the program. By default Vertex AI's own agent.
         image: Container image. Any image with Python and TensorFlow. By default the one of `images`.
         images: Container image for each family of hardware: "cpu", "gpu" or "tpu". `podlift image` builds and records them.
-        machine: Machine type. By default the one of the accelerator. A place with an accelerator of its own has its default.
+        machine: Machine type. By default the one of the accelerator. A location with an accelerator of its own has its default.
         disk_gb: Size of each boot disk, in GB.
         provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
             "flex": waits until machines are free.
@@ -355,11 +353,9 @@ class Vertex(Target):
 
     project: Name | None = None
     regions: Accepts[
-        Annotated[tuple[Name, ...], Validator(region_names, before=True), Validator(some_regions)], str | Sequence[str]
+        Annotated[tuple[Name, ...], Validator(location_texts, before=True), Validator(some_locations)],
+        str | Sequence[str],
     ] = default((regions.DEFAULT,))
-    places: Accepts[Annotated[tuple[Place, ...], Validator(parse_places, before=True)], str | Sequence[str | Place]] = (
-        default(())
-    )
     bucket: Name | None = None
     staging_buckets: Annotated[dict[str, str], Validator(by_region)] = field(default_factory=dict)
     service_account: Name | None = None
@@ -379,53 +375,53 @@ class Vertex(Target):
     labels: dict[str, str] = field(default_factory=dict)
     raw: Annotated[dict[str, object], JsonObject()] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if not self.regions:
-            raise ValueError("regions is empty")
-
     @property
     def keep_for_s(self) -> float | None:
         """The longest time for which the keeper waits; None if nothing was said about it."""
         return parse_duration(self.keeper) if isinstance(self.keeper, str) else None
 
     @property
-    def place_regions(self) -> tuple[str, ...]:
-        """The regions of all places, each once."""
-        return tuple(dict.fromkeys(place.region for place in self.places)) or self.regions
+    def locations(self) -> tuple[Location, ...]:
+        return tuple(map(Location.parse, self.regions))
+
+    @property
+    def region_names(self) -> tuple[str, ...]:
+        """The regions of all locations, each once."""
+        return tuple(dict.fromkeys(location.region for location in self.locations))
+
+    @property
+    def plain(self) -> bool:
+        """True if no location has a provisioning or an accelerator of its own."""
+        return self.region_names == tuple(dict.fromkeys(self.regions))
 
     def staging_root(self, region: str) -> str:
         """Return the folder of a region's staging bucket, "" if it has none."""
         bucket = self.staging_buckets.get(region, "").removeprefix("gs://").rstrip("/")
         return bucket and f"gs://{bucket}{'' if '/' in bucket else f'/{PREFIX}'}"
 
-    def places_for(self, resources: Resources) -> tuple[Place, ...]:
-        """Return the places of a job in their order, each with its provisioning and its accelerator."""
-        wanted = self.places or [unchecked(Place, {"region": region}) for region in self.regions]
+    def locations_for(self, resources: Resources) -> tuple[Location, ...]:
+        """Return the locations of a job in their order, each with its provisioning and its accelerator."""
+        own = ((each.region, each.provisioning, each.accelerator) for each in self.locations)
         return tuple(
-            changed(
-                place,
-                provisioning=place.provisioning or self.provisioning,
-                accelerator=place.accelerator or resources.accelerator,
-            )
-            for place in wanted
+            Location(region, provisioning or self.provisioning, accelerator or resources.accelerator)
+            for region, provisioning, accelerator in own
         )
 
-    def at(self, place: Place, resources: Resources) -> tuple[Vertex, Resources]:
-        """Return the target and the resources of a job that knows this place only."""
-        other = place.accelerator not in (None, resources.accelerator)
+    def at(self, location: Location, resources: Resources) -> tuple[Vertex, Resources]:
+        """Return the target and the resources of a job that knows this location only."""
+        other = location.accelerator not in (None, resources.accelerator)
         target = changed(
             self,
-            regions=(place.region,),
-            places=(),
-            provisioning=place.provisioning or self.provisioning,
+            regions=(location.region,),
+            provisioning=location.provisioning or self.provisioning,
             machine=None if other else self.machine,
-            image=self.image or self.images.get(family_of(place.accelerator or resources.accelerator)),
+            image=self.image or self.images.get(family_of(location.accelerator or resources.accelerator)),
         )
-        return target, changed(resources, accelerator=place.accelerator) if other else resources
+        return target, changed(resources, accelerator=location.accelerator) if other else resources
 
     def images_for(self, resources: Resources) -> dict[str, str | None]:
-        """Return the image of each family of hardware in the places of a job; one given for all of them is that of ""."""
-        families = dict.fromkeys(family_of(str(place.accelerator)) for place in self.places_for(resources))
+        """Return the image of each family of hardware in the locations of a job; one given for all of them is that of ""."""
+        families = dict.fromkeys(family_of(str(location.accelerator)) for location in self.locations_for(resources))
         return {"": self.image} if self.image else {family: self.images.get(family) for family in families}
 
     @property
@@ -441,31 +437,31 @@ class Vertex(Target):
         named |= {f"images.{name}": image for name, image in self.images.items()}
         return {name: image for name, image in named.items() if image}
 
-    def pools(self, resources: Resources, place: Place | None = None) -> tuple[accelerators.Pool, ...]:
-        """Return the machines of a job in a place, by default in its first one."""
-        target, wanted = self.at(place or self.places_for(resources)[0], resources)
+    def pools(self, resources: Resources, location: Location | None = None) -> tuple[accelerators.Pool, ...]:
+        """Return the machines of a job in a location, by default in its first one."""
+        target, wanted = self.at(location or self.locations_for(resources)[0], resources)
         return accelerators.pools(
             wanted.accelerator, wanted.workers, wanted.ps, wanted.evaluator, machine=target.machine
         )
 
     def replicas(self, resources: Resources) -> tuple[int, ...]:
-        """Return the number of replicas in each place with which `ctx.strategy` trains."""
-        rows = [accelerators.lookup(str(place.accelerator)) for place in self.places_for(resources)]
+        """Return the number of replicas in each location with which `ctx.strategy` trains."""
+        rows = [accelerators.lookup(str(location.accelerator)) for location in self.locations_for(resources)]
         return tuple(1 if resources.ps else accelerators.in_step(row, resources.workers) for row in rows)
 
     def rental(
         self,
         resources: Resources,
         limits: Limits,
-        place: Place | None = None,
+        location: Location | None = None,
         table: PriceTable | None = None,
     ) -> pricing.Rental:
-        """Return what a job rents in a place, by default in its first one."""
-        place = place or self.places_for(resources)[0]
+        """Return what a job rents in a location, by default in its first one."""
+        location = location or self.locations_for(resources)[0]
         return pricing.Rental(
-            pools=self.pools(resources, place),
-            regions=(place.region,),
-            provisioning=place.provisioning or self.provisioning,
+            pools=self.pools(resources, location),
+            regions=(location.region,),
+            provisioning=location.provisioning or self.provisioning,
             disk_gb=self.disk_gb,
             timeout_s=limits.timeout_s,
             table=table,
@@ -474,10 +470,10 @@ class Vertex(Target):
     def rentals(
         self, resources: Resources, limits: Limits, table: PriceTable | None = None
     ) -> tuple[pricing.Rental, ...]:
-        return tuple(self.rental(resources, limits, place, table) for place in self.places_for(resources))
+        return tuple(self.rental(resources, limits, location, table) for location in self.locations_for(resources))
 
     def kept_by(self, limits: Limits, retry: Retry, table: PriceTable | None = None) -> Keeper | None:
-        """Return the keeper: one CPU machine on demand, in the region of the first place."""
+        """Return the keeper: one CPU machine on demand, in the region of the first location."""
         account = self.keeper_service_account or self.service_account
         if not self.keeper or account is None:
             return None
@@ -486,16 +482,16 @@ class Vertex(Target):
             life_s = limits.timeout_s * (1 + retry.user_errors + retry.infrastructure + retry.preemptions)
         rental = pricing.Rental(
             pools=accelerators.pools("cpu"),
-            regions=self.place_regions[:1],
+            regions=self.region_names[:1],
             timeout_s=LONGEST_S if life_s is None else min(life_s, LONGEST_S),
             table=table,
         )
         image = self.keeper_image if self.keeper_image != self.image else None
         return Keeper(account=account, program_account=self.service_account, rental=rental, image=image)
 
-    def placed(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
+    def located(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
         target = self.with_images(resources)
-        if regions.CHEAPEST not in self.regions or self.places:
+        if regions.CHEAPEST not in self.regions:
             return target, []
         bucket = _bucket_region(facts)
         named = [name for name in self.regions if name != regions.CHEAPEST]
@@ -507,7 +503,7 @@ class Vertex(Target):
             )
             return changed(target, regions=(regions.DEFAULT,)), [error(message)]
         candidates = list(dict.fromkeys(named or [bucket, *self.staging_buckets]))
-        rental = self.rental(resources, Limits(), unchecked(Place, {"region": candidates[0]}), facts.prices)
+        rental = self.rental(resources, Limits(), Location(candidates[0]), facts.prices)
         prices, findings = pricing.by_price(rental, candidates), []
         if len(prices) > 1 and prices[0].own is None:
             how = f"{pricing.PROVISIONING_WORDS[self.provisioning]} in {joined(candidates, 'or')}"
@@ -525,19 +521,18 @@ class Vertex(Target):
         return changed(self, images={family: image for family, image in wanted.items() if image})
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
-        places = self.places_for(resources)
         found = [("project", self.project or "<project>")]
         wanted = self.images_for(resources)
         found += [(name.replace("_", " "), value) for name, value in self.passed_on.items()]
         shown = [("image" if len(wanted) == 1 else f"image {name}", each or "<image>") for name, each in wanted.items()]
-        if not self.places:
+        if self.plain:
             found += [("region", ", then ".join(self.regions)), *shown]
             pools = [(f"pool {pool.index}", f"{pool.role}: {self._machines(pool)}") for pool in self.pools(resources)]
             return [*found, *pools]
-        for number, place in enumerate(places, 1):
-            pools = [(pool.role, self._machines(pool)) for pool in self.pools(resources, place)]
-            how = pricing.PROVISIONING_WORDS[place.provisioning or self.provisioning]
-            found.append((f"place {number}", f"{place.region} {how}; {'; '.join(map(': '.join, pools))}"))
+        for number, location in enumerate(self.locations_for(resources), 1):
+            pools = [(pool.role, self._machines(pool)) for pool in self.pools(resources, location)]
+            how = pricing.PROVISIONING_WORDS[location.provisioning or self.provisioning]
+            found.append((f"location {number}", f"{location.region} {how}; {'; '.join(map(': '.join, pools))}"))
         return [*found, *shown]
 
     def _machines(self, pool: accelerators.Pool) -> str:

@@ -36,7 +36,7 @@ class Ray(Target):
     headers: Annotated[dict[str, str], Validator(header_values)] = field(default_factory=dict)
     raw: Annotated[dict[str, object], JsonObject()] = field(default_factory=dict)
 
-    def placed(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
+    def located(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
         found = facts.online.get("ray", {}).get("address")
         return (self, []) if self.address or not found else (changed(self, address=found), [])
 

@@ -17,7 +17,7 @@ ATTACHMENTS = "/networkAttachments/"
 
 
 def body(target: Vertex, resources: Resources, *, with_raw: bool = True) -> dict[str, Any]:
-    """Return the job of the target's place as far as it is known before there is a run, by default with `raw` merged in."""
+    """Return the job of the target's location as far as it is known before there is a run, by default with `raw` merged in."""
     account = {"serviceAccount": target.service_account} if target.service_account else {}
     resource = {"persistentResourceId": target.persistent_resource} if target.persistent_resource else {}
     board = {"tensorboard": target.tensorboard} if target.tensorboard else {}
@@ -27,7 +27,7 @@ def body(target: Vertex, resources: Resources, *, with_raw: bool = True) -> dict
 
 
 def pools(target: Vertex, resources: Resources) -> list[dict[str, Any]]:
-    """Return the pools without their containers. The index of a pool is its role, so a pool without tasks keeps its place."""
+    """Return the pools without their containers. The index of a pool is its role, so a pool without tasks keeps its index."""
     found: list[dict[str, Any]] = []
     for pool in target.pools(resources):
         found += [{} for _ in range(pool.index - len(found))]

@@ -23,9 +23,9 @@ from .validate import Wanted
 def decide(
     wanted: Wanted, packed: Packed, facts: Facts, environ: Mapping[str, str], *, verb: str, resumed: Plan | None = None
 ) -> Plan:
-    """Decide everything about a run; a `resumed` one keeps its id and its place."""
+    """Decide everything about a run; a `resumed` one keeps its id and its root."""
     job, preload = wanted.job, packed.preload
-    target, placing = wanted.target.placed(job.resources, facts)
+    target, of_regions = wanted.target.located(job.resources, facts)
     run_id = resumed.run_id if resumed else ids.new_run_id(wanted.name or ids.default_name(packed.title, packed.home))
     root, local = (resumed.root, resumed.local) if resumed else (wanted.root, wanted.local)
     asked, fresh = _emulator(root, environ, resumed), _why_fresh(wanted, facts, preload)
@@ -42,7 +42,7 @@ def decide(
         emulator=asked or "",
     )
     preflight = preflight_cache.plan_findings(job, packed.code, environ, verb)
-    findings = [*wanted.notes, *placing, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
+    findings = [*wanted.notes, *of_regions, *preflight, *packed.notes, *backends.load(wanted.backend).review(draft)]
     if job.resources.workers > 1:
         roots = [local or root, *configured_roots(environ)[0]]
         here = list(dict.fromkeys(each for each in roots if not in_bucket(each)))

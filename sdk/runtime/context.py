@@ -123,7 +123,7 @@ class Context:
     def global_batch_size(self, per_replica: int) -> int:
         """Return the number of examples in one step of all replicas, for that many on each replica of `ctx.strategy`.
 
-        On Vertex AI it is that of the run's first place in every place, also in one with another number of replicas.
+        On Vertex AI it is that of the run's first location in every location, also in one with another number of replicas.
         """
         found = int(self.strategy.num_replicas_in_sync)
         here, first = self._replicas or (found, found)

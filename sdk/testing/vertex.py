@@ -137,8 +137,8 @@ class Cloud(GcsServer):
         from ..job.policies import Vertex
 
         query = urlencode({"filter": f'labels.podlift-run="{run.id}"'})
-        places = [f"projects/{self.project}/locations/{region}" for region in Vertex.of(run.plan.target).regions]
-        pages = [self.ask("GET", f"/v1/{place}/customJobs?{query}") for place in places]
+        parents = [f"/v1/projects/{self.project}/locations/{name}" for name in Vertex.of(run.plan.target).region_names]
+        pages = [self.ask("GET", f"{parent}/customJobs?{query}") for parent in parents]
         jobs = [job for page in pages for job in page.get("customJobs", ())]
         return str(max(jobs, key=lambda job: str(job["createTime"]))["name"])
 

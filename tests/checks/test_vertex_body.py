@@ -257,18 +257,18 @@ def answer(raw: dict[str, Any], region: str = HERE) -> list[tuple[str, str]]:
 
 
 def planned(region: str = HERE, **fields: Any) -> list[Finding]:
-    place = {"project": "my-project", "bucket": "my-bucket", "image": "a/b:1", "regions": [region]}
-    target = sdk.Vertex(**{**place, **fields})
+    options = {"project": "my-project", "bucket": "my-bucket", "image": "a/b:1", "regions": [region]}
+    target = sdk.Vertex(**{**options, **fields})
     return checks.of_vertex(sdk.Job("train.py", limits={"timeout_s": 3600.0}), FACTS, target=target)
 
 
 @pytest.mark.parametrize(("raw", "field", "said"), [rule[1:] for rule in RULES], ids=[rule[0] for rule in RULES])
 def test_a_plan_says_of_a_request_what_the_service_refuses_it_with(raw, field: str, said: str) -> None:
-    found = [(place, text) for place, text in answer(raw) if place.endswith(field) and said in text]
+    found = [(where, text) for where, text in answer(raw) if where.endswith(field) and said in text]
     assert len(found) == 1, answer(raw)
-    place, text = found[0]
+    where, text = found[0]
     messages = [each.message for each in planned(raw=raw) if each.level == "warning"]
-    assert f"Vertex AI would reject the request that raw makes: {place}: {text.rstrip('.')}." in messages
+    assert f"Vertex AI would reject the request that raw makes: {where}: {text.rstrip('.')}." in messages
 
 
 def test_each_rule_is_another() -> None:
@@ -398,8 +398,7 @@ def test_the_persistent_resource_of_a_region_is_compared_with_the_machines_of_it
         "persistent_resource@us-east1": resource(machineSpec=l4),
         "persistent_resource@us-west1": resource(),
     }
-    places = [HERE, "us-east1::l4", "us-west1::l4"]
-    target = sdk.Vertex(persistent_resource="warm", places=places)
+    target = sdk.Vertex(persistent_resource="warm", regions=[HERE, "us-east1::l4", "us-west1::l4"])
     found = checks.of_vertex(sdk.Job("train.py"), replace(FACTS, online={"settings": known}), target=target)
     fits, lacks = ([f"in {each} {said}" for each in regions] for said, regions in (
         ("has the machines", (HERE, "us-east1")), ("has no pool for g2-standard-4 with 1 NVIDIA_L4", ("us-west1",))

@@ -35,10 +35,6 @@ def in_raw(index: int, **pool: Any) -> dict[str, Any]:
     return {"jobSpec": {"workerPoolSpecs": {str(index): pool}}}
 
 
-def place(region: str, provisioning: str | None = None, accelerator: str | None = None) -> dict[str, Any]:
-    return {"region": region, "provisioning": provisioning, "accelerator": accelerator}
-
-
 class Asked:
     """A plan as the checks see it, with some of its settings changed by their dotted names."""
 
@@ -234,10 +230,10 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "regions=['europe-west2']",
     ),
     (
-        "A100 in one of two places",
-        {R + "accelerator": "a100", T + "places": [place("us-east1"), place("asia-northeast1")]},
+        "A100 in one of two locations",
+        {R + "accelerator": "a100", T + "regions": ["us-east1", "asia-northeast1"]},
         "asia-northeast1: a100 is available in",
-        "vertex_places=['us-east1', 'asia-northeast3']",
+        "vertex_regions=['us-east1', 'asia-northeast3']",
     ),
     ("a zone", {T + "regions": ["us-central1-a"]}, "not in a zone or a continent", "regions=['us-central1']"),
     ("a continent", {T + "regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-west9']"),
@@ -456,62 +452,56 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "allow_unknown_price=True",
     ),
     (
-        "a key in one of two places",
+        "a key in one of two locations",
         {
-            T + "places": [place("us-central1"), place("europe-west4")],
+            T + "regions": ["us-central1", "europe-west4"],
             T + "kms_key": "projects/acme/locations/us-central1/keyRings/ring/cryptoKeys/key",
         },
         "europe-west4: vertex_kms_key: The Cloud KMS key needs to be in the same region",
-        "vertex_places=['us-central1'].",
+        "vertex_regions=['us-central1'].",
     ),
     (
-        "places in other regions than those that are named",
-        {T + "places": [place("us-east1"), place("us-west1")], T + "regions": ["us-east1"]},
-        "vertex_regions and vertex_places name different regions",
-        "vertex_regions=['us-east1', 'us-west1']",
-    ),
-    (
-        "a provisioning that no place uses",
-        {T + "places": [place("us-east1", "standard")], T + "provisioning": "spot"},
-        "Every place has a provisioning of its own. Received: vertex_provisioning='spot'",
+        "a provisioning that no location uses",
+        {T + "regions": ["us-east1:standard"], T + "provisioning": "spot"},
+        "Every location has a provisioning of its own. Received: vertex_provisioning='spot'",
         "vertex_provisioning='standard'",
     ),
     (
         "a staging bucket with a malformed name",
         {
-            T + "places": [place("us-east1"), place("us-west1")],
+            T + "regions": ["us-east1", "us-west1"],
             T + "staging_buckets": {"us-east1": "My Bucket", "us-west1": "b-1"},
         },
         "Received: 'My Bucket' in vertex_staging_buckets",
         "vertex_staging_buckets={'us-west1': 'b-1'}",
     ),
     (
-        "the same place twice",
-        {T + "places": [place("us-east1", "spot"), place("us-east1", "spot")]},
-        "names a place twice",
-        "vertex_places=['us-east1:spot']",
+        "the same location twice",
+        {T + "regions": ["us-east1:spot", "us-east1:spot"]},
+        "us-east1:spot is named more than once in vertex_regions",
+        "vertex_regions=['us-east1:spot']",
     ),
     (
-        "a provisioning that one place's accelerator cannot have",
-        {T + "places": [place("us-central1", "spot"), place("us-central1", "flex", "v5e-8")]},
+        "a provisioning that one location's accelerator cannot have",
+        {T + "regions": ["us-central1:spot", "us-central1:flex:v5e-8"]},
         "us-central1:flex:v5e-8: Flex-start is for GPUs, not for TPUs",
-        "vertex_places=['us-central1:spot', 'us-central1:standard:v5e-8']",
+        "vertex_regions=['us-central1:spot', 'us-central1:standard:v5e-8']",
     ),
     (
-        "an accelerator that one place's region does not have",
-        {R + "accelerator": "v5e-8", T + "places": [place("us-central1"), place("europe-west4", "spot")]},
+        "an accelerator that one location's region does not have",
+        {R + "accelerator": "v5e-8", T + "regions": ["us-central1", "europe-west4:spot"]},
         "europe-west4:spot: v5e-8 is available in",
-        "vertex_places=['us-central1', 'us-central1:spot']",
+        "vertex_regions=['us-central1', 'us-central1:spot']",
     ),
     (
-        "an accelerator of one place that is refused",
-        {T + "places": [place("us-central1"), place("us-central1", None, "v6e-8")]},
+        "an accelerator of one location that is refused",
+        {T + "regions": ["us-central1", "us-central1::v6e-8"]},
         "us-central1::v6e-8: accelerator='v6e-8' is not available",
-        "vertex_places=['us-central1', 'us-central1::v5e-8']",
+        "vertex_regions=['us-central1', 'us-central1::v5e-8']",
     ),
     (
-        "several tasks in a place with TPUs",
-        {R + "workers": 2, T + "places": [place("us-central1"), place("us-central1", None, "v5e-8")]},
+        "several tasks in a location with TPUs",
+        {R + "workers": 2, T + "regions": ["us-central1", "us-central1::v5e-8"]},
         "us-central1::v5e-8: A job with TPUs has exactly one task",
         "workers=1",
     ),
@@ -582,8 +572,7 @@ def test_there_are_sixty_refusals_and_each_is_another() -> None:
         {T + "raw": {"jobSpec": {"workerPoolSpecs": [{"replicaCount": 1}], "persistentResourceId": "warm"}}},
         {T + "raw": {"jobSpec": {"network": "projects/1/global/networks/mine"}, "encryptionSpec": None}},
         {L + "max_cost_usd": 0.22},
-        {T + "places": [place("us-east1", "spot"), place("us-central1")], T + "regions": ["us-central1", "us-east1"]},
-        {T + "places": [place("us-east1"), place("us-east1", "standard")], T + "provisioning": "spot"},
+        {T + "regions": ["us-east1", "us-east1:standard"], T + "provisioning": "spot"},
         {R + "accelerator": "l4", L + "max_cost_usd": 9.0, L + "allow_unknown_price": True},
         {"run_id": "r" * 128},
     ],
@@ -617,12 +606,12 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
             {
                 R + "workers": 2,
                 R + "accelerator": "t4",
-                T + "places": [place("us-central1"), place("us-central1", None, "l4:2")],
+                T + "regions": ["us-central1", "us-central1::l4:2"],
             },
             "different numbers of replicas: us-central1:standard:t4 2, us-central1:standard:l4:2 4. ctx.global_batch_size()",
         ),
         (
-            {R + "accelerator": "t4", T + "places": [place("us-central1"), place("us-central1", None, "l4")]},
+            {R + "accelerator": "t4", T + "regions": ["us-central1", "us-central1::l4"]},
             "does not end with the same weights bit by bit",
         ),
         ({T + "staging_buckets": {"us-east1": "mine"}}, "names us-east1, where no job of the run is created"),
@@ -646,8 +635,8 @@ def test_what_is_doubtful_is_a_warning(changes: dict[str, Any], said: str) -> No
     assert asked.of("error") == []
 
 
-def test_places_with_the_same_hardware_promise_the_same_weights() -> None:
-    asked = Asked({R + "accelerator": "t4", T + "places": [place("us-central1", "spot"), place("us-central1")]})
+def test_locations_with_the_same_hardware_promise_the_same_weights() -> None:
+    asked = Asked({R + "accelerator": "t4", T + "regions": ["us-central1:spot", "us-central1"]})
     assert not [finding for finding in asked.findings() if "replicas" in finding.message or "bit" in finding.message]
 
 
@@ -737,17 +726,15 @@ ANY = {
     L + "timeout_s": st.none() | st.floats(1, 1e7),
     L + "max_cost_usd": st.none() | st.floats(0.01, 1e5),
     T + "regions": st.lists(
-        st.sampled_from(["us-central1", "europe-west4", "us-east4", "us-east1-b", "asia", "", "x"]),
-        min_size=1,
-    ),
-    T + "places": st.lists(
-        st.builds(
-            place,
-            st.sampled_from(["us-central1", "europe-west4", "us-east4", "us-west4"]),
-            st.none() | st.sampled_from(["standard", "spot", "flex"]),
-            st.none() | st.sampled_from([row.name for row in ROWS]),
+        st.sampled_from(["us-central1", "europe-west4", "us-east4", "us-east1-b", "asia", "x"])
+        | st.builds(
+            "{}:{}:{}".format,
+            st.sampled_from(["us-central1", "europe-west4", "us-east4", "us-west4", "us-east1-b"]),
+            st.sampled_from(["", "standard", "spot", "flex"]),
+            st.sampled_from(["", *(row.name for row in ROWS)]),
         ),
-        max_size=3,
+        min_size=1,
+        max_size=4,
     ),
     T + "staging_buckets": st.dictionaries(st.sampled_from(["us-east4", "us-west1"]), st.sampled_from(["b-1", "B 1"])),
     T + "labels": st.dictionaries(st.text(max_size=70), st.text(max_size=70), max_size=3),
@@ -763,8 +750,8 @@ ANY = {
 @settings(max_examples=120, deadline=None)
 def test_following_what_is_named_leads_from_any_plan_to_one_that_is_accepted(changes: dict[str, Any]) -> None:
     asked = Asked(changes)
-    # Each finding about places names all of them.
-    for _ in range(5 + 5 * len(changes.get(T + "places", ()))):
+    # Each finding about locations names all of them.
+    for _ in range(5 + 5 * len(changes.get(T + "regions", ()))):
         refused = asked.of("error")
         if not refused:
             return

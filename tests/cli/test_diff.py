@@ -38,7 +38,7 @@ def test_what_cannot_be_read_is_named_and_is_no_difference(write, here, other: s
     assert other in shown.stderr
 
 
-def test_a_place_on_vertex_may_stand_in_the_file_the_environment_and_the_options(
+def test_the_settings_of_vertex_may_stand_in_the_file_the_environment_and_the_options(
     write, here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("train.py", "print(1)")

@@ -117,11 +117,11 @@ def test_a_built_image_is_the_default_of_later_plans_by_its_digest(cloud: Cloud,
 
 def test_each_place_runs_the_image_of_its_hardware(cloud: Cloud) -> None:
     named = {"cpu": "r/c@sha256:1", "gpu": "r/g@sha256:2", "tpu": "r/t@sha256:3"}
-    target = Vertex(project="podlift", bucket="podlift-runs", places=["us-central1", "us-central1::t4"], images=named)
+    target = Vertex(project="podlift", bucket="podlift-runs", regions=["us-central1", "us-central1::t4"], images=named)
     plan = sdk.plan("train.py", backend=target)
     kept = Vertex.of(plan.target)
     assert kept.images == {"cpu": "r/c@sha256:1", "gpu": "r/g@sha256:2"}
-    found = [kept.at(place, plan.job.resources)[0].image for place in kept.places]
+    found = [kept.at(each, plan.job.resources)[0].image for each in kept.locations]
     assert found == ["r/c@sha256:1", "r/g@sha256:2"]
     assert {"image cpu   r/c@sha256:1", "image gpu   r/g@sha256:2"} <= {
         re.sub(r"(image \w+) +", r"\1   ", line) for line in str(plan).splitlines()

@@ -158,10 +158,10 @@ def test_a_plan_as_json_is_the_same_with_and_without_a_terminal(write, here) -> 
     assert json.loads(here("plan", "train.py", "--json").stdout)["kind"] == "script"
 
 
-PLACED = """\
-place 1      us-central1 on spot; chief: 1 x ct5lp-hightpu-8t with TPU v5e x 8,
+LOCATED = """\
+location 1   us-central1 on spot; chief: 1 x ct5lp-hightpu-8t with TPU v5e x 8,
              100 GB of disk
-place 2      us-central1 on demand; chief: 1 x ct5lp-hightpu-8t with TPU v5e x
+location 2   us-central1 on demand; chief: 1 x ct5lp-hightpu-8t with TPU v5e x
              8, 100 GB of disk
 image        tf
 price 1      3.40 USD an hour on spot in us-central1; 11.04 USD on demand; an
@@ -183,22 +183,22 @@ submitted by a process that waits: podlift submit or podlift wait, on any
              and podlift resume continues it"""
 
 
-def test_a_plan_shows_its_places_in_order_with_their_prices_and_what_follows_the_end_of_a_job(write) -> None:
+def test_a_plan_shows_its_locations_in_order_with_their_prices_and_what_follows_the_end_of_a_job(write) -> None:
     write("train.py", "print(1)")
-    target = sdk.Vertex(project="my-project", bucket="mine", image="tf", places="us-central1:spot,us-central1")
+    target = sdk.Vertex(project="my-project", bucket="mine", image="tf", regions="us-central1:spot,us-central1")
     retry = {"retry_preemptions": None, "retry_infrastructure": 3}
     made = sdk.plan("train.py", backend=target, accelerator="v5e-8", timeout="4h", max_cost_usd=50, **retry)  # type: ignore[arg-type]
     for lines in (plan_text.lines(made), plan_text.short(made)):
         shown = [(label, text) for label, text in lines if label != "quota"]
-        assert PLACED in plan_text.text(shown, 80), plan_text.text(shown, 80)
+        assert LOCATED in plan_text.text(shown, 80), plan_text.text(shown, 80)
 
 
-def test_a_plan_for_one_place_goes_on_there_and_an_emulators_costs_nothing(write) -> None:
+def test_a_plan_for_one_location_goes_on_there_and_an_emulators_costs_nothing(write) -> None:
     write("train.py", "print(1)")
     retry = {"retry_preemptions": 0, "retry_infrastructure": 1}
     made = sdk.plan("train.py", backend=sdk.Vertex(bucket="mine"), max_cost_usd=50, **retry)  # type: ignore[arg-type]
     assert dict(plan_text.lines(made))["next job"] == (
-        "after a preemption: none (retry_preemptions); after a stockout, an internal error or a lost job: the same place, 1 "
+        "after a preemption: none (retry_preemptions); after a stockout, an internal error or a lost job: the same location, 1 "
         "time (retry_infrastructure)"
     )
     labels = [label for label, _ in plan_text.lines(made.asked_at("127.0.0.1:8123"))]

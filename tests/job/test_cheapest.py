@@ -23,43 +23,43 @@ def facts(location: str = "US-WEST4", *, kind: str = "region", whole: dict[str, 
     )  # fmt: skip
 
 
-def placed(target: Vertex, known: Facts) -> tuple[tuple[str, ...], str]:
-    made, findings = target.placed(Resources(accelerator="v5e-1"), known)
+def ordered(target: Vertex, known: Facts) -> tuple[tuple[str, ...], str]:
+    made, findings = target.located(Resources(accelerator="v5e-1"), known)
     return Vertex.of(made).regions, "\n".join(f"{each.level}: {each.message}" for each in findings)
 
 
 def test_alone_it_is_the_region_of_the_bucket_although_another_is_cheaper() -> None:
-    assert placed(Vertex(regions="cheapest"), facts()) == (("us-west4",), "")
-    assert placed(Vertex(regions="cheapest"), facts(whole={})) == (("us-west4",), ""), "there is nothing to choose"
+    assert ordered(Vertex(regions="cheapest"), facts()) == (("us-west4",), "")
+    assert ordered(Vertex(regions="cheapest"), facts(whole={})) == (("us-west4",), ""), "there is nothing to choose"
 
 
 def test_named_regions_are_ordered_by_the_price_of_the_provisioning() -> None:
     named = "cheapest,us-west4,us-central1,us-west1"
-    assert placed(Vertex(regions=named), facts()) == (("us-west1", "us-central1", "us-west4"), "")
-    spot, _ = placed(Vertex(regions=["cheapest", "us-west1", "us-central1", "us-west4"], provisioning="spot"), facts())
+    assert ordered(Vertex(regions=named), facts()) == (("us-west1", "us-central1", "us-west4"), "")
+    spot, _ = ordered(Vertex(regions=["cheapest", "us-west1", "us-central1", "us-west4"], provisioning="spot"), facts())
     assert spot == ("us-west4", "us-central1", "us-west1"), "a region without a price is never the first"
 
 
 def test_a_staging_bucket_asks_for_its_region() -> None:
     target = Vertex(regions="cheapest", staging_buckets={"us-west1": "theirs"})
-    assert placed(target, facts())[0] == ("us-west1", "us-west4")
+    assert ordered(target, facts())[0] == ("us-west1", "us-west4")
 
 
 @pytest.mark.parametrize("known", [facts(""), facts("US", kind="multi-region")])
 def test_without_a_known_region_of_the_bucket_it_is_an_error(known) -> None:
-    found, told = placed(Vertex(regions="cheapest"), known)
+    found, told = ordered(Vertex(regions="cheapest"), known)
     assert found == ("us-central1",)
     assert "error: vertex_regions='cheapest' stays in the region of the bucket, which is not known here." in told
     assert "podlift plan --online" in told
 
 
 def test_without_prices_it_is_an_error_that_names_the_command() -> None:
-    found, told = placed(Vertex(regions="cheapest,us-west4,us-west1"), facts(whole={}))
+    found, told = ordered(Vertex(regions="cheapest,us-west4,us-west1"), facts(whole={}))
     assert found == ("us-west4", "us-west1")
     assert "error: vertex_regions='cheapest' needs prices, and none is known on demand in us-west4 or us-west1" in told
     assert "Next: podlift accelerators --refresh" in told
 
 
 def test_the_order_that_was_given_is_kept() -> None:
-    assert placed(Vertex(regions="us-west4,us-west1"), facts()) == (("us-west4", "us-west1"), "")
-    assert sdk.Vertex().placed(Resources(), facts())[0] == sdk.Vertex()
+    assert ordered(Vertex(regions="us-west4,us-west1"), facts()) == (("us-west4", "us-west1"), "")
+    assert sdk.Vertex().located(Resources(), facts())[0] == sdk.Vertex()

@@ -192,7 +192,7 @@ def test_a_run_that_may_not_cost_more_has_ended_because_of_its_limits() -> None:
 
 def test_a_resume_that_could_exceed_the_limit_on_the_cost_is_refused_with_the_options_that_would_do(write) -> None:
     write("train.py", "print(1)")
-    cloud = sdk.Vertex(project="my-project", bucket="mine", image="tf", places="us-central1:spot,us-central1")
+    cloud = sdk.Vertex(project="my-project", bucket="mine", image="tf", regions="us-central1:spot,us-central1")
     plan = sdk.plan("train.py", backend=cloud, accelerator="v5e-8", timeout="4h", max_cost_usd=50, name="digits")
     end = {
         "state": "FAILED",

@@ -53,14 +53,14 @@ class VertexBackend:
         """Return missing settings, a note on a patched request, and what Vertex AI would reject."""
         level: Literal["error", "warning"] = "error" if draft.starting else "warning"
         target = Vertex.of(draft.target)
-        place = {"root": draft.root, "run_id": draft.run_id}
+        named = {"root": draft.root, "run_id": draft.run_id}
         return [
             *(Finding(level, text) for text in job_request.missing(target, draft.job.resources, draft.root)),
             *job_request.findings(target),
             *communication.run(draft.job, draft.communications, stands_in=bool(draft.emulator)),
             *strategies.of_fit(draft.job, draft.strategies, draft.fits),
             *of_vertex(
-                draft.job, draft.facts, target=target, **place, strategies=draft.strategies, emulator=draft.emulator
+                draft.job, draft.facts, target=target, **named, strategies=draft.strategies, emulator=draft.emulator
             ),
         ]
 

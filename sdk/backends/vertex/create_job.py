@@ -35,7 +35,7 @@ from .states import VendorJob
 _log = logger("backends.vertex")
 
 KEYS = RunPaths("")
-RUN, JOB, PLACE = "podlift-run", "podlift-job", "podlift-place"
+RUN, JOB, LOCATION = "podlift-run", "podlift-job", "podlift-location"
 # Delays before each search of the list, in seconds. It shows a new job within a few.
 SEARCH_DELAYS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 _TRIES = 3
@@ -54,7 +54,7 @@ class CreatedJob:
 
     name: str  # projects/P/locations/REGION/customJobs/ID, or "" for a tombstone: cancelled before there was a job
     unsure: bool = False  # a second job may exist and may still show up
-    place: int = 0  # its place in the order of the plan's places
+    location: int = 0  # its location in the order of the plan's locations
 
     @property
     def region(self) -> str:
@@ -78,10 +78,10 @@ class JobNotCreatedError(PodliftError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlacedRequest:
-    """The request for a job in one place."""
+class LocatedRequest:
+    """The request for a job in one location."""
 
-    place: int  # in the order of the plan's places
+    location: int  # in the order of the plan's locations
     region: str
     redacted_body: Mapping[str, object]  # for the record, with stars for values copied from the caller's environment
     body: Mapping[str, object]  # including those values: sent, but never stored
@@ -92,7 +92,7 @@ class PlacedRequest:
 class JobRequest:
     run_id: str
     number: int  # number of the job within the run, from 1
-    requests: Sequence[PlacedRequest]  # one for each place, in order of preference
+    requests: Sequence[LocatedRequest]  # one for each location, in order of preference
 
     @property
     def regions(self) -> list[str]:
@@ -104,7 +104,7 @@ def read_created(store: Store, number: int) -> CreatedJob | None:
         data = parsed(bytes(store.get(KEYS.created(number))))
     except MissingError:
         return None
-    return CreatedJob(name=str(data["name"]), unsure=bool(data.get("unsure")), place=int(data.get("place", 0)))
+    return CreatedJob(name=str(data["name"]), unsure=bool(data.get("unsure")), location=int(data.get("location", 0)))
 
 
 class _NotOursError(Exception):
@@ -205,7 +205,7 @@ class JobCreation:
                 break
         raise _not_created(rejections, self._notes)
 
-    def _create_in(self, request: PlacedRequest) -> CreatedJob | Diagnosis:
+    def _create_in(self, request: LocatedRequest) -> CreatedJob | Diagnosis:
         sent, region = 0, request.region
         while True:
             # A process that finds the claim expired sends a request of its own, and one that cancels the run forbids it.
@@ -282,14 +282,16 @@ class JobCreation:
             self._store,
             self._jobs,
             self._request.number,
-            CreatedJob(name=job.name, unsure=self._unsure, place=place_of(job, self._request.requests[0].place)),
+            CreatedJob(
+                name=job.name, unsure=self._unsure, location=location_of(job, self._request.requests[0].location)
+            ),
             self._notes,
         )
 
 
-def place_of(job: VendorJob, otherwise: int) -> int:
-    """Return the place of a job in the order of the plan's places, by its label."""
-    text = (job.labels or {}).get(PLACE, "")
+def location_of(job: VendorJob, otherwise: int) -> int:
+    """Return the location of a job in the order of the plan's locations, by its label."""
+    text = (job.labels or {}).get(LOCATION, "")
     return int(text) if text.isdecimal() else otherwise
 
 
@@ -305,7 +307,13 @@ def record_created(
     store: Store, jobs: JobClient, number: int, job: CreatedJob, notes: Sequence[Mapping[str, object]] = ()
 ) -> CreatedJob:
     """Record the job that counts, and return it. If another one was recorded before, cancel this one."""
-    about = {"name": job.name, "region": job.region, "place": job.place, "unsure": job.unsure, "notes": list(notes)}
+    about = {
+        "name": job.name,
+        "region": job.region,
+        "location": job.location,
+        "unsure": job.unsure,
+        "notes": list(notes),
+    }
     if create(store, KEYS.created(number), json.dumps(about, sort_keys=True).encode()):
         return job
     first = read_created(store, number)

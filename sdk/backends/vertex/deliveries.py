@@ -41,7 +41,7 @@ class VertexDeliveries:
     def hourly_usd(self, plan: Plan) -> float | None:
         if plan.emulator:
             return 0.0
-        regions = Vertex.of(plan.target).place_regions[:1]
+        regions = Vertex.of(plan.target).region_names[:1]
         rented = pricing.Rental(pools=accelerators.pools("cpu"), regions=regions, table=plan.facts.prices)
         return pricing.price(rented).own
 
@@ -58,7 +58,7 @@ class VertexDeliveries:
 def _own_job(plan: Plan, environ: Mapping[str, str], clock: Clock) -> VendorJob:
     """Return the job of this container; its region is one of the plan's if the variable is not set."""
     options, id = Vertex.of(plan.target), environ.get(_JOB, "")
-    regions = [environ.get(_REGION, ""), *options.place_regions]
+    regions = [environ.get(_REGION, ""), *options.region_names]
     for region in dict.fromkeys(filter(None, regions)):
         try:
             return JobClient(str(options.project), clock=clock).get(

@@ -72,7 +72,7 @@ def _stockout(_: re.Match[str], provisioning: str) -> str:
 def _let_pull(match: re.Match[str], _: str) -> str:
     """Name the commands that let the agents pull: in a new project they do not exist yet, and no policy can name them."""
     number, project = match["number"] or "NUMBER", match["project"] or "PROJECT"
-    name, place = match["name"] or "REPOSITORY", match["place"] or "REGION"
+    name, region = match["name"] or "REPOSITORY", match["region"] or "REGION"
     agents = " and ".join(
         f"serviceAccount:service-{number}@{each}.iam.gserviceaccount.com"
         for each in ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
@@ -80,7 +80,7 @@ def _let_pull(match: re.Match[str], _: str) -> str:
     return (
         "In a new project they do not exist yet: gcloud beta services identity create --service=aiplatform.googleapis.com "
         f"--project={match['number'] or 'PROJECT'}. Then: gcloud artifacts repositories add-iam-policy-binding {name} "
-        f"--location={place} --project={project} --role=roles/artifactregistry.reader --member=MEMBER, for {agents}."
+        f"--location={region} --project={project} --role=roles/artifactregistry.reader --member=MEMBER, for {agents}."
     )
 
 
@@ -132,7 +132,7 @@ _PATTERNS = (
         "Choose an existing one (vertex_service_account): gcloud iam service-accounts list."),
     _ErrorPattern(Reason.IMAGE,
         r"(service-(?P<number>\d+)@\S+ )?does not have permission to access Artifact Registry"
-        r"( repository projects/(?P<project>[^/]+)/locations/(?P<place>[\w-]+)/repositories/(?P<name>[\w-]+))?"
+        r"( repository projects/(?P<project>[^/]+)/locations/(?P<region>[\w-]+)/repositories/(?P<name>[\w-]+))?"
         r"|artifactregistry\.repositories\.downloadArtifacts",
         "The image may not be pulled. Vertex AI's service agents pull it, not the job's service account.",
         _let_pull),

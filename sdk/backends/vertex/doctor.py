@@ -141,7 +141,7 @@ def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _As
         facts: Facts = VertexBackend().probe(job, target, root=root, online=False)
         if about.status == _OK:
             facts = replace(facts, online={"bucket": {"name": bucket, "exists": True, "about": about.found}})
-        target = Vertex.of(target.placed(job.resources, facts)[0])
+        target = Vertex.of(target.located(job.resources, facts)[0])
     return _Asked(
         job=job,
         target=target,
@@ -150,7 +150,7 @@ def _asked(job: Job, target: Vertex, root: str, member: str, number: str) -> _As
         member=member,
         bucket=bucket,
         about=about,
-        region=target.place_regions[0],
+        region=target.region_names[0],
     )
 
 
@@ -245,17 +245,17 @@ def _bucket(asked: _Asked) -> Iterator[Check]:
         said = f"the location of gs://{name} and what it keeps: {answer.error}"
         yield unknown("bucket", said, "", gcloud("storage", "buckets", "describe", f"gs://{name}"))
     else:
-        yield _place(asked, name, str(answer.found.get("location", "")).lower())
+        yield _fits(asked, name, str(answer.found.get("location", "")).lower())
         yield from buckets.kept(name, answer.found)
 
 
-def _place(asked: _Asked, name: str, place: str) -> Check:
-    regions = asked.target.place_regions
+def _fits(asked: _Asked, name: str, there: str) -> Check:
+    regions = asked.target.region_names
     wrong = vertex_online.unfit(name, asked.about.found, asked.region, "").partition(" Next:")[0].rstrip(".")
-    if not wrong and place not in regions and not asked.target.staging_buckets:
-        wrong = f"gs://{name} is in {place}, but the job is in {joined(regions, 'or')}"
+    if not wrong and there not in regions and not asked.target.staging_buckets:
+        wrong = f"gs://{name} is in {there}, but the job is in {joined(regions, 'or')}"
     if not wrong:
-        return fine("bucket", f"gs://{name} is in {place}")
+        return fine("bucket", f"gs://{name} is in {there}")
     # A bucket stays where it was made.
     other = buckets.new_name(name, asked.region)
     create = create_bucket(other, asked.project, asked.region)
@@ -328,8 +328,8 @@ def _builds(asked: _Asked) -> Iterator[Check]:
     level = asked.build_level
     yield _enabled(asked, "build-apis", _BUILD_APIS, level)
     yield _granted(asked, "build", rights.in_project(asked.project, rights.BUILD), level=level)
-    place = f"/v1/projects/{quote(asked.project, safe='')}/locations/{asked.region}"
-    answer = read(client.BUILDS, f"{place}/defaultServiceAccount", project=asked.project)
+    parent = f"/v1/projects/{quote(asked.project, safe='')}/locations/{asked.region}"
+    answer = read(client.BUILDS, f"{parent}/defaultServiceAccount", project=asked.project)
     account = str(answer.found.get("serviceAccountEmail", "")).rpartition("/")[2]
     if account:
         pushed = rights.on_repository(*asked.repository, rights.PUSH)
@@ -338,7 +338,7 @@ def _builds(asked: _Asked) -> Iterator[Check]:
     else:
         yield unknown("build-account", f"which account builds: {answer.error or 'the project has no default one'}")
     yield _repository(asked, level)
-    answer = read(client.BUILDS, f"{place}/builds?pageSize=1", project=asked.project)
+    answer = read(client.BUILDS, f"{parent}/builds?pageSize=1", project=asked.project)
     if answer.status == _OK:
         yield fine("build-region", f"Cloud Build answers in {asked.region}")
     elif answer.status in (400, _MISSING):

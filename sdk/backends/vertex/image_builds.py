@@ -77,7 +77,7 @@ class VertexImages:
     def built(self, draft: ImageDraft, clock: Clock) -> str:
         repository = image_recipe.repository(draft)
         if _get(draft, clock, REPOSITORIES, repository, _object) is None:
-            create = image_recipe.create_repository(_project(draft), draft.place.rpartition("/")[2])
+            create = image_recipe.create_repository(_project(draft), draft.parent.rpartition("/")[2])
             raise InputError(f"There is no repository for images, {repository}. Next: {create}.")
         tag = f"{repository}/packages/{draft.family}/tags/{draft.name.rpartition(':')[2]}"
         found = _get(draft, clock, REPOSITORIES, tag, _object) or {}
@@ -102,7 +102,7 @@ class VertexImages:
             ) from error
 
     def look(self, draft: ImageDraft, build: Build, clock: Clock) -> Build:
-        name = f"{draft.place}/builds/{build.id}"
+        name = f"{draft.parent}/builds/{build.id}"
         found = _get(draft, clock, BUILDS, name, lambda answer: _build(draft, answer))
         if found is None:
             raise MissingError(
@@ -116,7 +116,7 @@ def _running(draft: ImageDraft, clock: Clock) -> Build | None:
         return [_build(draft, each) for each in page.get("builds") or ()]
 
     query = {"filter": image_recipe.filter_of(draft)}
-    found = _get(draft, clock, BUILDS, f"{draft.place}/builds", builds, query) or []
+    found = _get(draft, clock, BUILDS, f"{draft.parent}/builds", builds, query) or []
     return next((each for each in found if each.state in ("waiting", "working")), None)
 
 
@@ -149,7 +149,7 @@ def _post(draft: ImageDraft) -> Build:
 
     try:
         return client.exchange(
-            "POST", _url(BUILDS, f"{draft.place}/builds"), made, _WRITE_S,
+            "POST", _url(BUILDS, f"{draft.parent}/builds"), made, _WRITE_S,
             body=draft.build, service=_NAMES[BUILDS], project=_project(draft),
         )  # fmt: skip
     except VertexRejectedError as error:
@@ -172,7 +172,7 @@ def _failure(draft: ImageDraft, host: str, error: VertexRejectedError) -> Podlif
 
 
 def _project(draft: ImageDraft) -> str:
-    return draft.place.split("/")[1]
+    return draft.parent.split("/")[1]
 
 
 def _object(answer: Any) -> dict[str, object]:
@@ -185,7 +185,7 @@ def _build(draft: ImageDraft, found: Any) -> Build:
     """Convert a Build of the API. Raises ValueError, TypeError or AttributeError if it is not one."""
     if not isinstance(found, dict) or not _ID.fullmatch(str(found.get("id", ""))):
         raise ValueError("the answer describes no build")
-    status, region = str(found.get("status", "")), draft.place.rpartition("/")[2]
+    status, region = str(found.get("status", "")), draft.parent.rpartition("/")[2]
     state, image, problem = _STATES.get(status, "failed"), "", ""
     if state == "failed":
         problem = _problem(draft, found, status)

@@ -55,16 +55,15 @@ def draft(family: str, target: Vertex, region: str | None, account: str | None, 
     text = _read(dockerfile or DOCKERFILE, family, problems)
     if problems:
         raise InputError(problems)
-    region, project = region or target.place_regions[0], str(target.project)
+    region, project = region or target.region_names[0], str(target.project)
     tag = hashlib.sha256(f"{family}\n{text}".encode()).hexdigest()[:_TAG]
     # A project of a domain, example.com:mine, is a folder of it in the names of images.
     name = f"{region}-docker.pkg.dev/{project.replace(':', '/')}/{REPOSITORY}/{family}:{tag}"
-    place = f"projects/{project}/locations/{region}"
     return ImageDraft(
         family=family,
         name=name,
         build=_build(family, name, tag, text, f"projects/{project}/serviceAccounts/{account}" if account else ""),
-        place=place,
+        parent=f"projects/{project}/locations/{region}",
         minutes=MINUTES[family],
         usd=round(price(family), 4),
         dockerfile=str(dockerfile or DOCKERFILE),
@@ -80,7 +79,7 @@ def create_repository(project: str, region: str, name: str = REPOSITORY) -> str:
 
 def repository(made: ImageDraft) -> str:
     """Return the name of its repository in the API."""
-    return f"{made.place}/repositories/{REPOSITORY}"
+    return f"{made.parent}/repositories/{REPOSITORY}"
 
 
 def reference(made: ImageDraft, digest: str) -> str:
@@ -130,13 +129,13 @@ def _mistakes(family: str, target: Vertex, region: str | None, account: str | No
         )
     elif not PROJECT.fullmatch(target.project):
         problems.append(f"Not the id of a project. Received: {target.project!r}.")
-    place = region or target.place_regions[0]
-    if place == CHEAPEST:
+    region = region or target.region_names[0]
+    if region == CHEAPEST:
         problems.append(
             "vertex_regions='cheapest' does not say where the image is built. Next: --region REGION, that of the bucket."
         )
-    elif place not in regions.KNOWN:
-        problems.append(f"Not a region. Received: {place!r}. Nearest: {regions.meant(place)!r}.")
+    elif region not in regions.KNOWN:
+        problems.append(f"Not a region. Received: {region!r}. Nearest: {regions.meant(region)!r}.")
     if account is not None and not ACCOUNT.fullmatch(account):
         problems.append(f"Not a service account: NAME@PROJECT.iam.gserviceaccount.com. Received: {account!r}.")
     return problems

@@ -125,7 +125,7 @@ def _upload_spec(plan: Plan, number: int, store: Store, archives: tuple[str, str
 
 
 def _body(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> Mapping[str, object]:
-    """Return the request for the job: one CPU machine on demand in the region of the first place."""
+    """Return the request for the job: one CPU machine on demand in the region of the first location."""
     options, keeper = Vertex.of(plan.target), _keeper(plan)
     # It makes the requests for the next jobs, which hold these values.
     values = {name: os.environ[name] for name in plan.job.copied if name in os.environ}

@@ -41,7 +41,7 @@ class LatestJob:
         self.lost = ""
         self.client = JobClient(str(Vertex.of(plan.target).project), clock=clock)
         self._plan = plan
-        self._regions = Vertex.of(plan.target).place_regions
+        self._regions = Vertex.of(plan.target).region_names
         self._store = store
         self._files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
         self._clock = clock
@@ -69,10 +69,10 @@ class LatestJob:
         return next((each for each in self._events("final") if each.source == source and continues(each)), None)
 
     @property
-    def place(self) -> int:
-        """Its place in the order of the plan's places, or the first one that may get it."""
+    def location(self) -> int:
+        """Its location in the order of the plan's locations, or the first one that may get it."""
         created, begun = self._created.get(self.number), self.begun
-        return created.place if created else int(begun.data["continues"]["place"]) if begun else 0
+        return created.location if created else int(begun.data["continues"]["location"]) if begun else 0
 
     @property
     def is_created(self) -> bool:
@@ -213,7 +213,7 @@ class LatestJob:
         found = create_job.find_labelled(self.client, self._regions, self._plan.run_id, number)
         if not found:
             return None
-        job = CreatedJob(name=found[0].name, unsure=True, place=create_job.place_of(found[0], self.place))
+        job = CreatedJob(name=found[0].name, unsure=True, location=create_job.location_of(found[0], self.location))
         created = create_job.record_created(self._store, self.client, number, job)
         if not created.name:
             # The run was cancelled before, and this job with it.

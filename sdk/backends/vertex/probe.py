@@ -57,7 +57,7 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
     emulator.checked_address()
     if CHEAPEST in target.regions and "bucket" not in known.online and not root.startswith("gs://<"):
         known = replace(known, online={"bucket": bucket(root)})
-    target = Vertex.of(target.placed(job.resources, known)[0])
+    target = Vertex.of(target.located(job.resources, known)[0])
     queries: dict[str, Callable[[], OnlineFacts]] = {
         "staging": partial(staging, target),
         "keeper": partial(_keeper, job, target, root),
@@ -97,7 +97,7 @@ def settings(target: Vertex) -> OnlineFacts:
                     f"https://{region}-aiplatform.googleapis.com",
                     f"/v1/projects/{target.project}/locations/{region}/persistentResources/{value}",
                 )
-                for region in target.place_regions
+                for region in target.region_names
             }
         else:
             paths = {name: _resource(name, value)}
@@ -111,7 +111,7 @@ def _resource(name: str, value: str) -> tuple[str, str]:
         return "https://compute.googleapis.com", f"/compute/v1/{value}"
     if name == "kms_key":
         return "https://cloudkms.googleapis.com", f"/v1/{value}"
-    return f"https://{vertex_body.place_of(value)}-aiplatform.googleapis.com", f"/v1/{value}"
+    return f"https://{vertex_body.region_of(value)}-aiplatform.googleapis.com", f"/v1/{value}"
 
 
 def _exists(target: Vertex, host: str, path: str) -> OnlineFacts:
@@ -127,7 +127,7 @@ def _exists(target: Vertex, host: str, path: str) -> OnlineFacts:
 
 def staging(target: Vertex) -> OnlineFacts:
     """Return what is known of the staging bucket of each region that has one."""
-    roots = {region: target.staging_root(region) for region in target.place_regions}
+    roots = {region: target.staging_root(region) for region in target.region_names}
     return {region: bucket(root) for region, root in roots.items() if root}
 
 
@@ -177,8 +177,8 @@ def _emulated_image(name: str, parts: re.Match[str] | None) -> OnlineFacts:
         return {"exists": False, "error": "it has no repository"}
     region = parts["host"].partition("-docker.")[0]
     image = f"{folders[2]}@{parts['digest']}"
-    place = f"/v1/projects/{folders[0]}/locations/{region}/repositories/{folders[1]}/dockerImages/{quote(image)}"
-    answer = client.read(client.REPOSITORIES, place)
+    path = f"/v1/projects/{folders[0]}/locations/{region}/repositories/{folders[1]}/dockerImages/{quote(image)}"
+    answer = client.read(client.REPOSITORIES, path)
     return _answered(answer.status, answer.error)
 
 
@@ -197,7 +197,7 @@ def quota(target: Vertex, metric: str) -> OnlineFacts:
     answer = client.read(client.APIS, path, project=str(target.project))
     if answer.error:
         return _unknown(answer.error)
-    limits = {region: _limit(answer.found, region) for region in target.place_regions}
+    limits = {region: _limit(answer.found, region) for region in target.region_names}
     return {
         "exists": True,
         "error": "",

@@ -43,14 +43,11 @@ def settings(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[
     project = given.get("project") or _project(config, variables)
     name = str(project.value or "")
     listed = _buckets(name)
-    # A list of places stands for the regions.
-    places = given.get("places")
-    region = places or given.get("regions") or _region(name, config, variables, given.get("bucket"), listed)
+    region = given.get("regions") or _region(name, config, variables, given.get("bucket"), listed)
     if isinstance(region.value, str):
         region = replace(region, value=tuple(each.strip() for each in region.value.split(",")))
-    place = (region.value or ("",))[0].partition(":")[0]
-    found = [project] if places else [project, region]
-    found.append(given.get("bucket") or _bucket(name, place, listed))
+    first = (region.value or ("",))[0].partition(":")[0]
+    found = [project, region, given.get("bucket") or _bucket(name, first, listed)]
     found.append(given.get("service_account") or _account(name))
     # Images for each family of hardware stand for the one image.
     if not given.get("images"):
@@ -121,8 +118,8 @@ def _fitting(listed: ServiceReply, region: str = "") -> dict[str, str]:
         for each in listed.items("items")
         if not vertex_online.unfit("", each, "", "")
     }
-    found = {name: place for name, place in found.items() if region in ("", place)}
-    return {name: place for name, place in found.items() if _OURS in name} or found
+    found = {name: where for name, where in found.items() if region in ("", where)}
+    return {name: where for name, where in found.items() if _OURS in name} or found
 
 
 def _region(
@@ -138,12 +135,12 @@ def _region(
     for key in ("ai/region", "compute/region"):
         if config.get(key):
             return proposed("regions", (config[key],), f"gcloud's configuration ({key})")
-    places = {str(each.get("name")): str(each.get("location", "")).lower() for each in listed.items("items")}
+    found = {str(each.get("name")): str(each.get("location", "")).lower() for each in listed.items("items")}
     named = str(bucket.value).partition("/")[0] if bucket else ""
-    fitting = {named: places[named]} if named in places else _fitting(listed)
+    fitting = {named: found[named]} if named in found else _fitting(listed)
     if len(set(fitting.values())) == 1:
-        name, place = next(iter(fitting.items()))
-        return proposed("regions", (place,), f"the location of gs://{name}")
+        name, region = next(iter(fitting.items()))
+        return proposed("regions", (region,), f"the location of gs://{name}")
     return proposed("regions", (regions.DEFAULT,), "podlift's default") if project else _no_project("regions")
 
 

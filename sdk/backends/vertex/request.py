@@ -18,7 +18,7 @@ from ...hardware import accelerators
 from ...job import vertex_job
 from ...job.container import RESTART_CODE, ContainerTerms
 from ...job.layout import RootPaths
-from ...job.places import Place
+from ...job.locations import Location
 from ...job.plan import Plan
 from ...job.policies import Resources, Vertex
 from ...job.raw import leaves, patched
@@ -46,25 +46,25 @@ _WITH_SCRIPT = (
 )
 
 
-def at(plan: Plan, place: Place | None = None) -> Plan:
-    """Return the plan as the job in one place has it, by default in the first one: with that region and hardware only."""
+def at(plan: Plan, location: Location | None = None) -> Plan:
+    """Return the plan as the job in one location has it, by default in the first one: with that region and hardware only."""
     options, resources = Vertex.of(plan.target), plan.job.resources
-    return plan.in_place(*options.at(place or options.places_for(resources)[0], resources))
+    return plan.at_location(*options.at(location or options.locations_for(resources)[0], resources))
 
 
 def first_region(plan: Plan) -> str:
-    """Return the region of the first place."""
-    return Vertex.of(plan.target).place_regions[0]
+    """Return the region of the first location."""
+    return Vertex.of(plan.target).region_names[0]
 
 
-def index(plan: Plan, place: Place | None) -> int:
-    """Return the number of a place in the order of the plan's places, from 0."""
-    return Vertex.of(plan.target).places_for(plan.job.resources).index(place) if place else 0
+def index(plan: Plan, location: Location | None) -> int:
+    """Return the number of a location in the order of the plan's locations, from 0."""
+    return Vertex.of(plan.target).locations_for(plan.job.resources).index(location) if location else 0
 
 
-def url(plan: Plan, place: Place | None = None) -> str:
-    """Return where the job is created, by default in the plan's first place."""
-    options = Vertex.of(at(plan, place).target)
+def url(plan: Plan, location: Location | None = None) -> str:
+    """Return where the job is created, by default in the plan's first location."""
+    options = Vertex.of(at(plan, location).target)
     region = options.regions[0]
     service = f"http://{plan.emulator}/TOKEN" if plan.emulator else f"https://{region}-aiplatform.googleapis.com"
     return f"{service}/v1/projects/{options.project or NO_PROJECT}/locations/{region}/customJobs"
@@ -97,19 +97,19 @@ def render(
     plan: Plan,
     *,
     number: int = 1,
-    place: Place | None = None,
+    location: Location | None = None,
     bucket_region: str = "",
     entrypoint: str = ENTRYPOINT_UNKNOWN,
     spec_digest: str = SPEC_UNKNOWN,
     copied: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the body of the request: a CustomJob as JSON, for a place of the plan, by default the first one.
+    """Return the body of the request: a CustomJob as JSON, for a location of the plan, by default the first one.
 
     `bucket_region` is where the root's bucket is, "" if only the plan may know. Values of `copied` variables that are missing
     here are "***".
     """
-    spec = RootPaths(plan.root).run(plan.run_id).launch_spec(number, index(plan, place))
-    plan = at(plan, place)
+    spec = RootPaths(plan.root).run(plan.run_id).launch_spec(number, index(plan, location))
+    plan = at(plan, location)
     root = RootPaths(plan.root)
     loader_arguments = [root.root.split("/")[2], key_of(root.entrypoint(entrypoint)), entrypoint]
     arguments = [*loader_arguments, key_of(spec), spec_digest]
@@ -134,9 +134,9 @@ def render(
     return found
 
 
-def launch_spec(plan: Plan, number: int, runtime: str, place: Place | None = None) -> dict[str, object]:
+def launch_spec(plan: Plan, number: int, runtime: str, location: Location | None = None) -> dict[str, object]:
     """Return the launch spec, which the containers of a job read. `runtime` is the sha256 of the runtime archive."""
-    return containers.launch_spec(at(plan, place), number, runtime, terms(plan.tasks), _replicas(plan, place))
+    return containers.launch_spec(at(plan, location), number, runtime, terms(plan.tasks), _replicas(plan, location))
 
 
 def replica_names(tasks: Sequence[str]) -> dict[str, str]:
@@ -172,11 +172,11 @@ def _output(plan: Plan, bucket_region: str) -> dict[str, object]:
     return {"baseOutputDirectory": {"outputUriPrefix": plan.url}} if bucket_region in ("", region) else {}
 
 
-def _replicas(plan: Plan, place: Place | None) -> tuple[int, int] | None:
-    """Return the replicas of a place and of the first one, None if they are as many."""
+def _replicas(plan: Plan, location: Location | None) -> tuple[int, int] | None:
+    """Return the replicas of a location and of the first one, None if they are as many."""
     options, resources = Vertex.of(plan.target), plan.job.resources
-    places, found = options.places_for(resources), options.replicas(resources)
-    here = found[places.index(place)] if place in places else found[0]
+    locations, found = options.locations_for(resources), options.replicas(resources)
+    here = found[locations.index(location)] if location in locations else found[0]
     return None if here == found[0] else (here, found[0])
 
 

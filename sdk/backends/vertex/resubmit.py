@@ -1,4 +1,4 @@
-"""What follows the end of a job: a verdict on the run, or another job in the same or in the next place. Pure.
+"""What follows the end of a job: a verdict on the run, or another job in the same or in the next location. Pure.
 
 One object that only one process can create says which (`final_record`), so that a client that only looks, one that waits and
 a keeper never disagree.
@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...hardware.pricing import Price
-from ...job.places import Place
+from ...job.locations import Location
 from ...job.plan import Plan
 from ...job.policies import Resources, Vertex
-from ...job.values import changed
 from ...records import spending
 from ...records.events import Event, continues
 from ...records.restarts import Decision, EndedAttempt, decide, of_tasks
@@ -32,7 +31,7 @@ class JobEnd:
         plan: the plan of the run.
         number: its number within the run, from 1.
         first: the number of the first job of these.
-        place: its place in the order of the plan's places.
+        location: its location in the order of the plan's locations.
         verdict: what its final record says if no job follows, with what it has spent.
         events: all records of the run.
     """
@@ -40,7 +39,7 @@ class JobEnd:
     plan: Plan
     number: int
     first: int
-    place: int
+    location: int
     verdict: Mapping[str, object]
     events: Sequence[Event]
 
@@ -52,15 +51,15 @@ class JobEnd:
 def following(ended: JobEnd) -> dict[str, object]:
     """Return what the final record of the job says in addition, whether another job follows it or not."""
     options, resources = Vertex.of(ended.plan.target), ended.plan.job.resources
-    places = options.places_for(resources)
-    decision, place = _decide(ended, len(places))
+    locations = options.locations_for(resources)
+    decision, location = _decide(ended, len(locations))
     if not decision.restart:
         return {"why": decision.why}
-    (used, counted_s), where = _spent(ended), _words(places[place], resources)
-    limited = spending.next_job(ended.plan.job.limits, used, price(ended.plan, place), where, counted_s=counted_s)
+    (used, counted_s), where = _spent(ended), _words(locations[location], resources)
+    limited = spending.next_job(ended.plan.job.limits, used, price(ended.plan, location), where, counted_s=counted_s)
     if limited.refused is not None:
         return _refused(ended, limited.refused, limited.why)
-    after = {"place": place, "where": where, "delay_s": decision.delay_s, "timeout_s": limited.timeout_s}
+    after = {"location": location, "where": where, "delay_s": decision.delay_s, "timeout_s": limited.timeout_s}
     return {
         "number": ended.number,
         "attempts": max((event.attempt for event in ended.events), default=0),
@@ -69,14 +68,14 @@ def following(ended: JobEnd) -> dict[str, object]:
     }
 
 
-def _words(place: Place, resources: Resources) -> str:
-    """Return a place as a user would write it."""
-    return str(changed(place, accelerator=None) if place.accelerator == resources.accelerator else place)
+def _words(location: Location, resources: Resources) -> str:
+    """Return a location as a user would write it."""
+    return str(replace(location, accelerator=None) if location.accelerator == resources.accelerator else location)
 
 
-def price(plan: Plan, place: int) -> Price | None:
-    """Return what a job costs in a place; None where nothing is billed."""
-    return plan.prices[place] if plan.prices else None
+def price(plan: Plan, location: int) -> Price | None:
+    """Return what a job costs in a location; None where nothing is billed."""
+    return plan.prices[location] if plan.prices else None
 
 
 def _spent(ended: JobEnd) -> tuple[Spent, float]:
@@ -100,15 +99,15 @@ def _refused(ended: JobEnd, reason: Reason, why: str) -> dict[str, object]:
     }
 
 
-def _decide(ended: JobEnd, places: int) -> tuple[Decision, int]:
-    """Return whether another job follows as far as the budgets allow, and its place."""
-    moves = ended.reason in _ELSEWHERE and ended.place + 1 < places
+def _decide(ended: JobEnd, locations: int) -> tuple[Decision, int]:
+    """Return whether another job follows as far as the budgets allow, and its location."""
+    moves = ended.reason in _ELSEWHERE and ended.location + 1 < locations
     if ended.reason is Reason.QUOTA and not moves:
         # The same request would be rejected again.
-        return Decision(restart=False), ended.place
-    # Machines of another place say nothing about a program that ends at the same step.
+        return Decision(restart=False), ended.location
+    # Machines of another location say nothing about a program that ends at the same step.
     drill = ended.plan.drill is not None or moves
-    return decide(_history(ended), ended.plan.job.retry, drill=drill), ended.place + moves
+    return decide(_history(ended), ended.plan.job.retry, drill=drill), ended.location + moves
 
 
 def _history(ended: JobEnd) -> list[EndedAttempt]:

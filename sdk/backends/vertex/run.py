@@ -355,7 +355,7 @@ class VertexRun(CopiedRun):
             plan=self._plan,
             number=self._job.number,
             first=self._job.first,
-            place=self._job.place,
+            location=self._job.location,
             verdict=verdict,
             events=read_events(self._plan.paths),
         )
@@ -407,11 +407,11 @@ class VertexRun(CopiedRun):
     @property
     def _provisioning(self) -> str:
         """The provisioning of the latest job."""
-        return str(self._options.places_for(self._plan.job.resources)[self._job.place].provisioning)
+        return str(self._options.locations_for(self._plan.job.resources)[self._job.location].provisioning)
 
     def _spent(self) -> spending.Spent:
         """Return what the latest job has spent so far."""
-        job, price = self._job.vendor, resubmit.price(self._plan, self._job.place)
+        job, price = self._job.vendor, resubmit.price(self._plan, self._job.location)
         started, until = (job.started, job.ended or self._clock.now()) if job else self._may_have_run()
         used = spending.spent(started, until, price)
         since = max((event.time for event in self._job.continued(self._job.first)), default=None)

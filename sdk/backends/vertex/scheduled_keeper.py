@@ -84,7 +84,7 @@ def folder(schedule: str) -> str:
 
 
 def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
-    """Return the custom job: one CPU machine on demand in the region of the first place."""
+    """Return the custom job: one CPU machine on demand in the region of the first location."""
     options, kept = Vertex.of(draft.plan.target), keeper(draft.plan, draft.overlap)
     root, entrypoint, rented = RootPaths(draft.plan.root), entrypoint_file().digest, kept.rental
     container = {

@@ -13,7 +13,7 @@ from typing import Any
 from ...checks import vertex_online
 from ...clock import Clock, SystemClock
 from ...errors import InputError, PodliftError
-from ...job.places import Place
+from ...job.locations import Location
 from ...job.plan import Plan
 from ...job.policies import Vertex
 from ...job.values import changed
@@ -28,7 +28,7 @@ from ..base import Request
 from ..containers import Archives, upload_archives
 from . import client, create_job, keeper, locations, probe, service
 from . import request as job_request
-from .create_job import JobCreation, JobNotCreatedError, JobRequest, PlacedRequest
+from .create_job import JobCreation, JobNotCreatedError, JobRequest, LocatedRequest
 
 _REGIONAL = "region"
 
@@ -47,7 +47,7 @@ def check(request: Request) -> None:
     about = check_root(root, retry=INTERACTIVE)
     locations.store(root, about, os.environ, SystemClock().now())
     asked = emulator.asked()
-    found = vertex_online.place(root, about, options, emulator=asked) if about else []
+    found = vertex_online.root_bucket(root, about, options, emulator=asked) if about else []
     found += vertex_online.staging(probe.staging(options), options, emulator=asked)
     wrong = [finding.message for finding in found if finding.level == "error"]
     if wrong:
@@ -94,7 +94,7 @@ def creation(
     clock: Clock,
     archives: Archives,
     *,
-    place: int = 0,
+    location: int = 0,
     timeout_s: float | None = None,
 ) -> JobCreation:
     """Upload what the containers of a job need, and return its creation.
@@ -104,7 +104,7 @@ def creation(
         number: the number of the job within the run, from 1.
         clock: what time it is.
         archives: what every container starts with.
-        place: the first place to ask, in the order of the plan's places.
+        location: the first location to ask, in the order of the plan's locations.
         timeout_s: the time limit of the job; None for that of the plan.
     """
     store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
@@ -113,68 +113,70 @@ def creation(
         # Without a check, which a keeper has no library for.
         plan = plan.for_run(plan.run_id, changed(plan.job, limits=changed(plan.job.limits, timeout_s=timeout_s)))
     files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
-    return JobCreation(_job_request(plan, number, store, clock, archives, place), store, jobs, clock, files.age_s)
+    return JobCreation(_job_request(plan, number, store, clock, archives, location), store, jobs, clock, files.age_s)
 
 
 def _job_request(plan: Plan, number: int, store: GcsStore, clock: Clock, archives: Archives, first: int) -> JobRequest:
-    """Upload what the job needs, and return its requests, one for each place from `first` on."""
-    places = dict(list(enumerate(Vertex.of(plan.target).places_for(plan.job.resources)))[first:])
-    digests = _upload(plan, number, store, clock, places, archives.runtime)
+    """Upload what the job needs, and return its requests, one for each location from `first` on."""
+    locations = dict(list(enumerate(Vertex.of(plan.target).locations_for(plan.job.resources)))[first:])
+    digests = _upload(plan, number, store, clock, locations, archives.runtime)
     # Values copied from the caller's environment are part of the request, but are never stored.
     values = {name: os.environ[name] for name in plan.job.copied if name in os.environ}
     about: dict[str, Any] = {
         "number": number,
         "entrypoint": archives.entrypoint,
-        "bucket_region": _bucket_region(plan, places),
+        "bucket_region": _bucket_region(plan, locations),
     }
     requests = []
-    for index, place in places.items():
-        about |= {"place": place, "spec_digest": digests[index]}
+    for index, location in locations.items():
+        about |= {"location": location, "spec_digest": digests[index]}
         redacted, body = (_labelled(job_request.render(plan, **about, copied=copied), index) for copied in ({}, values))
         requests.append(
-            PlacedRequest(
-                place=index,
-                region=place.region,
+            LocatedRequest(
+                location=index,
+                region=location.region,
                 redacted_body=redacted,
                 body=body,
-                provisioning=str(place.provisioning),
+                provisioning=str(location.provisioning),
             )
         )
     return JobRequest(run_id=plan.run_id, number=number, requests=requests)
 
 
-def _bucket_region(plan: Plan, places: Mapping[int, Place]) -> str:
+def _bucket_region(plan: Plan, locations: Mapping[int, Location]) -> str:
     """Return the region of the root's bucket if that matters and is known, else ""."""
-    if len({place.region for place in places.values()} | {Vertex.of(plan.target).place_regions[0]}) == 1:
+    if len({location.region for location in locations.values()} | {Vertex.of(plan.target).region_names[0]}) == 1:
         return ""
     about = BucketFiles(plan.root, retry=INTERACTIVE).bucket_info()
     return str(about.get("location", "")).lower() if about.get("locationType") == _REGIONAL else ""
 
 
-def _labelled(body: dict[str, Any], place: int) -> dict[str, Any]:
-    return {**body, "labels": {**(body.get("labels") or {}), create_job.PLACE: str(place)}} if place else body
+def _labelled(body: dict[str, Any], location: int) -> dict[str, Any]:
+    return {**body, "labels": {**(body.get("labels") or {}), create_job.LOCATION: str(location)}} if location else body
 
 
 def _upload(
-    plan: Plan, number: int, store: GcsStore, clock: Clock, places: Mapping[int, Place], runtime: str
+    plan: Plan, number: int, store: GcsStore, clock: Clock, locations: Mapping[int, Location], runtime: str
 ) -> dict[int, str]:
-    """Upload records and launch specs, and return the sha256 of each place's launch spec."""
+    """Upload records and launch specs, and return the sha256 of each location's launch spec."""
     copy = SyncedRun(plan.paths, plan.url, clock)
     records = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
     resumes = last_resume(read_events(plan.paths, ("resumed",)))
     with ThreadPoolExecutor(4) as pool:
         specs = {
-            index: pool.submit(_create_spec, store, plan, number, index, place, runtime, resumes)
-            for index, place in places.items()
+            index: pool.submit(_create_spec, store, plan, number, index, location, runtime, resumes)
+            for index, location in locations.items()
         }
         for each in [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]:
             each.result()
     return {index: each.result() for index, each in specs.items()}
 
 
-def _create_spec(store: GcsStore, plan: Plan, number: int, index: int, place: Place, runtime: str, resumes: int) -> str:
-    """Create the launch spec of a job in a place, and return its sha256."""
-    about = {**job_request.launch_spec(plan, number, runtime, place), "resumes_by_users": resumes}
+def _create_spec(
+    store: GcsStore, plan: Plan, number: int, index: int, location: Location, runtime: str, resumes: int
+) -> str:
+    """Create the launch spec of a job in a location, and return its sha256."""
+    about = {**job_request.launch_spec(plan, number, runtime, location), "resumes_by_users": resumes}
     spec, key = json.dumps(about, sort_keys=True).encode(), create_job.KEYS.launch_spec(number, index)
     # Another process may have written it before, and containers read that one.
     return hashlib.sha256(spec if create(store, key, spec) else bytes(store.get(key))).hexdigest()

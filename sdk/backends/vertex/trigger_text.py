@@ -18,7 +18,7 @@ _WAITS = {
 def of_cloud_scheduler(draft: TriggerDraft, name: str, location: str, retries: int) -> Iterator[tuple[str, str]]:
     """Yield (label, text) pairs."""
     kept, project = scheduled_keeper.keeper(draft.plan, draft.overlap), _project(draft)
-    why = "as schedule_location says" if draft.location else "the region of the first place"
+    why = "as schedule_location says" if draft.location else "the region of the first location"
     yield "trigger", f"{name} in Cloud Scheduler, {location} ({why}), project {project}"
     again = (
         f"delivered again {counted(retries, 'time')} if that fails, from 30 s on"

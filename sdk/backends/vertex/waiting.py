@@ -94,7 +94,7 @@ class Resubmission:
         plan, limit_s = read_plan(self._plan.paths, self._plan.root), job.timeout_s if job.begun else None
         try:
             archives = self._archives or upload_archives(plan)
-            new = start_run.creation(plan, job.number, self._clock, archives, place=job.place, timeout_s=limit_s)
+            new = start_run.creation(plan, job.number, self._clock, archives, location=job.location, timeout_s=limit_s)
             return new.attempt() is not None
         except JobNotCreatedError as error:
             if error.reason is Reason.PERMISSION:

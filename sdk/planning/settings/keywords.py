@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from ...job.job import FromCaller, JsonArgs
-from ...job.places import Place
 from ...job.policies import Local, Vertex
 from ...job.targets import Ray
 
@@ -71,7 +70,6 @@ class Keywords(JobKeywords, total=False):
 
     vertex_project: str | None
     vertex_regions: str | Path | Texts | None
-    vertex_places: str | Sequence[str | Place] | None
     vertex_bucket: str | None
     vertex_staging_buckets: dict[str, str] | None
     vertex_service_account: str | None

@@ -33,7 +33,7 @@ _INTERNAL = {
 # Facts of a cluster, a project or a machine, which a file holds: no option of one command.
 FILE_ONLY = ("vertex_images", "vertex_staging_buckets")
 # Several values that may be written as one text: "us-central1,us-east1".
-_AS_TEXT = ("vertex_regions", "vertex_places")
+_AS_TEXT = ("vertex_regions",)
 _STEPS = re.compile(r"(\d+)\s*steps?")
 _EVERY = "must be a duration, a number of steps or both, such as 5m, 500steps or 500steps,5m; or auto or none"
 _AUTO: Literal["auto"] = "auto"

@@ -92,7 +92,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "job": {"timeout": "2h", "retry_preemptions": 1},
     },
     "places, labels and an account for the keeper": {
-        "places": ("europe-west4:spot:l4", "us-central1:standard:l4"),
+        "regions": ("europe-west4:spot:l4", "us-central1:standard:l4"),
         "labels": {"team": "vision"},
         "keeper_service_account": "keeper@my-project.iam.gserviceaccount.com",
         "location": "europe-west1",
@@ -155,7 +155,7 @@ def test_the_plan_names_the_keeper_the_rights_of_each_account_and_the_price_of_a
     assert isinstance(made.service, CloudScheduler) and made.trigger is not None
     lines = made.service.lines(made.trigger)
     text = dict(lines)
-    assert "us-central1 (the region of the first place)" in text["trigger"]
+    assert "us-central1 (the region of the first location)" in text["trigger"]
     assert (
         text["keeper"].startswith("one n1-standard-4 in us-central1")
         and "after 1 h at most: 0.22 USD an hour" in text["keeper"]

@@ -124,14 +124,14 @@ def bodies(base: Plan) -> dict[str, dict[str, Any]]:
 
 def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_spec(base: Plan) -> None:
     wanted = "us-central1:spot,us-west1:standard:v5e-8"
-    plan = planned(base, {"resources": {"accelerator": "l4:2"}}, {"places": wanted})
-    first, second = sdk.Vertex.of(plan.target).places_for(plan.job.resources)
+    plan = planned(base, {"resources": {"accelerator": "l4:2"}}, {"regions": wanted})
+    first, second = sdk.Vertex.of(plan.target).locations_for(plan.job.resources)
     plain = planned(base, {"resources": {"accelerator": "l4:2"}}, {"provisioning": "spot"})
-    assert request.render(plan) == request.render(plan, place=first) == request.render(plain)
+    assert request.render(plan) == request.render(plan, location=first) == request.render(plain)
     assert request.url(plan, second).startswith("https://us-west1-aiplatform.googleapis.com/v1/projects/my-project/")
     tpu = planned(base, {"resources": {"accelerator": "v5e-8"}}, {"regions": "us-west1"})
     moved, alone = (
-        json.dumps(request.render(each, number=2, place=place)) for each, place in ((plan, second), (tpu, None))
+        json.dumps(request.render(each, number=2, location=place)) for each, place in ((plan, second), (tpu, None))
     )
     key = RunPaths("podlift/runs/digits-aaaaaa")
     assert moved.replace(key.launch_spec(2, 1), key.launch_spec(2, 0)) == alone, "but for its own launch spec"
@@ -154,10 +154,10 @@ def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_sp
 def test_the_output_directory_is_in_the_region_of_the_place_or_left_out(
     base: Plan, place: str, bucket_region: str, expected: str | None
 ) -> None:
-    options = {"places": "us-central1,us-east1,europe-west4", "staging_buckets": {"europe-west4": "my-eu-bucket"}}
+    options = {"regions": "us-central1,us-east1,europe-west4", "staging_buckets": {"europe-west4": "my-eu-bucket"}}
     plan = planned(base, {}, options)
-    there = next(each for each in sdk.Vertex.of(plan.target).places_for(plan.job.resources) if each.region == place)
-    spec = request.render(plan, place=there, bucket_region=bucket_region)["jobSpec"]
+    there = next(each for each in sdk.Vertex.of(plan.target).locations_for(plan.job.resources) if each.region == place)
+    spec = request.render(plan, location=there, bucket_region=bucket_region)["jobSpec"]
     prefix = {"outputUriPrefix": f"{expected}/runs/{plan.run_id}"}
     assert spec.get("baseOutputDirectory") == (prefix if expected else None)
     variables = {each["name"]: each["value"] for each in spec["workerPoolSpecs"][0]["containerSpec"]["env"]}

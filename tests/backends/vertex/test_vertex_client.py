@@ -20,7 +20,7 @@ from support import FakeClock
 from sdk import InputError
 from sdk.backends.vertex import client, logs
 from sdk.backends.vertex.client import JobClient, OutcomeUnknownError, VertexRejectedError, check_body
-from sdk.backends.vertex.create_job import CreatedJob, JobCreation, JobRequest, PlacedRequest
+from sdk.backends.vertex.create_job import CreatedJob, JobCreation, JobRequest, LocatedRequest
 from sdk.errors import AccessError, MissingError, StoreError, StoreUnavailableError
 from sdk.storage import emulator, emulator_proof
 from sdk.storage.posix_store import PosixStore
@@ -177,7 +177,7 @@ def test_after_a_foreign_answer_the_job_is_found_and_no_second_one_is_made(
 
 
 def created(jobs: JobClient, folder: Path, clock: FakeClock) -> CreatedJob:
-    request = PlacedRequest(place=0, region="us-central1", redacted_body={}, body=BODY)
+    request = LocatedRequest(location=0, region="us-central1", redacted_body={}, body=BODY)
     asked = JobRequest(run_id="d-aaaaaa", number=1, requests=[request])
     return JobCreation(asked, PosixStore(str(folder / "run")), jobs, clock, lambda key: 0.0).ensure()
 

@@ -83,7 +83,14 @@ def test_the_command_drills_a_training_in_emulated_containers(podlift_vertex: Cl
         "--vertex-bucket",
         podlift_vertex.bucket,
     ]
-    words += ["--vertex-image", "podlift/emulated", "--vertex-places", ",".join(PLACES), "--checkpoint-every", "5steps"]
+    words += [
+        "--vertex-image",
+        "podlift/emulated",
+        "--vertex-regions",
+        ",".join(PLACES),
+        "--checkpoint-every",
+        "5steps",
+    ]
     for kill in ("chief-0@step:7", "chief-0@step:12:agent", "chief-0@step:17:machine", "chief-0@step:23:region"):
         words += ["--kill", kill]
     command = [sys.executable, "-m", "sdk", "drill", "--json", *words, "train.py"]

@@ -44,7 +44,7 @@ def planned(podlift_vertex: Cloud, project: Path) -> Callable[..., sdk.Plan]:
     Path("program.py").write_text("print('here')")
 
     def plan(**more: Any) -> sdk.Plan:
-        fields = {"places": PLACES, **more}
+        fields = {"regions": PLACES, **more}
         return sdk.plan(sdk.Job("program.py", retry=RETRY), backend=podlift_vertex.backend(**fields))
 
     return plan
@@ -136,7 +136,7 @@ def test_a_lost_reply_makes_no_second_keeper_which_has_the_runs_network_and_key(
     podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1})
     network, key = "projects/12/global/networks/vpc", "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
     run = sdk.submit(
-        planned(places=PLACES[1:], keeper=True, keeper_service_account=ACCOUNT, network=network, kms_key=key)
+        planned(regions=PLACES[1:], keeper=True, keeper_service_account=ACCOUNT, network=network, kms_key=key)
     )
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     for keeper in (True, False):

@@ -26,7 +26,7 @@ def planned(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Call
         monkeypatch.delenv(name)
 
     def plan(retry: sdk.Retry | None = None, places: Sequence[str] = PLACES, **limits: Any) -> Plan:
-        target = sdk.Vertex(project="my-project", bucket="my-bucket", image="image", places=tuple(places))
+        target = sdk.Vertex(project="my-project", bucket="my-bucket", image="image", regions=tuple(places))
         job = sdk.Job("train.py", retry=retry or sdk.Retry(), limits=sdk.Limits(**limits))
         return sdk.plan(job, backend=target)
 
@@ -45,13 +45,13 @@ def ended(reason: str, seconds: float = 60.0, usd: float | None = None) -> dict[
 
 def continued(number: int, reason: str, place: int = 0, **more: Any) -> Event:
     source = f"supervisor-{number - 1}" if number > 1 else "supervisor"
-    after = {"place": place, "where": "there", "delay_s": 0.0, "timeout_s": None}
+    after = {"location": place, "where": "there", "delay_s": 0.0, "timeout_s": None}
     return event("final", source, **ended(reason, **more), number=number, attempts=number, continues=after, why="")
 
 
 def after(plan: Plan, verdict: dict[str, object], events: Sequence[Event] = (), **more: int) -> dict[str, Any]:
     number = 1 + sum("continues" in each.data for each in events)
-    about = {"number": number, "first": 1, "place": 0, **more}
+    about = {"number": number, "first": 1, "location": 0, **more}
     return following(JobEnd(plan=plan, verdict=verdict, events=events, **about))
 
 
@@ -76,15 +76,15 @@ def after(plan: Plan, verdict: dict[str, object], events: Sequence[Event] = (), 
 def test_the_reason_says_where_the_next_job_runs(
     planned: Planned, reason: str, place: int, follows: int | None
 ) -> None:
-    found = after(planned(), ended(reason), place=place)
-    assert found.get("continues", {}).get("place") == follows
+    found = after(planned(), ended(reason), location=place)
+    assert found.get("continues", {}).get("location") == follows
 
 
 def test_the_record_says_all_that_another_process_needs(planned: Planned) -> None:
     found = after(
         planned(timeout_s=3600.0), ended("preempted", seconds=600.0), [event("attempt_started", attempt=4, job=1)]
     )
-    assert found["continues"] == {"place": 1, "where": "us-central1:standard", "delay_s": 0.0, "timeout_s": 3000.0}
+    assert found["continues"] == {"location": 1, "where": "us-central1:standard", "delay_s": 0.0, "timeout_s": 3000.0}
     assert (found["number"], found["attempts"]) == (1, 4)
     assert "Job 2 follows in us-central1:standard. Spent so far: 10 min." in found["why"]
 
@@ -121,8 +121,8 @@ def test_no_job_follows_one_whose_containers_have_found_a_crash_loop_of_one_task
 
 def test_jobs_that_get_no_machine_and_other_places_are_no_crash_loop(planned: Planned) -> None:
     several = sdk.Retry(infrastructure=9)
-    without = [continued(number, "stockout", place=2) for number in (1, 2, 3)]
-    assert "continues" in after(planned(several), ended("stockout"), without, place=2)
+    without = [continued(number, "stockout", location=2) for number in (1, 2, 3)]
+    assert "continues" in after(planned(several), ended("stockout"), without, location=2)
     started = [event("attempt_started", attempt=number, job=number) for number in (1, 2, 3)]
     same = [*started, continued(1, "internal"), continued(2, "internal")]
     assert (
@@ -141,7 +141,7 @@ def test_attempts_that_end_where_an_earlier_one_had_come_are_a_crash_loop_unless
     several = sdk.Retry(infrastructure=9)
     assert "3 consecutive attempts ended at step 10" in after(planned(several), ended("internal"), events)["why"]
     assert "continues" in after(planned(several), ended("preempted"), events)
-    assert "continues" not in after(planned(several), ended("preempted"), events, place=2)
+    assert "continues" not in after(planned(several), ended("preempted"), events, location=2)
 
 
 def test_a_step_that_the_next_attempt_continued_from_is_progress(planned: Planned) -> None:

@@ -186,16 +186,16 @@ def in_cloud(online: dict[str, Any], accelerator: str = "cpu", **fields: Any) ->
 
 # gcloud would make a real bucket, which an emulator does not see.
 START = r"Next: start the emulator at 127.0.0.1:\d+ with --bucket"
-PLACES = ["us-central1:spot", "us-east1:spot", "us-central1"]
+LOCATIONS = ["us-central1:spot", "us-east1:spot", "us-central1"]
 REFUSED = [
     ("no bucket", None, {}, rf"^There is no bucket gs://the-bucket. {START} the-bucket@us-central1\.$"),
     ("several regions", "US", {}, rf"multi-region bucket \(US\).*{START} NAME@us-central1"),
     ("another region", "EUROPE-WEST4", {}, r"is in europe-west4.*Nearest: vertex_regions=\['europe-west4'\]"),
     (
-        "places",
+        "locations",
         "EUROPE-WEST4",
-        {"places": PLACES},
-        r"Nearest: vertex_places=\['europe-west4:spot', 'europe-west4'\]\.$",
+        {"regions": LOCATIONS},
+        r"Nearest: vertex_regions=\['europe-west4:spot', 'europe-west4'\]\.$",
     ),
 ]
 
@@ -270,24 +270,24 @@ def test_a_staging_bucket_is_checked_as_the_one_of_the_run(
 ) -> None:
     create(podlift_vertex, "in-europe", location="europe-west4")
     create(podlift_vertex, "all-of-it", location="US")
-    places = ["us-central1", "us-east1", "us-west1", "europe-west4"]
+    locations = ["us-central1", "us-east1", "us-west1", "europe-west4"]
     wrong = {"us-east1": "in-europe", "us-west1": "all-of-it", "europe-west4": "nobodys-own"}
     with pytest.raises(InputError) as caught:
-        plan(places=places, staging_buckets=wrong)
+        plan(regions=locations, staging_buckets=wrong)
     for part in (
         "The staging bucket of us-east1, gs://in-europe, is in europe-west4. It must be in that region.",
         "The staging bucket of us-west1: gs://all-of-it is a multi-region bucket (US)",
         "The staging bucket of europe-west4: There is no bucket gs://nobodys-own. Next: start the emulator",
     ):
         assert any(part in problem for problem in caught.value.problems), (part, caught.value.problems)
-    good = plan(places=places, staging_buckets={"europe-west4": "in-europe"})
+    good = plan(regions=locations, staging_buckets={"europe-west4": "in-europe"})
     assert "Vertex AI's output directory is in gs://in-europe." in said(good, "note")
 
 
 def test_a_submit_checks_the_staging_buckets_before_anything_is_written(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
-    made = plan(online=None, places=["us-central1", "us-east1"], staging_buckets={"us-east1": "in-europe"})
+    made = plan(online=None, regions=["us-central1", "us-east1"], staging_buckets={"us-east1": "in-europe"})
     with pytest.raises(InputError, match=r"The staging bucket of us-east1: There is no bucket gs://in-europe"):
         sdk.submit(made)
     create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
@@ -297,12 +297,12 @@ def test_a_submit_checks_the_staging_buckets_before_anything_is_written(
     assert "customJobs.create" not in podlift_vertex.requests().operations
 
 
-def test_places_with_the_bucket_or_with_a_staging_bucket_are_accepted(
+def test_locations_with_the_bucket_or_with_a_staging_bucket_are_accepted(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
     create(podlift_vertex, "in-europe", location="europe-west4")
-    near = plan(bucket="in-europe", places=[*PLACES, "europe-west4"])
-    staged = plan(bucket="in-europe", places=PLACES, staging_buckets={"us-east1": "podlift-runs"}, online=None)
+    near = plan(bucket="in-europe", regions=[*LOCATIONS, "europe-west4"])
+    staged = plan(bucket="in-europe", regions=LOCATIONS, staging_buckets={"us-east1": "podlift-runs"}, online=None)
     assert all("exists, in europe-west4" in said(made, "note") for made in (near, staged))
 
 

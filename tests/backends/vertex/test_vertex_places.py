@@ -43,7 +43,7 @@ def test_a_run_in_another_region_uses_its_own_directory_and_a_job_the_output_dir
     )
     podlift_vertex.faults(NO_MACHINES)
     places = ("us-central1:spot", "europe-west4")
-    run = start(WHERE, retry={"infrastructure": 3}, places=places, staging_buckets=staging)
+    run = start(WHERE, retry={"infrastructure": 3}, regions=places, staging_buckets=staging)
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     assert [line.text for line in run.logs()] == [f"{run.url}/model/ {run.url}/checkpoints/ {run.url}/logs"]
     first, second = (
@@ -69,7 +69,7 @@ def test_a_job_that_could_cost_more_than_the_rest_is_not_made_and_the_run_tells_
         "import time; time.sleep(600)",
         limits=limits,
         retry={"preemptions": None},
-        places=("us-central1:spot", "us-central1"),
+        regions=("us-central1:spot", "us-central1"),
     )
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.BUDGET, 1)

@@ -35,7 +35,7 @@ LIMITS = sdk.Limits(timeout_s=3600.0)
 
 @pytest.fixture
 def start(start: Start) -> Callable[..., sdk.Run]:
-    return partial(start, places=PLACES, retry=RETRY)
+    return partial(start, regions=PLACES, retry=RETRY)
 
 
 def flat(text: str) -> str:
@@ -157,7 +157,7 @@ CLIENT = (
 import sys
 import sdk
 places = ["us-central1:spot", "europe-west4:standard"]
-backend = sdk.Vertex(project="podlift", bucket="podlift-runs", image="podlift/emulated", places=places)
+backend = sdk.Vertex(project="podlift", bucket="podlift-runs", image="podlift/emulated", regions=places)
 run = sdk.submit(sdk.Job("program.py", retry=sdk.Retry(infrastructure=3, preemptions=None)), backend=backend)
 print(run.url, flush=True)
 run.wait()

@@ -86,7 +86,7 @@ MakeWeekly = Callable[..., Weekly]
 def weekly(podlift_vertex: Cloud, project: Path) -> Callable[..., Weekly]:
     def make(job: sdk.Job | None = None, *, program: str = "import sys\nprint(sys.argv[1:])\n", **rules: Any) -> Weekly:
         Path("program.py").write_text(program)
-        places = {name: rules.pop(name) for name in ("places",) if name in rules}
+        places = {name: rules.pop(name) for name in ("regions",) if name in rules}
         target = podlift_vertex.backend(keeper_service_account=ACCOUNT, **places)
         given = job or sdk.Job("program.py", args=["{slot:%Y-%m-%d}"])
         rules = {"cron": "0 3 * * 1", "time_zone": "Europe/Berlin", **rules}

@@ -16,7 +16,7 @@ from sdk.backends.vertex.create_job import (
     JobCreation,
     JobNotCreatedError,
     JobRequest,
-    PlacedRequest,
+    LocatedRequest,
     cancel_strays,
     read_created,
     read_notes,
@@ -84,7 +84,8 @@ def creation(
     """`ages` is a store that tells how old a claim is, by default that of the run."""
     body = {"displayName": "r"}
     requests = [
-        PlacedRequest(place=place, region=region, redacted_body=body, body=body) for place, region in enumerate(regions)
+        LocatedRequest(location=index, region=region, redacted_body=body, body=body)
+        for index, region in enumerate(regions)
     ]
     request = JobRequest(run_id="r-aaaaaa", number=number, requests=requests)
 

@@ -39,11 +39,11 @@ class Latest:
     """The second job of a run, which does not exist yet."""
 
     def __init__(self) -> None:
-        self.number, self.place, self.lost, self.is_created = 2, 1, "", False
+        self.number, self.location, self.lost, self.is_created = 2, 1, "", False
         self.timeout_s: float | None = 3000.0
         self.intent_s: float | None = None
         self.requested_s = 0.0
-        after = {"place": 1, "delay_s": 30.0, "timeout_s": 3000.0}
+        after = {"location": 1, "delay_s": 30.0, "timeout_s": 3000.0}
         data = {"number": 1, "reason": "stockout", "why": "Job 2 follows.", "continues": after}
         self.begun: Event | None = Event(attempt=0, source="supervisor", sequence=1, kind="final", time=1.0, data=data)
 
@@ -94,7 +94,7 @@ def test_a_next_job_is_requested_after_its_delay_in_its_place_with_the_rest_of_t
     assert not one.submit_next()
     job.requested_s = 30.0
     assert one.submit_next()
-    assert requests.asked == [{"number": 2, "place": 1, "timeout_s": 3000.0}]
+    assert requests.asked == [{"number": 2, "location": 1, "timeout_s": 3000.0}]
 
 
 def test_a_first_job_and_the_one_of_a_resume_have_the_time_limit_of_the_plan(

@@ -1,0 +1,109 @@
+"""Locations: how they are written, what is refused, and which machines a job gets in each of them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sdk
+from sdk.cli import emulator
+from sdk.hardware import accelerators, regions
+from sdk.job.locations import Location
+from sdk.job.plan import Plan
+
+CPU_JOB = sdk.Resources(workers=2)
+LOCATIONS = st.builds(
+    "{}:{}:{}".format,
+    st.sampled_from(regions.KNOWN),
+    st.sampled_from(["", "standard", "spot", "flex"]),
+    st.sampled_from(["", *(row.name for row in accelerators.ROWS)]),
+)
+
+
+@given(st.lists(LOCATIONS, min_size=1, max_size=4))
+def test_locations_are_read_back_from_their_text(texts: list[str]) -> None:
+    target = sdk.Vertex(regions=",".join(texts))
+    assert target == sdk.Vertex(regions=texts) == sdk.Vertex(regions=[*map(str, target.locations)])
+
+
+@pytest.mark.parametrize(
+    ("text", "location"),
+    [
+        ("us-central1", Location("us-central1")),
+        (" us-east1 : spot ", Location("us-east1", "spot")),
+        ("europe-west4:standard:l4x2", Location("europe-west4", "standard", "l4:2")),
+        ("europe-west4:standard:l4:2", Location("europe-west4", "standard", "l4:2")),
+        ("us-central1::NVIDIA_TESLA_T4:2", Location("us-central1", None, "t4:2")),
+    ],
+)
+def test_a_location_is_a_region_its_provisioning_and_its_accelerator(text: str, location: Location) -> None:
+    assert sdk.Vertex(regions=[text]).locations == (location,)
+
+
+def test_every_mistake_in_every_location_is_said_at_once_with_the_nearest_that_exists() -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.Vertex(regions=["us-central1:spto:l4:3", "cheapest:spot"], disk_gb=0)
+    said = caught.value.problems
+    for part in (
+        "regions: us-central1:spto:l4:3: unknown provisioning. Received: 'spto'. Did you mean 'spot'?",
+        "l4 comes in machines of 1, 2, 4 or 8. Nearest: 'l4:4'",
+        "disk_gb: Must be greater",
+    ):
+        assert any(part in problem for problem in said), (part, said)
+    for wrong, part in (("", "must name one at least"), ("cheapest:spot", "'cheapest' compares regions")):
+        with pytest.raises(sdk.InputError, match=part):
+            sdk.Vertex(regions=wrong)
+
+
+def test_a_staging_bucket_is_that_of_a_region() -> None:
+    assert sdk.Vertex(staging_buckets={"us-east1": "mine/x"}).staging_root("us-east1") == "gs://mine/x"
+    assert sdk.Vertex(staging_buckets={"us-east1": "mine"}).staging_root("us-east1") == "gs://mine/podlift"
+    assert sdk.Vertex(staging_buckets={"us-east1": "mine"}).staging_root("us-west1") == ""
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.Vertex(staging_buckets={"us-eastt1": "mine", "us-east4": ""})
+    assert (
+        "'us-eastt1' is no region of Vertex AI, nearest 'us-east1'; us-east4 has no bucket" in caught.value.problems[0]
+    )
+
+
+def test_in_plain_regions_a_job_runs_in_its_regions_with_its_own_hardware() -> None:
+    target = sdk.Vertex(regions=["us-central1", "us-east1"], provisioning="spot")
+    assert [*map(str, target.locations_for(CPU_JOB))] == ["us-central1:spot:cpu", "us-east1:spot:cpu"]
+
+
+def test_a_location_adds_what_it_does_not_say_from_the_job() -> None:
+    target = sdk.Vertex(regions="us-central1:spot,us-east1,us-west1:flex:l4x2", machine="n1-standard-8")
+    locations = target.locations_for(CPU_JOB)
+    assert [*map(str, locations)] == ["us-central1:spot:cpu", "us-east1:standard:cpu", "us-west1:flex:l4:2"]
+    machines = [[(pool.machine, pool.replicas) for pool in target.pools(CPU_JOB, each)] for each in locations]
+    plain = [("n1-standard-8", 1), ("n1-standard-8", 1)]
+    # The machine type is for the job's own accelerator.
+    assert machines == [plain, plain, [("g2-standard-24", 1), ("g2-standard-24", 1)]]
+    assert target.region_names == ("us-central1", "us-east1", "us-west1")
+
+
+def test_locations_come_from_an_argument_a_variable_or_the_file_and_survive_the_plan(write, monkeypatch) -> None:
+    write("train.py", "print(1)")
+    cloud = {"backend": "vertex", "vertex_bucket": "mine"}
+
+    def planned(**more: object) -> Plan:
+        return sdk.plan("train.py", **cloud, **more)  # type: ignore[arg-type]
+
+    made = planned(vertex_regions=["us-east1:spot", "us-central1"])
+    assert sdk.Vertex.of(made.target).regions == ("us-east1:spot", "us-central1")
+    assert Plan.from_json(made.to_json(), "plan.json").target == made.target
+    monkeypatch.setenv("PODLIFT_VERTEX_REGIONS", "us-east1:spot,us-central1")
+    assert planned().target == made.target
+    monkeypatch.delenv("PODLIFT_VERTEX_REGIONS")
+    write("podlift.toml", '[vertex]\nregions = ["us-east1:spot", "us-central1"]\n')
+    assert planned().target == made.target
+
+
+def test_the_emulator_makes_buckets_in_the_region_of_the_first_location(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert emulator._with_regions(["mine", "all@us"]) == ["mine@us-central1", "all@us"]
+    (tmp_path / "podlift.toml").write_text('[vertex]\nregions = "europe-west4:spot,us-east1"\n')
+    assert emulator._with_regions(["mine"]) == ["mine@europe-west4"]
+    (tmp_path / "podlift.toml").write_text('[vertex]\nregions = "us-east1:nowhere"\n')
+    assert emulator._with_regions(["mine"]) == ["mine@us-central1"]
