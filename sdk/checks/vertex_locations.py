@@ -61,7 +61,8 @@ def _mended(location: Location, path: str, value: object) -> Location | None:
 def contradictions(target: Vertex) -> Iterator[Finding]:
     """A provisioning that no location uses, and a location that is named twice."""
     own, texts = [location.provisioning for location in target.locations], list(target.regions)
-    if target.provisioning != Vertex().provisioning and None not in own and target.provisioning not in own:
+    standard = Vertex().provisioning
+    if target.provisioning != standard and None not in own and target.provisioning not in own:
         yield error(
             f"Every location has a provisioning of its own. Received: vertex_provisioning={target.provisioning!r}, "
             f"vertex_regions={texts}",
@@ -78,7 +79,7 @@ def hardware(job: Job, target: Vertex) -> Iterator[Finding]:
     if any(count != replicas[0] for count in replicas):
         each = ", ".join(f"{location} {count}" for location, count in zip(locations, replicas, strict=True))
         message = (
-            f"The locations have different numbers of replicas: {each}. ctx.global_batch_size() is that of the first location in "
+            f"The locations have different numbers of replicas: {each}. ctx.global_batch_size() is that of the first in "
             "all of them. A program that computes a batch of its own from the number of replicas changes it with the location"
         )
         yield warning(message)

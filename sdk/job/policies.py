@@ -375,6 +375,10 @@ class Vertex(Target):
     labels: dict[str, str] = field(default_factory=dict)
     raw: Annotated[dict[str, object], JsonObject()] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # Reading a plan checks no field.
+        some_locations(self.regions)
+
     @property
     def keep_for_s(self) -> float | None:
         """The longest time for which the keeper waits; None if nothing was said about it."""

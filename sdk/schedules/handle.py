@@ -383,7 +383,7 @@ def schedule(
         pause_after_failures: pause after this many failures in a row; 0 for never.
         trigger: "auto" for the service of the backend, if it has one; "serve" for `podlift schedule serve`, which then has to
             run on some machine.
-        location: where the service keeps the trigger; by default the region of the first place.
+        location: where the service keeps the trigger; by default the region of the first location.
         root: as for `plan`.
 
     Raises:

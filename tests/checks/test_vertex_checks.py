@@ -231,9 +231,9 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     (
         "A100 in one of two locations",
-        {R + "accelerator": "a100", T + "regions": ["us-east1", "asia-northeast1"]},
+        {R + "accelerator": "a100", T + "regions": ["us-east1:spot", "asia-northeast1"]},
         "asia-northeast1: a100 is available in",
-        "vertex_regions=['us-east1', 'asia-northeast3']",
+        "vertex_regions=['us-east1:spot', 'asia-northeast3']",
     ),
     ("a zone", {T + "regions": ["us-central1-a"]}, "not in a zone or a continent", "regions=['us-central1']"),
     ("a continent", {T + "regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-west9']"),
@@ -454,11 +454,11 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "a key in one of two locations",
         {
-            T + "regions": ["us-central1", "europe-west4"],
+            T + "regions": ["us-central1:spot", "europe-west4"],
             T + "kms_key": "projects/acme/locations/us-central1/keyRings/ring/cryptoKeys/key",
         },
         "europe-west4: vertex_kms_key: The Cloud KMS key needs to be in the same region",
-        "vertex_regions=['us-central1'].",
+        "vertex_regions=['us-central1:spot', 'us-central1'].",
     ),
     (
         "a provisioning that no location uses",

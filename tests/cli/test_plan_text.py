@@ -174,10 +174,10 @@ cap          44.16 USD at most, for 4 h in us-central1: the timeout, for all
              jobs together
 cost limit   50.00 USD for all jobs together: a job that could exceed the rest
              is not made
-next job     after a preemption: the next place, any number of times
+next job     after a preemption: the next location, any number of times
              (retry_preemptions); after a stockout or a missing quota: the next
-             place; after an internal error or a lost job: the same one; all
-             together 3 times (retry_infrastructure). The last place stays
+             location; after an internal error or a lost job: the same one; all
+             together 3 times (retry_infrastructure). The last location stays
 submitted by a process that waits: podlift submit or podlift wait, on any
              machine. With --detach and without one, the run ends with its job,
              and podlift resume continues it"""

@@ -418,7 +418,10 @@ def test_a_plan_that_was_written_is_read_with_what_this_podlift_knows_of_its_pla
     written["backend_options"]["zones"] = ["a"]
     assert request.render(Plan.from_json(json.dumps(written), "plan.json")) == request.render(base)
     written["backend_options"]["regions"] = []
-    with pytest.raises(sdk.CorruptRunError, match="regions"):
+    with pytest.raises(sdk.CorruptRunError, match="must name one at least"):
+        Plan.from_json(json.dumps(written), "plan.json")
+    written["backend_options"]["regions"] = ["us-east1:spto"]
+    with pytest.raises(sdk.CorruptRunError, match="unknown provisioning"):
         Plan.from_json(json.dumps(written), "plan.json")
 
 

@@ -135,11 +135,11 @@ def test_what_may_not_be_listed_is_not_known(told: Told, podlift_vertex: Cloud) 
     assert "Next: if there is none: gcloud iam service-accounts create podlift --project=podlift" in shown
 
 
-def test_a_list_of_places_stands_for_the_regions(told: Told, project: Path) -> None:
-    (project / "podlift.toml").write_text('[vertex]\nplaces = ["us-central1:spot"]\n')
+def test_locations_that_were_given_stay_and_the_bucket_is_one_in_their_region(told: Told, project: Path) -> None:
+    (project / "podlift.toml").write_text('[vertex]\nregions = ["us-central1:spot"]\n')
     told("init", "vertex")
     text = (project / "podlift.toml").read_text()
-    assert "regions" not in text and 'bucket = "podlift-runs"' in text
+    assert text.count("regions") == 1 and '["us-central1:spot"]' in text and 'bucket = "podlift-runs"' in text
 
 
 def test_without_credentials_nothing_is_guessed(

@@ -25,8 +25,8 @@ def planned(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Call
     for name in ("PODLIFT_RETRY_INFRASTRUCTURE", "PODLIFT_RETRY_PREEMPTIONS"):
         monkeypatch.delenv(name)
 
-    def plan(retry: sdk.Retry | None = None, places: Sequence[str] = PLACES, **limits: Any) -> Plan:
-        target = sdk.Vertex(project="my-project", bucket="my-bucket", image="image", regions=tuple(places))
+    def plan(retry: sdk.Retry | None = None, locations: Sequence[str] = PLACES, **limits: Any) -> Plan:
+        target = sdk.Vertex(project="my-project", bucket="my-bucket", image="image", regions=tuple(locations))
         job = sdk.Job("train.py", retry=retry or sdk.Retry(), limits=sdk.Limits(**limits))
         return sdk.plan(job, backend=target)
 
@@ -43,9 +43,9 @@ def ended(reason: str, seconds: float = 60.0, usd: float | None = None) -> dict[
     return {"state": "FAILED", "reason": reason, "failure": failure, "vendor": "JOB_STATE_FAILED", "spent": spent}
 
 
-def continued(number: int, reason: str, place: int = 0, **more: Any) -> Event:
+def continued(number: int, reason: str, location: int = 0, **more: Any) -> Event:
     source = f"supervisor-{number - 1}" if number > 1 else "supervisor"
-    after = {"location": place, "where": "there", "delay_s": 0.0, "timeout_s": None}
+    after = {"location": location, "where": "there", "delay_s": 0.0, "timeout_s": None}
     return event("final", source, **ended(reason, **more), number=number, attempts=number, continues=after, why="")
 
 
@@ -147,7 +147,7 @@ def test_attempts_that_end_where_an_earlier_one_had_come_are_a_crash_loop_unless
 def test_a_step_that_the_next_attempt_continued_from_is_progress(planned: Planned) -> None:
     events = [event("attempt_started", attempt=number, job=1) for number in range(1, 8)]
     events += [event("continued", attempt=number, step=10 * number) for number in range(2, 8)]
-    assert "continues" in after(planned(places=PLACES[:1]), ended("preempted"), events)
+    assert "continues" in after(planned(locations=PLACES[:1]), ended("preempted"), events)
 
 
 def test_the_time_limit_is_that_of_all_jobs_since_the_last_resume(planned: Planned) -> None:
@@ -180,7 +180,7 @@ def test_jobs_that_never_ran_leave_a_short_time_limit_whole(planned: Planned) ->
 
 def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned: Planned) -> None:
     # 0.22 USD an hour on demand, so that the cap of a next job of 9 hours is 1.97 USD.
-    plan = planned(places=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0)
+    plan = planned(locations=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0)
     affordable = after(plan, ended("internal", seconds=3600.0, usd=0.22))
     assert affordable["continues"]["timeout_s"] == 32400.0
     spent = continued(1, "internal", seconds=0.0, usd=2.0)
@@ -192,6 +192,6 @@ def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned:
 
 def test_on_an_emulator_nothing_is_billed(planned: Planned) -> None:
     plan = replace(
-        planned(places=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0), emulator="127.0.0.1:1"
+        planned(locations=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0), emulator="127.0.0.1:1"
     )
     assert "continues" in after(plan, ended("internal"), [continued(1, "internal", usd=2.9)])
