@@ -24,7 +24,7 @@ from ..storage.checksums import sha256
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _ABOUT = "about.json"
-_LOADER, _ENTRYPOINT = "storage/gcs/download.py", "runtime/container/entrypoint.py"
+_LOADER, _ENTRYPOINT = "storage/gcs/download.py", "execution/entrypoint.py"
 # HTTP and fast checksums. Their own requirements are added.
 _WANTED = ("requests", "google-crc32c")
 # The keeper of a schedule computes slots. Who creates one has it installed.

@@ -402,7 +402,7 @@ def _finished(paths: RunPaths, payload: Payload) -> Callable[[], set[str]]:
     """Return what tells which tasks of the attempt are done."""
     if not payload.bucket_url:
         return functools.partial(_finished_tasks, paths, payload)
-    from .container.records import finished_tasks
+    from ..records.sync.task_records import finished_tasks
 
     return functools.partial(finished_tasks, payload)
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import sdk
 from sdk.errors import InputError
+from sdk.execution import entrypoint
 from sdk.packaging import bundle
 from sdk.packaging import tree as trees
 from sdk.packaging.entry import LocatedEntry
-from sdk.runtime.container import entrypoint
 from sdk.runtime.unpack import BadBundleError, unpack
 
 NOWHERE = Path("/nonexistent")

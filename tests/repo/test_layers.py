@@ -31,6 +31,7 @@ LAYERS = [
     ("checkpoint",),
     ("model_registry",),
     ("runtime",),
+    ("execution",),
     ("packaging",),
     ("backends",),
     ("planning",),

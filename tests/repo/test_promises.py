@@ -203,11 +203,11 @@ REMOVES_BY_PATH = {
     "planning/remote.py",
     "records/outputs.py",
     "records/sync/index.py",
-    "runtime/container/entrypoint.py",
+    "execution/entrypoint.py",
 }
 
 
-_COPIES_IN_MEMORY = {"checkpoint/recent.py", "process/janitor.py", "runtime/container/agent.py"}
+_COPIES_IN_MEMORY = {"checkpoint/recent.py", "process/janitor.py", "execution/agent.py"}
 
 
 def test_folders_outside_of_runs_are_removed_by_one_function() -> None:

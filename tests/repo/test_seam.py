@@ -98,7 +98,7 @@ def test_only_the_registry_imports_a_backend() -> None:
 # Also what the service calls its machines, and its exit codes.
 FILES = [
     "sdk/storage/gcs/download.py",
-    *(str(path.relative_to(REPO)) for path in REPO.glob("sdk/runtime/container/*.py")),
+    *(str(path.relative_to(REPO)) for path in REPO.glob("sdk/execution/*.py")),
 ]
 OF_VERTEX = re.compile(r"vertex|workerpool|cluster_spec|aiplatform|cloud_ml|\b13[49]\b", re.IGNORECASE)
 

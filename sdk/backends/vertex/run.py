@@ -17,6 +17,7 @@ from itertools import chain
 
 from ...clock import Clock
 from ...errors import AccessError, PodliftError, StoreError, UnavailableError
+from ...execution.tail import TAIL_BYTES
 from ...job.plan import Plan
 from ...job.policies import LONGEST_S, Vertex
 from ...job.wire import parsed
@@ -27,7 +28,6 @@ from ...records.recorder import has_ended, read_events
 from ...records.sync.index import SYNC_RETRY
 from ...records.timeline import NOW, Moment
 from ...runtime import secret_values
-from ...runtime.container.tail import TAIL_BYTES
 from ...status import Reason, State, Status
 from ...storage import emulator, trees
 from ...storage.gcs.files import BucketFiles

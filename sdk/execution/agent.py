@@ -22,29 +22,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ... import logs
-from ...clock import SystemClock
-from ...errors import AccessError, InputError, PodliftError
-from ...job import cluster
-from ...job.container import ContainerTerms
-from ...job.layout import RunPaths
-from ...job.payload import VERSION, Payload
-from ...job.policies import Retry
-from ...job.wire import decode
-from ...process import cores, free_memory
-from ...process.redirect import start
-from ...process.template import Imports, TaskStart, Template, room_for, top_modules
-from ...records import outputs
-from ...records.events import PHASE, TRAINED
-from ...records.recorder import Recorder
-from ...records.sync.index import SyncedRun
-from ...records.sync.push import ContainerUploader
-from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
-from ...storage import own_folders, posix
-from ...storage.folder_files import path_of
-from ...storage.registry import open_store
-from .. import secret_values, task_main, unpack
-from . import identity, records, tail
+from .. import logs
+from ..clock import SystemClock
+from ..errors import AccessError, InputError, PodliftError
+from ..job import cluster
+from ..job.container import ContainerTerms
+from ..job.layout import RunPaths
+from ..job.payload import VERSION, Payload
+from ..job.policies import Retry
+from ..job.wire import decode
+from ..process import cores, free_memory
+from ..process.redirect import start
+from ..process.template import Imports, TaskStart, Template, room_for, top_modules
+from ..records import outputs
+from ..records.events import PHASE, TRAINED
+from ..records.recorder import Recorder
+from ..records.sync import task_records
+from ..records.sync.index import SyncedRun
+from ..records.sync.push import ContainerUploader
+from ..runtime import secret_values, task_main, unpack
+from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
+from ..storage import own_folders, posix
+from ..storage.folder_files import path_of
+from ..storage.registry import open_store
+from . import identity, tail
 from .attempt import DRAIN_S, LAST_DRAIN_S, Container, ContainerAttempt, command
 from .attempts import AttemptEnd, Attempts, LeaveError, Membership
 from .task_process import TaskProcess
@@ -127,7 +128,7 @@ def _agent(launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str
     )
     # Every attempt gets the same values, also of a version that was destroyed meanwhile.
     if payload.secrets:
-        from ...storage import secret_manager
+        from ..storage import secret_manager
 
         os.environ.update(
             {name: secret_manager.value(version, clock=clock) for name, version in payload.secrets.items()}
@@ -243,8 +244,8 @@ class Agent:
         payload = replace(self._payload, attempt=number)
         posix.put_passing(container.paths.payload(number), payload.to_json().encode())
         if restarts:
-            sources = (container.task, records.agent_of(container.task, payload.tasks))
-            records.copy_own(container.store, container.paths, number, sources)
+            sources = (container.task, task_records.agent_of(container.task, payload.tasks))
+            task_records.copy_own(container.store, container.paths, number, sources)
         output = partial(tail.CopiedOutput, kept.buffer.add, posixpath.dirname(work), self._secrets)
         attempt = ContainerAttempt(container, payload, membership, output, restarts)
         if self._is_first:
@@ -347,8 +348,8 @@ class Agent:
         self._redirected = start.start(os.environ, self._home)
         for folder in (container.paths.attempt(number), self._scratch(number), container.paths.events):
             Path(folder).mkdir(parents=True, exist_ok=True)
-        source = records.agent_of(container.task, self._payload.tasks)
-        records.copy_own(container.store, container.paths, number, (source, PHASE))
+        source = task_records.agent_of(container.task, self._payload.tasks)
+        task_records.copy_own(container.store, container.paths, number, (source, PHASE))
         recorder = Recorder(container.paths, source, number, container.clock, continued=True)
         kept = self._tail(number, continued=True)
         kept.start()
@@ -360,7 +361,7 @@ class Agent:
     ) -> int:
         """Register the model and decide about it, and return the container's exit code."""
         # Nearly half of the time of all imports here, which every task would wait for.
-        from .. import last_phase
+        from ..runtime import last_phase
 
         container = self._container
         recorder.record(TRAINED)

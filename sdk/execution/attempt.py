@@ -11,20 +11,20 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ... import logs
-from ...clock import Clock
-from ...errors import PodliftError
-from ...job import cluster
-from ...job.container import ContainerTerms
-from ...job.layout import RunPaths
-from ...job.payload import TASK_RESTARTS, Payload
-from ...process import exit_reasons, machine, spawn
-from ...process.exit_reasons import OutOfMemory
-from ...process.hang import Activity, HangDetector, blame
-from ...process.machine import Gpus, Sampler
-from ...process.template import TaskStart, Template
-from ...records.accounts import ACCOUNTED
-from ...records.events import (
+from .. import logs
+from ..clock import Clock
+from ..errors import PodliftError
+from ..job import cluster
+from ..job.container import ContainerTerms
+from ..job.layout import RunPaths
+from ..job.payload import TASK_RESTARTS, Payload
+from ..process import exit_reasons, machine, spawn
+from ..process.exit_reasons import OutOfMemory
+from ..process.hang import Activity, HangDetector, blame
+from ..process.machine import Gpus, Sampler
+from ..process.template import TaskStart, Template
+from ..records.accounts import ACCOUNTED
+from ..records.events import (
     TASK_RESTARTING,
     TRAINS,
     Event,
@@ -34,12 +34,12 @@ from ...records.events import (
     reason_of,
     untrained,
 )
-from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress
-from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, State
-from ...storage import own_folders, posix
-from ...storage.store import Store
-from .. import task_main
-from . import records
+from ..records.recorder import Recorder, accounts, last_step, read_events, read_progress
+from ..records.sync import task_records
+from ..runtime import task_main
+from ..status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, State
+from ..storage import own_folders, posix
+from ..storage.store import Store
 from .attempts import AttemptEnd, Attempts, Membership
 from .identity import TaskAddress
 from .tail import CopiedOutput
@@ -98,7 +98,7 @@ class ContainerAttempt:
         self._restarts = len(restarts)
         self._attempt, self._members = membership.attempt, frozenset(membership.members.values())
         self._is_first = container.task == payload.tasks[0]
-        source = records.agent_of(container.task, payload.tasks)
+        source = task_records.agent_of(container.task, payload.tasks)
         self.recorder = Recorder(container.paths, source, membership.attempt, container.clock, continued=bool(restarts))
         self._ended = threading.Event()
         self._gone = threading.Event()
@@ -343,7 +343,7 @@ class ContainerAttempt:
         done = {event.source for event in read_events(container.paths, ("done",)) if self._is_own(event)}
         others = cluster.end_by_themselves(payload.tasks) if code and done and self._is_first else ()
         if len(others) > 1:
-            done |= records.finished_tasks(payload)
+            done |= task_records.finished_tasks(payload)
         crashed = exit_reasons.crashed_at_exit(container.task, code, done, others)
         if crashed:
             self._report_finding(crashed)
@@ -424,7 +424,9 @@ class ContainerAttempt:
     def _echo_s(self) -> float:
         """Peers may fail because the first task is done and exits, which takes a while if it has exit handlers."""
         first = self._payload.tasks[0]
-        done = any(event.source == first for event in records.read(self._container.store, ("done",), [self._attempt]))
+        done = any(
+            event.source == first for event in task_records.read(self._container.store, ("done",), [self._attempt])
+        )
         return max(_ECHO_S, self._payload.limits.exit_wait_s) if done else _ECHO_S
 
     def _decide(self, code: int, reason: Reason, step: int | None, *, alone: bool = False) -> AttemptEnd:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from ...process import free_memory, spawn
-from ...process.template import CannotForkError, TaskStart, Template
-from ..shared import Shared
+from ..process import free_memory, spawn
+from ..process.template import CannotForkError, TaskStart, Template
+from ..runtime.shared import Shared
 
 # A task that is still waiting for its imports then does them itself, where the hang watch looks at it.
 _IMPORT_S = 600.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sdk.runtime.container.entrypoint import has_all
+from sdk.execution.entrypoint import has_all
 
 # Distributions of the image: name, version and what they require.
 IMAGE = {

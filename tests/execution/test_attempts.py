@@ -9,9 +9,9 @@ import pytest
 from support import FakeClock, heard
 
 from sdk.errors import AlreadyExistsError, StoreError
+from sdk.execution.attempts import Attempts, LeaveError, Membership
 from sdk.job.layout import RunPaths
 from sdk.job.policies import Retry
-from sdk.runtime.container.attempts import Attempts, LeaveError, Membership
 from sdk.status import EXIT_CANCELLED, Reason, State
 from sdk.storage.posix_store import PosixStore
 

@@ -76,7 +76,7 @@ def main(fetch: Fetch, key: str, digest: str) -> int:
         set_path(runtime, installed)
         check_tensorflow(spec)
         installed = with_checksums(runtime, spec["requirements"], home, installed)
-        agent = loaded("sdk.runtime.container.agent")
+        agent = loaded("sdk.execution.agent")
         # The program must not import from this folder before its own.
         sys.path.remove(str(runtime / "podlift"))
         return int(agent.main(spec, bundle=str(bundle), home=str(home), installed=installed))

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from ...errors import InputError
-from ...job import cluster
-from ...job.container import ContainerTerms
-from ...process.ports import PortReservation
+from ..errors import InputError
+from ..job import cluster
+from ..job.container import ContainerTerms
+from ..process.ports import PortReservation
 
 
 class TaskAddress:

@@ -9,9 +9,9 @@ import pytest
 from support import FakeClock
 
 from sdk.errors import AlreadyExistsError, MissingError, StoreError
+from sdk.execution.attempts import Attempts, LeaveError
 from sdk.job.layout import RunPaths
 from sdk.job.policies import Retry
-from sdk.runtime.container.attempts import Attempts, LeaveError
 from sdk.status import Reason
 from sdk.storage.posix_store import PosixStore
 

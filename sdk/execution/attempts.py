@@ -19,17 +19,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 
-from ...clock import Clock
-from ...errors import AlreadyExistsError, CorruptRunError, MissingError, StoreError
-from ...job import cluster
-from ...job.layout import RunPaths
-from ...job.policies import Retry
-from ...job.wire import decode, parsed
-from ...logs import logger
-from ...records.restarts import Decision, EndedAttempt, decide
-from ...records.sync import index
-from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
-from ...storage.store import Store, create
+from ..clock import Clock
+from ..errors import AlreadyExistsError, CorruptRunError, MissingError, StoreError
+from ..job import cluster
+from ..job.layout import RunPaths
+from ..job.policies import Retry
+from ..job.wire import decode, parsed
+from ..logs import logger
+from ..records.restarts import Decision, EndedAttempt, decide
+from ..records.sync import index
+from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
+from ..storage.store import Store, create
 from .task_restarts import TaskRestart, TaskRestarts
 
 _log = logger("runtime")

@@ -16,15 +16,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from ...clock import Clock
-from ...errors import AlreadyExistsError, MissingError
-from ...job.layout import RunPaths
-from ...process.line_pipe import LinePipe, end_of_lines
-from ...records.sync.push import PeriodicAction, PeriodicThread
-from ...storage.store import Store
-from ...text import size
-from ...tracebacks import last_error
-from .. import secret_values
+from ..clock import Clock
+from ..errors import AlreadyExistsError, MissingError
+from ..job.layout import RunPaths
+from ..process.line_pipe import LinePipe, end_of_lines
+from ..records.sync.push import PeriodicAction, PeriodicThread
+from ..runtime import secret_values
+from ..storage.store import Store
+from ..text import size
+from ..tracebacks import last_error
 
 TAIL_BYTES = 10_000_000
 # Large output is uploaded in several parts, so that the oldest ones can be removed.

@@ -15,12 +15,12 @@ import pytest
 from support import FakeClock, until
 
 from sdk.errors import StoreError
+from sdk.execution.attempts import Attempts
+from sdk.execution.identity import TaskAddress
+from sdk.execution.tail import LogFile
 from sdk.job import cluster
 from sdk.job.container import ContainerTerms
 from sdk.job.policies import Resources, Retry, Vertex
-from sdk.runtime.container.attempts import Attempts
-from sdk.runtime.container.identity import TaskAddress
-from sdk.runtime.container.tail import LogFile
 from sdk.runtime.secret_values import words
 from sdk.storage.posix_store import PosixStore
 
@@ -106,7 +106,7 @@ def test_a_log_that_no_service_keeps_is_whole_and_without_secrets(tmp_path: Path
 
 CHILD = """
 import os, signal, sys, threading, time
-from sdk.runtime.container import entrypoint
+from sdk.execution import entrypoint
 signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1], "w").write("saved"), os._exit(0)))
 threading.Thread(target=entrypoint.end_with, args=[int(sys.argv[2])], daemon=True).start()
 print("ready", flush=True)

@@ -14,10 +14,10 @@ import pytest
 from support import LIMIT_S, FakeClock, until
 
 from sdk.errors import AccessError, AlreadyExistsError, StoreError
+from sdk.execution import tail
+from sdk.execution.tail import TAIL_BYTES, CopiedOutput, TailUploader
 from sdk.job.layout import RunPaths
 from sdk.runtime import secret_values
-from sdk.runtime.container import tail
-from sdk.runtime.container.tail import TAIL_BYTES, CopiedOutput, TailUploader
 from sdk.storage.posix_store import PosixStore
 
 from .cloud import BUCKET, Cloud

@@ -7,11 +7,11 @@ import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from ...job.layout import RunPaths
-from ...job.wire import decode, parsed
-from ...records.restarts import Decision, EndedAttempt
-from ...status import Reason, State
-from ...storage.store import Store, create
+from ..job.layout import RunPaths
+from ..job.wire import decode, parsed
+from ..records.restarts import Decision, EndedAttempt
+from ..status import Reason, State
+from ..storage.store import Store, create
 
 _KEYS = RunPaths("")
 

@@ -10,11 +10,11 @@ from ...errors import StoreError
 from ...job.layout import RunPaths
 from ...job.payload import Payload
 from ...logs import logger
-from ...records.events import Event, parse
-from ...records.sync.index import SYNC_RETRY
 from ...storage import posix
 from ...storage.registry import open_store
 from ...storage.store import Store
+from ..events import Event, parse
+from .index import SYNC_RETRY
 
 _log = logger("runtime")
 

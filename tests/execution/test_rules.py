@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from sdk.backends.vertex import request
 from sdk.errors import InputError
+from sdk.execution import attempt, identity
+from sdk.execution.attempts import ReadyContainer, newest
 from sdk.job import cluster
 from sdk.packaging.runtime_archive import loader
-from sdk.runtime.container import attempt, identity
-from sdk.runtime.container.attempts import ReadyContainer, newest
 from sdk.runtime.rendezvous.bucket import AHEAD_S, Lookahead
 from sdk.runtime.rendezvous.files import StepCoordinator
 from sdk.status import Reason
