@@ -47,7 +47,8 @@ from ..storage.folder_files import path_of
 from ..storage.registry import open_store
 from . import identity, tail
 from .attempt import DRAIN_S, LAST_DRAIN_S, Container, ContainerAttempt, command
-from .attempts import AttemptEnd, Attempts, LeaveError, Membership
+from .attempts import Attempts, LeaveError, Membership
+from .ending import AttemptEnd
 from .task_process import TaskProcess
 from .task_restarts import TaskRestart
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from .. import logs
@@ -19,7 +19,7 @@ from ..job.container import ContainerTerms
 from ..job.layout import RunPaths
 from ..job.payload import TASK_RESTARTS, Payload
 from ..process import exit_reasons, machine, spawn
-from ..process.exit_reasons import OutOfMemory
+from ..process.exit_reasons import MemoryWatch, OutOfMemory
 from ..process.hang import Activity, HangDetector, blame
 from ..process.machine import Gpus, Sampler
 from ..process.template import TaskStart, Template
@@ -28,19 +28,18 @@ from ..records.events import (
     TASK_RESTARTING,
     TRAINS,
     Event,
-    first_failure,
-    is_collateral,
-    message_of,
-    reason_of,
+    unsettled,
     untrained,
 )
 from ..records.recorder import Recorder, accounts, last_step, read_events, read_progress
 from ..records.sync import task_records
 from ..runtime import task_main
-from ..status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, State
-from ..storage import own_folders, posix
+from ..status import EXIT_INFRASTRUCTURE, EXIT_USER, Failure, Reason, State
+from ..storage import file_systems, own_folders, posix
 from ..storage.store import Store
-from .attempts import AttemptEnd, Attempts, Membership
+from . import ending
+from .attempts import Attempts, Membership
+from .ending import POLL_S, STACKS_S, AttemptEnd
 from .identity import TaskAddress
 from .tail import CopiedOutput
 from .task_process import TaskProcess
@@ -48,15 +47,7 @@ from .task_restarts import TaskRestart
 
 _log = logs.logger("runtime")
 
-_POLL_S, _FOLLOW_S = 0.05, 0.5
-# How long to wait for the container whose task has failed, after an error that is its consequence ("peer unavailable").
-_ECHO_S = 5.0
-# How long a task may still save what all tasks save, after another one has left.
-_SAVING_S = 30.0
-# A task that is stopped because the attempt is over has nothing to write.
-_DECIDED_GRACE_S = 2.0
-# The signal handler writes the stacks within milliseconds and needs no lock of Python.
-_STACKS_S = 0.5
+_FOLLOW_S = 0.5
 _SPARE_S = 1.0
 # How often to look whether the GPUs of the other containers are idle too.
 _IDLE_S = 15.0
@@ -104,6 +95,7 @@ class ContainerAttempt:
         self._gone = threading.Event()
         self._end: AttemptEnd | None = None
         self._stalled_since: float | None = None
+        self._memory, self._pid = MemoryWatch(), 0
         # An earlier container of this task may have said that its GPUs are idle.
         self._gpus, self._said_idle = Gpus(), bool(restarts)
         self._idle_due = container.clock.monotonic()
@@ -137,7 +129,9 @@ class ContainerAttempt:
     def _run_process(self, env: Mapping[str, str], spare: Template | None, spare_wanted: Callable[[], None]) -> int:
         container, process = self._container, self._container.process
         self._gone.clear()
+        self._memory = MemoryWatch()
         why = process.start(self.start(env), spare)
+        self._pid = process.pid or 0
         self._output.start()
         if why:
             _log.info(f"the task was not forked: {why}")
@@ -158,7 +152,7 @@ class ContainerAttempt:
                 # What could not be forked once will not be forked later.
                 if self._beats() and not why:
                     spare_wanted()
-            container.clock.sleep(_POLL_S)
+            container.clock.sleep(POLL_S)
         self._gone.set()
         self._output.finish(LAST_DRAIN_S if process.stop_requested else DRAIN_S)
         return code
@@ -213,7 +207,7 @@ class ContainerAttempt:
             if silent and now - self._stalled_since < limit_s:
                 return
             hang = blame(limit_s, {task: found[task] for task in together if task in found}, silent=silent)
-            failure = {"task": hang.task, "message": hang.message}
+            failure = Failure(task=hang.task, message=hang.message)
             step = last_step(self._container.paths, self._attempt, self._container.task)
             attempts.conclude(self._attempt, Reason.HUNG, exit_code=EXIT_INFRASTRUCTURE, step=step, failure=failure)
         except PodliftError as error:
@@ -239,10 +233,9 @@ class ContainerAttempt:
                 self._attempt
             ):
                 return
-            failure = {"task": "", "message": self._idle.failure.message}
             step = last_step(self._container.paths, self._attempt, self._container.task)
             reason = Reason.ACCELERATOR_IDLE
-            attempts.conclude(self._attempt, reason, exit_code=EXIT_USER, step=step, failure=failure)
+            attempts.conclude(self._attempt, reason, exit_code=EXIT_USER, step=step, failure=self._idle.failure)
         except PodliftError as error:
             _log.info(f"cannot report that the GPUs are idle: {error}")
 
@@ -263,38 +256,38 @@ class ContainerAttempt:
     def _stop_task(self, end: AttemptEnd) -> None:
         if self._gone.is_set():
             return
-        container, limits = self._container, self._payload.limits
+        container, way = self._container, self._way(end)
         if end.task != container.task or end.reason is Reason.HUNG:
             _log.info(f"attempt {self._attempt} is over ({end.task}: {end.reason.value}): {container.task} is stopped")
         if end.reason is Reason.HUNG:
             container.process.send(signal.SIGUSR2)
-            container.clock.sleep(_STACKS_S)
-        elif self._gone.wait(self._left_s(end, limits.exit_wait_s)):
+            container.clock.sleep(STACKS_S)
+        elif self._gone.wait(way.wait_s):
             return
-        # A task that gets SIGTERM now must not save: another attempt may have begun.
-        with suppress(OSError):
-            posix.put_passing(container.paths.decided(self._attempt), b"{}")
-        if end.state is State.SUCCEEDED:
+        if not ending.may_save(end):
+            # Another attempt may have begun.
+            with suppress(OSError):
+                posix.put_passing(container.paths.decided(self._attempt), b"{}")
+        if way.grace_s:
             container.process.send(signal.SIGTERM)
-            self._gone.wait(_DECIDED_GRACE_S)
+            self._gone.wait(way.grace_s)
         if not self._gone.is_set():
             container.process.send(signal.SIGKILL)
 
-    def _left_s(self, end: AttemptEnd, exit_wait_s: float) -> float:
-        """Return how long the task may take to end by itself."""
-        found = [
-            event for event in read_events(self._container.paths, ("failed", "done", "left")) if self._is_own(event)
-        ]
-        kinds = {event.kind for event in found}
-        if end.state is State.SUCCEEDED:
-            return exit_wait_s if "done" in kinds else 0.0
-        if end.reason is Reason.CHECKPOINTED:
-            # It saves too, and leaves after the same step.
-            in_step = self._container.task in cluster.in_step(self._payload.tasks)
-            return max(_SAVING_S, self._payload.limits.grace_s) if in_step else 0.0
-        # It has failed too, and saves the state that it has.
-        saving = [float(event.data.get("saving_s", 0.0)) for event in found if event.kind == "failed"]
-        return 0.0 if "left" in kinds else max(saving, default=0.0)
+    def _way(self, end: AttemptEnd) -> ending.Stop:
+        """Return how the task is ended."""
+        records = read_events(self._container.paths, ("failed", "done", "left"))
+        records = [event for event in records if self._is_own(event)]
+        return ending.stop(
+            end,
+            self._container.task,
+            self._payload.tasks,
+            done=any(event.kind == "done" for event in records),
+            saving_s=ending.announced_s(records),
+            steps=bool(self._beats()),
+            host=ending.SHARED,
+            limits=self._payload.limits,
+        )
 
     def _is_own(self, event: Event) -> bool:
         return event.attempt == self._attempt
@@ -308,24 +301,23 @@ class ContainerAttempt:
         spent = accounts(container.paths, self._attempt, [container.task])
         self.recorder.record(ACCOUNTED, tasks={task: asdict(account) for task, account in spent.items()})
         stopped = self._end is not None
-        failure = first_failure(read_events(container.paths, ("failed", TASK_RESTARTING)), self._attempt)
-        stop_requested = container.process.stop_requested
-        reason = end_reason(code, stop_requested=stop_requested)
-        if failure is not None and not stop_requested:
-            reason = reason_of(failure)
+        view = self._view(code)
+        cause = ending.cause(view)
+        seen = ending.explained(cause, view, self) if cause else None
+        reason = seen.reason if seen else Reason.DONE
         step = last_step(container.paths, self._attempt, container.task)
         found = {"code": code, "reason": reason.value, "step": step}
         if code == 0 and not self._is_first:
             self._record_exit(found, collateral=stopped)
         elif code == 0 and (text := untrained(read_events(container.paths, TRAINS), self._output.last_error)):
             self._report_finding(text)
-        end = self._await_end(code, failure)
+        end = self._await_end(view)
         alone = end is None and code != 0 and container.attempts.is_alone
         if alone:
             if container.process.stop_requested:
                 return self._leaving()
             step = container.attempts.training_step()
-            if self._restarted_alone(code, reason, step, failure):
+            if self._restarted_alone(code, reason, step, seen.failure if seen else None):
                 return self._end
         end = end or self._decide(code, reason, step, alone=alone)
         self._end = end
@@ -334,7 +326,7 @@ class ContainerAttempt:
         if code != 0 or self._is_first:
             self._record_exit({**found, "exit_code": end.exit_code}, collateral=not own and code != 0)
         if end.nonce == container.attempts.nonce or (self._is_first and end.nonce not in self._members):
-            self._record_end(end, failure if own else None, code if own else 0)
+            self._record_end(end, seen.failure if own and seen else None)
         return end
 
     def _code(self, code: int) -> int:
@@ -358,19 +350,19 @@ class ContainerAttempt:
         why = f"The others go on without {task}, until a new container of it joins them."
         return AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED, task=task, nonce="", restart=True, why=why)
 
-    def _restarted_alone(self, code: int, reason: Reason, step: int | None, failure: Event | None) -> bool:
+    def _restarted_alone(self, code: int, reason: Reason, step: int | None, failure: Failure | None) -> bool:
         """Return whether the task is restarted alone; once it may start, or the attempt has ended."""
         container, task = self._container, self._container.task
         decision = container.attempts.restart_alone(self._attempt, reason, step)
         if not decision.restart:
             return False
-        found = {"code": code, "reason": reason.value, "step": step, "failure": self._own_failure(task, failure, code)}
+        found = {"code": code, "reason": reason.value, "step": step, "failure": failure and asdict(failure)}
         self.recorder.record(TASK_RESTARTING, task=task, why=decision.why, delay_s=decision.delay_s, **found)
         _log.info(f"{task} has ended ({reason.value}). {decision.why}")
         self._restarts += 1
         until = container.clock.monotonic() + decision.delay_s
         while container.clock.monotonic() < until and not (self._ended.is_set() or container.process.stop_requested):
-            container.clock.sleep(_POLL_S)
+            container.clock.sleep(POLL_S)
         return True
 
     def _record_exit(self, found: Mapping[str, object], *, collateral: bool) -> None:
@@ -378,8 +370,9 @@ class ContainerAttempt:
         task = self._container.task
         self.recorder.record("exited", task=task, collateral=collateral, stop_requested=stop_requested, **found)
 
-    def _record_end(self, end: AttemptEnd, failure: Event | None, code: int) -> None:
-        details = self._details(end, failure, code)
+    def _record_end(self, end: AttemptEnd, seen: Failure | None) -> None:
+        failure = end.failure or seen
+        details = failure and asdict(failure)
         if end.restart:
             data = {"reason": end.reason.value, "failure": details, "why": end.why, "delay_s": end.delay_s}
             self.recorder.record("restarting", **data)
@@ -387,47 +380,52 @@ class ContainerAttempt:
             about = {"why": end.why, "alone": end.alone, "step": end.step}
             self.recorder.record("attempt_ended", reason=end.reason.value, failure=end.failure and details, **about)
 
-    def _details(self, end: AttemptEnd, failure: Event | None, code: int) -> dict[str, str] | None:
-        if end.failure is not None:
-            return {"traceback": "", "log": "", **end.failure}
-        return self._own_failure(end.task, failure, code)
+    def _view(self, code: int) -> ending.View:
+        task, tasks = self._container.task, self._payload.tasks
+        failed = unsettled(read_events(self._container.paths, ("failed", TASK_RESTARTING)))
+        failed = [event for event in failed if event.kind == "failed" and self._is_own(event)]
+        stop_requested = self._container.process.stop_requested
+        return ending.View(tasks=tasks, own=[task], codes={task: code}, failed=failed, stop_requested=stop_requested)
 
-    def _own_failure(self, task: str, failure: Event | None, code: int) -> dict[str, str] | None:
-        if failure is not None:
-            return {
-                "task": task,
-                "message": message_of(failure),
-                "traceback": str(failure.data["traceback"]),
-                "log": "",
-            }
-        if code in (0, EXIT_CHECKPOINTED):
-            return None
-        _, text = exit_reasons.describe(code, OutOfMemory.UNKNOWN)
-        return {"task": task, "message": f"{task} {text}", "traceback": "", "log": ""}
-
-    def _await_end(self, code: int, failure: Event | None) -> AttemptEnd | None:
+    def _await_end(self, view: ending.View) -> AttemptEnd | None:
         """Wait for the end of the attempt where another container decides about it, or is expected to do so."""
         if self._end is not None:
             return self._end
-        process, together = self._container.process, len(self._payload.tasks) > 1
-        if code == 0:
-            wait_s = 0.0 if self._is_first else float("inf")
-        else:
-            # TensorFlow aborts a process if a peer is gone.
-            echo = is_collateral(failure) if failure is not None else code == -signal.SIGABRT
-            wait_s = self._echo_s() if together and echo else 0.0
-        until = self._container.clock.monotonic() + wait_s
-        while not self._ended.is_set() and self._container.clock.monotonic() < until and not process.stop_requested:
-            self._ended.wait(_POLL_S)
+        process, clock = self._container.process, self._container.clock
+        wait_s = 0.0 if self._is_first else float("inf")
+        if view.codes[self._container.task]:
+            wait_s = ending.echo_s(view, ending.SHARED, self._payload.limits)
+            if wait_s and self._first_is_done():
+                wait_s = ending.echo_s(replace(view, done=view.tasks[:1]), ending.SHARED, self._payload.limits)
+        until = clock.monotonic() + wait_s
+        while not self._ended.is_set() and clock.monotonic() < until and not process.stop_requested:
+            self._ended.wait(POLL_S)
         return self._end
 
-    def _echo_s(self) -> float:
-        """Peers may fail because the first task is done and exits, which takes a while if it has exit handlers."""
-        first = self._payload.tasks[0]
-        done = any(
-            event.source == first for event in task_records.read(self._container.store, ("done",), [self._attempt])
-        )
-        return max(_ECHO_S, self._payload.limits.exit_wait_s) if done else _ECHO_S
+    def _first_is_done(self) -> bool:
+        found = task_records.read(self._container.store, ("done",), [self._attempt])
+        return any(event.source == self._payload.tasks[0] for event in found)
+
+    # --- What a failure means: `ending.Evidence`
+
+    def memory(self, task: str) -> OutOfMemory:
+        return self._memory.ended(self._pid)
+
+    def cpu_limit(self, task: str) -> float | None:
+        return None
+
+    def full_disk(self) -> str:
+        return file_systems.out_of_space(self._container.paths.root)
+
+    def lost_peers(self, message: str) -> str:
+        return exit_reasons.lost_peers_message(message, stopped=(), paused_s=0.0)
+
+    def last_lines(self, task: str) -> str:
+        # The service has them, and so has the log in the bucket.
+        return ""
+
+    def log(self, task: str) -> str:
+        return ""
 
     def _decide(self, code: int, reason: Reason, step: int | None, *, alone: bool = False) -> AttemptEnd:
         container = self._container
@@ -455,14 +453,3 @@ def container_code(code: int, terms: ContainerTerms, *, restart: bool) -> int:
         return terms.restart_code
     # The service would start what no retry budget covers, as often as its own rules allow.
     return EXIT_INFRASTRUCTURE if plain in terms.restarting_codes else plain
-
-
-def end_reason(code: int, *, stop_requested: bool) -> Reason:
-    """Return why a task ended that has no record of a failure."""
-    if code == 0:
-        return Reason.DONE
-    if code == EXIT_CHECKPOINTED:
-        return Reason.CHECKPOINTED
-    if stop_requested or code == -signal.SIGTERM:
-        return Reason.PREEMPTED
-    return Reason.KILLED if code < 0 else Reason.USER_ERROR

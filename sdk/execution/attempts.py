@@ -28,8 +28,9 @@ from ..job.wire import decode, parsed
 from ..logs import logger
 from ..records.restarts import Decision, EndedAttempt, decide
 from ..records.sync import index
-from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
+from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Failure, Reason, State
 from ..storage.store import Store, create
+from .ending import AttemptEnd
 from .task_restarts import TaskRestart, TaskRestarts
 
 _log = logger("runtime")
@@ -68,28 +69,6 @@ class Membership:
     members: Mapping[str, str]  # the nonce of each task's container
     times: Mapping[str, float] = field(default_factory=dict)  # unix time of its start
     addresses: Mapping[str, str] = field(default_factory=dict)  # "host:port" of each task, if the containers have told
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttemptEnd:
-    """How an attempt ended, and what follows."""
-
-    state: State
-    reason: Reason
-    task: str  # whose container wrote it
-    nonce: str
-    restart: bool = False
-    why: str = ""  # one sentence about the decision, or ""
-    delay_s: float = 0.0  # before the next attempt
-    step: int | None = None  # the last training step
-    exit_code: int = 0  # of the containers, if no attempt follows
-    failure: Mapping[str, str] | None = None  # what a user reads, if no task has recorded it
-    alone: str = ""  # the task whose restart the budgets do not allow, although the others could go on
-
-    @property
-    def ended(self) -> EndedAttempt:
-        state = self.state if self.state is State.SUCCEEDED else State.FAILED
-        return EndedAttempt(state=state, reason=self.reason, step=self.step, task=self.alone)
 
 
 def newest(ready: Iterable[ReadyContainer], tasks: Sequence[str]) -> dict[str, ReadyContainer]:
@@ -301,7 +280,7 @@ class Attempts:
         exit_code: int,
         step: int | None = None,
         cancelled: bool = False,
-        failure: Mapping[str, str] | None = None,
+        failure: Failure | None = None,
         alone: bool = False,
     ) -> AttemptEnd:
         """Decide what follows an attempt, and return the decision that holds: this one, or another container's.

@@ -19,7 +19,6 @@ from sdk.job import cluster
 from sdk.packaging.runtime_archive import loader
 from sdk.runtime.rendezvous.bucket import AHEAD_S, Lookahead
 from sdk.runtime.rendezvous.files import StepCoordinator
-from sdk.status import Reason
 
 # --- Exit codes of containers -------------------------------------------------------------------------------------
 
@@ -51,23 +50,6 @@ def test_another_service_has_other_exit_codes() -> None:
     terms = dataclasses.replace(TERMS, restart_code=42, restarting_codes=(42,))
     assert [attempt.container_code(code, terms, restart=True) for code in (1, 0)] == [42, 0]
     assert [attempt.container_code(code, terms, restart=False) for code in (42, 134, -6)] == [3, 134, 134]
-
-
-@pytest.mark.parametrize(
-    ("code", "stop_requested", "reason"),
-    [
-        (0, False, Reason.DONE),
-        (75, True, Reason.CHECKPOINTED),
-        (75, False, Reason.CHECKPOINTED),
-        (-15, False, Reason.PREEMPTED),
-        (-9, True, Reason.PREEMPTED),
-        (1, True, Reason.PREEMPTED),
-        (-9, False, Reason.KILLED),
-        (3, False, Reason.USER_ERROR),
-    ],
-)
-def test_a_task_that_recorded_no_failure_has_a_reason_all_the_same(code, stop_requested, reason) -> None:
-    assert attempt.end_reason(code, stop_requested=stop_requested) is reason
 
 
 # --- Which containers are an attempt ------------------------------------------------------------------------------

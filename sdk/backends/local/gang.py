@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from ...clock import Clock
+from ...execution import ending
+from ...execution.ending import DECIDED_GRACE_S, POLL_S, STACKS_S, AttemptEnd, failed
 from ...job import cluster
 from ...job.payload import TASK_RESTARTS
 from ...job.plan import Plan
@@ -35,39 +37,24 @@ from ...records.events import (
     TASK_RESTARTING,
     TRAINS,
     Event,
-    first_failure,
-    is_collateral,
-    is_disk_full,
-    is_lost_peer,
-    message_of,
-    reason_of,
     untrained,
 )
 from ...records.recorder import Recorder, accounts, last_step, read_events, read_progress, sweep
 from ...records.restarts import Decision, EndedAttempt
 from ...runtime import secret_values
-from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
+from ...status import Failure, Reason, State
 from ...storage import file_systems, own_folders, posix, reserve
 from ...storage.reserve import Reserve
 from ...tracebacks import last_error
-from .ending import StopConditions, Verdict, failed
 from .interpreter import Interpreter
+from .stop_conditions import StopConditions
 from .template import GangLaunch, Standby
 
 _log = logger("backends.local")
 
-_POLL_S = 0.05
-# How long to wait for the record of the failed peer, after an error that is its consequence ("peer unavailable").
-_ECHO_S = 3.0
-# Tasks that are stopped because another one decided the attempt have no result to write.
-_DECIDED_GRACE_S = 2.0
 # SIGKILL takes effect at once, except on another user's process.
 _KILL_S = 10.0
 _TAIL_LINES, _SEARCHED_LINES = 20, 1000
-# On SIGTERM a task may save its state for these reasons; otherwise the attempt is decided, or it had its time already.
-_MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE, Reason.ACCELERATOR_IDLE}
-# The signal handler writes the stacks within milliseconds and needs no lock of Python.
-_STACKS_S = 0.5
 # How often to check whether a process is wanted that waits for the next attempt.
 _STANDBY_S = 1.0
 
@@ -120,16 +107,16 @@ class LocalGang:
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")
         )
 
-    def run(self) -> Verdict:
+    def run(self) -> AttemptEnd:
         """Start the tasks. Return the verdict once they are gone and their outputs are collected."""
         try:
             self._start()
             verdict, grace_s = self._watch()
             self._record_exits()
             self._recorder.record("stopping", state=verdict.state.value, reason=verdict.reason.value)
-            if verdict.state in (State.CANCELLED, State.CHECKPOINTED):
+            if verdict.state is State.CANCELLED:
                 self._await_step_boundary(grace_s)
-            if verdict.reason not in _MAY_SAVE:
+            if not ending.may_save(verdict):
                 # It exists already, or the disk is full and tasks may save for nothing.
                 with suppress(OSError):
                     posix.put_passing(self._plan.paths.decided(self._attempt), b"{}")
@@ -197,7 +184,7 @@ class LocalGang:
             cpus=division.shares[task.name].cpus,
         )
 
-    def _watch(self) -> tuple[Verdict, float]:
+    def _watch(self) -> tuple[AttemptEnd, float]:
         """Wait for the end of the attempt. Return its verdict and how many seconds the tasks have to stop."""
         self._pauses.begin()
         limit_s = self._plan.job.limits.hang_s
@@ -207,7 +194,7 @@ class LocalGang:
             self._reap(may_restart=True)
             if self._clock.monotonic() >= standby_due:
                 standby_due += _STANDBY_S
-                if self._trains():
+                if self._steps(self._plan.tasks[0]):
                     self._standby.prepare(list(self._starts.values()))
             verdict = self._tasks_verdict()
             if verdict is None:
@@ -217,28 +204,19 @@ class LocalGang:
             if verdict is not None and verdict.state is not State.FAILED and self._stop_agreed():
                 # The tasks exited on request, before this loop saw the request.
                 return self._conditions.stop_requested() or (verdict, 0.0)
-            if verdict is not None and verdict.state is State.CHECKPOINTED:
-                # Its peers exit too, as soon as the shared checkpoint is saved.
-                return verdict, self._plan.job.limits.grace_s
             if verdict is not None:
-                if verdict.state is State.SUCCEEDED:
-                    self._await_exits()
-                    self._report_untrained()
-                else:
-                    self._await_saves()
-                return verdict, min(_DECIDED_GRACE_S, self._plan.job.limits.grace_s)
+                return verdict, self._let_end(verdict)
             if (requested := self._conditions.stop_requested()) is not None:
                 return requested
             if self._idle.is_idle(self._visible):
-                return failed(Reason.ACCELERATOR_IDLE, self._idle.failure), self._plan.job.limits.grace_s
+                idle = failed(Reason.ACCELERATOR_IDLE, self._idle.failure)
+                return idle, self._let_end(idle)
             activity = detector.hang()
             if activity is not None and limit_s is not None:
                 steps = dict(zip(cluster.in_step(self._plan.tasks), activity.beats, strict=True))
-                return self._hung(blame(limit_s, steps)), 0.0
-            self._clock.sleep(_POLL_S)
-
-    def _trains(self) -> bool:
-        return bool(read_progress(self._plan.paths.progress(self._attempt, self._plan.tasks[0]))[1])
+                hung = self._hung(blame(limit_s, steps))
+                return hung, self._let_end(hung)
+            self._clock.sleep(POLL_S)
 
     def _activity(self) -> Activity:
         paths, tasks = self._plan.paths, cluster.in_step(self._plan.tasks)
@@ -248,31 +226,40 @@ class LocalGang:
             cpu_s=sum(spawn.cpu_s(process.pid) for process in self._tasks.values()),
         )
 
-    def _await_saves(self) -> None:
-        """Wait for failed tasks that save their training state, at most for the time that they announced."""
+    def _let_end(self, end: AttemptEnd) -> float:
+        """Let the other tasks end by themselves for as long as they may. Return how many seconds they have to stop then."""
         begun = self._clock.monotonic()
-        while (
-            self._announced_saving_s() > self._clock.monotonic() - begun and self._conditions.stop_requested() is None
-        ):
-            self._clock.sleep(_POLL_S)
+        while True:
+            ways = self._ways(end)
+            within_s = max((way.wait_s for way in ways), default=0.0)
+            if self._clock.monotonic() - begun >= within_s or self._conditions.stop_requested() is not None:
+                break
+            self._clock.sleep(POLL_S)
             self._reap()
+        if end.state is State.SUCCEEDED:
+            self._report_untrained()
+        return max((way.grace_s for way in ways), default=0.0)
 
-    def _announced_saving_s(self) -> float:
-        records = read_events(self._plan.paths, ("failed", "left"))
-        records = [event for event in records if event.attempt == self._attempt]
-        gone = self._codes.keys() | {event.source for event in records if event.kind == "left"}
-        return max((float(e.data.get("saving_s", 0.0)) for e in records if e.source not in gone), default=0.0)
+    def _ways(self, end: AttemptEnd) -> list[ending.Stop]:
+        """Return how each of the running tasks is ended."""
+        tasks, done = self._plan.tasks, self._done()
+        records = [e for e in read_events(self._plan.paths, ("failed", "left")) if e.attempt == self._attempt]
+        return [
+            ending.stop(
+                end,
+                task,
+                tasks,
+                done=task in done,
+                saving_s=ending.announced_s([event for event in records if event.source == task]),
+                steps=self._steps(task),
+                host=ending.WHOLE,
+                limits=self._plan.job.limits,
+            )
+            for task in self._tasks.keys() - self._codes.keys()
+        ]
 
-    def _await_exits(self) -> None:
-        """Wait for tasks whose program is done, so that their exit handlers and threads can finish."""
-        until = self._clock.monotonic() + self._plan.job.limits.exit_wait_s
-        while (
-            self._done() - self._codes.keys()
-            and self._clock.monotonic() < until
-            and self._conditions.stop_requested() is None
-        ):
-            self._clock.sleep(_POLL_S)
-            self._reap()
+    def _steps(self, task: str) -> bool:
+        return bool(read_progress(self._plan.paths.progress(self._attempt, task))[1])
 
     def _done(self) -> set[str]:
         paths = self._plan.paths
@@ -289,52 +276,42 @@ class LocalGang:
     def _bundle_files(self) -> dict[str, tuple[int, str]]:
         return {file.path: (file.size, file.sha256) for file in self._plan.code.files}
 
-    def _hung(self, hang: Hang) -> Verdict:
+    def _hung(self, hang: Hang) -> AttemptEnd:
         """Make every running task write its Python stacks to its log, and return the verdict."""
         log = self._plan.paths.log(self._attempt, hang.task)
         for name, process in self._tasks.items():
             if name not in self._codes:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(process.pid, signal.SIGUSR2)
-        self._clock.sleep(_STACKS_S)
+        self._clock.sleep(STACKS_S)
         failure = Failure(task=hang.task, message=hang.message, traceback=last_lines(log, _TAIL_LINES), log=log)
         return failed(Reason.HUNG, failure)
 
-    def _tasks_verdict(self) -> Verdict | None:
-        """Return the verdict that follows from the tasks' records and exit codes, or None."""
-        if self._codes.get(self._plan.tasks[0]) == 0:
-            return Verdict(state=State.SUCCEEDED, reason=Reason.DONE)
-        if EXIT_CHECKPOINTED in self._codes.values():
-            return Verdict(state=State.CHECKPOINTED, reason=Reason.CHECKPOINTED)
-        records = self._failure_records()
-        recorded = {event.source for event in records}
-        silent = [name for name, code in self._codes.items() if code != 0 and name not in recorded]
-        record = first_failure(records, self._attempt)
-        if record is None and not silent:
+    def _tasks_verdict(self) -> AttemptEnd | None:
+        """Return the end that follows from the tasks' records and exit codes, or None."""
+        tasks = self._plan.tasks
+        view = ending.View(tasks=tasks, own=tasks, codes=self._codes, failed=self._failure_records())
+        cause = ending.cause(view)
+        if cause is None:
             return None
-        first = self._plan.tasks[0]
-        # Peers may fail because the first task is done and exits, which takes a while if it has exit handlers.
-        done = first not in self._codes and first in self._done()
-        echo = record is None or is_collateral(record)
-        if echo and (not silent or (done and all(self._codes[name] == -signal.SIGABRT for name in silent))):
-            wait_s = self._plan.job.limits.exit_wait_s if done else _ECHO_S
+        if cause.is_asked:
+            return ending.explained(cause, view, self)
+        if wait_s := ending.echo_s(replace(view, done=self._done()), ending.WHOLE, self._plan.job.limits):
             # The peer's own failure will be recorded in a moment.
             self._echo_until = self._echo_until or self._clock.monotonic() + wait_s
             if self._clock.monotonic() < self._echo_until:
                 return None
-        if first not in self._codes and spawn.is_exiting(self._tasks[first]):
+        if tasks[0] not in self._codes and spawn.is_exiting(self._tasks[tasks[0]]):
             # Others may fail because it exited. Its exit code will be known in a moment.
             return None
         known = len(self._codes)
         self._reap(may_restart=True)
-        if len(self._codes) > known:
-            # A peer died after the last look at the exits, and this failure may be about that.
-            return None
-        return self._explain(record, silent)
+        # A peer that died after the last look at the exits may be the reason.
+        return ending.explained(cause, view, self) if len(self._codes) == known else None
 
-    def _restart_alone(self, verdict: Verdict) -> Verdict | None:
+    def _restart_alone(self, verdict: AttemptEnd) -> AttemptEnd | None:
         """Return None if the task that caused this verdict is restarted alone, else the verdict."""
-        task = self._single_cause(verdict)
+        task = ending.restarts_alone(verdict, self._plan.tasks, self._codes)
         if not task or self._stop_agreed() or self._conditions.stop_requested() is not None:
             return verdict
         step = last_step(self._plan.paths, self._attempt, self._plan.tasks[0])
@@ -351,26 +328,16 @@ class LocalGang:
         self._due[task] = self._clock.monotonic() + decision.delay_s
         return None
 
-    def _single_cause(self, verdict: Verdict) -> str:
-        """Return the task that caused a verdict, if it is restarted alone and no other task needs a restart of all."""
-        ended = [name for name, code in self._codes.items() if code]
-        if not all(map(self._is_alone, ended)):
-            return ""
-        if verdict.state is State.CHECKPOINTED:
-            return next(name for name in ended if self._codes[name] == EXIT_CHECKPOINTED)
-        task = verdict.failure.task if verdict.failure else ""
-        return task if task and self._is_alone(task) else ""
-
     def _is_alone(self, task: str) -> bool:
         return cluster.restarts_alone(task, self._plan.tasks)
 
     def _forget(self, task: str) -> int:
         """End the rest of a task's process, remove its files, and return its exit code."""
         process = self._tasks.pop(task)
-        until = self._clock.monotonic() + _DECIDED_GRACE_S
+        until = self._clock.monotonic() + DECIDED_GRACE_S
         # It has recorded its failure, and may be about to exit.
         while not spawn.has_exited(process) and self._clock.monotonic() < until:
-            self._clock.sleep(_POLL_S)
+            self._clock.sleep(POLL_S)
         spawn.end_group(process)
         code, output = process.wait(), self._starts[task].log
         # Those of the others stay.
@@ -455,36 +422,27 @@ class LocalGang:
         # Not by their times: a program may replace the clock.
         return [event for event in events if (event.source, event.sequence) not in self._settled]
 
-    def _explain(self, record: Event | None, silent: list[str]) -> Verdict:
-        # A peer that died silently explains a collateral error, and SIGKILL explains everything: TensorFlow aborts a process
-        # (SIGABRT) if a peer is gone, but no error in one task sends SIGKILL to another.
-        silent = sorted(silent, key=lambda name: self._codes[name] != -signal.SIGKILL)
-        killed = bool(silent) and self._codes[silent[0]] == -signal.SIGKILL
-        if record is not None and not killed and not (silent and is_collateral(record)):
-            log = self._plan.paths.log(self._attempt, record.source)
-            exited = [task for task in cluster.in_step(self._plan.tasks) if self._codes.get(task) == 0]
-            message = message_of(record, exited)
-            if hint := self._hint(record):
-                message = f"{message}: {hint}."
-            if is_lost_peer(record) and not exited:
-                stopped = [name for name, process in self._tasks.items() if spawn.is_stopped(process.pid)]
-                message = exit_reasons.lost_peers_message(message, stopped=stopped, paused_s=self._pauses.longest_s)
-            failure = Failure(task=record.source, message=message, traceback=record.data["traceback"], log=log)
-            return failed(reason_of(record, exited), failure)
-        name = silent[0]
-        code = self._codes[name]
-        log = self._plan.paths.log(self._attempt, name)
-        memory = self._memory.ended(self._tasks[name].pid) if killed else OutOfMemory.UNKNOWN
-        reason, text = exit_reasons.describe(code, memory, self._cpu_limits.get(name))
-        return failed(
-            reason, Failure(task=name, message=f"{name} {text}", traceback=last_lines(log, _TAIL_LINES), log=log)
-        )
+    # --- What a failure means: `ending.Evidence`
 
-    def _hint(self, record: Event) -> str:
-        """Return what a system error means here, or ""."""
+    def memory(self, task: str) -> OutOfMemory:
+        return self._memory.ended(self._tasks[task].pid)
+
+    def cpu_limit(self, task: str) -> float | None:
+        return self._cpu_limits.get(task)
+
+    def lost_peers(self, message: str) -> str:
+        stopped = [name for name, process in self._tasks.items() if spawn.is_stopped(process.pid)]
+        return exit_reasons.lost_peers_message(message, stopped=stopped, paused_s=self._pauses.longest_s)
+
+    def last_lines(self, task: str) -> str:
+        return last_lines(self.log(task), _TAIL_LINES)
+
+    def log(self, task: str) -> str:
+        return self._plan.paths.log(self._attempt, task)
+
+    def full_disk(self) -> str:
         folders = (self._plan.paths.url, self._temporary)
-        full = next(filter(None, map(file_systems.out_of_space, folders)), "") if is_disk_full(record) else ""
-        return full or exit_reasons.hint(str(record.data.get("type")), str(record.data.get("message")))
+        return next(filter(None, map(file_systems.out_of_space, folders)), "")
 
     def _await_step_boundary(self, grace_s: float) -> None:
         """Wait for tasks that check for a stop request between steps. Tasks without a reported step do not check."""
@@ -495,7 +453,7 @@ class LocalGang:
             cancel_grace_s = self._conditions.cancel_grace_s()
             if self._clock.monotonic() >= since + (grace_s if cancel_grace_s is None else min(grace_s, cancel_grace_s)):
                 return
-            self._clock.sleep(_POLL_S)
+            self._clock.sleep(POLL_S)
             self._reap()
 
     def _stop(self, grace_s: float) -> None:
@@ -505,7 +463,7 @@ class LocalGang:
             spawn.signal_group(process, signal.SIGTERM)
         since = self._clock.monotonic()
         while len(self._codes) < len(self._tasks) and self._clock.monotonic() < since + grace_s:
-            self._clock.sleep(_POLL_S)
+            self._clock.sleep(POLL_S)
             self._reap()
             cancel_grace_s = self._conditions.cancel_grace_s()
             grace_s = grace_s if cancel_grace_s is None else min(grace_s, cancel_grace_s)
@@ -516,7 +474,7 @@ class LocalGang:
         until = self._clock.monotonic() + _KILL_S
         while len(self._codes) < len(self._tasks) and self._clock.monotonic() < until:
             self._reap()
-            self._clock.sleep(_POLL_S / 10)
+            self._clock.sleep(POLL_S / 10)
         self._report_survivors(spawn.end_orphans())
 
     def _report_survivors(self, pids: Sequence[int]) -> None:

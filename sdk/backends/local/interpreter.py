@@ -14,7 +14,7 @@ from ...process import task_environment, venv
 from ...records.recorder import Recorder
 from ...runtime import task_main
 from ...storage.cache import cache_folder
-from .ending import StopConditions
+from .stop_conditions import StopConditions
 
 
 @dataclass(frozen=True, kw_only=True)

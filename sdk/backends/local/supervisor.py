@@ -17,6 +17,7 @@ from types import FrameType
 
 from ... import logs
 from ...clock import Clock, SystemClock
+from ...execution.ending import AttemptEnd, failed
 from ...job import cluster
 from ...job.layout import RunPaths
 from ...job.plan import Plan
@@ -37,8 +38,8 @@ from ...status import Failure, Reason, State
 from ...storage import emulator, file_systems, own_folders
 from ...storage.reserve import Reserve
 from . import interpreter
-from .ending import StopConditions, Verdict, failed
 from .gang import HiddenLogs, LocalGang, Place
+from .stop_conditions import StopConditions
 from .template import Standby
 
 # A Unix socket's path has at most 107 bytes, and the task's name and the names that multiprocessing adds need the others.
@@ -76,7 +77,7 @@ def main(url: str) -> None:
             traceback.print_exc()
         message = f"The supervisor failed: {_meaning(error, url)}"
         failure = Failure(task="", message=message, traceback=traceback.format_exc(), log=paths.supervisor_log)
-        verdict = Verdict(state=State.FAILED, reason=Reason.INFRASTRUCTURE, failure=failure)
+        verdict = AttemptEnd(state=State.FAILED, reason=Reason.INFRASTRUCTURE, failure=failure)
     failure_data = asdict(verdict.failure) if verdict.failure else None
     recorder.record("final", state=verdict.state.value, reason=verdict.reason.value, failure=failure_data)
     reserve.close()
@@ -114,7 +115,7 @@ class History:
 
 def _supervise(
     plan: Plan, history: History, temporary: str, watch: JanitorWatch, recorder: Recorder, clock: Clock
-) -> Verdict:
+) -> AttemptEnd:
     conditions = StopConditions(plan, _collect_signals(), clock, handled=history.cancel_requests)
     # Outside the run's folder, an existing folder belongs to another user or run.
     Path(temporary).mkdir(mode=0o700, exist_ok=temporary == plan.paths.temporary)
@@ -168,7 +169,7 @@ def _attempts(
     gang: Callable[[int, Callable[[EndedAttempt], Decision]], LocalGang],
     place: Place,
     earlier: History,
-) -> Verdict:
+) -> AttemptEnd:
     """Start attempts as long as the policy allows it, and return the verdict on the last one."""
     history: list[EndedAttempt] = []
     conditions, clock = place.conditions, place.clock
@@ -206,7 +207,7 @@ def _attempts(
             return requested[0]
 
 
-def _finished(plan: Plan, attempt: int, place: Place) -> Verdict:
+def _finished(plan: Plan, attempt: int, place: Place) -> AttemptEnd:
     """Run the last phase after an attempt, and return the verdict on the run."""
     paths, task, clock = plan.paths, plan.tasks[0], place.clock
     if not any(event.attempt == attempt for event in read_events(paths, (TRAINED,))):
@@ -217,7 +218,7 @@ def _finished(plan: Plan, attempt: int, place: Place) -> Verdict:
     if why is None and (stopped := requested()) is not None:
         return stopped[0]
     if not why:
-        return Verdict(state=State.SUCCEEDED, reason=Reason.DONE)
+        return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE)
     log = paths.log(attempt, task)
     return failed(
         Reason.INFRASTRUCTURE,
@@ -268,7 +269,7 @@ class _PhaseProcess:
         self._index.close()
 
 
-def _with_note(verdict: Verdict, why: str) -> Verdict:
+def _with_note(verdict: AttemptEnd, why: str) -> AttemptEnd:
     failure = verdict.failure or Failure(task="", message="")
     return replace(verdict, failure=replace(failure, message=f"{failure.message} {why}".strip()))
 

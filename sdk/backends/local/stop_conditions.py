@@ -1,31 +1,17 @@
-"""The verdict on an attempt, and what can stop a run from outside: a cancel request, a signal, the time limit."""
+"""What can stop a run from outside: a cancel request, a signal, the time limit."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...clock import Clock
+from ...execution.ending import AttemptEnd, failed
 from ...job.plan import Plan
 from ...status import Failure, Reason, State
 from ...storage import posix
 from ...text import compact_duration
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """How an attempt ended."""
-
-    state: State
-    reason: Reason
-    failure: Failure | None = None
-    alone: str = ""  # the task whose restart the budgets do not allow, although the others could go on
-
-
-def failed(reason: Reason, failure: Failure) -> Verdict:
-    return Verdict(state=State.FAILED, reason=reason, failure=failure)
 
 
 class StopConditions:
@@ -42,12 +28,12 @@ class StopConditions:
         timeout_s = plan.job.limits.timeout_s
         self._deadline = None if timeout_s is None else clock.monotonic() + timeout_s
 
-    def stop_requested(self) -> tuple[Verdict, float] | None:
-        """Return the requested verdict and how many seconds the tasks have to stop, or None."""
+    def stop_requested(self) -> tuple[AttemptEnd, float] | None:
+        """Return the requested end and how many seconds the tasks have to stop, or None."""
         limits = self._plan.job.limits
         grace_s = self.cancel_grace_s()
         if grace_s is not None:
-            return Verdict(state=State.CANCELLED, reason=Reason.CANCELLED), grace_s
+            return AttemptEnd(state=State.CANCELLED, reason=Reason.CANCELLED), grace_s
         if self._signals:
             failure = Failure(task="", message="The supervisor was stopped by a signal.")
             return failed(Reason.INFRASTRUCTURE, failure), limits.grace_s

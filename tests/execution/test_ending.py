@@ -1,0 +1,217 @@
+"""How an attempt ends, for every agent: one table of what is seen and what follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sdk.execution import ending
+from sdk.execution.ending import SHARED, WHOLE, AttemptEnd, Stop, View
+from sdk.job.policies import Limits
+from sdk.process.exit_reasons import OutOfMemory
+from sdk.records.events import Event
+from sdk.status import Failure, Reason, State
+
+TASKS = ("chief-0", "worker-0", "worker-1")
+SERVED = ("chief-0", "worker-0", "ps-0", "evaluator-0")
+LIMITS = Limits(grace_s=5.0, exit_wait_s=60.0)
+LOST = {"type": "UnavailableError", "message": "Socket closed"}
+WRONG = {"type": "ValueError", "message": "no such column"}
+FULL = {"type": "OSError", "message": "[Errno 28] No space left on device"}
+
+
+def record(task: str, data: dict[str, Any], time: float = 1.0, kind: str = "failed") -> Event:
+    return Event(attempt=1, source=task, sequence=1, kind=kind, time=time, data={"traceback": "here", **data})
+
+
+class Evidence:
+    """An agent that finds out a little."""
+
+    def memory(self, task: str) -> OutOfMemory:
+        return OutOfMemory.YES if task == "worker-1" else OutOfMemory.NO
+
+    def cpu_limit(self, task: str) -> float | None:
+        return None
+
+    def full_disk(self) -> str:
+        return "the disk is full"
+
+    def lost_peers(self, message: str) -> str:
+        return f"Lost contact. {message}"
+
+    def last_lines(self, task: str) -> str:
+        return "its last lines"
+
+    def log(self, task: str) -> str:
+        return f"{task}.log"
+
+
+def end_of(view: View) -> AttemptEnd | None:
+    cause = ending.cause(view)
+    return cause and ending.explained(cause, view, Evidence())
+
+
+# What is seen: exit codes, records of failures; then: state, reason, task of the failure.
+ENDS = {
+    "nothing has ended": ({}, [], None),
+    "a worker is done": ({"worker-0": 0}, [], None),
+    "the first task is done": ({"chief-0": 0}, [], ("SUCCEEDED", "done", "")),
+    "the first task is done, and a worker failed": (
+        {"chief-0": 0, "worker-0": 1},
+        [record("worker-0", WRONG)],
+        ("SUCCEEDED", "done", ""),
+    ),
+    "a task asks for a restart": ({"worker-0": 75}, [], ("CHECKPOINTED", "checkpointed", "")),
+    "an error": ({}, [record("worker-0", WRONG)], ("FAILED", "user_error", "worker-0")),
+    "the earliest error": (
+        {},
+        [record("worker-1", WRONG, 2.0), record("worker-0", WRONG, 1.0)],
+        ("FAILED", "user_error", "worker-0"),
+    ),
+    "an error that is not the consequence of another": (
+        {},
+        [record("chief-0", LOST, 1.0), record("worker-0", WRONG, 2.0)],
+        ("FAILED", "user_error", "worker-0"),
+    ),
+    "a peer is lost": ({}, [record("chief-0", LOST)], ("FAILED", "infrastructure", "chief-0")),
+    "a peer was done before": (
+        {"worker-0": 0},
+        [record("chief-0", LOST)],
+        ("FAILED", "user_error", "chief-0"),
+    ),
+    "a silent end explains a lost peer": (
+        {"worker-0": 3},
+        [record("chief-0", LOST)],
+        ("FAILED", "user_error", "worker-0"),
+    ),
+    "SIGKILL explains every error": ({"worker-0": -9}, [record("chief-0", WRONG)], ("FAILED", "killed", "worker-0")),
+    "SIGKILL explains SIGABRT": ({"chief-0": -6, "worker-0": -9}, [], ("FAILED", "killed", "worker-0")),
+    "the memory was full": ({"worker-1": -9}, [], ("FAILED", "out_of_memory", "worker-1")),
+    "SIGTERM from outside": ({"worker-0": -15}, [], ("FAILED", "preempted", "worker-0")),
+    "an exit code without an error": ({"chief-0": 3}, [], ("FAILED", "user_error", "chief-0")),
+    "a full disk": ({}, [record("chief-0", FULL)], ("FAILED", "infrastructure", "chief-0")),
+}
+
+
+@pytest.mark.parametrize(("codes", "failed", "wanted"), ENDS.values(), ids=ENDS)
+def test_codes_and_records_say_why_an_attempt_ends(codes, failed, wanted) -> None:
+    end = end_of(View(tasks=TASKS, own=TASKS, codes=codes, failed=failed))
+    assert (end and (end.state.value, end.reason.value, end.failure.task if end.failure else "")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(0, Reason.DONE), (75, Reason.CHECKPOINTED), (-9, Reason.PREEMPTED), (1, Reason.PREEMPTED)]
+)
+def test_a_task_that_was_asked_to_end_was_preempted_unless_it_is_done(code, reason) -> None:
+    view = View(tasks=TASKS, own=["chief-0"], codes={"chief-0": code}, stop_requested=True)
+    end = end_of(view)
+    assert end is not None
+    assert end.reason is reason
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (WRONG, "chief-0 failed: ValueError: no such column"),
+        (LOST, "Lost contact. chief-0 failed: UnavailableError: Socket closed"),
+        (FULL, "chief-0 failed: OSError: [Errno 28] No space left on device: the disk is full."),
+        (
+            {"type": "OSError", "message": "[Errno 24] Too many open files"},
+            "chief-0 failed: OSError: [Errno 24] Too many open files: the process reached its limit of open files (ulimit -n).",
+        ),
+    ],
+)
+def test_a_failure_is_explained_with_what_the_agent_finds_out(data, message) -> None:
+    end = end_of(View(tasks=TASKS, own=TASKS, codes={}, failed=[record("chief-0", data)]))
+    assert end is not None
+    assert end.failure == Failure(task="chief-0", message=message, traceback="here", log="chief-0.log")
+
+
+# What is seen by an agent of all tasks, and by the agent of chief-0 alone; how long each waits for the first failure.
+ECHOES = {
+    "its own error": ({"chief-0": 1}, [record("chief-0", WRONG)], (), 0.0, 0.0),
+    "a lost peer": ({"chief-0": 1}, [record("chief-0", LOST)], (), 3.0, 5.0),
+    "it aborted": ({"chief-0": -6}, [], (), 0.0, 5.0),
+    "it was killed": ({"chief-0": -9}, [], (), 0.0, 0.0),
+    "nothing": ({}, [], (), 0.0, 0.0),
+}
+
+
+@pytest.mark.parametrize(("codes", "failed", "done", "whole_s", "shared_s"), ECHOES.values(), ids=ECHOES)
+def test_the_consequence_of_another_failure_waits_for_it(codes, failed, done, whole_s, shared_s) -> None:
+    whole = View(tasks=TASKS, own=TASKS, codes=codes, failed=failed, done=done)
+    shared = View(tasks=TASKS, own=["chief-0"], codes=codes, failed=failed, done=done)
+    assert (ending.echo_s(whole, WHOLE, LIMITS), ending.echo_s(shared, SHARED, LIMITS)) == (whole_s, shared_s)
+    alone = View(tasks=TASKS[:1], own=TASKS[:1], codes=codes, failed=failed, done=done)
+    assert ending.echo_s(alone, WHOLE, LIMITS) == 0.0
+
+
+@pytest.mark.parametrize("codes", [{}, {"worker-0": -6}])
+def test_a_first_task_that_is_done_may_take_its_time_to_exit_before_its_peers_fail(codes) -> None:
+    failed = [record("worker-1", LOST)]
+    view = View(tasks=TASKS, own=TASKS, codes=codes, failed=failed, done=["chief-0"])
+    assert ending.echo_s(view, WHOLE, LIMITS) == 60.0
+    ended = View(tasks=TASKS, own=TASKS, codes={**codes, "chief-0": 1}, failed=failed, done=["chief-0"])
+    assert ending.echo_s(ended, WHOLE, LIMITS) < 60.0
+
+
+ALONE = {
+    "a worker of parameter servers": ("worker-0", {"worker-0": 1}, "worker-0"),
+    "an evaluator that has recorded its failure": ("evaluator-0", {}, "evaluator-0"),
+    "a parameter server": ("ps-0", {"ps-0": 1}, ""),
+    "the first task": ("chief-0", {"chief-0": 1}, ""),
+    "a worker, and the first task too": ("worker-0", {"worker-0": 1, "chief-0": 1}, ""),
+    "an evaluator that asks for a restart": ("", {"evaluator-0": 75}, "evaluator-0"),
+}
+
+
+@pytest.mark.parametrize(("task", "codes", "wanted"), ALONE.values(), ids=ALONE)
+def test_a_task_restarts_alone_if_the_others_can_go_on(task, codes, wanted) -> None:
+    end = ending.failed(Reason.USER_ERROR, Failure(task=task, message=""))
+    if not task:
+        end = AttemptEnd(state=State.CHECKPOINTED, reason=Reason.CHECKPOINTED)
+    assert ending.restarts_alone(end, SERVED, codes) == wanted
+
+
+DONE = AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE)
+SAVED = AttemptEnd(state=State.CHECKPOINTED, reason=Reason.CHECKPOINTED)
+ERROR = ending.failed(Reason.USER_ERROR, Failure(task="worker-1", message=""))
+DISK = ending.failed(Reason.INFRASTRUCTURE, Failure(task="worker-1", message=""))
+IDLE = ending.failed(Reason.ACCELERATOR_IDLE, Failure(task="", message=""))
+HUNG = ending.failed(Reason.HUNG, Failure(task="worker-1", message=""))
+# The end, the running task, what it has done; how it is ended by an agent of all tasks, and by one of several agents.
+STOPS = {
+    "done, and it runs": (DONE, "worker-0", {}, Stop(grace_s=2.0), Stop(grace_s=2.0)),
+    "both are done": (DONE, "worker-0", {"done": True}, Stop(wait_s=60.0, grace_s=2.0), Stop(wait_s=60.0, grace_s=2.0)),
+    "it saves with the others": (SAVED, "worker-0", {"steps": True}, Stop(wait_s=30.0, grace_s=2.0), Stop(wait_s=30.0)),
+    "it reports no steps": (SAVED, "worker-0", {}, Stop(grace_s=2.0), Stop()),
+    "it serves": (SAVED, "ps-0", {"steps": True}, Stop(grace_s=2.0), Stop()),
+    "another failed": (ERROR, "worker-0", {}, Stop(grace_s=2.0), Stop()),
+    "it failed too, and saves": (ERROR, "worker-0", {"saving_s": 9.0}, Stop(wait_s=9.0, grace_s=2.0), Stop(wait_s=9.0)),
+    "the disk of another is full": (DISK, "worker-0", {}, Stop(grace_s=2.0), Stop()),
+    "no task uses its GPU": (IDLE, "worker-0", {}, Stop(grace_s=5.0), Stop(grace_s=5.0)),
+    "all hang": (HUNG, "worker-0", {"steps": True}, Stop(), Stop()),
+}
+
+
+@pytest.mark.parametrize(("end", "task", "about", "whole", "shared"), STOPS.values(), ids=STOPS)
+def test_a_task_that_outlives_the_attempt_is_ended(end, task, about, whole, shared) -> None:
+    seen = {"done": False, "saving_s": 0.0, "steps": False, **about}
+    tasks = SERVED if task == "ps-0" else TASKS
+    assert ending.stop(end, task, tasks, host=WHOLE, limits=LIMITS, **seen) == whole
+    assert ending.stop(end, task, tasks, host=SHARED, limits=LIMITS, **seen) == shared
+
+
+@pytest.mark.parametrize(
+    ("end", "may"), [(IDLE, True), (DISK, False), (ERROR, False), (HUNG, False), (SAVED, False), (DONE, False)]
+)
+def test_a_task_may_save_on_sigterm_only_if_none_has_failed(end, may) -> None:
+    assert ending.may_save(end) is may
+
+
+def test_a_failed_task_saves_for_the_time_that_it_announced_until_it_has_left() -> None:
+    saving = record("worker-0", {"saving_s": 9.0})
+    assert ending.announced_s([saving, record("worker-0", {})]) == 9.0
+    assert ending.announced_s([saving, record("worker-0", {}, kind="left")]) == 0.0
+    assert ending.announced_s([]) == 0.0
