@@ -34,7 +34,6 @@ _VERTEX = (
     vertex_target.regions,
     vertex_target.names,
     vertex_target.secrets,
-    vertex_target.image,
     vertex_target.keeper_image,
     vertex_target.labels,
     vertex_limits.numbers,
@@ -74,6 +73,7 @@ def of_vertex(
     found += roles(job, strategies)
     found += vertex_limits.display_name(run_id)
     found += vertex_target.bucket_and_root(target, root)
+    found += vertex_target.image(job, target)
     found += vertex_target.emulated_images(target, emulator)
     found += vertex_target.staging(job, target)
     found += vertex_settings.billed(job, target)

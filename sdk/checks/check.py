@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 # An error keeps podlift from working, a warning may cause surprises, a note costs one feature; unknown could not be read.
+SettingValue = str | tuple[str, ...] | dict[str, str]
 Level = Literal["error", "warning", "note", "unknown"]
 
 
@@ -26,7 +27,7 @@ class Check:
 class Proposed(Check):
     """What a look has found for a setting, which is its name."""
 
-    value: str | tuple[str, ...] | None = None
+    value: SettingValue | None = None
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ def unknown(name: str, said: str, fix: str = "", command: str = "") -> Check:
     return Check(name, False, "unknown", said, f"{fix} {command}".strip(), command)
 
 
-def proposed(name: str, value: str | tuple[str, ...], source: str) -> Proposed:
-    shown = value if isinstance(value, str) else ", ".join(value)
+def proposed(name: str, value: SettingValue, source: str) -> Proposed:
+    shown = value if isinstance(value, str) else ", ".join(value.values() if isinstance(value, dict) else value)
     return Proposed(name, True, "note", f"{shown} ({source})", value=value)
 
 

@@ -150,7 +150,7 @@ def tensorflow(job: Job, target: Vertex, facts: Facts) -> Iterator[Finding]:
     low, high = supported(row)
     why = f"{row.name} needs TensorFlow" if row.tensorflow else "podlift is tested with TensorFlow"
     why = f"{why} {low[0]}.{low[1]} to {high[0]}.{high[1]}"
-    tagged = _IMAGE_RELEASE.search(target.image or "")
+    tagged = _IMAGE_RELEASE.search(target.image_on(row.name) or "")
     found = tagged or re.match(r"(\d+)\.(\d+)", facts.tensorflow or "")
     release = (int(found[1]), int(found[2])) if found else None
     if release and row.documented and row.documented < release <= high:

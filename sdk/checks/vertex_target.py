@@ -133,25 +133,31 @@ def staging(job: Job, target: Vertex) -> Iterator[Finding]:
 
 def image(job: Job, target: Vertex) -> Iterator[Finding]:
     """An image that is no longer available, or a malformed name."""
-    requested = target.image or ""
-    if _is_malformed(requested):
-        yield _malformed("vertex.image", requested)
-    elif retired := RETIRED_IMAGE.match(requested):
-        kind, version = retired[1], retired[2].partition(".")[0]
-        when = _GONE.get((kind, version))
-        release = _release(version, hardware(job))
-        mine = f"{target.region_names[0]}-docker.pkg.dev/{target.project or 'PROJECT'}/images/tensorflow:{release}"
-        gone = f"has not been available since {when}" if when else "is no longer maintained"
-        message = (
-            f"Google's image {requested!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python and "
-            f"TensorFlow works; podlift image {hardware(job).family} --submit builds one of your own"
-        )
-        yield error(message, {"vertex.image": mine})
+    for family, requested in target.image_by_family.items():
+        if _is_malformed(requested):
+            yield _malformed(requested, {"vertex.image": _with_image(target, family, _mended(requested))})
+        elif retired := RETIRED_IMAGE.match(requested):
+            kind, version = retired[1], retired[2].partition(".")[0]
+            when = _GONE.get((kind, version))
+            release = _release(version, hardware(job))
+            mine = f"{target.region_names[0]}-docker.pkg.dev/{target.project or 'PROJECT'}/images/tensorflow:{release}"
+            gone = f"has not been available since {when}" if when else "is no longer maintained"
+            message = (
+                f"Google's image {requested!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python "
+                f"and TensorFlow works; podlift image {family or hardware(job).family} --submit builds one of your own"
+            )
+            yield error(message, {"vertex.image": _with_image(target, family, mine)})
+
+
+def _with_image(target: Vertex, family: str, image: str | None) -> object:
+    """Return the images of a target with another one for a family, "" for all hardware."""
+    others = {name: each for name, each in target.image_by_family.items() if name != family}
+    return ({**others, **({family: image} if image else {})} or None) if family else image
 
 
 def emulated_images(target: Vertex, emulator: str) -> Iterator[Finding]:
     """Images that an emulator has named: Vertex AI cannot pull them."""
-    for family, name in {"": target.image or "", **target.images}.items():
+    for family, name in target.image_by_family.items():
         if EMULATED in name and not emulator:
             built = family or name.partition(EMULATED)[0].rpartition("/")[2]
             yield error(
@@ -164,7 +170,7 @@ def keeper_image(job: Job, target: Vertex) -> Iterator[Finding]:
     """The same of the image of keepers."""
     requested = target.keeper_image or ""
     if _is_malformed(requested):
-        yield _malformed("vertex.keeper_image", requested)
+        yield _malformed(requested, {"vertex.keeper_image": _mended(requested)})
     elif RETIRED_IMAGE.match(requested):
         message = f"Google's image {requested!r} is retired. A keeper runs in any image with Python"
         yield error(message, {"vertex.keeper_image": None})
@@ -175,12 +181,14 @@ def _is_malformed(image: str) -> bool:
     return bool(image) and ("://" in image or not _IMAGE.fullmatch(image))
 
 
-def _malformed(field: str, image: str) -> Finding:
+def _mended(image: str) -> str | None:
     mended = re.sub(r"[^A-Za-z0-9._/:@-]", "", image.partition("://")[2] or image).lstrip("-./:@")
+    return mended if _IMAGE.fullmatch(mended) else None
+
+
+def _malformed(image: str, changes: dict[str, object]) -> Finding:
     expected = "letters, digits and ._-/:@, and no scheme"
-    return error(
-        f"An image's name has {expected}. Received: {image!r}", {field: mended if _IMAGE.fullmatch(mended) else None}
-    )
+    return error(f"An image's name has {expected}. Received: {image!r}", changes)
 
 
 def _release(version: str, row: Accelerator) -> str:

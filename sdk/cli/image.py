@@ -48,7 +48,7 @@ def image(
     draft = service.draft(wanted, target, region=region, account=build_account, dockerfile=dockerfile)
     about: dict[str, object] = {**asdict(draft), **dict.fromkeys(("digest", "image", "file", "build_id", "log_url"))}
     if submit:
-        about |= _submit(service, draft, f"{name}.images", settings, wait)
+        about |= _submit(service, draft, f"{name}.image", settings, wait)
     if json_output:
         as_json(about)
     elif not submit:
@@ -70,11 +70,13 @@ def _estimate(draft: ImageDraft) -> str:
     return f"It takes about {draft.minutes} minutes, and costs about {money(draft.usd)}: both are estimates."
 
 
-def _submit(service: ImageService, draft: ImageDraft, images: str, settings: Settings, wait: bool) -> dict[str, object]:
+def _submit(
+    service: ImageService, draft: ImageDraft, setting: str, settings: Settings, wait: bool
+) -> dict[str, object]:
     """Build the image and record it, and return what is known of both."""
     where = record.place(Path.cwd())
     # A file that the image could not be written to is refused before anything is spent.
-    record.changed(where, images, draft.family, draft.name)
+    record.changed(where, setting, draft.family, draft.name)
     clock = SystemClock()
     image, found = service.built(draft, clock), dict[str, object]()
     if image:
@@ -83,7 +85,7 @@ def _submit(service: ImageService, draft: ImageDraft, images: str, settings: Set
         build = _built(service, draft, clock, wait)
         image, found = build.image, {"build_id": build.id, "log_url": build.log_url}
     if image:
-        file = _record(where, images, draft, image, settings)
+        file = _record(where, setting, draft, image, settings)
         found |= {"digest": image.rpartition("@")[2], "image": image, "file": file or None}
     return found
 
@@ -137,19 +139,21 @@ def _explain_detached(draft: ImageDraft, build: Build) -> None:
     say(f"To cancel it: {build.cancel}")
 
 
-def _record(where: record.SettingsFile, images: str, draft: ImageDraft, reference: str, settings: Settings) -> str:
+def _record(where: record.SettingsFile, setting: str, draft: ImageDraft, reference: str, settings: Settings) -> str:
     """Write the image to the project's file, and return the file; "" if it has a real image, and this is an emulator's."""
-    known = settings.values.get(setting_name(images))
-    before = str(known.get(draft.family, "")) if isinstance(known, dict) else ""
+    known = record.current(where, setting)
+    before = str(known.get(draft.family, "") if isinstance(known, dict) else known or "")
     if before and EMULATED in reference and EMULATED not in before:
         say(f"{str(where.path)!r} keeps {before}, because no registry has the image of an emulator.")
         return ""
     try:
-        record.write(where, images, draft.family, reference)
+        record.write(where, setting, draft.family, reference)
     except InputError as error:
         raise InputError(f"The image was built: {reference}. {error}") from error
-    say(f"Written to {str(where.path)!r}: {images}.{draft.family}")
-    other = setting_name(images).removesuffix("s")
-    if settings.values.get(other):
-        say(f"{other} has priority over it ({settings.origins[other]}). Next: remove that setting.")
+    say(f"Written to {str(where.path)!r}: {setting}.{draft.family}")
+    if isinstance(known, str) and known != reference:
+        say(f"{setting} was one image for all hardware. Jobs on other hardware keep it: {known}")
+    name = setting_name(setting)
+    if (origin := settings.origins.get(name, settings.file)) != settings.file:
+        say(f"{origin} has priority over it. Next: unset that variable.")
     return str(where.path)

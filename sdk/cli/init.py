@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from .. import backends
-from ..checks.check import Proposed, proposed
+from ..checks.check import Proposed, SettingValue, proposed
 from ..errors import InputError, Problems
 from ..job.setting_names import setting_name
 from ..packaging.project import parse_toml
@@ -70,7 +70,9 @@ def init(
     raise typer.Exit(EXIT_DONE)
 
 
-def _value(value: object) -> str | tuple[str, ...]:
+def _value(value: object) -> SettingValue:
+    if isinstance(value, dict):
+        return value
     return tuple(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
@@ -110,7 +112,9 @@ def _same(path: Path, text: str) -> bool:
     return path.exists() and sorted(path.read_text(encoding="utf-8").splitlines()) == sorted(text.splitlines())
 
 
-def _toml(value: str | tuple[str, ...] | None) -> str:
+def _toml(value: SettingValue | None) -> str:
+    if isinstance(value, dict):
+        return record.inline(value)
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 

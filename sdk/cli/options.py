@@ -32,7 +32,7 @@ _METAVARS = {
     "gate_min_gain": "GAIN", "gate_guards": "GUARD", "gate_ask_below": "GAIN",
     "vertex_project": "ID", "vertex_regions": "LOCATION[,LOCATION]",
     "vertex_bucket": "BUCKET", "vertex_service_account": "EMAIL",
-    "vertex_image": "URI",
+    "vertex_image": "URI|JSON",
     "vertex_machine": "TYPE", "vertex_disk_gb": "N", "vertex_labels": "JSON", "vertex_raw": "JSON",
     "ray_address": "URL", "ray_headers": "JSON", "ray_raw": "JSON",
     "vertex_network": "NETWORK", "vertex_kms_key": "KEY", "vertex_tensorboard": "NAME", "vertex_persistent_resource": "ID",

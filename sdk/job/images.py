@@ -1,4 +1,4 @@
-"""Container images by family of hardware: one for CPUs, one for GPUs, one for TPUs."""
+"""Container images: one for all hardware, or one for each family of it: for CPUs, for GPUs, for TPUs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ FAMILIES = ("cpu", "gpu", "tpu")
 EMULATED = ":emulated@"
 
 
-def by_family(value: Mapping[str, str]) -> Mapping[str, str]:
+def one_or_by_family(value: object) -> object:
+    if isinstance(value, str) and value:
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("must be the name of an image, or a table with the names by family of hardware")
     problems = [
-        f"{name!r} is no family of hardware. {nearest(name, FAMILIES)}" for name in sorted({*value} - {*FAMILIES})
+        f"{name!r} is no family of hardware. {nearest(str(name), FAMILIES)}" for name in value if name not in FAMILIES
     ]
-    problems += [f"{name} has no image" for name, image in value.items() if not image]
+    problems += [f"{name} has no image" for name, image in value.items() if not (isinstance(image, str) and image)]
     if problems:
         raise ValueError("; ".join(problems))
-    return value
+    return dict(value)
 
 
 def family_of(accelerator: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +12,7 @@ from ..hardware import Provisioning, accelerators, pricing, regions
 from ..hardware.catalog import PriceTable
 from ..text import joined, parse_duration
 from .findings import Facts, Finding, error
-from .images import by_family, family_of
+from .images import family_of, one_or_by_family
 from .locations import Location, accelerator_name, by_region, location_texts, some_locations
 from .values import (
     Accepts,
@@ -324,8 +324,8 @@ class Vertex(Target):
         staging_buckets: Bucket for Vertex AI's own output directory in a region other than that of the run's bucket, by region:
             BUCKET or BUCKET/PREFIX. Nothing of the run is stored there; without one, a job there has no such directory.
         service_account: Service account of the program. By default Vertex AI's own agent.
-        image: Container image. Any image with Python and TensorFlow. By default the one of `images`.
-        images: Container image for each family of hardware: "cpu", "gpu" or "tpu". `podlift image` builds and records them.
+        image: Container image, or one for each family of hardware: "cpu", "gpu" or "tpu". Any image with Python and TensorFlow.
+            `podlift image` builds them and records them by the family.
         machine: Machine type. By default the one of the accelerator. A location with an accelerator of its own has its default.
         disk_gb: Size of each boot disk, in GB.
         provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
@@ -359,8 +359,10 @@ class Vertex(Target):
     bucket: Name | None = None
     staging_buckets: Annotated[dict[str, str], Validator(by_region)] = field(default_factory=dict)
     service_account: Name | None = None
-    image: Name | None = None
-    images: Annotated[dict[str, str], Validator(by_family)] = field(default_factory=dict)
+    image: Accepts[
+        Annotated[str | dict[str, str], Validator(one_or_by_family, before=True)] | None,
+        str | Mapping[str, str] | None,
+    ] = default(None)
     machine: Name | None = None
     disk_gb: Annotated[int, Bounds(ge=1)] = 100
     provisioning: Provisioning = "standard"
@@ -419,14 +421,27 @@ class Vertex(Target):
             regions=(location.region,),
             provisioning=location.provisioning or self.provisioning,
             machine=None if other else self.machine,
-            image=self.image or self.images.get(family_of(location.accelerator or resources.accelerator)),
+            image=self.image_on(location.accelerator or resources.accelerator),
         )
         return target, changed(resources, accelerator=location.accelerator) if other else resources
 
     def images_for(self, resources: Resources) -> dict[str, str | None]:
         """Return the image of each family of hardware in the locations of a job; one given for all of them is that of ""."""
         families = dict.fromkeys(family_of(str(location.accelerator)) for location in self.locations_for(resources))
-        return {"": self.image} if self.image else {family: self.images.get(family) for family in families}
+        return (
+            {"": self.image}
+            if isinstance(self.image, str)
+            else {each: self.image_by_family.get(each) for each in families}
+        )
+
+    def image_on(self, accelerator: str) -> str | None:
+        """Return the image of a job on an accelerator."""
+        return self.image if isinstance(self.image, str) else self.image_by_family.get(family_of(accelerator))
+
+    @property
+    def image_by_family(self) -> dict[str, str]:
+        """The image of each family of hardware; one for all of them is that of ""."""
+        return {"": self.image} if isinstance(self.image, str) else self.image or {}
 
     @property
     def passed_on(self) -> dict[str, str]:
@@ -437,9 +452,8 @@ class Vertex(Target):
     @property
     def named_images(self) -> dict[str, str]:
         """The images that a plan names, by the setting or its part."""
-        named = {"image": self.image, "keeper_image": self.keeper_image}
-        named |= {f"images.{name}": image for name, image in self.images.items()}
-        return {name: image for name, image in named.items() if image}
+        named = {f"image.{family}".rstrip("."): image for family, image in self.image_by_family.items()}
+        return {**named, **({"keeper_image": self.keeper_image} if self.keeper_image else {})}
 
     def pools(self, resources: Resources, location: Location | None = None) -> tuple[accelerators.Pool, ...]:
         """Return the machines of a job in a location, by default in its first one."""
@@ -516,13 +530,11 @@ class Vertex(Target):
         return changed(target, regions=tuple(each.region for each in prices)), findings
 
     def with_images(self, resources: Resources) -> Vertex:
-        """Return the target with the images that a job needs; if it is one, it is like an image that was given."""
-        if not self.images:
-            return self
+        """Return the target with the images that a job needs; if it is one, it is like one that was given for all hardware."""
         wanted = self.images_for(resources)
         if len(wanted) == 1:
-            return changed(self, image=next(iter(wanted.values())), images={})
-        return changed(self, images={family: image for family, image in wanted.items() if image})
+            return changed(self, image=next(iter(wanted.values())))
+        return changed(self, image={family: image for family, image in wanted.items() if image} or None)
 
     def lines(self, resources: Resources) -> list[tuple[str, str]]:
         found = [("project", self.project or "<project>")]

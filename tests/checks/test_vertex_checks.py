@@ -373,6 +373,12 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "image='gcr.io/p/tf:1'",
     ),
     ("an image with a space", {T + "image": "gcr.io/p/tf :1"}, "letters, digits and", "image='gcr.io/p/tf:1'"),
+    (
+        "an image of one family with a scheme",
+        {T + "regions": ["us-central1", "us-central1::t4"], T + "image": {"cpu": "a/b:1", "gpu": "docker://a/b:2"}},
+        "Received: 'docker://a/b:2'",
+        "vertex_image={'cpu': 'a/b:1', 'gpu': 'a/b:2'}",
+    ),
     ("a keeper's image", {T + "keeper_image": "docker://a/b c"}, "letters, digits and", "vertex_keeper_image='a/bc'"),
     ("a keeper's, prebuilt", {T + "keeper_image": TF + "cpu.2-16.py310:1"}, "is retired", "vertex_keeper_image=None"),
     # Labels.

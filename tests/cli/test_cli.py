@@ -64,9 +64,9 @@ def test_every_setting_is_an_option_of_submit_and_plan_unless_a_file_holds_it(
         shown = shown.replace("--[no-]", "--")
         flags = {name: own_form.get(name, f"--{name.replace('_', '-')} ") for name in [*table.SETTINGS, *table.TARGET]}
         assert {name for name, flag in flags.items() if flag not in shown} == {*table.FILE_ONLY}
-        refused = here(verb, "train.py", "--vertex-images", "{}")
+        refused = here(verb, "train.py", "--vertex-staging-buckets", "{}")
         assert refused.code == 2
-        assert "vertex_images is set in podlift.toml, or by PODLIFT_VERTEX_IMAGES." in refused.stderr
+        assert "vertex_staging_buckets is set in podlift.toml, or by PODLIFT_VERTEX_STAGING_BUCKETS." in refused.stderr
 
 
 def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stderr(write, podlift) -> None:

@@ -46,7 +46,7 @@ def builds(cloud: Cloud) -> list[dict[str, Any]]:
 
 
 def images() -> dict[str, str]:
-    found = record.project.read_toml(Path("podlift.toml"))["vertex"].get("images", {})
+    found = record.project.read_toml(Path("podlift.toml"))["vertex"].get("image", {})
     assert all(IMAGE.fullmatch(image) for image in found.values())
     return found
 
@@ -66,7 +66,7 @@ def test_it_prints_a_build_that_gcloud_can_submit_and_sends_nothing(cloud: Cloud
     assert not re.search(r"(?<!\$)(\$\$)*\$(?!\$)", step["args"][1]), "Cloud Build would replace it"
     assert "about 12 minutes" in shown.stderr and "0.07 USD" in shown.stderr
     assert "--no-source --config=FILE --region=us-central1 --project=podlift" in shown.stderr
-    assert builds(cloud) == [] and "images" not in Path("podlift.toml").read_text()
+    assert builds(cloud) == [] and "image" not in Path("podlift.toml").read_text()
 
 
 @pytest.mark.process
@@ -117,16 +117,17 @@ def test_a_built_image_is_the_default_of_later_plans_by_its_digest(cloud: Cloud,
 
 def test_each_place_runs_the_image_of_its_hardware(cloud: Cloud) -> None:
     named = {"cpu": "r/c@sha256:1", "gpu": "r/g@sha256:2", "tpu": "r/t@sha256:3"}
-    target = Vertex(project="podlift", bucket="podlift-runs", regions=["us-central1", "us-central1::t4"], images=named)
+    target = Vertex(project="podlift", bucket="podlift-runs", regions=["us-central1", "us-central1::t4"], image=named)
     plan = sdk.plan("train.py", backend=target)
     kept = Vertex.of(plan.target)
-    assert kept.images == {"cpu": "r/c@sha256:1", "gpu": "r/g@sha256:2"}
+    assert kept.image == {"cpu": "r/c@sha256:1", "gpu": "r/g@sha256:2"}
     found = [kept.at(each, plan.job.resources)[0].image for each in kept.locations]
     assert found == ["r/c@sha256:1", "r/g@sha256:2"]
     assert {"image cpu   r/c@sha256:1", "image gpu   r/g@sha256:2"} <= {
         re.sub(r"(image \w+) +", r"\1   ", line) for line in str(plan).splitlines()
     }
-    assert Vertex.of(sdk.plan("train.py", backend=Vertex(image="mine", images=named)).target).image == "mine"
+    assert Vertex.of(sdk.plan("train.py", backend=Vertex(image=named)).target).image == "r/c@sha256:1"
+    assert Vertex.of(sdk.plan("train.py", backend=Vertex(image="mine")).target).image == "mine"
 
 
 def test_the_same_content_is_built_once(cloud: Cloud, here: Callable[..., Any]) -> None:
@@ -297,21 +298,68 @@ def test_a_file_that_cannot_be_changed_is_refused_before_anything_is_spent(
     text = "vertex = { project = 'podlift' }\n"
     Path("podlift.toml").write_text(text)
     shown = here("image", "cpu", "--submit")
-    assert shown.code == 2 and "cannot be changed" in shown.stderr and "set vertex.images.cpu to" in shown.stderr
+    assert shown.code == 2 and "cannot be changed" in shown.stderr and "set vertex.image.cpu to" in shown.stderr
     assert Path("podlift.toml").read_text() == text and builds(cloud) == []
 
 
 def test_settings_in_pyproject_toml_are_kept_there(cloud: Cloud, here: Callable[..., Any]) -> None:
     Path("podlift.toml").unlink()
     Path("pyproject.toml").write_text(
-        "[tool.podlift.vertex]\nproject = 'podlift'\n\n[tool.podlift.vertex.images]\n"
-        "gpu = 'mine'  # by hand\ncpu = 'r:emulated@old'\n\n[tool.other]\na = 1\n"
+        "[tool.podlift.vertex]\nproject = 'podlift'\n\n[tool.podlift.vertex.image]\n"
+        "gpu = 'mine'  # by hand\ncpu = 'r:emulated@old'  # older\n\n[tool.other]\na = 1\n"
     )
     assert here("image", "cpu", "--submit").code == 0
     found = record.project.read_toml(Path("pyproject.toml"))["tool"]
-    assert IMAGE.fullmatch(found["podlift"]["vertex"]["images"].pop("cpu"))
-    assert found == {"podlift": {"vertex": {"project": "podlift", "images": {"gpu": "mine"}}}, "other": {"a": 1}}
+    assert IMAGE.fullmatch(found["podlift"]["vertex"]["image"].pop("cpu"))
+    assert found == {"podlift": {"vertex": {"project": "podlift", "image": {"gpu": "mine"}}}, "other": {"a": 1}}
+    written = Path("pyproject.toml").read_text()
+    assert "  # by hand\n" in written and "  # older\n" in written
     assert not Path("podlift.toml").exists()
+
+
+@pytest.mark.parametrize("value", ["'r/#1' # one, # all", "{ gpu = 'r/#1', tpu = 'r/#1' } # one, # all"])
+def test_one_image_for_all_hardware_stays_that_of_the_other_hardware(
+    cloud: Cloud, here: Callable[..., Any], value: str
+) -> None:
+    text = f"{FILE}image = {value}\nkeeper_image = 'small'\n# the end\n"
+    Path("podlift.toml").write_text(text)
+    real = "us-central1-docker.pkg.dev/podlift/podlift/cpu@sha256:" + "0" * 64
+    where = record.place(Path.cwd())
+    record.write(where, "vertex.image", "cpu", real)
+    found = record.current(where, "vertex.image")
+    assert found == {"gpu": "r/#1", "tpu": "r/#1", "cpu": real}
+    [line] = [line for line in where.path.read_text().splitlines() if line.startswith("image = ")]
+    assert line.endswith(" } # one, # all")
+    assert where.path.read_text().replace(line, f"image = {value}") == text
+
+
+def test_one_image_for_all_hardware_becomes_no_table_without_need(
+    cloud: Cloud, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = here("image", "cpu", "--submit").stdout.strip()
+    text = f"{FILE}image = '{built}'\n"
+    Path("podlift.toml").write_text(text)
+    assert here("image", "cpu", "--submit").code == 0 and Path("podlift.toml").read_text() == text
+    Path("podlift.toml").write_text(f"{FILE}image = 'r:emulated@old'\n")
+    shown = here("image", "cpu", "--submit")
+    assert "vertex.image was one image for all hardware. Jobs on other hardware keep it: r:emulated@old" in shown.stderr
+    monkeypatch.setenv("PODLIFT_VERTEX_IMAGE", '{"gpu": "r/g:1"}')
+    assert "PODLIFT_VERTEX_IMAGE has priority over it" in here("image", "cpu", "--submit").stderr
+    assert Vertex.of(sdk.plan("train.py", backend="vertex", accelerator="t4").target).image == "r/g:1"
+
+
+def test_an_option_takes_one_image_or_a_table(cloud: Cloud, here: Callable[..., Any]) -> None:
+    words = ("plan", "train.py", "--backend", "vertex", "--accelerator", "t4", "--vertex-image")
+    assert "r/g:1" in here(*words, '{"gpu": "r/g:1"}').stdout and "r/all:1" in here(*words, "r/all:1").stdout
+    for wrong, said in (
+        ('{"gpus": "x"}', "'gpus' is no family of hardware. Did you mean 'gpu'?"),
+        ('{"gpu": ""}', "gpu has no image"),
+        ("{gpu}", "--vertex-image: must be JSON."),
+    ):
+        shown = here(*words, wrong)
+        assert shown.code == 2 and said in shown.stderr
+    with pytest.raises(InputError, match="image: must be the name of an image, or a table"):
+        Vertex(image=5)  # type: ignore[arg-type]
 
 
 def test_the_image_of_an_emulator_is_never_used_on_google_and_replaces_none_of_there(
@@ -319,10 +367,10 @@ def test_the_image_of_an_emulator_is_never_used_on_google_and_replaces_none_of_t
 ) -> None:
     assert here("image", "cpu", "--submit").code == 0
     real = "us-central1-docker.pkg.dev/podlift/podlift/gpu@sha256:" + "0" * 64
-    record.write(record.place(Path.cwd()), "vertex.images", "gpu", real)
+    record.write(record.place(Path.cwd()), "vertex.image", "gpu", real)
     shown = here("image", "gpu", "--submit")
     assert shown.code == 0 and f"keeps {real}" in shown.stderr
-    assert record.project.read_toml(Path("podlift.toml"))["vertex"]["images"]["gpu"] == real
+    assert record.project.read_toml(Path("podlift.toml"))["vertex"]["image"]["gpu"] == real
     for name in ("PODLIFT_EMULATOR", "STORAGE_EMULATOR_HOST"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(InputError, match=r"built by an emulator, and no registry has it.*podlift image cpu --submit"):

@@ -46,13 +46,10 @@ def settings(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[
     region = given.get("regions") or _region(name, config, variables, given.get("bucket"), listed)
     if isinstance(region.value, str):
         region = replace(region, value=tuple(each.strip() for each in region.value.split(",")))
-    first = (region.value or ("",))[0].partition(":")[0]
+    first = region.value[0].partition(":")[0] if isinstance(region.value, tuple) else ""
     found = [project, region, given.get("bucket") or _bucket(name, first, listed)]
     found.append(given.get("service_account") or _account(name))
-    # Images for each family of hardware stand for the one image.
-    if not given.get("images"):
-        found.append(given.get("image") or _image(name))
-    return found
+    return [*found, given.get("image") or _image(name)]
 
 
 def create_bucket(name: str, project: str, region: str) -> str:
@@ -173,5 +170,5 @@ def _account(project: str) -> Proposed:
 
 
 def _image(project: str) -> Proposed:
-    why = f"{BUILD_IMAGE} builds one, and writes it below [vertex.images]"
+    why = f"{BUILD_IMAGE} builds one, and writes it below [vertex.image]"
     return not_found("image", why, BUILD_IMAGE) if project else _no_project("image")

@@ -73,7 +73,7 @@ def url(plan: Plan, location: Location | None = None) -> str:
 def missing(options: Vertex, resources: Resources, root: str) -> list[str]:
     """Return an error for each missing setting, for which the plan shows a placeholder."""
     lacking = [family for family, image in options.images_for(resources).items() if not image]
-    kinds = f" for {', '.join(family.upper() for family in lacking)}" if options.images else ""
+    kinds = f" for {', '.join(family.upper() for family in lacking)}" if isinstance(options.image, dict) else ""
     unset = [
         ("project", options.project, "vertex_project", ""),
         (f"container image{kinds}", not lacking, "vertex_image", "; or ".join(map(image_recipe.advice, lacking))),

@@ -73,8 +73,7 @@ class Keywords(JobKeywords, total=False):
     vertex_bucket: str | None
     vertex_staging_buckets: dict[str, str] | None
     vertex_service_account: str | None
-    vertex_image: str | None
-    vertex_images: dict[str, str] | None
+    vertex_image: str | dict[str, str] | None
     vertex_machine: str | None
     vertex_disk_gb: int | None
     vertex_provisioning: Literal["standard", "spot", "flex"] | None

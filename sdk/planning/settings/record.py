@@ -1,4 +1,4 @@
-"""Writes one setting into a project's file, and leaves the rest of it as it is."""
+"""Writes an image into a project's file, and leaves the rest of it as it is."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError
+from ...job.images import FAMILIES
 from ...packaging import project
 
 _FILE, _TABLE = "podlift.toml", "tool.podlift"
@@ -42,13 +43,21 @@ def place(start: Path) -> SettingsFile:
     return SettingsFile((project.above(start) or start) / _FILE, "")
 
 
-def write(where: SettingsFile, table: str, key: str, value: str) -> None:
-    """Set one key of a table, such as "vertex.images"; InputError if the file is written in a way that prevents it."""
-    text = changed(where, table, key, value)
+def current(where: SettingsFile, setting: str) -> object:
+    """Return what the file says for a setting, such as "vertex.image"; None if it says nothing."""
+    found: object = project.read_toml(where.path)
+    for name in filter(None, (*where.table.split("."), *setting.split("."))):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def write(where: SettingsFile, setting: str, family: str, image: str) -> None:
+    """Set the image of a family of hardware; InputError if the file is written in a way that prevents it."""
+    text = changed(where, setting, family, image)
     try:
         save(where.path, text)
     except OSError as error:
-        raise _refusal(where, table, key, value, str(error.strerror)) from error
+        raise _refusal(where, setting, family, image, str(error.strerror)) from error
 
 
 def save(path: Path, text: str) -> None:
@@ -64,29 +73,66 @@ def save(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def changed(where: SettingsFile, table: str, key: str, value: str) -> str:
-    """Return the text of the file with the new value, which is read again to be sure."""
-    text = ""
+def changed(where: SettingsFile, setting: str, family: str, image: str) -> str:
+    """Return the text of the file with the image, which is read again to be sure.
+
+    One image for all hardware becomes a table in which the other families keep it, unless it is this image.
+    """
+    text, before = "", current(where, setting)
     if where.path.exists():
-        # Read first: a file that cannot be parsed is not touched.
-        project.read_toml(where.path)
         with where.path.open(encoding="utf-8", newline="") as file:
             text = file.read()
-    # An image of one family of hardware answers for the one image.
-    text = re.sub(rf"^{NOT_FOUND}{table.rpartition('.')[2].removesuffix('s')} \(.*\n?", "", text, flags=re.MULTILINE)
-    line, header = f"{key} = {json.dumps(value)}", where.header(table)
+    if before == image:
+        return text
+    table, key = setting.split(".")
+    text = re.sub(rf"^{NOT_FOUND}{key} \(.*\n?", "", text, flags=re.MULTILINE)
+    others = before if isinstance(before, dict) else dict.fromkeys(FAMILIES, before) if before else {}
+    after = {**others, family: image}
+    header = where.header(setting)
+    made = (
+        _replaced(text, where.header(table), key, inline(after))
+        or _replaced(text, header, family, json.dumps(image))
+        or _added(text, header, f"{family} = {json.dumps(image)}")
+    )
+    names = [*filter(None, where.table.split(".")), table, key]
+    if _parsed(made) != _with(project.parse_toml(text.encode(), str(where.path)), names, after):
+        raise _refusal(where, setting, family, image, f"{header} is written there in another way")
+    return made
+
+
+def inline(value: Mapping[str, str]) -> str:
+    """Return a table as TOML in one line."""
+    return f"{{ {', '.join(f'{name} = {json.dumps(each)}' for name, each in value.items())} }}"
+
+
+def _section(text: str, header: str) -> tuple[int, int] | None:
+    """Return where the lines below a header begin and end."""
     found = re.search(rf"^[ \t]*{re.escape(header)}[ \t]*(#.*)?$", text, re.MULTILINE)
     if found is None:
-        made = f"{text.rstrip()}\n\n{header}\n{line}\n".lstrip()
-    else:
-        end = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, found.end())
-        inside = text[found.end() : end.start() if end else len(text)]
-        kept = re.sub(rf"^[ \t]*{re.escape(key)}[ \t]*=.*\n?", "", inside, flags=re.MULTILINE)
-        made = f"{text[: found.end()]}\n{line}{kept}{text[end.start() :] if end else ''}"
-    names = [*filter(None, where.table.split(".")), *table.split("."), key]
-    if _parsed(made) != _with(project.parse_toml(text.encode(), str(where.path)), names, value):
-        raise _refusal(where, table, key, value, f"{header} is written there in another way")
-    return made
+        return None
+    end = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, found.end())
+    return found.end(), end.start() if end else len(text)
+
+
+def _replaced(text: str, header: str, key: str, value: str) -> str:
+    """Return the text with another value of a key below a header, and with the comment behind it; "" without the key."""
+    line = re.compile(rf"^([ \t]*{re.escape(key)}[ \t]*=[ \t]*)(.*?)\r?$", re.MULTILINE)
+    section = _section(text, header)
+    found = line.search(text, *section) if section else None
+    return f"{text[: found.end(1)]}{value}{_comment(found[2])}{text[found.end(2) :]}" if found else ""
+
+
+def _comment(written: str) -> str:
+    """Return the comment behind a value, with the blanks before it: a "#" in a text begins none."""
+    ends = (len(written[: sign.start()].rstrip()) for sign in re.finditer("#", written))
+    return next((written[end:] for end in ends if _parsed(f"value = {written[:end]}") is not None), "")
+
+
+def _added(text: str, header: str, line: str) -> str:
+    section = _section(text, header)
+    if section is None:
+        return f"{text.rstrip()}\n\n{header}\n{line}\n".lstrip()
+    return f"{text[: section[0]]}\n{line}{text[section[0] :]}"
 
 
 def _parsed(text: str) -> dict[str, object] | None:
@@ -96,15 +142,15 @@ def _parsed(text: str) -> dict[str, object] | None:
         return None
 
 
-def _with(data: Mapping[str, object], names: list[str], value: str) -> dict[str, object]:
-    """Return a parsed file with one more value."""
+def _with(data: Mapping[str, object], names: list[str], value: object) -> dict[str, object]:
+    """Return a parsed file with another value of one setting."""
     if len(names) == 1:
         return {**data, names[0]: value}
     inner = data.get(names[0], {})
     return {**data, names[0]: _with(inner if isinstance(inner, dict) else {}, names[1:], value)}
 
 
-def _refusal(where: SettingsFile, table: str, key: str, value: str, why: str) -> InputError:
+def _refusal(where: SettingsFile, setting: str, family: str, image: str, why: str) -> InputError:
     return InputError(
-        f"{str(where.path)!r} cannot be changed: {why}. Next: set {table}.{key} to {json.dumps(value)} there yourself."
+        f"{str(where.path)!r} cannot be changed: {why}. Next: set {setting}.{family} to {json.dumps(image)} there yourself."
     )

@@ -31,7 +31,7 @@ _INTERNAL = {
     "PODLIFT_LOADER", "PODLIFT_HOST", "PODLIFT_CORES", "PODLIFT_EMULATOR", "PODLIFT_TPU_REPLICAS", "PODLIFT_GPU_REPLICAS",
 }  # fmt: skip
 # Facts of a cluster, a project or a machine, which a file holds: no option of one command.
-FILE_ONLY = ("vertex_images", "vertex_staging_buckets")
+FILE_ONLY = ("vertex_staging_buckets",)
 # Several values that may be written as one text: "us-central1,us-east1".
 _AS_TEXT = ("vertex_regions",)
 _STEPS = re.compile(r"(\d+)\s*steps?")
@@ -155,9 +155,9 @@ def read(setting: Setting, text: str) -> Any:
         return _every_text(*_every(text))
     if setting.is_duration:
         return parse_duration(text)
-    if tuple in kinds and str in kinds:
-        return json.loads(text) if text.startswith("[") else text
-    if str in kinds or Literal in kinds:
+    # A list or a table is written as JSON, and no text begins as one.
+    is_json = (tuple in kinds and text.startswith("[")) or (dict in kinds and text.startswith("{"))
+    if not is_json and kinds & {str, Literal}:
         return text
     if bool in kinds and text.lower() in TRUTH:
         return TRUTH[text.lower()]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import sdk
 from sdk.backends.vertex import client, proposal
 from sdk.backends.vertex.client import ServiceReply
 from sdk.checks import buckets
@@ -87,6 +88,13 @@ def test_a_file_keeps_every_line_that_it_has(told: Told, project: Path) -> None:
     assert (project / "podlift.toml").read_text() == text
 
 
+def test_images_by_family_are_written_as_a_table(told: Told, project: Path) -> None:
+    told("init", "vertex", "--vertex-image", '{"gpu": "r/g:1"}')
+    assert 'image = { gpu = "r/g:1" }\n' in (project / "podlift.toml").read_text()
+    (project / "train.py").write_text("")
+    assert sdk.Vertex.of(sdk.plan("train.py", accelerator="t4").target).image == "r/g:1"
+
+
 def test_a_file_that_is_a_link_stays_one_with_the_mode_of_its_file(told: Told, project: Path) -> None:
     (project / "shared").mkdir()
     kept = project / "shared" / "settings.toml"
@@ -96,7 +104,7 @@ def test_a_file_that_is_a_link_stays_one_with_the_mode_of_its_file(told: Told, p
     told("init", "vertex")
     told("image", "--submit")
     assert (project / "podlift.toml").is_symlink() and kept.stat().st_mode & 0o777 == 0o600
-    assert 'project = "podlift"\n' in kept.read_text() and "[vertex.images]\n" in kept.read_text()
+    assert 'project = "podlift"\n' in kept.read_text() and "[vertex.image]\n" in kept.read_text()
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence(told: Told, project: Path) -> None:
