@@ -40,8 +40,7 @@ MODULES: dict[str, tuple[str, ...]] = {
 SETTINGS = """Each setting is a keyword of `plan`, `submit` and the pytest fixtures (`checkpoint_every="5m"`), an option
 (`--checkpoint-every 5m`), a variable (`PODLIFT_CHECKPOINT_EVERY=5m`), and a key of
 [the project's file](../how-to/configure.md). In the file, settings with a group are below its table (`every` below
-`[tool.podlift.checkpoint]`), the others directly below `[tool.podlift]`. {file_only} are no options: a file or a variable
-sets them.
+`[tool.podlift.checkpoint]`), the others directly below `[tool.podlift]`.
 
 Durations read `90s`, `10m`, `2h` or `1h30m`; a bare number is seconds. `none` is None in options, variables and the file. A
 keyword that is None counts as not given, unless None is a value of the setting. `env` and `inputs` have a form of their own
@@ -335,7 +334,7 @@ def about_fixture(name: str, module: Any) -> list[str]:
 def settings() -> str:
     """Return the page of the settings, a table for each group."""
     known = merge.defaults()
-    lines = ["# Settings", "", SETTINGS.replace("{file_only}", ", ".join(f"`{name}`" for name in table.FILE_ONLY))]
+    lines = ["# Settings", "", SETTINGS]
     titles = {group: model.__name__ for group, model in table.GROUPS.items()}
     groups: dict[str, list[tuple[str, ...]]] = {}
     for one in table.SETTINGS.values():
@@ -387,11 +386,7 @@ def about_verb(name: str, verb: Any) -> list[str]:
         if record:
             own.append((code(record[0]), cell(prose(record[1]))))
     lines += rows(("Option", ""), own)
-    return (
-        [*lines, "", f"Every [setting](settings.md) is an option too, but {len(table.FILE_ONLY)} that a file holds."]
-        if rest
-        else lines
-    )
+    return [*lines, "", "Every [setting](settings.md) is an option too."] if rest else lines
 
 
 def options_of(verb: Any, context: Any) -> set[str]:

@@ -75,7 +75,6 @@ def of_vertex(
     found += vertex_target.bucket_and_root(target, root)
     found += vertex_target.image(job, target)
     found += vertex_target.emulated_images(target, emulator)
-    found += vertex_target.staging(job, target)
     found += vertex_settings.billed(job, target)
     found += vertex_keeper.run(target, facts.online.get("keeper"))
     found += vertex_online.run(job, target, facts, root, emulator=emulator)

@@ -35,7 +35,6 @@ def run(job: Job, target: Vertex, facts: Facts, root: str, *, emulator: str = ""
             f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.region_names)})"
         )
         yield note(f"{message}. Next: podlift plan --online")
-    yield from staging(known.get("staging", {}), target, emulator=emulator)
     if "output" in known:
         yield from _output(known["output"], target, emulator)
     for key, name in target.named_images.items():
@@ -91,11 +90,11 @@ def _region_of(name: str, about: Answer, target: Vertex, emulator: str) -> Itera
     elsewhere = [region for region in regions if region != where]
     if wrong:
         yield error(wrong)
-    elif elsewhere == regions and not target.staging_buckets:
+    elif elsewhere == regions:
         yield _nowhere_near(name, where, target)
     else:
         yield note(f"gs://{name} exists, in {where}")
-        yield from (_from_afar(name, where, region, target, emulator) for region in elsewhere)
+        yield from (_from_afar(name, where, region, emulator) for region in elsewhere)
 
 
 def unfit(name: str, about: Answer, region: str, emulator: str) -> str:
@@ -119,13 +118,9 @@ def _nowhere_near(name: str, where: str, target: Vertex) -> Finding:
     )
 
 
-def _from_afar(name: str, where: str, region: str, target: Vertex, emulator: str) -> Finding:
+def _from_afar(name: str, where: str, region: str, emulator: str) -> Finding:
     """What a job in another region than the run's bucket costs in addition, and what it does without."""
-    staging = target.staging_buckets.get(region)
-    output = (
-        f"Vertex AI's output directory is in gs://{staging}" if staging else "it has no output directory of Vertex AI"
-    )
-    job = f"A job in {region} reads and writes gs://{name} in {where}; {output}"
+    job = f"A job in {region} reads and writes gs://{name} in {where}; it has no output directory of Vertex AI"
     if emulator:
         return note(job)
     usd, source = pricing.reading(where, region), pricing.READING
@@ -133,25 +128,6 @@ def _from_afar(name: str, where: str, region: str, target: Vertex, emulator: str
     if usd is not None:
         reading = f"{money(usd)} per GiB ({source.name}, {source.date})"
     return note(f"{job}. Reading: {reading}. Writing: priced per GiB by Google: price not known to podlift")
-
-
-def staging(known: Answer, target: Vertex, *, emulator: str) -> Iterator[Finding]:
-    """Check the staging buckets, by region: each must exist, in that region and in no other; `known` are answers about them."""
-    for region, answer in known.items():
-        name, about = answer["name"], answer["about"]
-        without = {"vertex.staging_buckets": {r: b for r, b in target.staging_buckets.items() if r != region}}
-        where = str(about.get("location", "")).lower()
-        if answer["exists"] is None:
-            yield note(f"The staging bucket gs://{name} of {region} was not checked. {answer['error']}".rstrip("."))
-        elif not answer["exists"]:
-            missing = f"There is no bucket gs://{name}" if answer["status"] == 404 else str(answer["error"]).rstrip(".")
-            yield error(f"The staging bucket of {region}: {missing}. Next: {_create(name, region, emulator)}", without)
-        elif wrong := unfit(name, about, region, emulator):
-            yield error(f"The staging bucket of {region}: {wrong}", without)
-        elif about and where != region:
-            yield error(
-                f"The staging bucket of {region}, gs://{name}, is in {where}. It must be in that region", without
-            )
 
 
 def raw_output(target: Vertex) -> str:

@@ -114,23 +114,6 @@ def _impossible(bucket: str) -> str:
     return "" if found == buckets.RESERVED or not bucket else found
 
 
-def staging(job: Job, target: Vertex) -> Iterator[Finding]:
-    """Staging buckets with malformed names, or of regions in which no job runs."""
-    names = {region: name.removeprefix("gs://").strip("/") for region, name in target.staging_buckets.items()}
-    malformed = [region for region, name in names.items() if not _BUCKET.fullmatch(name) or _impossible(name)]
-    unused = [region for region in names if region not in target.region_names]
-    kept = {region: name for region, name in target.staging_buckets.items() if region not in (*malformed, *unused)}
-    if malformed:
-        received = ", ".join(repr(target.staging_buckets[region]) for region in malformed)
-        expected = "lowercase letters, digits, dashes, dots and underscores"
-        yield error(
-            f"A bucket's name has {expected}. Received: {received} in vertex_staging_buckets",
-            {"vertex.staging_buckets": kept},
-        )
-    if unused:
-        yield warning(f"vertex_staging_buckets names {', '.join(unused)}, where no job of the run is created")
-
-
 def image(job: Job, target: Vertex) -> Iterator[Finding]:
     """An image that is no longer available, or a malformed name."""
     for family, requested in target.image_by_family.items():

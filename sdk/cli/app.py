@@ -14,7 +14,6 @@ import typer
 
 from .. import __version__
 from ..errors import InputError, PodliftError
-from ..planning.settings import table
 from ..planning.settings.merge import complaints
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from . import shells
@@ -161,8 +160,5 @@ def _explain_usage(error: Any) -> tuple[int, tuple[str, ...]]:
     verb = error.ctx.info_name if error.ctx else None
     if verb in ("submit", "plan", "drill", "goodput") and type(error).__name__ == "NoSuchOption":
         hint = f"Arguments for the program go after --: podlift {verb} train.py -- {error.option_name} ..."
-        name = error.option_name.lstrip("-").replace("-", "_")
-        if name in table.FILE_ONLY:
-            hint = f"{name} is set in podlift.toml, or by {table.SETTINGS[name].variable}."
         say(hint)
     return error.exit_code, (f"{error.format_message()} {hint}".rstrip(),)

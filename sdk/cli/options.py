@@ -97,7 +97,7 @@ def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]
 
 def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add an option for every setting, and those of the target: the verb gets all of them as its keyword `command`."""
-    names = [name for name in table.SETTINGS if name not in (*_OWN_FORM, *table.FILE_ONLY)]
+    names = [name for name in table.SETTINGS if name not in _OWN_FORM]
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(verb)

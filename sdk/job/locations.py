@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
@@ -62,14 +62,3 @@ def some_locations(value: Sequence[str]) -> Sequence[str]:
     if problems:
         raise InputError([f"regions: {problem}" for problem in problems])
     return tuple(found)
-
-
-def by_region(value: Mapping[str, str]) -> Mapping[str, str]:
-    problems = [
-        f"{name!r} is no region of Vertex AI, nearest {regions.meant(name)!r}"
-        for name in sorted({*value} - {*regions.KNOWN})
-    ]
-    problems += [f"{name} has no bucket" for name, bucket in value.items() if not bucket]
-    if problems:
-        raise ValueError("; ".join(problems))
-    return value

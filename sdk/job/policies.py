@@ -13,7 +13,7 @@ from ..hardware.catalog import PriceTable
 from ..text import joined, parse_duration
 from .findings import Facts, Finding, error
 from .images import family_of, one_or_by_family
-from .locations import Location, accelerator_name, by_region, location_texts, some_locations
+from .locations import Location, accelerator_name, location_texts, some_locations
 from .values import (
     Accepts,
     Bounds,
@@ -321,8 +321,6 @@ class Vertex(Target):
             often than Vertex AI retries, the run goes on in the next one. "cheapest" is the region of the bucket; with regions
             after it, as in "cheapest,us-east1,us-west1", those in the order of their prices.
         bucket: Bucket for runs: BUCKET or BUCKET/PREFIX. `root` overrides it; the prefix is "podlift" by default.
-        staging_buckets: Bucket for Vertex AI's own output directory in a region other than that of the run's bucket, by region:
-            BUCKET or BUCKET/PREFIX. Nothing of the run is stored there; without one, a job there has no such directory.
         service_account: Service account of the program. By default Vertex AI's own agent.
         image: Container image, or one for each family of hardware: "cpu", "gpu" or "tpu". Any image with Python and TensorFlow.
             `podlift image` builds them and records them by the family.
@@ -357,7 +355,6 @@ class Vertex(Target):
         str | Sequence[str],
     ] = default((regions.DEFAULT,))
     bucket: Name | None = None
-    staging_buckets: Annotated[dict[str, str], Validator(by_region)] = field(default_factory=dict)
     service_account: Name | None = None
     image: Accepts[
         Annotated[str | dict[str, str], Validator(one_or_by_family, before=True)] | None,
@@ -399,11 +396,6 @@ class Vertex(Target):
     def plain(self) -> bool:
         """True if no location has a provisioning or an accelerator of its own."""
         return self.region_names == tuple(dict.fromkeys(self.regions))
-
-    def staging_root(self, region: str) -> str:
-        """Return the folder of a region's staging bucket, "" if it has none."""
-        bucket = self.staging_buckets.get(region, "").removeprefix("gs://").rstrip("/")
-        return bucket and f"gs://{bucket}{'' if '/' in bucket else f'/{PREFIX}'}"
 
     def locations_for(self, resources: Resources) -> tuple[Location, ...]:
         """Return the locations of a job in their order, each with its provisioning and its accelerator."""
@@ -520,7 +512,7 @@ class Vertex(Target):
                 "--online, or name the regions to choose from, such as vertex_regions='cheapest,us-central1,us-east1'"
             )
             return changed(target, regions=(regions.DEFAULT,)), [error(message)]
-        candidates = list(dict.fromkeys(named or [bucket, *self.staging_buckets]))
+        candidates = list(dict.fromkeys(named or [bucket]))
         rental = self.rental(resources, Limits(), Location(candidates[0]), facts.prices)
         prices, findings = pricing.by_price(rental, candidates), []
         if len(prices) > 1 and prices[0].own is None:

@@ -473,15 +473,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "vertex_provisioning='standard'",
     ),
     (
-        "a staging bucket with a malformed name",
-        {
-            T + "regions": ["us-east1", "us-west1"],
-            T + "staging_buckets": {"us-east1": "My Bucket", "us-west1": "b-1"},
-        },
-        "Received: 'My Bucket' in vertex_staging_buckets",
-        "vertex_staging_buckets={'us-west1': 'b-1'}",
-    ),
-    (
         "the same location twice",
         {T + "regions": ["us-east1:spot", "us-east1:spot"]},
         "us-east1:spot is named more than once in vertex_regions",
@@ -620,7 +611,6 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
             {R + "accelerator": "t4", T + "regions": ["us-central1", "us-central1::l4"]},
             "does not end with the same weights bit by bit",
         ),
-        ({T + "staging_buckets": {"us-east1": "mine"}}, "names us-east1, where no job of the run is created"),
         ({T + "provisioning": "spot", L + "grace_s": 60.0}, "more than the notice of a spot machine: 15 s at best"),
         ({R + "ps": 1}, "Parameter servers without workers"),
         (
@@ -742,7 +732,6 @@ ANY = {
         min_size=1,
         max_size=4,
     ),
-    T + "staging_buckets": st.dictionaries(st.sampled_from(["us-east4", "us-west1"]), st.sampled_from(["b-1", "B 1"])),
     T + "labels": st.dictionaries(st.text(max_size=70), st.text(max_size=70), max_size=3),
     T + "image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
     T + "keeper_image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),

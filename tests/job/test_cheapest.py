@@ -40,11 +40,6 @@ def test_named_regions_are_ordered_by_the_price_of_the_provisioning() -> None:
     assert spot == ("us-west4", "us-central1", "us-west1"), "a region without a price is never the first"
 
 
-def test_a_staging_bucket_asks_for_its_region() -> None:
-    target = Vertex(regions="cheapest", staging_buckets={"us-west1": "theirs"})
-    assert ordered(target, facts())[0] == ("us-west1", "us-west4")
-
-
 @pytest.mark.parametrize("known", [facts(""), facts("US", kind="multi-region")])
 def test_without_a_known_region_of_the_bucket_it_is_an_error(known) -> None:
     found, told = ordered(Vertex(regions="cheapest"), known)

@@ -56,17 +56,6 @@ def test_every_mistake_in_every_location_is_said_at_once_with_the_nearest_that_e
             sdk.Vertex(regions=wrong)
 
 
-def test_a_staging_bucket_is_that_of_a_region() -> None:
-    assert sdk.Vertex(staging_buckets={"us-east1": "mine/x"}).staging_root("us-east1") == "gs://mine/x"
-    assert sdk.Vertex(staging_buckets={"us-east1": "mine"}).staging_root("us-east1") == "gs://mine/podlift"
-    assert sdk.Vertex(staging_buckets={"us-east1": "mine"}).staging_root("us-west1") == ""
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.Vertex(staging_buckets={"us-eastt1": "mine", "us-east4": ""})
-    assert (
-        "'us-eastt1' is no region of Vertex AI, nearest 'us-east1'; us-east4 has no bucket" in caught.value.problems[0]
-    )
-
-
 def test_in_plain_regions_a_job_runs_in_its_regions_with_its_own_hardware() -> None:
     target = sdk.Vertex(regions=["us-central1", "us-east1"], provisioning="spot")
     assert [*map(str, target.locations_for(CPU_JOB))] == ["us-central1:spot:cpu", "us-east1:spot:cpu"]

@@ -22,7 +22,6 @@ GOOD: dict[str, Any] = {"project": "my-project", "bucket": "my-bucket", "image":
 FIELDS = {
     "project": lambda text: {"backend": sdk.Vertex(**{**GOOD, "project": text})},
     "bucket": lambda text: {"backend": sdk.Vertex(**{**GOOD, "bucket": text})},
-    "staging bucket": lambda text: {"backend": sdk.Vertex(**GOOD, staging_buckets={"us-central1": text})},
     "image": lambda text: {"backend": sdk.Vertex(**{**GOOD, "image": text})},
     "keeper's image": lambda text: {"backend": sdk.Vertex(**GOOD, keeper_image=text)},
     "account": lambda text: {"backend": sdk.Vertex(**GOOD, service_account=text)},

@@ -252,7 +252,7 @@ def _bucket(asked: _Asked) -> Iterator[Check]:
 def _fits(asked: _Asked, name: str, there: str) -> Check:
     regions = asked.target.region_names
     wrong = vertex_online.unfit(name, asked.about.found, asked.region, "").partition(" Next:")[0].rstrip(".")
-    if not wrong and there not in regions and not asked.target.staging_buckets:
+    if not wrong and there not in regions:
         wrong = f"gs://{name} is in {there}, but the job is in {joined(regions, 'or')}"
     if not wrong:
         return fine("bucket", f"gs://{name} is in {there}")

@@ -59,7 +59,6 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
         known = replace(known, online={"bucket": bucket(root)})
     target = Vertex.of(target.located(job.resources, known)[0])
     queries: dict[str, Callable[[], OnlineFacts]] = {
-        "staging": partial(staging, target),
         "keeper": partial(_keeper, job, target, root),
         "settings": partial(settings, target),
         "quotas": partial(quotas, job, target),
@@ -123,12 +122,6 @@ def _exists(target: Vertex, host: str, path: str) -> OnlineFacts:
         return {**_unknown("its name or the project is missing or malformed"), "about": {}}
     answer = client.read(host, path, project=target.project)
     return {**_answered(answer.status, answer.error), "about": dict(answer.found)}
-
-
-def staging(target: Vertex) -> OnlineFacts:
-    """Return what is known of the staging bucket of each region that has one."""
-    roots = {region: target.staging_root(region) for region in target.region_names}
-    return {region: bucket(root) for region, root in roots.items() if root}
 
 
 def bucket(root: str) -> OnlineFacts:

@@ -165,10 +165,7 @@ def region_of_bucket(facts: Facts) -> str:
 
 def _output(plan: Plan, bucket_region: str) -> dict[str, object]:
     """Return Vertex AI's output directory, which must be in the job's region; tasks use the run's own directory."""
-    options = Vertex.of(plan.target)
-    region = options.regions[0]
-    if staging := options.staging_root(region):
-        return {"baseOutputDirectory": {"outputUriPrefix": RootPaths(staging).run(plan.run_id).url}}
+    region = Vertex.of(plan.target).regions[0]
     return {"baseOutputDirectory": {"outputUriPrefix": plan.url}} if bucket_region in ("", region) else {}
 
 

@@ -26,7 +26,7 @@ from ...storage.gcs.store import GcsStore
 from ...storage.store import create
 from ..base import Request
 from ..containers import Archives, upload_archives
-from . import client, create_job, keeper, locations, probe, service
+from . import client, create_job, keeper, locations, service
 from . import request as job_request
 from .create_job import JobCreation, JobNotCreatedError, JobRequest, LocatedRequest
 
@@ -48,7 +48,6 @@ def check(request: Request) -> None:
     locations.store(root, about, os.environ, SystemClock().now())
     asked = emulator.asked()
     found = vertex_online.root_bucket(root, about, options, emulator=asked) if about else []
-    found += vertex_online.staging(probe.staging(options), options, emulator=asked)
     wrong = [finding.message for finding in found if finding.level == "error"]
     if wrong:
         raise InputError(wrong)

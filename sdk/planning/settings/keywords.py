@@ -71,7 +71,6 @@ class Keywords(JobKeywords, total=False):
     vertex_project: str | None
     vertex_regions: str | Path | Texts | None
     vertex_bucket: str | None
-    vertex_staging_buckets: dict[str, str] | None
     vertex_service_account: str | None
     vertex_image: str | dict[str, str] | None
     vertex_machine: str | None

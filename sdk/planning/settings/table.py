@@ -30,8 +30,6 @@ _INTERNAL = {
     "PODLIFT_RESTART_CODE",
     "PODLIFT_LOADER", "PODLIFT_HOST", "PODLIFT_CORES", "PODLIFT_EMULATOR", "PODLIFT_TPU_REPLICAS", "PODLIFT_GPU_REPLICAS",
 }  # fmt: skip
-# Facts of a cluster, a project or a machine, which a file holds: no option of one command.
-FILE_ONLY = ("vertex_staging_buckets",)
 # Several values that may be written as one text: "us-central1,us-east1".
 _AS_TEXT = ("vertex_regions",)
 _STEPS = re.compile(r"(\d+)\s*steps?")

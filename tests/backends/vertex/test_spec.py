@@ -147,15 +147,12 @@ def test_a_place_changes_the_machines_the_strategy_the_address_and_the_launch_sp
         ("us-central1", "", "gs://my-bucket/podlift"),  # unknown: Vertex AI tells
         ("us-central1", "us-central1", "gs://my-bucket/podlift"),
         ("us-east1", "us-central1", None),
-        ("europe-west4", "us-central1", "gs://my-eu-bucket/podlift"),
-        ("europe-west4", "", "gs://my-eu-bucket/podlift"),
     ],
 )
 def test_the_output_directory_is_in_the_region_of_the_place_or_left_out(
     base: Plan, place: str, bucket_region: str, expected: str | None
 ) -> None:
-    options = {"regions": "us-central1,us-east1,europe-west4", "staging_buckets": {"europe-west4": "my-eu-bucket"}}
-    plan = planned(base, {}, options)
+    plan = planned(base, {}, {"regions": "us-central1,us-east1"})
     there = next(each for each in sdk.Vertex.of(plan.target).locations_for(plan.job.resources) if each.region == place)
     spec = request.render(plan, location=there, bucket_region=bucket_region)["jobSpec"]
     prefix = {"outputUriPrefix": f"{expected}/runs/{plan.run_id}"}

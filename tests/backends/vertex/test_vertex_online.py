@@ -258,52 +258,11 @@ def test_a_job_in_another_region_than_the_bucket_is_told_with_the_price_of_readi
     assert f"{job[:-1].replace('us-east1', 'europe-west4')}. {read}. {write} known to podlift." in in_cloud(
         known, **options
     )
-    staged = in_cloud(known, **options, staging_buckets={"europe-west4": "in-europe"})
-    assert (
-        "gs://podlift-runs in us-central1; Vertex AI's output directory is in gs://in-europe. Reading: 0.05 USD"
-        in staged
-    )
 
 
-def test_a_staging_bucket_is_checked_as_the_one_of_the_run(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
+def test_locations_with_that_of_the_bucket_are_accepted(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
     create(podlift_vertex, "in-europe", location="europe-west4")
-    create(podlift_vertex, "all-of-it", location="US")
-    locations = ["us-central1", "us-east1", "us-west1", "europe-west4"]
-    wrong = {"us-east1": "in-europe", "us-west1": "all-of-it", "europe-west4": "nobodys-own"}
-    with pytest.raises(InputError) as caught:
-        plan(regions=locations, staging_buckets=wrong)
-    for part in (
-        "The staging bucket of us-east1, gs://in-europe, is in europe-west4. It must be in that region.",
-        "The staging bucket of us-west1: gs://all-of-it is a multi-region bucket (US)",
-        "The staging bucket of europe-west4: There is no bucket gs://nobodys-own. Next: start the emulator",
-    ):
-        assert any(part in problem for problem in caught.value.problems), (part, caught.value.problems)
-    good = plan(regions=locations, staging_buckets={"europe-west4": "in-europe"})
-    assert "Vertex AI's output directory is in gs://in-europe." in said(good, "note")
-
-
-def test_a_submit_checks_the_staging_buckets_before_anything_is_written(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
-    made = plan(online=None, regions=["us-central1", "us-east1"], staging_buckets={"us-east1": "in-europe"})
-    with pytest.raises(InputError, match=r"The staging bucket of us-east1: There is no bucket gs://in-europe"):
-        sdk.submit(made)
-    create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
-    with pytest.raises(InputError, match=r"gs://in-europe, is in europe-west4. It must be in that region"):
-        sdk.submit(made)
-    assert not Path(made.bundle).exists()
-    assert "customJobs.create" not in podlift_vertex.requests().operations
-
-
-def test_locations_with_the_bucket_or_with_a_staging_bucket_are_accepted(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
-    create(podlift_vertex, "in-europe", location="europe-west4")
-    near = plan(bucket="in-europe", regions=[*LOCATIONS, "europe-west4"])
-    staged = plan(bucket="in-europe", regions=LOCATIONS, staging_buckets={"us-east1": "podlift-runs"}, online=None)
-    assert all("exists, in europe-west4" in said(made, "note") for made in (near, staged))
+    assert "exists, in europe-west4" in said(plan(bucket="in-europe", regions=[*LOCATIONS, "europe-west4"]), "note")
 
 
 def test_what_a_bucket_keeps_and_nobody_needs_is_told_as_the_doctor_tells_it(
