@@ -13,6 +13,8 @@ from sdk import Reason, RunNotFoundError, State, Status
 from sdk.backends.deliveries import Delivery
 from sdk.backends.triggers import FailedKeeper
 from sdk.errors import PodliftError
+from sdk.hardware import accelerators, pricing
+from sdk.hardware.pricing import Price
 from sdk.job.plan import Plan
 from sdk.schedules import keeper_main
 from sdk.schedules.keeper_server import KeeperServer
@@ -82,7 +84,7 @@ class PaperService:
     def __init__(self) -> None:
         self.pauses: list[str] = []
         self.may_pause = True
-        self.costs_usd = 0.0
+        self.costs_usd, self.lives_s = 0.0, 2 * HOUR
         self.failures: list[FailedKeeper] | None = []  # the newest first; None if the service does not tell
 
     def failed(self, plan: Plan, schedule: str, since: float, clock: object) -> list[FailedKeeper]:
@@ -93,8 +95,9 @@ class PaperService:
     def delivery(self, plan: Plan, environ: object, clock: object) -> Delivery:
         raise NotImplementedError
 
-    def hourly_usd(self, plan: Plan) -> float:
-        return self.costs_usd
+    def keeper_price(self, plan: Plan, overlap: str) -> Price:
+        hour = pricing.price(pricing.Rental(pools=accelerators.pools("cpu"), timeout_s=self.lives_s))
+        return replace(hour, own=self.costs_usd, at_least=self.costs_usd)
 
     def secret(self, name: str) -> str:
         raise NotImplementedError

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..clock import Clock
+from ..hardware.pricing import Price
 from ..job.plan import Plan
 from .triggers import FailedKeeper
 
@@ -41,8 +42,8 @@ class Deliveries(Protocol):
     def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
         """Return the keepers of a schedule since a Unix time that have failed, the newest first."""
 
-    def hourly_usd(self, plan: Plan) -> float | None:
-        """Return what an hour of a keeper costs; 0 if nothing is billed, None if no source gives the price."""
+    def keeper_price(self, plan: Plan, overlap: str) -> Price | None:
+        """Return the price of a keeper for its longest life; None if nothing is billed."""
 
     def pause(self, trigger: str, clock: Clock) -> None:
         """Let a trigger deliver nothing more; PodliftError without the right to."""

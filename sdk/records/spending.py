@@ -181,20 +181,28 @@ def most_usd(plan: Plan) -> float | None:
     return most if most is None or plan.keeper is None else most + plan.keeper.price.known_cap
 
 
-def over_month(plan: Plan, month_usd: float, spent_usd: float, hourly_usd: float | None = 0.0) -> str:
+def over_month(plan: Plan, month_usd: float, spent_usd: float, keeper: Price | None = None) -> str:
     """Return why a firing could break a schedule's limit of the month, "" if it could not.
 
-    `hourly_usd` is the price of the keeper that a trigger starts, None if it is unknown. A run's own keeper counts, too.
+    `keeper` is the price of the keeper that a trigger starts, None if it starts none. A run's own keeper counts, too.
     """
-    most, prices = most_usd(plan), plan.prices
+    most, prices, limits = most_usd(plan), plan.prices, plan.job.limits
     if most is None:
         return ""
-    most += max((price.timeout_s for price in prices), default=0.0) / 3600 * (hourly_usd or 0.0)
-    unknown_keeper = hourly_usd is None or (plan.keeper is not None and plan.keeper.price.own is None)
+    if prices and limits.timeout_s is None and limits.max_cost_usd is None:
+        # Each job that follows a preemption may run for Vertex AI's own limit.
+        why = "without timeout or max_cost_usd, nothing limits what the jobs of a firing cost together"
+        return f"budget: {why}, so that {money(month_usd)} a month cannot be enforced"
+    keepers = [each for each in (keeper, plan.keeper.price if plan.keeper else None) if each is not None]
+    most += keeper.known_cap if keeper else 0.0
+    unknown_keeper = any(each.own is None for each in keepers)
     unknown = any(price.own is None for price in prices) or unknown_keeper
-    if unknown and not plan.job.limits.allow_unknown_price:
+    if unknown and not limits.allow_unknown_price:
         what = "this job and its keeper" if unknown_keeper else "this job"
         return f"budget: no source gives the price of {what}, so that {money(month_usd)} a month cannot be enforced"
     if spent_usd + most <= month_usd + _CENT:
         return ""
-    return f"budget: {money(spent_usd)} of {money(month_usd)} a month are spent, and this firing may cost {money(most)}"
+    kept = sum(each.known_cap for each in keepers)
+    of_keeper = f", {money(kept)} of it for its keeper" if kept else ""
+    spent = f"{money(spent_usd)} of {money(month_usd)} a month are spent"
+    return f"budget: {spent}, and this firing may cost {money(most)}{of_keeper}"

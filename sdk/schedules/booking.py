@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from datetime import timezone
 
+from ..errors import RunNotFoundError
+from ..hardware.pricing import Price
 from ..job.plan import Plan
 from ..records import spending
-from .records import Book, ScheduleRecord, SlotRecord
+from ..status import State
+from .firing import Runs, url_of
+from .records import SKIPPED, Book, ScheduleRecord, SlotRecord
 
 
 def booked(
-    book: Book, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, hourly_usd: float | None, now: float
+    book: Book, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, keeper: Price | None, runs: Runs
 ) -> str:
     """Book a firing; return why the month's limit does not allow it, "" if it does.
 
@@ -25,9 +30,13 @@ def booked(
     while True:
         bookings, generation = book.bookings(schedule, month)
         found = _month(book, schedule, record)
-        spent_usd = sum(_counted(each, bookings) for each in found if each.key != record.key)
-        spent_usd += _of_keepers(found, hourly_usd or 0.0, now)
-        reason = spending.over_month(plan, limit_usd, spent_usd, hourly_usd)
+        others = [each for each in found if each.key != record.key]
+        spent_usd = sum(
+            _booked(each, bookings) if each.is_open else _used(each, book.root, runs, most_usd) for each in others
+        )
+        # That of this firing counts with all that it may cost.
+        spent_usd += _of_keepers((each for each in found if each.keeper != record.keeper), keeper)
+        reason = spending.over_month(plan, limit_usd, spent_usd, keeper)
         if reason or book.put_bookings(schedule, month, {**bookings, record.key: most_usd}, generation):
             return reason
 
@@ -39,16 +48,30 @@ def _month(book: Book, schedule: ScheduleRecord, record: SlotRecord) -> list[Slo
     return [each for each in found if each.slot[:7] == record.slot[:7]]
 
 
-def _counted(record: SlotRecord, bookings: dict[str, float]) -> float:
+def _booked(record: SlotRecord, bookings: dict[str, float]) -> float:
     # Booked, and not yet in the record.
-    return record.cost_usd or (bookings.get(record.key, 0.0) if record.is_open else 0.0)
+    return record.cost_usd or bookings.get(record.key, 0.0)
 
 
-def _of_keepers(records: Iterable[SlotRecord], hourly_usd: float, now: float) -> float:
-    """Return what the keepers of slots have cost; one may have served two slots."""
+def _used(record: SlotRecord, root: str, runs: Runs, most_usd: float) -> float:
+    """Return what a run has cost that had ended: a user may have resumed it since, which begins its time limit again."""
+    known_usd = record.cost_usd or 0.0
+    if not record.run or record.state in (State.SUCCEEDED.value, SKIPPED):
+        return known_usd
+    try:
+        status = runs.status(url_of(root, record))
+    except RunNotFoundError:
+        return known_usd
+    return max(known_usd, status.spent_usd or 0.0) + (0.0 if status.state.terminal else most_usd)
+
+
+def _of_keepers(records: Iterable[SlotRecord], price: Price | None) -> float:
+    """Return what the keepers of slots have cost, or may cost until they end; one may have served two slots."""
     spans = dict[str, tuple[float, float]]()
     for each in records:
         if each.keeper:
             first, last = spans.get(each.keeper, (each.taken, each.taken))
-            spans[each.keeper] = min(first, each.taken), max(last, now if each.ended is None else each.ended)
-    return sum(last - first for first, last in spans.values()) / 3600 * hourly_usd
+            spans[each.keeper] = min(first, each.taken), max(last, math.inf if each.ended is None else each.ended)
+    if price is None:
+        return 0.0
+    return sum(min(last - first, price.timeout_s) for first, last in spans.values()) / 3600 * price.at_least

@@ -80,8 +80,8 @@ class OwnDeliveries:
         service = triggered.service_of(self._schedule)
         return [] if service is None else service.failed(plan, schedule, since, clock)
 
-    def hourly_usd(self, plan: Plan) -> float:
-        return 0.0
+    def keeper_price(self, plan: Plan, overlap: str) -> None:
+        return None
 
     def pause(self, trigger: str, clock: Clock) -> None:
         service = triggered.service_of(self._schedule)

@@ -124,7 +124,9 @@ def prepare(
             preconditions.check(spec.when, plan, known)
         if service is not None:
             found.found += checks.errors(service.review(triggered.draft(spec, plan, now)))
-        return [*found.found, *_never_affordable(spec, plan, kept=service is not None)]
+        # The firing brings the keeper.
+        fired = service.adapted(plan) if service else plan
+        return [*found.found, *_never_affordable(spec, fired, kept=service is not None)]
 
     wanted = replace(target, backend=backend, name=spec.name)
     with problems.closing():
@@ -145,14 +147,15 @@ def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str
     """Return why each slot would be skipped for its money."""
     limit = spec.max_cost_usd_per_month
     service = backends.delivery_service(plan.backend) if kept else None
-    hourly_usd = service.hourly_usd(plan) if service else 0.0
-    reason = "" if limit is None else spending.over_month(plan, limit, 0.0, hourly_usd).removeprefix("budget: ")
+    keeper = service.keeper_price(plan, spec.overlap) if service else None
+    reason = "" if limit is None else spending.over_month(plan, limit, 0.0, keeper).removeprefix("budget: ")
     if not reason:
         return []
-    return [
-        f"max_cost_usd_per_month={limit:g}: every slot would be skipped: {reason}. Next: a higher limit, or a shorter "
-        "--timeout."
-    ]
+    unlimited = plan.job.limits.timeout_s is None and plan.job.limits.max_cost_usd is None
+    step = "--timeout 12h" if unlimited else "a higher limit, or a shorter --timeout"
+    # It may wait for much longer than the jobs run.
+    step += ", with --vertex-keeper 12h for the longest life of the keeper" if keeper else ""
+    return [f"max_cost_usd_per_month={limit:g}: every slot would be skipped: {reason}. Next: {step}."]
 
 
 def _service(backend: str, spec: ScheduleSpec) -> TriggerService | None:

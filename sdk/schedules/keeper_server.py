@@ -14,6 +14,7 @@ from itertools import groupby
 from ..backends.deliveries import Deliveries, Delivery
 from ..clock import Clock
 from ..errors import InputError, PodliftError, RunNotFoundError
+from ..hardware.pricing import Price
 from ..job.plan import Plan
 from ..logs import logger
 from ..status import State
@@ -213,8 +214,8 @@ class KeeperServer(Server):
         """Return a time of this machine by the service's clock: nothing begins before it was delivered."""
         return time + self._ahead_s
 
-    def _keeper_usd(self, plan: Plan) -> float | None:
-        return self._service.hourly_usd(plan)
+    def _keeper_price(self, plan: Plan, overlap: str) -> Price | None:
+        return self._service.keeper_price(plan, overlap)
 
     def _firing(
         self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, success: SlotRecord | None

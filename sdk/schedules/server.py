@@ -17,6 +17,7 @@ from itertools import groupby
 
 from ..clock import Clock
 from ..errors import PodliftError, RunNotFoundError, may_pass
+from ..hardware.pricing import Price
 from ..job.plan import Plan
 from ..logs import logger
 from ..process import spawn
@@ -328,9 +329,8 @@ class Server:
             if record.started is None:
                 reason, seen = preconditions.unmet(schedule.spec.when, self._firing(schedule, record, plan, success))
                 most_usd = spending.most_usd(plan)
-                reason = reason or booking.booked(
-                    self._book, schedule, record, plan, self._keeper_usd(plan), self._served_now()
-                )
+                keeper = self._keeper_price(plan, schedule.spec.overlap)
+                reason = reason or booking.booked(self._book, schedule, record, plan, keeper, self._runs)
                 if reason:
                     return self._end(schedule, recent, record, SKIPPED, reason)
                 # From now on, who takes the slot over submits the same run, and decides nothing again.
@@ -350,9 +350,9 @@ class Server:
         _log.info("The schedule %s: the slot %s runs as %s", schedule.spec.name, record.slot, record.run)
         return self._changed(schedule, recent, record, state=RUNNING, reason="")
 
-    def _keeper_usd(self, plan: Plan) -> float | None:
-        """Return what an hour of the machine costs that this is, None if that is unknown."""
-        return 0.0
+    def _keeper_price(self, plan: Plan, overlap: str) -> Price | None:
+        """Return the price of the machine that this is, None if nothing is billed."""
+        return None
 
     def _firing(
         self, schedule: ScheduleRecord, record: SlotRecord, plan: Plan, success: SlotRecord | None
@@ -413,8 +413,9 @@ class Server:
             return
         if not status.state.terminal:
             return
-        # A keeper does not resume what an earlier one has left: its own slot is due.
-        mine = record.keeper == self.keeper
+        # A keeper does not resume what an earlier one has left: its own slot is due. A resume begins the time limit again,
+        # which the limit of the month has not booked.
+        mine = record.keeper == self.keeper and schedule.spec.max_cost_usd_per_month is None
         if mine and status.state in (State.LOST, State.CHECKPOINTED) and record.resumes < _MOST_RESUMES:
             with suppress(PodliftError):
                 record = self._changed(schedule, recent, record, resumes=record.resumes + 1)

@@ -487,9 +487,52 @@ def test_keepers_count_for_the_month_with_their_time(world: World, monkeypatch: 
     for day in range(4):
         world.clock.time = START.timestamp() + day * DAYS
         world.keeper(str(day)).serve()
-    # Each run costs 1 $, and the two hours of its keeper 4 $.
-    assert [record.state for record in world.history()] == ["SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "SKIPPED"]
-    assert world.history()[3].reason.startswith("budget: 15.00 USD of 12.00 USD a month are spent")
+    # Each run costs 1 $, and the two hours of its keeper 4 $: none begins without the money for both.
+    assert [record.state for record in world.history()] == ["SUCCEEDED", "SUCCEEDED", "SKIPPED", "SKIPPED"]
+    assert world.history()[3].reason == (
+        "budget: 10.00 USD of 12.00 USD a month are spent, and this firing may cost 5.00 USD, 4.00 USD of it for its keeper"
+    )
+
+
+def test_a_keeper_that_goes_on_counts_with_all_of_its_life(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 1.0)
+    world.service.costs_usd, world.service.lives_s, world.runs.takes_s = 1.0, 5 * HOUR, 3 * HOUR
+    world.add(overlap="allow", max_cost_usd_per_month=11.0)
+    for hour in range(2):
+        at(world, hour)
+        world.keeper(str(hour)).step()
+    assert [record.state for record in world.history()] == ["RUNNING", "SKIPPED"]
+    assert world.history()[1].reason.startswith("budget: 6.00 USD of 11.00 USD")
+
+
+def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
+    world.runs.costs_usd, world.runs.outcome = 2.0, lambda plan: State.FAILED
+    world.add(max_cost_usd_per_month=9.0, pause_after_failures=0)
+    at(world, 0)
+    world.keeper("0").serve()
+    run = world.history()[0].run
+    # It goes on with the whole time limit, and has cost more by the end.
+    world.runs.ends[run] = START.timestamp() + 1.5 * HOUR, State.SUCCEEDED
+    for hour, usd in ((1, 2.0), (2, 5.5), (3, 4.0)):
+        at(world, hour)
+        world.runs.costs_usd = usd
+        world.keeper(str(hour)).step()
+    assert [record.reason for record in world.history()[1:3]] == [
+        f"budget: {usd} USD of 9.00 USD a month are spent, and this firing may cost 4.00 USD"
+        for usd in ("6.00", "5.50")
+    ]
+    assert world.history()[3].state == "RUNNING"
+
+
+def test_the_schedule_resumes_no_run_whose_month_is_limited(world: World) -> None:
+    world.runs.outcome = lambda plan: State.CHECKPOINTED
+    world.add(max_cost_usd_per_month=9.0)
+    at(world, 0)
+    world.keeper().serve()
+    assert (world.history()[0].state, world.runs.resumed) == ("CHECKPOINTED", [])
 
 
 def test_the_most_that_a_firing_can_cost_is_that_of_its_machines(tmp_path: Path) -> None:

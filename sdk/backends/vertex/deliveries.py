@@ -8,7 +8,7 @@ import requests
 
 from ...clock import Clock
 from ...errors import MissingError, PodliftError, UnavailableError
-from ...hardware import accelerators, pricing
+from ...hardware.pricing import Price
 from ...job.plan import Plan
 from ...job.policies import Vertex
 from ...storage import emulator
@@ -17,6 +17,7 @@ from ..triggers import FailedKeeper
 from . import client
 from .client import JobClient
 from .keeper_labels import BY_HAND, SLOT, slot_of
+from .scheduled_keeper import keeper
 from .states import VendorJob
 
 _JOB, _REGION = "CLOUD_ML_JOB_ID", "CLOUD_ML_REGION"
@@ -38,12 +39,8 @@ class VertexDeliveries:
 
         return failed_keepers.found(plan, schedule, since, clock)
 
-    def hourly_usd(self, plan: Plan) -> float | None:
-        if plan.emulator:
-            return 0.0
-        regions = Vertex.of(plan.target).region_names[:1]
-        rented = pricing.Rental(pools=accelerators.pools("cpu"), regions=regions, table=plan.facts.prices)
-        return pricing.price(rented).own
+    def keeper_price(self, plan: Plan, overlap: str) -> Price | None:
+        return None if plan.emulator else keeper(plan, overlap).price
 
     def pause(self, trigger: str, clock: Clock) -> None:
         address = emulator.checked_address() or _SCHEDULER

@@ -228,7 +228,15 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
         ),
         (
             {"max_cost_usd_per_month": 2.0, "job": {"timeout": "12h"}},
-            "a month are spent, and this firing may cost 5.24 USD. Next: a higher limit",
+            "may cost 39.33 USD, 36.71 USD of it for its keeper. Next: a higher limit, or a shorter --timeout, with",
+        ),
+        (
+            {"max_cost_usd_per_month": 2.0, "keeper": "12h", "job": {"timeout": "12h"}},
+            "may cost 5.24 USD, 2.62 USD of it for its keeper. Next: a higher limit",
+        ),
+        (
+            {"max_cost_usd_per_month": 2e6, "keeper": "12h"},
+            "without timeout or max_cost_usd, nothing limits what the jobs of a firing cost together",
         ),
         ({"location": "europe"}, "location: Cloud Scheduler is in regions such as us-central1. Received: 'europe'"),
         ({"location": "us-west8"}, "There is no Cloud Scheduler in us-west8. It can keep a job in another region"),
