@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ..hardware import accelerators, pricing
-from ..hardware.catalog import OLD_DAYS
+from ..hardware.catalog import old
 from ..job.findings import Facts, Finding, error, note, warning
 from ..job.job import Job
 from ..job.policies import Vertex
@@ -71,9 +71,8 @@ def times(job: Job, target: Vertex) -> Iterator[Finding]:
 def cost(job: Job, target: Vertex, facts: Facts, *, emulator: str = "") -> Iterator[Finding]:
     """A job that may cost more than `max_cost_usd` in any of its regions, or whose price is unknown, old or an estimate."""
     most, table = job.limits.max_cost_usd, facts.prices
-    if table is not None and table.age_days > OLD_DAYS and not emulator:
-        old = f"The prices are of {table.date}, {table.age_days} days ago, more than {OLD_DAYS}"
-        yield warning(f"{old}. Next: {pricing.REFRESH}")
+    if table is not None and not emulator and (why := old(table.date, table.age_days)):
+        yield warning(f"The prices are of {why}. Next: {pricing.REFRESH}")
     if most is not None and emulator:
         yield note(f"max_cost_usd={most:g} is not checked: nothing is billed by the {emulator_at(emulator)}")
         return

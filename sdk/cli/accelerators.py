@@ -11,7 +11,7 @@ from ..clock import Clock, SystemClock
 from ..errors import Problems, nearest
 from ..hardware import PRICES_READ, Provisioning, pricing, regions
 from ..hardware.accelerators import ROWS, Accelerator, pools
-from ..hardware.catalog import OLD_DAYS, PriceTable, age_days
+from ..hardware.catalog import PriceTable, age_days, old
 from ..planning.settings.merge import UNNAMED, Destination, gather
 from ..text import counted
 from .output import answer, as_json, say
@@ -110,9 +110,9 @@ def _explain(prices: _Prices, clock: Clock) -> None:
         say(f"Prices are those of this package, of {PRICES_READ} or older. Next: {pricing.REFRESH}")
     else:
         say(f"Prices are those of the Cloud Billing catalog on {read.date}.")
-    days = age_days(_day(read), clock.now())
-    if days > OLD_DAYS:
-        say(f"They are {days} days old, more than {OLD_DAYS}. Next: {pricing.REFRESH}")
+    day = _day(read)
+    if why := old(day, age_days(day, clock.now())):
+        say(f"They are of {why}. Next: {pricing.REFRESH}")
 
 
 def _line(row: Accelerator, prices: _Prices, *, brief: bool) -> list[str]:

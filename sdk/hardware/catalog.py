@@ -109,8 +109,17 @@ class PriceTable:
 
 
 def age_days(day: str, now: float) -> int:
-    """Return how many days ago a day was, in UTC."""
-    return max((datetime.fromtimestamp(now, timezone.utc).date() - date.fromisoformat(day)).days, 0)
+    """Return how many days ago a day was, in UTC; below 0 if it is later than tomorrow."""
+    days = (datetime.fromtimestamp(now, timezone.utc).date() - date.fromisoformat(day)).days
+    # Clocks of two machines may differ around midnight.
+    return 0 if days == -1 else days
+
+
+def old(day: str, days: int) -> str:
+    """Return why prices of a day may be old, "" if they are not."""
+    if days < 0:
+        return f"{day}, which is in the future: nothing tells how old they are"
+    return f"{day}, {days} days ago, more than {OLD_DAYS}" if days > OLD_DAYS else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,11 +136,11 @@ class Sku:
 
 
 def read_sku(data: object) -> Sku | None:
-    """Return a SKU from its JSON; None without a description or regions, which charges for nothing that is known."""
+    """Return a SKU from its JSON; None without a description, which charges for nothing that is known."""
     if not isinstance(data, Mapping):
         return None
     description, regions, category = data.get("description"), data.get("serviceRegions"), data.get("category")
-    if not isinstance(description, str) or not isinstance(regions, list):
+    if not isinstance(description, str):
         return None
     category = category if isinstance(category, Mapping) else {}
     unit, usd = _price(data.get("pricingInfo"))
@@ -140,7 +149,7 @@ def read_sku(data: object) -> Sku | None:
         description=description,
         group=str(category.get("resourceGroup", "")),
         usage=str(category.get("usageType", "")),
-        regions=tuple(each for each in regions if isinstance(each, str)),
+        regions=tuple(each for each in (regions if isinstance(regions, list) else ()) if isinstance(each, str)),
         unit=unit,
         usd=usd,
     )
@@ -176,17 +185,24 @@ def match(service: Service, sku: Sku) -> tuple[Charge, str] | None:
     text = " ".join(sku.description.lower().split())
     if service == "tpu":
         found = _OLD_TPU.fullmatch(text)
-        return ("spot" if found[1] else "standard", f"tpu:{found[2]}") if found else None
+        if found is None or not (_as_used(sku) or (found[1] and sku.usage == _USAGE["spot"])):
+            return None
+        return "spot" if found[1] else "standard", f"tpu:{found[2]}"
     for pattern, charge in _VERTEX if service == "platform" else _ENGINE:
         named = pattern.fullmatch(text)
         item = _item(named[1]) if named else None
-        if item is not None and (service == "platform" or _fits(sku, item, charge)):
+        if item is not None and (_as_used(sku) if service == "platform" else _fits(sku, item, charge)):
             return charge, item
     return None
 
 
 def _item(name: str) -> str | None:
     return "ssd" if name == _SSD else _ITEMS.get(" ".join(_NOISE.sub(" ", name).split()))
+
+
+def _as_used(sku: Sku) -> bool:
+    """Return whether a SKU charges for what is used, not for a commitment."""
+    return sku.usage in (_USAGE["standard"], "")
 
 
 def _fits(sku: Sku, item: str, charge: Charge) -> bool:
@@ -196,17 +212,20 @@ def _fits(sku: Sku, item: str, charge: Charge) -> bool:
 def units(skus: Iterable[tuple[Service, Sku]]) -> tuple[Units, list[str]]:
     """Return the price of each item that exactly one SKU charges in a region, and the others in words."""
     found: dict[tuple[str, str, str], dict[tuple[str, float | None], str]] = {}
+    doubtful = list[str]()
     for service, sku in skus:
         matched = match(service, sku)
         if matched is None:
             continue
         charge, item = matched
+        if not sku.regions:
+            doubtful.append(f"{sku.description!r} names no region")
         per = _PER_UNIT[item.partition(":")[0]].get(sku.unit)
         usd = None if sku.usd is None or per is None else sku.usd * per
         for region in sku.regions:
             # A SKU that a page repeats is one.
             found.setdefault((charge, item, region), {})[sku.id, usd] = sku.description
-    known, doubtful = Units(), list[str]()
+    known = Units()
     for (sort, item, region), candidates in found.items():
         usd = next(iter(candidates))[1]
         if len(candidates) == 1 and usd is not None:

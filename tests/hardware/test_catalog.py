@@ -83,6 +83,11 @@ def units(*found: tuple[catalog.Service, Any]) -> tuple[catalog.Units, list[str]
         ("engine", "Nvidia L4 GPU running in Iowa", "GPU", "Preemptible", None),
         ("engine", "Nvidia L4 GPU running in Iowa", "License", "OnDemand", None),
         ("tpu", "TPU-v2 Pod USA", "TPU", "OnDemand", None),
+        ("tpu", "Tpu-v2 accelerator Iowa", "TPU", "OnDemand", ("standard", "tpu:v2")),
+        ("tpu", "Tpu-v2 accelerator Iowa", "TPU", "Commit1Yr", None),
+        ("tpu", "Preemptible Tpu-v2 accelerator Iowa", "TPU", "Commit3Yr", None),
+        ("tpu", "Preemptible Tpu-v2 accelerator Iowa", "TPU", "Preemptible", ("spot", "tpu:v2")),
+        ("platform", f"{VERTEX} on N1 Predefined Instance Core in Iowa", "", "Commit1Yr", None),
         ("platform", "Vertex AI: Online/Batch Prediction N1 Predefined Instance Core running in Iowa", "", "", None),
         ("platform", f"{VERTEX} on SSD backed PD Capacity", "", "OnDemand", None),
         ("platform", "Nvidia L4 GPU running in Iowa", "GPU", "OnDemand", None),
@@ -121,6 +126,7 @@ def test_two_skus_for_one_thing_have_no_price_and_a_repeated_one_has() -> None:
     assert (once["standard"]["gpu:NVIDIA_L4"], doubtful) == ({"us-central1": 0.56}, [])
     changed, _ = units(("engine", sku(L4, 0.56, group="GPU")), ("engine", sku(L4, 0.57, group="GPU")))
     assert changed == {}, "two pages disagree"
+    assert units(("engine", sku(L4, group="GPU", serviceRegions=None))) == ({}, [f"{L4!r} names no region"])
 
 
 TIER = {"startUsageAmount": 0, "unitPrice": {"currencyCode": "USD", "units": "1", "nanos": 0}}

@@ -22,11 +22,13 @@ from ...hardware.catalog import PriceTable
 from ...job.job import Job
 from ...job.policies import Target
 from ...job.wire import decode
+from ...logs import logger
 from ...storage import emulator, small_files
 from ...storage.cache import cache_folder
 from ...text import emulator_at
 from .service import sentence
 
+_log = logger("vertex")
 VERSION = 1
 _NAME, _HOST = "the Cloud Billing catalog", "cloudbilling.googleapis.com"
 # A page of 5,000 SKUs has some MB.
@@ -61,10 +63,16 @@ class VertexPrices:
 
     def cached(self, environ: Mapping[str, str]) -> PriceTable | None:
         """Return the stored table; None if there is none, or it is damaged."""
+        file = path(environ)
         try:
-            data = json.loads(small_files.read(path(environ)))
-            return decode(PriceTable, data) if data["version"] == VERSION else None
+            data = json.loads(small_files.read(file))
+            if data["version"] != VERSION:
+                raise ValueError("prices of another version of podlift")
+            return decode(PriceTable, data)
+        except FileNotFoundError:
+            return None
         except (OSError, ValueError, TypeError, LookupError, RecursionError):
+            _log.warning("The stored prices in %s cannot be read: they are not used. Next: %s", file, pricing.REFRESH)
             return None
 
 

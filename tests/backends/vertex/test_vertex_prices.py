@@ -178,11 +178,19 @@ def test_a_refresh_needs_a_project_and_no_emulator(google: Catalog, monkeypatch:
         b'{"version": 1, "date": "2026-11-01", "units": {"whole": {"core:n1": {"us-central1": 0}}}}',
     ],
 )  # fmt: skip
-def test_a_damaged_cache_is_no_cache(google: Catalog, damaged: bytes) -> None:
+def test_a_damaged_cache_is_no_cache_and_said_to_be(
+    google: Catalog, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     file = prices.path(os.environ)
     file.parent.mkdir(parents=True)
     file.write_bytes(damaged)
     assert prices.VertexPrices().cached(os.environ) is None
+    assert f"The stored prices in {file} cannot be read: they are not used. Next: " in caplog.text
+
+
+def test_prices_of_the_future_are_not_fresh(google: Catalog, plan: Callable[..., sdk.Plan]) -> None:
+    refresh(age_days=-3)
+    assert "which is in the future: nothing tells how old they are. Next: podlift acc" in str(plan().findings)
 
 
 def test_a_plan_has_the_read_prices_and_lists_the_regions_by_price(
