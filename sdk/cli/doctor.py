@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import asdict
+from threading import Thread
+from typing import TypeVar
 
 import typer
 
@@ -30,7 +32,7 @@ _WORDS = {"error": "FAILED", "warning": "warning", "note": "note", "unknown": "n
 _NEXT, _INDENT = "\n    Next: ", "\n          "
 # Each request of a row has a shorter limit of its own.
 _LIMIT_S = 60.0
-_WORKERS = 8
+_T = TypeVar("_T")
 
 
 @with_some(["accelerator", "workers", "ps", "evaluator", *_OF_SERVICES])
@@ -64,8 +66,7 @@ def doctor(
 def answers(rows: Sequence[Row], clock: Clock, limit_s: float = _LIMIT_S) -> Iterator[Check]:
     """Yield what each row has found, in their order. Those that ask others do so at once, and have this long together."""
     until = clock.monotonic() + limit_s
-    pool = ThreadPoolExecutor(_WORKERS)
-    asked = [pool.submit(lambda row: list(row.look()), row) if row.online else None for row in rows]
+    asked = [_apart(lambda row=row: list(row.look())) if row.online else None for row in rows]  # type: ignore[misc]
     for row, future in zip(rows, asked, strict=True):
         if future is not None and not wait([future], max(0.0, until - clock.monotonic())).done:
             yield unknown(row.name, f"there was no answer within {limit_s:g} s", "check the network")
@@ -75,7 +76,20 @@ def answers(rows: Sequence[Row], clock: Clock, limit_s: float = _LIMIT_S) -> Ite
         except Exception as error:  # an unusual machine may break one row: the others still count
             said = f"the check failed: {type(error).__name__}: {error}"
             yield bad(row.name, "error", said, "report this, with the line above")
-    pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _apart(call: Callable[[], _T]) -> Future[_T]:
+    """Call in a thread that cannot hold the process, which those of an executor can."""
+    future = Future[_T]()
+
+    def answer() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=answer, daemon=True).start()
+    return future
 
 
 def text(check: Check) -> str:
@@ -109,4 +123,9 @@ def _of_account(backend: str, root: str | None, given: dict[str, object]) -> Seq
         place = settings.target.root
         explicit = settings.origins.get("root") == "argument"
         where = cloud_root(backend, target.bucket, None if place is None else str(place), explicit=explicit)
-    return service.rows(job, target, where)
+    # It asks who the caller is.
+    rows = _apart(lambda: service.rows(job, target, where))
+    if not wait([rows], _LIMIT_S).done:
+        late = unknown("credentials", f"there was no answer within {_LIMIT_S:g} s", "check the network")
+        return [Row("credentials", lambda: [late])]
+    return rows.result()

@@ -224,6 +224,25 @@ def test_a_root_that_cannot_be_written_fails(bare: Path, tmp_path: Path) -> None
     assert f"{closed / 'root'}, to be created in {closed}, is not writable: " in shown.line("FAILED", "root")
 
 
+def test_a_root_in_a_folder_of_another_user_has_an_unknown_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", closed)
+    found = machine.disks("/home/other/root")
+    assert (found[0].name, found[0].level) == ("disk", "error") and len(found) > 1
+    assert found[0].said == "the free space of /home/other/root is not known: Permission denied"
+
+
+def test_a_thread_of_a_row_does_not_hold_the_process() -> None:
+    program = (
+        "import time; from sdk.checks.check import Row; from sdk.cli.doctor import answers; from sdk.clock import SystemClock;"
+        "print(list(answers([Row('slow', lambda: time.sleep(1000), online=True)], SystemClock(), limit_s=0.1))[0].level)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S, cwd=REPO)
+    assert done.stdout.strip() == "unknown", done.stderr
+
+
 def test_a_row_without_an_answer_or_with_a_mistake_costs_no_other_row() -> None:
     told = threading.Event()
 

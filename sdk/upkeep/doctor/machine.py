@@ -44,20 +44,34 @@ multiprocessing.get_context("spawn").Semaphore(1).acquire()
 
 
 def disks(root: str) -> list[Check]:
-    place = Path(root)
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    try:
+        found = [("disk", _existing(Path(root)), 5 * _GB, "podlift remove, or set PODLIFT_ROOT to another root")]
+        refused = []
+    except OSError as error:
+        said = f"the free space of {root} is not known: {error.strerror}"
+        found, refused = [], [bad("disk", "error", said, "set PODLIFT_ROOT to a folder that you may use")]
     places = [
-        ("disk", place, 5 * _GB, "podlift remove, or set PODLIFT_ROOT to another root"),
+        *found,
         ("tmp", Path(tempfile.gettempdir()), _GB, "set TMPDIR to a larger disk"),
         ("shm", Path("/dev/shm"), 0.1 * _GB, "docker run --shm-size=1g"),  # noqa: S108
     ]
     linux = sys.platform.startswith("linux")
-    return [
+    return refused + [
         disk(name, str(folder), _free(folder), warn_bytes=warn_bytes, fix=fix)
         for name, folder, warn_bytes, fix in places
         if linux or name != "shm"
     ]
+
+
+def _existing(place: Path) -> Path:
+    """Return the deepest folder of a path that exists; OSError if it is not known which."""
+    while place != place.parent:
+        try:
+            place.stat()
+            break
+        except (FileNotFoundError, NotADirectoryError):
+            place = place.parent
+    return place
 
 
 def disk(name: str, place: str, free_bytes: float | None, *, warn_bytes: float, fix: str) -> Check:
