@@ -102,8 +102,18 @@ def _text(path: Path, backend: str, found: Sequence[Proposed]) -> tuple[str, lis
         kept = [*kept, "", f"[{backend}]"]
         header = len(kept) - 1
     text = "\n".join([*kept[: header + 1], *entries, *kept[header + 1 :]]) + "\n"
-    # An inline table, for example, cannot be continued below a header.
-    parse_toml(text.encode(), str(path))
+    # An inline table cannot be continued below a header, and a header may be a line of a string.
+    values = {each.name: list(each.value) if isinstance(each.value, tuple) else each.value for each in new}
+    wanted = {
+        "backend": backend,
+        **there,
+        backend: {**group, **{name: values[name] for name in added if name in values}},
+    }
+    if parse_toml(text.encode(), str(path)) != wanted:
+        raise InputError(
+            f"{path}: the table [{backend}] cannot be extended, as its header also stands in a string. Nothing was written. "
+            f"Next: add below it: {'; '.join(entries)}."
+        )
     return text, added
 
 

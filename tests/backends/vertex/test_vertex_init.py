@@ -125,6 +125,13 @@ def test_a_file_that_cannot_be_continued_stays_as_it_is(told: Told, project: Pat
     assert (project / "podlift.toml").read_text() == 'vertex = { project = "mine" }\n'
 
 
+def test_a_header_in_a_string_is_no_header(told: Told, project: Path) -> None:
+    mine = 'args = """\n[vertex]\n"""\n[vertex]\nproject = "mine"\n'
+    (project / "podlift.toml").write_text(mine)
+    assert "cannot be extended, as its header also stands in a string. Nothing" in told("init", "vertex", code=2)
+    assert (project / "podlift.toml").read_text() == mine
+
+
 def test_of_several_buckets_the_one_of_podlift_is_taken_and_else_none(told: Told, podlift_vertex: Cloud) -> None:
     for name in ("data", "logs"):
         podlift_vertex.ask("POST", "/storage/v1/b?project=podlift", {"name": name, "location": "us-central1"})
