@@ -84,6 +84,11 @@ _FIRST_SHOWN, _LAST_SHOWN, _SHOWN_WIDTH = 2, 8, 300
 _REINSTALL = f"{sys.executable} -m pip install --force-reinstall uv."
 # uv's output, whether a retry may succeed after it, and the advice.
 _FAILURES = (
+    (
+        r"invalid peer certificate|certificate verify failed",
+        False,
+        "set SSL_CERT_FILE, or pip's setting cert, to the certificates that the index or the proxy needs, and check the clock.",
+    ),
     (r"No space left on device", True, "free disk space, or set XDG_CACHE_HOME and UV_CACHE_DIR to a larger disk."),
     (
         r"error sending request|operation timed out|network timeout|error decoding response body|response body error"

@@ -200,6 +200,11 @@ def _build(home: Path, spec: EnvironmentSpec, runner: uv.UvRunner, now: float) -
     python = folder / "bin" / "python"
     try:
         runner.venv(spec.python, folder)
+        if not python.exists():
+            raise EnvironmentBuildError(
+                f"uv succeeded, but made no environment: there is no {str(python)!r}. Next: check which uv runs "
+                f"(python -m uv --version). Its output: {str(runner.log)!r}."
+            )
         if spec.requirements:
             (folder / _LINES).write_text("\n".join([*sorted(set(spec.requirements)), ""]), encoding="utf-8")
             (folder / _CONSTRAINTS).write_text("\n".join([*sorted(set(spec.constraints)), ""]), encoding="utf-8")

@@ -513,6 +513,13 @@ def test_a_configuration_of_pip_that_cannot_be_read_is_named(tmp_path: Path) -> 
         uv.pip_settings({"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path)})
 
 
+@pytest.mark.process
+def test_a_uv_that_makes_no_environment_ends_the_build(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uv.UvRunner, "_run", lambda *_: None)
+    with pytest.raises(uv.EnvironmentBuildError, match="uv succeeded, but made no environment"):
+        place.ensure()
+
+
 def test_a_missing_uv_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uv", None)
     with pytest.raises(InputError, match=r"needs uv.* -m pip install"):
@@ -757,6 +764,7 @@ error: Request failed after 3 retries in 10.4s
   cause: Failed to fetch: http://me:secret@127.0.0.1:9/simple/nope/
   cause: error sending request for url (http://127.0.0.1:9/simple/nope/)
 """
+UNTRUSTED = f"{UNREACHABLE}  cause: client error (Connect)\n  cause: invalid peer certificate: UnknownIssuer\n"
 CUT = (
     "error: No solution found\n  cause: a==1 has an invalid format\n\nhint: invalid:\n  Failed to read from zip file\n"
 )
@@ -775,6 +783,7 @@ LONG = "".join(["error: Failed to build `a==1`\n", *(f"  {line}\n" for line in r
         (CONFLICT, "error: No solution", "are unsatisfiable.", "change the requirements", False),
         (OLDER, "\u00d7 No solution", "Because a was not found", "change the requirements", False),
         (UNREACHABLE, "error: Request failed", "error sending request", "check the network", True),
+        (UNTRUSTED, "error: Request failed", "UnknownIssuer", "set SSL_CERT_FILE, or pip's setting cert", False),
         (CUT, "error: No solution", "Failed to read from zip file", "try again: the download", True),
         (HASH, "error: Failed to download", "Hash mismatch", "find out why the index has another file", False),
         (CACHE, "error: Could not", "Permission denied", "set UV_CACHE_DIR", False),
