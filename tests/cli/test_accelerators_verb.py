@@ -118,7 +118,7 @@ def test_a_refresh_shows_read_prices_and_says_what_is_old_or_doubtful(here, tmp_
     assert f"Stored in {file}." in shown.stderr
     assert json.loads(here("accelerators", "--json").stdout)["doubtful"] == found[1]
     file.write_text(json.dumps({**json.loads(file.read_text()), "date": "2026-01-05"}))
-    assert "days old, more than 90. Next: podlift accelerators --refresh" in here("accelerators").stderr
+    assert "days ago, more than 90. Next: podlift accelerators --refresh" in here("accelerators").stderr
 
 
 def test_a_project_without_a_refresh_is_a_mistake(here) -> None:
