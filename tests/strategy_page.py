@@ -117,7 +117,8 @@ class _Measured:
         known = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
         order = [cell.name for cell in cells()]
         found = {name: (known | rows)[name] for name in order if name in known or name in rows}
-        MEASURED.write_text(json.dumps(found, indent=1) + "\n")
+        rows_of_text = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in found.items()]
+        MEASURED.write_text("{\n" + ",\n".join(rows_of_text) + "\n}\n")
         PAGE.write_text(page(found))
 
 

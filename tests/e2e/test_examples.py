@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import LONG_LIMIT_S, REPO, full_only
+from support import LONG_LIMIT_S, REPO
 
 import sdk
 from sdk.records.recorder import read_events
@@ -37,14 +37,14 @@ def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES) -> str:
     [
         ("02_emulated_cloud.py", "{'attempt': 2} 2 attempts"),
         ("03_resume.py", "State.CANCELLED at step "),
-        full_only("06_schedule.py", "T03:00:00+0"),
+        ("06_schedule.py", "T03:00:00+0"),
     ],
 )
 def test_an_example_prints_what_it_promises(name: str, output: str, tmp_path: Path) -> None:
     assert output in shown_by([sys.executable, name], tmp_path)
 
 
-@pytest.mark.shows("The log names each workaround")
+@pytest.mark.full
 @pytest.mark.tensorflow
 def test_the_first_example_trains_on_two_workers_with_unchanged_fit(tmp_path: Path) -> None:
     assert "'accuracy': " in shown_by([sys.executable, "01_local.py"], tmp_path)
@@ -61,6 +61,7 @@ def test_the_first_example_trains_on_two_workers_with_unchanged_fit(tmp_path: Pa
     assert sizes == [516, 516], "129 parameters of 4 bytes"
 
 
+@pytest.mark.full
 @pytest.mark.process
 def test_the_notebook_gets_the_value_of_its_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

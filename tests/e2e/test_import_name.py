@@ -52,6 +52,7 @@ def test_a_task_and_its_child_processes_find_sdk_and_the_projects_own_podlift(pr
     assert sdk.submit("train.py").result(LIMIT_S).metrics == {"value": 42, "same": 1}
 
 
+@pytest.mark.full
 def test_a_container_and_its_child_processes_find_sdk_and_the_projects_own_podlift(
     project: None, podlift_vertex
 ) -> None:

@@ -63,6 +63,7 @@ SRC_LAYOUT = {
 }
 
 
+@pytest.mark.full
 def test_a_src_layout_project_with_a_lock_and_data_comes_back_with_its_model(write, fresh, tmp_path: Path) -> None:
     for path, text in SRC_LAYOUT.items():
         project = write(path, text).parents[len(Path(path).parts) - 1]
@@ -154,17 +155,16 @@ def test_a_notebook_runs_without_its_magics(write, fresh) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.full), 2])
-def test_a_function_of_a_script_travels_with_what_it_uses(write, fresh, workers: int) -> None:
+def test_a_function_of_a_script_travels_with_what_it_uses(write, fresh) -> None:
     write("helper.py", "def double(x): return 2 * x")
     project = write(
         "start.py",
-        f"""
+        """
         import math
         import helper
         import sdk
 
-        RATES = {{"low": 0.25}}
+        RATES = {"low": 0.25}
         print("the script's own work is not done again")
 
         def scaled(x):
@@ -175,7 +175,7 @@ def test_a_function_of_a_script_travels_with_what_it_uses(write, fresh, workers:
                 return math.pow(scaled(x), power) + offset
             return train
 
-        run = sdk.submit(outer(offset=100), args={{"x": 6}}, workers={workers})
+        run = sdk.submit(outer(offset=100), args={"x": 6}, workers=2)
         print(run.result(120).value)
         print([line.text for line in run.logs() if not line.text.startswith("podlift: ")])
         """,

@@ -12,8 +12,9 @@ import pytest
 
 import sdk
 from sdk.job.layout import RunPaths
+from sdk.job.plan import Plan
 
-from .cloud import BUCKET, Cloud
+from .cloud import BUCKET, Cloud, Container
 
 HELLO = """
 import os, sdk, sys
@@ -76,42 +77,25 @@ def stopped_at(container) -> list[str]:
     return re.findall(r"stopped at (\d+)", container.said)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.full)])
-def test_all_tasks_stop_after_the_same_step_and_start_again_in_their_containers(
-    cloud: Cloud, write, tmp_path, workers: int
-) -> None:
-    write("train.py", IN_STEP)
-    plan = cloud.plan("train.py", resources={"workers": workers}, retry={"preemptions": None})
-    words = cloud.order(plan)
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    containers = cloud.start_all(plan, words, SHARED=str(shared))
-    cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 20, "20 steps", *containers.values())
-    # As a task that trains writes it down when it gets SIGTERM.
-    cloud.store(plan).put_new(f"{RunPaths('').preempted(1)}/worker-0.json", [b"{}"])
-    assert {task: container.code() for task, container in containers.items()} == dict.fromkeys(plan.tasks, 0)
-    places = [stopped_at(container) for container in containers.values()]
-    assert len(places[0]) == 1
-    assert places == [places[0]] * workers
-    exits = {(e.attempt, e.data["task"]): (e.data["code"], e.data["reason"]) for e in cloud.events(plan, "exited")}
-    assert {exits[1, task] for task in plan.tasks} == {(75, "checkpointed")}
-    claims = [json.loads(bytes(cloud.store(plan).get(RunPaths("").membership(number)))) for number in (1, 2)]
-    assert claims[0]["members"] == claims[1]["members"]
-
-
 def text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-@pytest.mark.full
-def test_a_cancel_request_stops_all_tasks_after_the_same_step_and_nothing_starts_again(cloud, write, tmp_path) -> None:
+def in_step(cloud: Cloud, write, shared: Path, *faults: dict) -> tuple[Plan, dict[str, Container]]:
+    """Start two containers whose tasks step together, in a storage with faults, and wait until they train."""
     write("train.py", IN_STEP)
     plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemptions": None})
-    shared = tmp_path / "shared"
+    words = cloud.order(plan)
     shared.mkdir()
-    tasks = cloud.start_all(plan, cloud.order(plan), SHARED=str(shared))
-    cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 5, "5 steps", *tasks.values())
+    cloud.gcs.faults(*faults)
+    containers = cloud.start_all(plan, words, SHARED=str(shared))
+    cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 20, "20 steps", *containers.values())
+    return plan, containers
+
+
+@pytest.mark.full
+def test_a_cancel_request_stops_all_tasks_after_the_same_step_and_nothing_starts_again(cloud, write, tmp_path) -> None:
+    plan, tasks = in_step(cloud, write, tmp_path / "shared")
     cloud.store(plan).put_new(RunPaths("").remote_cancel_request(0, "abc"), [b"{}"])
     assert {task: container.code() for task, container in tasks.items()} == dict.fromkeys(plan.tasks, 75)
     places = [stopped_at(container) for container in tasks.values()]
@@ -201,37 +185,57 @@ def test_a_bucket_that_refuses_the_records_is_reported_and_is_not_the_tasks_faul
 
 
 @pytest.mark.full
-def test_a_storage_that_fails_now_and_then_changes_nothing(cloud: Cloud, write, tmp_path) -> None:
-    write("train.py", IN_STEP)
-    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemptions": None})
-    words = cloud.order(plan)
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    cloud.gcs.faults(
-        {"kind": "status_before", "status": 503, "probability": 0.1, "seed": 1},
-        {"kind": "drop_after", "probability": 0.1, "seed": 2},
-    )
-    containers = cloud.start_all(plan, words, SHARED=str(shared))
-    cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 20, "20 steps", *containers.values())
+def test_preempted_tasks_stop_after_the_same_step_also_where_the_storage_fails(cloud: Cloud, write, tmp_path) -> None:
+    unavailable = {"kind": "status_before", "status": 503, "probability": 0.1, "seed": 1}
+    lost = {"kind": "drop_after", "probability": 0.1, "seed": 2}
+    plan, containers = in_step(cloud, write, tmp_path / "shared", unavailable, lost)
+    # As a task that trains writes it down when it gets SIGTERM.
     cloud.store(plan).put_new(f"{RunPaths('').preempted(1)}/worker-0.json", [b"{}"])
     assert {task: container.code() for task, container in containers.items()} == dict.fromkeys(plan.tasks, 0)
     places = [stopped_at(container) for container in containers.values()]
-    assert places == [places[0]] * 2
+    assert len(places[0]) == 1 and places == [places[0]] * 2
     cloud.gcs.faults()
-    exits = {e.data["task"]: e.data["code"] for e in cloud.events(plan, "exited") if e.attempt == 1}
-    assert exits == dict.fromkeys(plan.tasks, 75)
+    exits = {e.data["task"]: (e.data["code"], e.data["reason"]) for e in cloud.events(plan, "exited") if e.attempt == 1}
+    assert exits == dict.fromkeys(plan.tasks, (75, "checkpointed"))
+    claims = [json.loads(bytes(cloud.store(plan).get(RunPaths("").membership(number)))) for number in (1, 2)]
+    assert claims[0]["members"] == claims[1]["members"]
 
 
-def test_a_container_that_waits_for_the_others_exits_at_once_on_sigterm(cloud: Cloud, write) -> None:
-    write("train.py", "print('trained')")
-    plan = cloud.plan("train.py", resources={"workers": 2})
-    container = cloud.start(plan, cloud.order(plan))
-    cloud.until(lambda: "waiting for worker-0" in container.said, "it waits", container)
-    container.process.send_signal(signal.SIGTERM)
-    assert container.code() == 134
-    assert list(cloud.folder.glob("tmp-0/*")) == []
+HANGS = """
+import os, sdk, time
+ctx = sdk.context()
+first = os.environ["PODLIFT_ATTEMPT"] == "1"
+for step in range(1, 10):
+    ctx.report({}, step=step)
+    time.sleep(0.02)
+    if first and step == (7 if ctx.task == "chief-0" else 5):
+        stuck_in_the_first_attempt = time.sleep
+        stuck_in_the_first_attempt(600)
+print("through", ctx.task, flush=True)
+"""
 
 
+@pytest.mark.full
+def test_a_gang_that_hangs_is_reported_with_all_stacks_and_the_slow_task_and_restarted_in_place(
+    cloud: Cloud, write
+) -> None:
+    write("train.py", HANGS)
+    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"infrastructure": 1}, limits={"hang_s": 3.0})
+    containers = cloud.start_all(plan, cloud.order(plan))
+    assert {task: container.code() for task, container in containers.items()} == dict.fromkeys(plan.tasks, 0)
+    [restarting] = cloud.events(plan, "restarting")
+    assert (restarting.data["reason"], restarting.data["failure"]["task"]) == ("hung", "worker-0")
+    assert re.search(
+        r"No task has finished a batch for 3 s .* chief-0 7, worker-0 5\. The slowest task is worker-0",
+        restarting.data["failure"]["message"],
+    )
+    for container in containers.values():
+        before, through, _ = container.said.partition("through")
+        assert through and "train.py" in before.partition("most recent call first")[2]
+    assert [event.attempt for event in cloud.events(plan, "attempt_started")] == [1, 2]
+
+
+@pytest.mark.full
 def test_a_crash_in_exit_handlers_after_a_program_that_returned_is_no_reason_to_train_again(
     cloud: Cloud, write
 ) -> None:

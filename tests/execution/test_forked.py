@@ -61,9 +61,11 @@ def test_a_container_that_is_stopped_while_it_waits_leaves_no_process_behind(clo
     assert known
     chief.process.terminate()
     assert chief.code() == 134, chief.said
+    assert list(cloud.folder.glob("tmp-0/*")) == []
     assert psutil.wait_procs(known, timeout=20)[1] == []
 
 
+@pytest.mark.full
 def test_a_task_that_cannot_be_forked_begins_by_itself_and_nothing_is_imported_ahead_any_more(
     cloud: Cloud, write, fake: Fake, counted: Path
 ) -> None:

@@ -66,10 +66,11 @@ def extend(crc, data):
         crc = (crc >> 8) ^ ROWS[(crc ^ byte) & 0xFF]
     return crc ^ 0xFFFFFFFF
 """
-FIRST, *OTHERS = [f"3.{minor}" for minor in range(10, 14) if minor != sys.version_info.minor]
+OTHERS = [f"3.{minor}" for minor in range(10, 14) if minor != sys.version_info.minor]
 
 
-@pytest.mark.parametrize("version", [FIRST, *(pytest.param(each, marks=pytest.mark.full) for each in OTHERS)])
+@pytest.mark.full
+@pytest.mark.parametrize("version", OTHERS)
 def test_an_image_with_another_python_uses_the_c_library_that_came_along(cloud: Cloud, write, version: str) -> None:
     # First, because the commands of pyenv refuse versions that are not selected.
     found = [*map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")), shutil.which(f"python{version}")]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.tensorflow
 
 HERE = Path(__file__).parent
 # In every run: one of each kind of step, and of what is found. The others are as quick, but many.
-ALWAYS = {"boolean_mask", "summaries", "reads_a_variable", "cnn", "custom_loop"}
+ALWAYS = {"boolean_mask", "summaries", "reads_a_variable", "custom_loop"}
 DIGITS = REPO / "jobs" / "digits" / "train.py"
 _MARK = re.compile(r"# (refused|warning): ([\w-]+)$")
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import Later, needs
+from support import Later, full_only, needs
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("tensorflow")]
 
@@ -56,7 +56,7 @@ def assert_same(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(left, right)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", ["keras", full_only("tf_keras")])
 @pytest.mark.parametrize("make", [build, functional])
 def test_a_model_gets_the_weights_whatever_was_built_before(library: str, make: Any) -> None:
     keras = LIBRARIES[library]

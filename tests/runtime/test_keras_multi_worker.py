@@ -70,8 +70,9 @@ def tolerance(case):
 def run_tasks(folder, count, cases, timeout_s=300):
     run = sdk.submit(sdk.Job(SCRIPT, args=cases, resources=sdk.Resources(workers=count)), root=folder)
     found = sorted(path for path in Path(run.result(timeout_s).model_dir).iterdir() if path.is_dir())
+    log = "\n".join(line.text for line in run.logs(task="chief-0"))
+    assert ("keras-multi-worker" in log) == (count > 1), "the log names the cure"
     if "executions" in cases:
-        log = "\n".join(line.text for line in run.logs(task="chief-0"))
         assert log.count("patch steps-per-execution") == (count > 1), "the log names the cure once, where it is needed"
     return found
 
@@ -82,35 +83,38 @@ def one(tmp_path_factory, warm_runs):
         return run_tasks(tmp_path_factory.mktemp("one"), 1, QUICK)
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.full)])
-def several(request, tmp_path_factory, warm_runs):
+@pytest.fixture(scope="module")
+def two(tmp_path_factory, warm_runs):
     with warm_runs:
-        return run_tasks(tmp_path_factory.mktemp("several"), request.param, QUICK + OF_STEPS)
+        return run_tasks(tmp_path_factory.mktemp("two"), 2, QUICK)
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory):
-    cases = FULL + UNLIKE_ONE_TASK
+    cases = FULL + UNLIKE_ONE_TASK + OF_STEPS
     return {n: run_tasks(tmp_path_factory.mktemp(f"full{n}"), n, cases, timeout_s=900) for n in (1, 2, 3)}
 
 
 @pytest.mark.shows("Keras 3 `model.fit` fails under")
+@pytest.mark.shows("The log names each workaround")
 @pytest.mark.xdist_group("forked")
 @pytest.mark.parametrize("case", QUICK)
-def test_all_tasks_report_and_end_with_the_same_numbers_as_one(one, several, case):
-    assert_same_on_all_tasks(several, case)
-    assert_as_one(one[0], several[0], case, tolerance(case))
+def test_all_tasks_report_and_end_with_the_same_numbers_as_one(one, two, case):
+    assert_same_on_all_tasks(two, case)
+    assert_as_one(one[0], two[0], case, tolerance(case))
 
 
-@pytest.mark.xdist_group("forked")
-def test_a_callback_of_one_task_alone_reads_the_logs_that_all_would_see_and_changes_nothing(several):
-    assert_same_on_all_tasks(several, "logs_that_one_task_reads")
+@pytest.mark.full
+@pytest.mark.parametrize("tasks", [2, 3])
+def test_a_callback_of_one_task_alone_reads_the_logs_that_all_would_see_and_changes_nothing(full, tasks):
+    assert_same_on_all_tasks(full[tasks], "logs_that_one_task_reads")
 
 
-@pytest.mark.xdist_group("forked")
-def test_a_step_on_finite_data_asks_for_its_batch_and_the_size_of_it_in_one_sum(several):
+@pytest.mark.full
+@pytest.mark.parametrize("tasks", [2, 3])
+def test_a_step_on_finite_data_asks_for_its_batch_and_the_size_of_it_in_one_sum(full, tasks):
     """Beside 47 gradients, two numbers that are shown, and the question for the batch that shows the types."""
-    for folder in several:
+    for folder in full[tasks]:
         assert results(folder, "sums_of_a_step")["shown"].tolist() == [1, 2, 3, 47]
 
 

@@ -263,7 +263,6 @@ _TUTORIAL = [
         workers=2,
         says="Epoch 3/3",
         notes=_DATA,
-        quick=True,
     ),
     Program(
         name="tutorial-main-chief",

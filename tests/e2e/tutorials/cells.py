@@ -1,8 +1,8 @@
-"""Every code cell of the tutorials, by where it stands. Their text stays where it is: here are lines, hashes, our titles."""
+"""Every code cell of the tutorials, by where it stands. Their text stays where it is: here are lines and our titles."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 PYTHON, SHELL = "python", "shell"
 
@@ -14,7 +14,6 @@ class Cell:
     Args:
         id: the seed's number, and the cell's place in it.
         lines: first and last line in the seed's file, from 1.
-        digest: first 12 hex digits of the sha256 of its normalised text.
         title: our words for it.
         technique: what it shows.
         kind: "python", "shell" (commands, notebook magics), or the file that a notebook writes it to.
@@ -25,7 +24,6 @@ class Cell:
 
     id: str
     lines: tuple[int, int]
-    digest: str = ""
     title: str
     technique: str
     kind: str = PYTHON
@@ -136,27 +134,6 @@ _TUTORIAL = [
 ]
 # fmt: on
 
-# Made by `python -m tests.e2e.tutorials.write --digests`: a seed that changed is noticed before its cells are run.
-_DIGESTS = {
-    "000-01": "eaf8ab4295b2", "000-02": "d2707645abfc", "000-03": "63d2ab2aba94", "000-04": "7ad807a146c6",
-    "000-05": "88212015b3b1", "000-06": "a9ea69395a48", "000-07": "a1dcfc87a8dc", "000-08": "2ba2decb73de",
-    "000-09": "54777ac3d3a1", "000-10": "ad2132d98a44",
-    "002-01": "521884d508ef", "002-02": "83f0ce30cd0e", "002-03": "83b3c7330e78", "002-04": "857bf0eeaa6e",
-    "002-05": "bc5f24c26a15", "002-06": "c3d880539871", "002-07": "150f0e8c9b52", "002-08": "e3aea4ad4113",
-    "002-09": "a27b59498c1e", "002-10": "0218382f36b5",
-    "003-01": "7d0696f8547c", "003-02": "805c6e9d3291", "003-03": "58d8165d2529", "003-04": "992a862117bc",
-    "003-05": "cb5e2d8b3f2c", "003-06": "0c0627f239ea", "003-07": "b47bbfc346df", "003-08": "6fe5264c9b61",
-    "003-09": "11729e831319", "003-10": "50d1631f41cb", "003-11": "bd36e3f741d3",
-    "004-01": "8fcdb56c14f6", "004-02": "2ca31799a29e", "004-03": "dffaca77e7f0", "004-04": "1595bbcedd60",
-    "004-05": "58ff5c053da3", "004-06": "6d964a0918ce", "004-07": "b8acf0d46423", "004-08": "b860a7b20ffb",
-    "004-09": "167449344d8c", "004-10": "26d93d1e8618", "004-11": "acc12595cb63", "004-12": "9199d1ed9cc8",
-    "004-13": "cb5e2d8b3f2c", "004-14": "818ba0e725e6", "004-15": "db393403f52f", "004-16": "98269a00f3da",
-    "004-17": "22bcc8829832", "004-18": "d34018f7457f", "004-19": "fb7f08c90f48", "004-20": "26ad16292c19",
-    "004-21": "16543b5c3067", "004-22": "a6228c53b338", "004-23": "26ad16292c19", "004-24": "95355e582514",
-    "004-25": "29984cfdf1f2", "004-26": "e4125d4868a9", "004-27": "fc68b6f3eb03", "004-28": "955b25be1c7f",
-    "004-29": "29b7cb2836ef", "004-30": "4efe52941641", "004-31": "8a0627514deb", "004-32": "3245ce512c33",
-    "004-33": "bdd4367d0b51", "004-34": "eabd61031689", "004-35": "2167453cfa61", "004-36": "44167177d655",
-    "004-37": "9159dff8eb35",
-}  # fmt: skip
-
-CELLS = {cell.id: replace(cell, digest=_DIGESTS.get(cell.id, "")) for cell in (*_GUIDE, *_RAY, *_OVERVIEW, *_TUTORIAL)}
+CELLS = {cell.id: cell for cell in (*_GUIDE, *_RAY, *_OVERVIEW, *_TUTORIAL)}
+# Of the text of all cells: a seed that changed is noticed before its cells are run.
+DIGEST = "bc50e825ff382ed52716a46ccdbe015476b7f92bd08bc3f513be38dad73b9899"

@@ -21,7 +21,6 @@ class Equivalent:
         legacy: what happens with `code_keras="legacy"`.
         says: must stand in the log of every task of a run that succeeds.
         notes: for the table.
-        quick: run by default.
     """
 
     file: str
@@ -33,7 +32,6 @@ class Equivalent:
     legacy: Outcome = RUNS
     says: str = ""
     notes: str = ""
-    quick: bool = False
 
     @property
     def name(self) -> str:
@@ -55,11 +53,11 @@ _FIT = "instead: `fit` below MultiWorkerMirroredStrategy"
 EQUIVALENTS = [
     Equivalent(file="mirrored_fit", technique="MirroredStrategy, two logical devices", says="replicas=2 accuracy=1.00"),
     Equivalent(file="checkpoint_resume", technique="ModelCheckpoint, load_model", says="from epoch 1 to 2"),
-    Equivalent(file="workers_fit", technique="MultiWorkerMirroredStrategy, TF_CONFIG", workers=2, quick=True,
+    Equivalent(file="workers_fit", technique="MultiWorkerMirroredStrategy, TF_CONFIG", workers=2,
                says="workers=2 replicas=2"),
     Equivalent(file="workers_fit", technique="the same beside a chief", workers=2, cluster="chief",
                says="workers=1 replicas=2", notes='counts one of two workers; such programs need `local_cluster="workers"`'),
-    Equivalent(file="workers_save", technique="one writer, CheckpointManager", workers=2, quick=True, says="saved, restored"),
+    Equivalent(file="workers_save", technique="one writer, CheckpointManager", workers=2, says="saved, restored"),
     Equivalent(file="workers_backup", technique="BackupAndRestore, each epoch", workers=2,
                says="epochs of the second training: 2 3"),
     Equivalent(file="workers_backup", args=("--every", "5"), technique="BackupAndRestore, every 5 steps", workers=2,

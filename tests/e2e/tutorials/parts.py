@@ -61,7 +61,6 @@ class Program:
         notes: what is not the tutorial's, for the table.
         absent: a package without which the outcome was measured; with it, another one is due.
         changed: the one change without which it would fail; "" for a program as written.
-        quick: run by default.
     """
 
     name: str
@@ -78,7 +77,6 @@ class Program:
     notes: str = ""
     absent: str = ""
     changed: str = ""
-    quick: bool = False
 
     @property
     def cells(self) -> list[str]:

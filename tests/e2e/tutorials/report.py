@@ -1,10 +1,11 @@
-"""docs/reference/tensorflow-tutorials.md, from the catalogue and from what a test run measured."""
+"""docs/reference/tensorflow-tutorials.md, from the catalogue, whose outcomes the tests measure.
+
+`python -m tests.e2e.tutorials.report` writes it again without running anything; measuring is `pytest tests/e2e/tutorials`.
+"""
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
-from pathlib import Path
 
 from support import REPO
 
@@ -15,7 +16,6 @@ from .parts import Fails, Ours, Outcome, Part, Program
 
 MODES = ("keras3", "legacy")
 DOCUMENT = REPO / "docs" / "reference" / "tensorflow-tutorials.md"
-MEASURED = Path(__file__).parent / "measured.json"
 _PACKAGES = ("tensorflow", "keras", "tf_keras")
 # Notes that say why a program cannot run; others say what was added to it.
 _REASONS = ("needs", "no ", "jobs", "an outline")
@@ -45,37 +45,22 @@ class Measurements:
     """What the tests of one session measured."""
 
     def __init__(self) -> None:
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: set[str] = set()
 
-    def add(self, name: str, mode: str, outcome: Outcome) -> None:
-        """Note an outcome that was as expected."""
-        self.outcomes[f"{name} / {mode}"] = outcome
+    def add(self, name: str, mode: str) -> None:
+        """Note an outcome that was as the catalogue states it."""
+        self.outcomes.add(f"{name} / {mode}")
 
     def write(self) -> None:
-        """Add to measured.json what was measured with the same packages, and write the document once that is everything."""
-        before = json.loads(MEASURED.read_text()) if MEASURED.exists() else {"versions": None, "outcomes": {}}
-        versions = {package: version(package) for package in _PACKAGES}
-        known = before["outcomes"] if before["versions"] == versions else {}
-        found = {**known, **{name: as_json(outcome) for name, outcome in self.outcomes.items()}}
-        complete = set(expected()) <= set(found)
-        # Half a session with other packages must not take the place of a whole one.
-        if not complete and before["versions"] not in (None, versions):
-            return
-        outcomes = {name: found[name] for name in expected() if name in found}
-        MEASURED.write_text(json.dumps({"versions": versions, "outcomes": outcomes}, indent=1) + "\n")
-        if complete:
-            DOCUMENT.write_text(render(versions))
+        """Write the document once everything was measured: half a session with other packages must not take its place."""
+        everything = [*PROGRAMS.values(), *EQUIVALENTS]
+        if self.outcomes >= {f"{program.name} / {mode}" for program in everything for mode in MODES}:
+            DOCUMENT.write_text(render(", ".join(f"{package} {version(package)}" for package in _PACKAGES)))
 
 
-def expected() -> dict[str, Outcome]:
-    """Return the outcome that the catalogue states for each program and mode."""
-    everything = [*PROGRAMS.values(), *EQUIVALENTS]
-    return {f"{program.name} / {mode}": getattr(program, mode) for program in everything for mode in MODES}
-
-
-def as_json(outcome: Outcome) -> list[str] | None:
-    """Return an outcome as measured.json holds it."""
-    return [outcome.type, outcome.fragment, outcome.cell] if isinstance(outcome, Fails) else None
+def measured_with() -> str:
+    """Return the versions that the document was measured with."""
+    return DOCUMENT.read_text().partition("Measured on CPUs with ")[2].partition(".\n")[0]
 
 
 def verdict(cell: Cell, mode: str) -> str:
@@ -121,9 +106,9 @@ def _error(outcome: Fails) -> str:
     return f"`{outcome.type}: {fragment}`"
 
 
-def render(versions: dict[str, str]) -> str:
+def render(versions: str) -> str:
     """Return the document."""
-    lines = [_HEAD.format(versions=", ".join(f"{package} {number}" for package, number in versions.items()))]
+    lines = [_HEAD.format(versions=versions)]
     for seed, title in _SEEDS.items():
         lines += [f"## {seed}: {title}", ""]
         lines += [
@@ -172,3 +157,7 @@ def _outcome(outcome: Outcome) -> str:
 
 def _row(*words: str) -> str:
     return "| " + " | ".join(word.replace("|", "\\|") for word in words) + " |"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(render(measured_with()))

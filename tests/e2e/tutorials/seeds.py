@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import textwrap
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -39,6 +40,6 @@ def text(cell: Cell) -> str:
     return textwrap.dedent("\n".join(line.rstrip() for line in found)).strip("\n") + "\n"
 
 
-def digest(cell: Cell) -> str:
-    """Return what the catalogue knows a cell by."""
-    return hashlib.sha256(text(cell).encode()).hexdigest()[:12]
+def digest(cells: Iterable[Cell]) -> str:
+    """Return what the catalogue knows the text of its cells by."""
+    return hashlib.sha256("".join(map(text, cells)).encode()).hexdigest()

@@ -18,7 +18,7 @@ from sdk.runtime.tpu import host
 
 np = pytest.importorskip("numpy")
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("forked")]
 needs("tensorflow")
 
 SCRIPT = PROGRAMS / "tpu_stand_in.py"
@@ -33,10 +33,10 @@ KINDS = [
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind[0])
-def trained(request, tmp_path_factory):
+def trained(request, tmp_path_factory, warm_runs):
     accelerator, name, replicas, mesh = request.param
     job = sdk.Job(SCRIPT, args=[name], resources=sdk.Resources(accelerator=accelerator))
-    with pytest.MonkeyPatch.context() as shell:
+    with pytest.MonkeyPatch.context() as shell, warm_runs:
         shell.setenv("PODLIFT_TPU_REPLICAS", "2" if replicas == 2 else "")
         run = sdk.submit(job, root=tmp_path_factory.mktemp("t"))
     seen = json.loads(Path(run.result(500).model_dir, "seen.json").read_text())
