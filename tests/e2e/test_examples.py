@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from documents import examples
 from support import LONG_LIMIT_S, REPO
 
 import sdk
@@ -19,6 +21,7 @@ from sdk.records.recorder import read_events
 pytestmark = pytest.mark.spread
 
 EXAMPLES = REPO / "examples"
+GUIDE = REPO / "docs" / "how-to" / "models.md"
 
 
 def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES) -> str:
@@ -80,9 +83,12 @@ def test_the_notebook_gets_the_value_of_its_function(
     assert "'weight': 0.98" in capsys.readouterr().out
 
 
+@pytest.mark.tensorflow
 @pytest.mark.process
 @pytest.mark.full
-def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_second(tmp_path: Path) -> None:
+def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = tmp_path / "gate"
     shutil.copytree(EXAMPLES / "gate", project)
     podlift = [sys.executable, "-m", "sdk"]
@@ -92,11 +98,17 @@ def test_the_project_with_a_gate_promotes_its_first_model_and_compares_the_secon
     (first,), (second,) = (sdk.models(root=tmp_path)["digits"].version(number).evidence() for number in (1, 2))
     assert (first.outcome, first.metrics.keys()) == ("promote", {"accuracy", "accuracy[eights]", "loss"})
     assert {guard.holds for guard in second.guards} == {True}
+    monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (page,) = [each.text for each in examples(GUIDE) if each.kind == "python" and "champion().download" in each.text]
+    done: dict[str, Any] = {}
+    exec(page, done)
+    assert done["model"].count_params() == 64 * 32 + 32 + 32 * 10 + 10
 
 
 @pytest.mark.process
 def test_the_guide_quotes_the_project_with_a_gate() -> None:
-    guide = (REPO / "docs" / "how-to" / "models.md").read_text()
+    guide = GUIDE.read_text()
     settings = (EXAMPLES / "gate" / "pyproject.toml").read_text().partition("[tool.podlift]")[2]
     program = (EXAMPLES / "gate" / "quality.py").read_text().partition('"""\n\n')[2]
     assert f"```toml\n[tool.podlift]{settings}```" in guide

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import textwrap
@@ -12,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import examples
-from support import REPO, FakeClock, full_only, needs, until
+from support import FakeClock, full_only, needs, until
 
 import sdk
 from sdk.cli import app
@@ -28,7 +26,6 @@ pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
 
 needs("cronsim", "google.cloud.scheduler_v1")
 WEEK_S = 7 * 86400.0
-HOW_TO = REPO / "docs" / "how-to" / "models.md"
 # Objects of a bucket on the emulated cloud, files of a folder on this machine.
 PLACES = """
 from pathlib import Path
@@ -63,39 +60,24 @@ MEANS = {
             return {"accuracy": sum(right) / len(right)}
     """,
 }
-# scikit-learn's 8x8 images and a dense network of Keras.
-DIGITS = {
-    "train.py": """
-        import io, sdk, keras, numpy as np, places
-        ctx = sdk.context()
-        parts = [np.load(io.BytesIO(part)) for part in places.read(ctx.inputs["rows"])]
-        x, y = (np.concatenate([part[name] for part in parts]) for name in ("x", "y"))
-        keras.utils.set_random_seed(7)
-        model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(10)])
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.Adam(5e-3), loss, metrics=["accuracy"])
-        model.fit(x, y, epochs=40, batch_size=32, verbose=2)
-        model.save("model.keras")
-        places.write(ctx.dirs.model, "model.keras", open("model.keras", "rb").read())
-    """,
-    "quality.py": """
-        import io, keras, numpy as np, places
-        def measure(folder, data):
-            model = keras.saving.load_model(f"{folder}/model.keras")
-            (part,) = [np.load(io.BytesIO(each)) for each in places.read(data)]
-            right = model.predict(part["x"], verbose=0).argmax(axis=1) == part["y"]
-            return {"accuracy": float(right.mean()), "accuracy[eights]": float(right[part["y"] == 8].mean())}
-    """,
+
+
+GATE = {
+    "evaluate": "quality:measure",
+    "data": "test",
+    "metric": "accuracy",
+    "min_gain": "0.01",
+    "ask_below": "0.08",
+    "guards": ["accuracy >= 0.5"],
 }
 
 
 class Retraining:
     """A weekly schedule whose gate decides, and the rows that it trains on."""
 
-    def __init__(self, project: Path, files: dict[str, str], added: list[bytes], test: bytes, **gate: Any) -> None:
+    def __init__(self, project: Path, added: list[bytes], test: bytes) -> None:
         self.project, self.added = project, added
-        self.is_keras = files is DIGITS
-        for name, text in {"places.py": PLACES, **files}.items():
+        for name, text in {"places.py": PLACES, **MEANS}.items():
             (project / name).write_text(textwrap.dedent(text))
         self.put("test", "test", test)
         self.put("rows", "week-1", added[0])
@@ -103,7 +85,7 @@ class Retraining:
             "train.py",
             model="digits",
             inputs={name: self.place(name) for name in ("rows", "test")},
-            gate={"evaluate": "quality:measure", "data": "test", "metric": "accuracy", **gate},
+            gate=GATE,
             retry=sdk.Retry(infrastructure=3, preemptions=None),
         )
         notify = (f"command:sh -c 'cat >> {project}/notices.jsonl; echo >> {project}/notices.jsonl'",)
@@ -186,22 +168,7 @@ def points(*rows: tuple[float, int]) -> bytes:
     return json.dumps(rows).encode()
 
 
-def images(first: int, last: int, *, corrupted: bool = False) -> bytes:
-    """Return these of scikit-learn's digits in a fixed random order, with wrong labels if they are corrupted."""
-    import numpy as np
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    order = np.random.default_rng(0).permutation(len(digits.target))[first:last]
-    labels = digits.target[order]
-    file = io.BytesIO()
-    np.savez(file, x=(digits.data[order] / 16).astype("float32"), y=(labels * 7 + 3) % 10 if corrupted else labels)
-    return file.getvalue()
-
-
-@pytest.fixture(
-    params=["here", full_only("cloud"), pytest.param("digits", marks=[pytest.mark.full, pytest.mark.tensorflow])]
-)
+@pytest.fixture(params=["here", full_only("cloud")])
 def weeks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retraining:
     """A schedule, and the rows that each of its weeks adds; the third week's labels are corrupted."""
     project = tmp_path / "project"
@@ -210,10 +177,6 @@ def weeks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     make = Retraining
     if request.param != "here":
         make = partial(CloudRetraining, request.getfixturevalue("podlift_vertex"))
-    if request.param == "digits":
-        added = [images(297, 357), images(357, 500), images(500, 1200, corrupted=True), images(500, 1797)]
-        guards = ["accuracy >= 0.5", "accuracy[eights] >= champion - 0.1"]
-        return make(project, DIGITS, added, images(0, 297), min_gain="0.001", ask_below="0.08", guards=guards)
     added = [
         points((0.9, 0), (1.6, 1)),
         points((0.3, 0), (1.4, 1)),
@@ -221,7 +184,7 @@ def weeks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         points((0.4, 0), (1.3, 1)),
     ]
     test = points(*((each / 10, int(each >= 10)) for each in range(20)))
-    return make(project, MEANS, added, test, min_gain="0.01", ask_below="0.08", guards=["accuracy >= 0.5"])
+    return make(project, added, test)
 
 
 @pytest.mark.shows("A gate compares each new model")
@@ -279,10 +242,3 @@ def test_week_two_is_promoted_week_three_refused_week_four_approved_and_a_rollba
     ]  # fmt: skip
     shown = said_by("schedule", "status", "weekly")
     assert "version 2 of 'digits' was promoted" in shown and "version 3 of 'digits' was not promoted" in shown
-    if this.is_keras:
-        (page,) = [
-            each.text for each in examples(HOW_TO) if each.kind == "python" and "champion().download" in each.text
-        ]
-        done: dict[str, Any] = {}
-        exec(page, done)
-        assert done["model"].count_params() == 64 * 32 + 32 + 32 * 10 + 10

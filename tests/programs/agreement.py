@@ -1,8 +1,11 @@
-"""A training program like anybody's: it makes its own MultiWorkerMirroredStrategy and knows nothing of who starts it.
+"""A training program like anybody's: it makes its own strategies (`strategies.py`) and knows nothing of who starts it.
 
-Run with the names of cases; every case is a tiny model whose data, weights and order are fixed, so that any number of
-tasks with the same global batch has to give the same numbers. Each task writes what it saw to
-`$AIP_MODEL_DIR/<task>/<case>.npz` (final weights, predictions) and `<case>.json` (history, evaluation).
+Run with the strategies, one after the other in one process, and the names of cases; every case is a tiny model whose data,
+weights and order are fixed, so that any number of tasks and replicas with the same global batch has to give the same numbers.
+What a strategy, or a task of a "cluster", saw is in `$AIP_MODEL_DIR/<its name>/<case>.npz` (final weights, predictions) and
+`<case>.json` (history, evaluation).
+
+Usage: python agreement.py STRATEGY[,STRATEGY...] CASE...
 """
 
 import json
@@ -15,6 +18,7 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
+import strategies
 import tensorflow as tf
 
 BATCH = 40  # 20/20 on two tasks, 14/13/13 on three
@@ -636,6 +640,98 @@ def work_beside_the_batches(strategy):
     return {"history": {}, "weights": [], "shown": np.array(shown)}
 
 
+# --- Two models whose replicas have parts of different size -------------------------------------------------------
+
+
+class Summed(keras.optimizers.AdamW):
+    """Adds up the parts of an embedding's gradient first, as replicas of a TPU do: Keras squares them one by one."""
+
+    def apply(self, grads, trainable_variables=None):
+        super().apply([tf.convert_to_tensor(grad) for grad in grads], trainable_variables)
+
+
+def attention(strategy, dtype="float32", **clipping):
+    keras.utils.set_random_seed(11)
+    layers = keras.layers
+    with strategy.scope():
+        letters = keras.Input((7,), dtype="int32")
+        x = layers.Embedding(17, 8, dtype=dtype)(letters)
+        seen = layers.LayerNormalization(dtype=dtype)(x)
+        # A bias of keys changes no score: what it is given is noise.
+        heads = layers.MultiHeadAttention(2, 4, use_bias=False, flash_attention=False, dtype=dtype)
+        x = x + heads(seen, seen, use_causal_mask=True)
+        x = x + layers.Dense(8, activation="gelu", dtype=dtype)(layers.LayerNormalization(dtype=dtype)(x))
+        model = keras.Model(letters, layers.Dense(17)(x))
+        optimizer = Summed(0.002, epsilon=1e-4, **clipping)
+        model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    text = np.random.default_rng(12).integers(0, 17, size=(81, 8)).astype("int32")
+    return fitted(model, in_batches((text[:, :-1], text[:, 1:])), predict_on=text[:, :-1])
+
+
+@case
+def attention_adamw(strategy):
+    return attention(strategy)
+
+
+@case
+def attention_global_clipnorm(strategy):
+    return attention(strategy, global_clipnorm=0.1)
+
+
+@case
+def attention_clipnorm(strategy):
+    return attention(strategy, clipnorm=0.05)
+
+
+@case
+def attention_mixed_bfloat16(strategy):
+    return attention(strategy, dtype="mixed_bfloat16")
+
+
+class Pair(keras.Model):
+    """A generator and who tells its work from the data, each with an optimizer of its own."""
+
+    def __init__(self):
+        super().__init__()
+        dense = keras.layers.Dense
+        self.makes = keras.Sequential([keras.Input((6,)), dense(5, activation="tanh"), dense(2)])
+        self.judges = keras.Sequential([keras.Input((2,)), dense(5, activation="tanh"), dense(1)])
+
+    def call(self, x):
+        return self.judges(self.makes(x))
+
+    def compile(self, first, second):
+        super().compile()
+        self.first, self.second = first, second
+
+    def train_step(self, data):
+        noise, real = data
+        judged = self.judges
+        with tf.GradientTape() as tape:
+            loss = self.part(judged(real), 1.0) + self.part(judged(self.makes(noise)), 0.0)
+        self.first.apply(tape.gradient(loss, judged.trainable_variables), judged.trainable_variables)
+        with tf.GradientTape() as tape:
+            own = self.part(judged(self.makes(noise)), 1.0)
+        self.second.apply(tape.gradient(own, self.makes.trainable_variables), self.makes.trainable_variables)
+        return {"judge": loss, "maker": own}
+
+    def part(self, scores, truth):
+        """Return this replica's part of the mean over the whole batch, as every loop of one's own has to."""
+        losses = keras.losses.binary_crossentropy(tf.fill(tf.shape(scores), truth), scores, from_logits=True)
+        return tf.reduce_sum(losses) / BATCH
+
+
+@case
+def pair_with_two_optimizers(strategy):
+    keras.utils.set_random_seed(13)
+    with strategy.scope():
+        model = Pair()
+        model.compile(keras.optimizers.Adam(0.01, epsilon=1e-4), keras.optimizers.Adam(0.02, epsilon=1e-4))
+    noise, real, _ = numbers(120)
+    model.fit(in_batches((noise, real)), epochs=2, verbose=0)
+    return {"history": {}, "weights": model.get_weights()}
+
+
 # --- Running and writing ------------------------------------------------------------------------------------------
 
 
@@ -661,10 +757,13 @@ def write(folder, strategy, names):
         keras.backend.clear_session()
 
 
-def main(names):
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    write(Path(os.environ["AIP_MODEL_DIR"]) / task_name(), strategy, names)
+def main(by, names):
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    for name in by.split(","):
+        folder = Path(os.environ["AIP_MODEL_DIR"]) / (task_name() if name == "cluster" else name)
+        write(folder, strategies.made(name), names)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or list(CASES))
+    main(sys.argv[1], sys.argv[2:] or list(CASES))

@@ -12,6 +12,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
+import strategies
 import tensorflow as tf
 from tensorflow import keras
 
@@ -100,44 +101,11 @@ def weights_of(model):
     return {f"weights {index}": value.tolist() for index, value in enumerate(model.get_weights())}
 
 
-def gpus(count):
-    every = tf.config.list_physical_devices("GPU")
-    return None if count == len(every) else [f"/gpu:{index}" for index in range(count)]
-
-
-def tpu(count):
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
-    tf.config.experimental_connect_to_cluster(resolver)
-    tf.tpu.experimental.initialize_tpu_system(resolver)
-    return tf.distribute.TPUStrategy(resolver)
-
-
-def parameter_server(count):
-    import sdk
-
-    return sdk.context().strategy
-
-
-MAKERS = {
-    "one": lambda count: tf.distribute.get_strategy(),
-    "one_device": lambda count: tf.distribute.OneDeviceStrategy("/gpu:0"),
-    "mirrored": lambda count: tf.distribute.MirroredStrategy(gpus(count)),
-    "multi_worker": lambda count: tf.distribute.MultiWorkerMirroredStrategy(),
-    "central_storage": lambda count: tf.distribute.experimental.CentralStorageStrategy(gpus(count)),
-    "parameter_server": parameter_server,
-    "tpu": tpu,
-}
-
-
 def main(columns, styles):
     folder = Path(os.environ["AIP_MODEL_DIR"])
     folder.mkdir(parents=True, exist_ok=True)
     for column in columns.split(","):
-        kind, _, count = column.partition("-")
-        for strategy in (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy):
-            # Groups of several sizes need keys of their own in one process. Programs have one strategy.
-            strategy._collective_key_base += 100_000
-        strategy = MAKERS[kind](int(count or 1))
+        strategy = strategies.made(column)
         found = {"versions": VERSIONS}
         for style in styles:
             run = {"fit": by_fit, "loop": by_loop}[style]

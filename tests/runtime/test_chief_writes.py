@@ -19,8 +19,6 @@ from support import PROGRAMS, heard
 from sdk.runtime.patches import chief_writes
 from sdk.runtime.patches.task_files import ChiefFiles, TaskFiles, as_text, copy_path, is_own_already
 
-HERE = Path(__file__).parent
-
 
 def version_of(package):
     try:
@@ -29,7 +27,6 @@ def version_of(package):
         return (0, 0)
 
 
-needs_tensorflow = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
 letters = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
 parts = st.text(letters, max_size=5) | st.sampled_from(["", ".", "..", "%"])
 rests = st.lists(parts, min_size=1, max_size=5).map("/".join)
@@ -44,17 +41,13 @@ rests = st.lists(parts, min_size=1, max_size=5).map("/".join)
         ("/data/model.keras", "file/data/model.keras"),
         ("model.keras", "file/home/me/model.keras"),
         ("../x/./model.keras", "file/home/x/model.keras"),
-        ("/data/run/", "file/data/run"),
         ("//data/run", "file/data/run"),
         ("file:///data/run", "file/data/run"),
         ("/gs/bucket/run", "file/gs/bucket/run"),
-        ("gs://bucket/run", "gs/bucket/run"),
         ("GS://bucket/run/", "gs/bucket/run"),
         ("gs://bucket/a//b", "gs/bucket/a/%/b"),
         ("gs://bucket/../../b", "gs/bucket/%../%../b"),
         ("gs://bucket/%../b", "gs/bucket/%%../b"),
-        ("hf://me/model", "hf/me/model"),
-        ("/data/{epoch:02d}.keras", "file/data/{epoch:02d}.keras"),
         ("/", "file/%"),
     ],
 )
@@ -87,12 +80,10 @@ def test_every_copy_is_below_the_temporary_folder_and_has_no_copy_itself(scheme,
     [
         ("/shared/model.keras", False),
         ("/temp", True),
-        ("/temp/x", True),
         ("/temporary/x", False),
         ("/temp/../shared", False),
         ("../temp/x", True),
         ("/shared/workertemp_1/model.keras", True),
-        ("gs://bucket/workertemp_12", True),
         ("/shared/workertemp/model.keras", False),
         ("ram://model", True),
         ("gs://temp/x", False),
@@ -226,46 +217,48 @@ def test_nothing_outside_the_temporary_folder_is_ever_forgotten(files):
 # --- Real programs ------------------------------------------------------------------------------------------------
 
 
-def train(folder, tasks, *mode, **environment):
-    arguments = [str(folder / "shared"), str(folder / "temp"), *mode]
-    return task_processes.run(
-        PROGRAMS / "sharing.py", arguments, folder / "-".join(["run", *mode]), tasks, timeout_s=400, **environment
-    )
+def real(test):
+    """Mark a test that trains with TensorFlow."""
+    installed = importlib.util.find_spec("tensorflow") is not None
+    return pytest.mark.full(pytest.mark.tensorflow(pytest.mark.skipif(not installed, reason="needs TensorFlow")(test)))
 
 
-def killed_and_restarted(folder, **environment):
-    first = train(folder, 2, "die", **environment)
-    left = [path for path in (folder / "shared").rglob("*") if not path.is_relative_to(folder / "shared" / "backup")]
-    second = train(folder, 2, **environment)
+def train(program, folder, tasks, *words, shared="shared", **environment):
+    """Run a program with a shared folder and the folder of a task that is not the chief; return codes and outputs."""
+    arguments = [str(folder / shared), str(folder / "temp"), *words]
+    return task_processes.run(PROGRAMS / program, arguments, folder / "-".join(["run", *words]), tasks, **environment)
+
+
+@pytest.fixture(scope="module", params=["0", "1"], ids=["Keras 3", "tf_keras"])
+def job(request, tmp_path_factory):
+    """Two tasks that save in every way; they were killed and have started again."""
+    folder = tmp_path_factory.mktemp("job")
+    shared, environment = folder / "shared", {"TF_USE_LEGACY_KERAS": request.param, "timeout_s": 400}
+    first = train("sharing.py", folder, 2, "die", **environment)
+    left = [path for path in shared.rglob("*") if not path.is_relative_to(shared / "backup")]
+    second = train("sharing.py", folder, 2, **environment)
     assert [code for code, _ in first] == [-9, -9], first
     assert [code for code, _ in second] == [0, 0], second
     chief, worker = (json.loads((folder / "run" / f"{task}.json").read_text()) for task in ("chief", "worker"))
-    return SimpleNamespace(folder=folder, shared=folder / "shared", chief=chief, worker=worker, left_by_kill=left)
+    return SimpleNamespace(folder=folder, shared=shared, chief=chief, worker=worker, left_by_kill=left)
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    return killed_and_restarted(tmp_path_factory.mktemp("keras3"))
-
-
-@pytest.fixture(scope="module")
-def legacy_job(tmp_path_factory):
-    return killed_and_restarted(tmp_path_factory.mktemp("legacy"), TF_USE_LEGACY_KERAS="1")
-
-
-def check_that_both_resumed_at_the_killed_epoch(job):
+@real
+def test_after_a_kill_both_tasks_resume_at_the_killed_epoch(job):
     assert job.chief["epochs"] == job.worker["epochs"] == [2, 3]
     assert not job.left_by_kill
 
 
-def check_that_every_save_reads_as_what_was_saved(job):
+@real
+def test_after_a_kill_every_save_reads_as_what_was_saved(job):
     assert job.chief["read"] == job.worker["read"]
     older = sorted(file for file, same in job.worker["read"].items() if not same)
     # Of step 4 of the last epoch too, under Keras 3: the averages of BatchNormalization meet only after it.
     assert [file[:9] for file in older] in (["steps/3-4"], ["steps/3-4", "steps/4-4"])
 
 
-def check_that_the_chief_wrote_every_shared_file(job):
+@real
+def test_after_a_kill_the_chief_has_written_every_shared_file(job):
     for path in job.shared.rglob("*"):
         assert path.stat().st_mode & 0o044, f"{path} was made by the worker"
     events = [path.name for path in (job.shared / "logs").rglob("events.*")]
@@ -277,7 +270,8 @@ def check_that_the_chief_wrote_every_shared_file(job):
     }
 
 
-def check_that_the_worker_cleaned_up_and_said_one_line(job):
+@real
+def test_after_a_kill_the_worker_has_cleaned_up_and_said_one_line(job):
     assert not (job.folder / "temp").exists()
     log = (job.folder / "run" / "worker-0.log").read_text()
     assert log.count("This task is not the chief: what it saves to ") == 1
@@ -285,25 +279,7 @@ def check_that_the_worker_cleaned_up_and_said_one_line(job):
     assert len(kept) == 2, "older checkpoints are the chief's to keep"
 
 
-CHECKS = [
-    check_that_both_resumed_at_the_killed_epoch,
-    check_that_every_save_reads_as_what_was_saved,
-    check_that_the_chief_wrote_every_shared_file,
-    check_that_the_worker_cleaned_up_and_said_one_line,
-]
-
-
-@pytest.mark.full
-@pytest.mark.tensorflow
-@needs_tensorflow
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_after_a_kill_and_a_restart_of_two_tasks(job, check):
-    check(job)
-
-
-@pytest.mark.full
-@pytest.mark.tensorflow
-@needs_tensorflow
+@real
 def test_the_shared_model_holds_what_both_tasks_trained(job):
     is_statistic = [len(weight) == 4 and index in (4, 5) for index, weight in enumerate(job.chief["weights"])]
     trained = [
@@ -313,91 +289,63 @@ def test_the_shared_model_holds_what_both_tasks_trained(job):
     assert trained[0] == trained[1]
 
 
-@pytest.mark.tensorflow
-@needs_tensorflow
-@pytest.mark.full
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-def test_after_a_kill_and_a_restart_of_two_tasks_with_legacy_keras(legacy_job, check):
-    check(legacy_job)
-
-
-@pytest.mark.full
-@pytest.mark.tensorflow
-@needs_tensorflow
+@real
 def test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty(tmp_path):
-    [(code, output)] = train(tmp_path, 1, "alone")
+    [(code, output)] = train("sharing.py", tmp_path, 1, "alone")
     assert code == 0, output
     assert list((tmp_path / "shared").rglob("*")) == []
     assert not (tmp_path / "temp").exists()
 
 
-@pytest.mark.tensorflow
-@needs_tensorflow
-@pytest.mark.full
+@real
 def test_a_program_that_takes_worker_0_for_the_chief_still_leaves_its_model(tmp_path):
     (tmp_path / "shared").mkdir()
-    results = task_processes.run(
-        PROGRAMS / "mistaken.py", [str(tmp_path / "shared"), str(tmp_path / "temp")], tmp_path / "run", 2
-    )
+    results = train("mistaken.py", tmp_path, 2)
     assert [code for code, _ in results] == [0, 0], results
     assert [path.name for path in (tmp_path / "shared").iterdir()] == ["model.keras"]
 
 
-def resume_with_nothing_left(folder, backup, *mode, **environment):
-    for tenses in ("die",), mode:
-        arguments = [str(folder / backup), str(folder / "temp"), *tenses]
-        results = task_processes.run(
-            PROGRAMS / "late.py", arguments, folder / "-".join(["run", *tenses]), 2, **environment
-        )
-    return results
-
-
-@pytest.mark.tensorflow
-@needs_tensorflow
-@pytest.mark.full
+@real
 @pytest.mark.parametrize("legacy", ["0", "1"])
 def test_a_late_worker_restores_what_the_chief_restored_and_then_deleted(tmp_path, legacy):
-    results = resume_with_nothing_left(tmp_path, "backup", "late", TF_USE_LEGACY_KERAS=legacy)
+    train("late.py", tmp_path, 2, "die", TF_USE_LEGACY_KERAS=legacy)
+    results = train("late.py", tmp_path, 2, "late", TF_USE_LEGACY_KERAS=legacy)
     assert [code for code, _ in results] == [0, 0], results
     assert all("epochs: []" in output for _, output in results)
 
 
-@pytest.mark.tensorflow
-@needs_tensorflow
-@pytest.mark.full
+@real
 def test_a_backup_on_a_disk_of_the_chief_alone_fails_with_a_reason(tmp_path):
-    results = resume_with_nothing_left(tmp_path, "{task}/backup")
+    train("late.py", tmp_path, 2, "die", shared="{task}/shared")
+    results = train("late.py", tmp_path, 2, shared="{task}/shared")
     assert all(code != 0 for code, _ in results)
     assert all("restored different epochs. Received: [2, 0]" in output for _, output in results), results
 
 
-@pytest.mark.tensorflow
-@needs_tensorflow
-@pytest.mark.full
+@real
 def test_backups_that_are_damaged_interrupted_kept_or_removed(tmp_path):
     (tmp_path / "shared").mkdir()
-    folders = [str(tmp_path / "shared"), str(tmp_path / "temp")]
-    [(code, output)] = task_processes.run(PROGRAMS / "resuming.py", folders, tmp_path / "run", 1)
+    [(code, output)] = train("resuming.py", tmp_path, 1)
     assert code == 0, output
     assert not (tmp_path / "temp").exists()
 
 
-@pytest.mark.tensorflow
-@needs_tensorflow
-@pytest.mark.full
+CONVERT = """
+import sys, keras, tensorflow as tf
+from sdk.runtime.patches import chief_writes, install
+install(chief_writes.patches(sys.argv[1]))
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+assert tf.lite.TFLiteConverter.from_keras_model(model).convert()
+model.export(sys.argv[2], verbose=False)
+"""
+
+
+@real
 @pytest.mark.skipif(version_of("tensorflow") < (2, 17), reason="that converter aborts on any Keras 3 model")
 def test_tflite_conversion_still_finds_the_model_that_it_saves_in_between(tmp_path):
     script = tmp_path / "convert.py"
-    script.write_text(
-        "import sys, keras, tensorflow as tf\n"
-        "from sdk.runtime.patches import chief_writes, install\n"
-        "install(chief_writes.patches(sys.argv[1]))\n"
-        "model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])\n"
-        "assert tf.lite.TFLiteConverter.from_keras_model(model).convert()\n"
-        "model.export(sys.argv[2], verbose=False)\n"
-    )
-    [(code, output)] = task_processes.run(
-        script, [str(tmp_path / "temp"), str(tmp_path / "exported")], tmp_path / "run", 1
-    )
+    script.write_text(CONVERT)
+    folders = [str(tmp_path / "temp"), str(tmp_path / "exported")]
+    [(code, output)] = task_processes.run(script, folders, tmp_path / "run", 1)
     assert code == 0, output
     assert not (tmp_path / "exported").exists()

@@ -214,15 +214,17 @@ AT_THE_END = {
 }  # fmt: skip
 
 
+def ended(program: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPO, PROGRAMS)))}
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S, env=env)
+
+
 @pytest.mark.full
 @pytest.mark.process
 @pytest.mark.parametrize("name", AT_THE_END)
 def test_at_the_end_of_a_process(name: str) -> None:
     program, code, printed = AT_THE_END[name]
-    paths = os.pathsep.join(map(str, (REPO, PROGRAMS)))
-    env = {**os.environ, "PYTHONPATH": paths}
-    command = [sys.executable, "-c", BEGIN + program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=env)
+    done = ended(BEGIN + program)
     assert (done.returncode, done.stdout.split()) == (code, printed.split()), done.stderr
     assert "ignored" not in done.stderr
 
@@ -240,9 +242,7 @@ del iterator
 
 @pytest.mark.process
 def test_an_exception_of_a_handler_that_runs_while_the_end_waits_is_reported_and_the_end_waits_on() -> None:
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPO, PROGRAMS)))}
-    command = [sys.executable, "-c", BEGIN + LATE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=env)
+    done = ended(BEGIN + LATE)
     # Python has no frame left to which it could give the exception.
     assert (done.returncode, done.stdout.split()) == (0, ["released", "handler"])
     assert "ValueError: late" in done.stderr and "FATAL" not in done.stderr
@@ -281,28 +281,16 @@ FORK = "if os.fork(): os._exit(os.wait()[1] >> 8)\n"
 def test_behind_the_programs_exit_handlers_no_thread_runs_before_the_one_that_ends_iterators_waits(
     before: str, after: str
 ) -> None:
-    env, forked = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (REPO, PROGRAMS)))}, after == FORK
+    forked = after == FORK
     begin = BEGIN.replace("Slow()", "None").replace("ops = patched()", f"ops = patched()\n{before}")
     begin += f"threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n{after}{LAST}"
-    done = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, timeout=LIMIT_S, env=env)
+    done = ended(begin)
     cpus = len(os.sched_getaffinity(0))
     # A child that was forked has none of its parent's iterators and threads.
     at_exit = ([], cpus) if forked else ([(os.SCHED_OTHER, cpus)], cpus)
     at_end = ([], cpus) if forked else ([(os.SCHED_BATCH, 1)], 1)
     expected = [f"handler {at_exit}", "handler", f"last {at_end}"]
     assert (done.returncode, done.stdout.splitlines()) == (0, expected), done.stderr
-
-
-@pytest.mark.full
-@pytest.mark.tensorflow
-def test_a_process_does_not_wait_for_its_last_iterators() -> None:
-    needs("tensorflow")
-    done = subprocess.run(
-        [sys.executable, str(PROGRAMS / "last_iterators.py")], capture_output=True, text=True, timeout=LIMIT_S
-    )
-    assert done.returncode == 0, done.stderr
-    # The tuning sleeps until they are 10.23 s old.
-    assert time.time() - float(done.stdout) < 4, done.stderr
 
 
 @pytest.mark.full
@@ -329,7 +317,7 @@ def test_epochs_give_the_same_results_and_each_ends_in_another_thread(workers: i
     needs("tensorflow")
     found: dict[str, list[Any]] = {}
     for way in ("unchanged", "patched"):
-        run = sdk.submit(PROGRAMS / "ends_of_epochs.py", args=["0", "8", way], workers=workers)
+        run = sdk.submit(PROGRAMS / "ends_of_epochs.py", args=[way], workers=workers)
         assert run.wait(LONG_LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
         lines = [line.text.partition(" ")[2] for line in run.logs() if line.text.startswith("found ")]
         found[way] = [json.loads(line) for line in lines]

@@ -68,7 +68,7 @@ def tolerance(case):
 
 
 def run_tasks(folder, count, cases, timeout_s=300):
-    run = sdk.submit(sdk.Job(SCRIPT, args=cases, resources=sdk.Resources(workers=count)), root=folder)
+    run = sdk.submit(sdk.Job(SCRIPT, args=["cluster", *cases], resources=sdk.Resources(workers=count)), root=folder)
     found = sorted(path for path in Path(run.result(timeout_s).model_dir).iterdir() if path.is_dir())
     log = "\n".join(line.text for line in run.logs(task="chief-0"))
     assert ("keras-multi-worker" in log) == (count > 1), "the log names the cure"
@@ -153,7 +153,7 @@ def test_a_warm_prediction_traces_nothing_and_a_batch_of_it_is_gathered_at_once(
 
 @pytest.mark.full
 def test_keras_without_the_cure_still_fails_so_the_cure_is_still_needed(tmp_path):
-    outcomes = task_processes.run(SCRIPT, QUICK[:1], tmp_path, 2, patched=False, timeout_s=120)
+    outcomes = task_processes.run(SCRIPT, ["cluster", *QUICK[:1]], tmp_path, 2, patched=False, timeout_s=120)
     assert any("PerReplica" in output for code, output in outcomes if code)
 
 

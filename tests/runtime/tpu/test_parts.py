@@ -3,16 +3,15 @@
 from pathlib import Path
 
 import pytest
+from agreements import assert_as_one
 from support import PROGRAMS, needs
 
 import sdk
 
-np = pytest.importorskip("numpy")
-
 pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 needs("tensorflow")
 
-SCRIPT = PROGRAMS / "agreement_on_tpu.py"
+SCRIPT = PROGRAMS / "agreement.py"
 CASES = [
     "dense_sgd-fit-tiny_last",
     "conv_adam-fit-tiny_last",
@@ -32,23 +31,16 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    job = sdk.Job(SCRIPT, args=[*CASES, "attention_mixed_bfloat16"], resources=sdk.Resources(accelerator="v5e-8"))
+    job = sdk.Job(
+        SCRIPT, args=["one,tpu", *CASES, "attention_mixed_bfloat16"], resources=sdk.Resources(accelerator="v5e-8")
+    )
     return Path(sdk.submit(job, root=tmp_path_factory.mktemp("parts")).result(1200).model_dir)
 
 
-def assert_same(folder, case, tolerance):
-    one, tpu = (dict(np.load(folder / part / f"{case}.npz")) for part in ("one", "tpu"))
-    assert one.keys() == tpu.keys()
-    for name, value in one.items():
-        np.testing.assert_allclose(tpu[name], value, rtol=0, atol=tolerance, err_msg=name)
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_weights_and_predictions_are_those_of_one_device(trained, case):
-    assert_same(trained, case, 2e-5)
+    assert_as_one(trained / "one", trained / "tpu", case, 2e-5)
 
 
-@pytest.mark.full
 def test_mixed_bfloat16_is_as_close_as_its_digits(trained):
-    assert_same(trained, "attention_mixed_bfloat16", 5e-2)
+    assert_as_one(trained / "one", trained / "tpu", "attention_mixed_bfloat16", 5e-2)
