@@ -1,4 +1,4 @@
-"""The programs in `jobs/`: each learns what its first lines and the README promise. The first one is in test_digits."""
+"""The programs in `jobs/`: each learns what its first lines and the README promise."""
 
 from __future__ import annotations
 
@@ -56,6 +56,17 @@ def test_recommender_takes_a_few_steps_with_a_worker_and_a_parameter_server(tmp_
 def last(name: str, root: Path, **settings: object) -> dict[str, float]:
     run = sdk.submit(JOBS / name / "train.py", root=root, **settings)  # type: ignore[arg-type]
     return {metric: value for metric, value in run.result(900).metrics.items() if value is not None}
+
+
+@pytest.mark.full
+def test_digits_trains_on_two_workers_with_unchanged_fit_and_leaves_a_model(tmp_path: Path) -> None:
+    import keras
+
+    run = sdk.submit(JOBS / "digits" / "train.py", workers=2, root=tmp_path)
+    result = run.result(LIMIT_S)
+    assert result.metrics["val_accuracy"] is not None and result.metrics["val_accuracy"] >= 0.96
+    assert len(run.metrics()) == 12
+    assert keras.models.load_model(f"{result.model_dir}/digits.keras").count_params() == 38_282
 
 
 @pytest.mark.full

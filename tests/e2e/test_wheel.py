@@ -90,23 +90,6 @@ def test_a_module_that_loads_from_an_editable_install_only_is_refused(write, fre
     assert "digits.reading" in shown.stderr
 
 
-@pytest.mark.full
-def test_a_monorepo_brings_the_folder_beside_the_project(write, fresh) -> None:
-    write(".git/HEAD", "ref: refs/heads/main")
-    write("libs/common/pyproject.toml", '[project]\nname = "common"\nversion = "1"\n')
-    write("libs/common/src/common/__init__.py", "def greet(): return 'hello from common'")
-    write("services/train/requirements.txt", "-e ../../libs/common\n")
-    project = write("services/train/train.py", "import common\nprint(common.greet())\n").parent
-    shown = fresh.podlift("submit", "train.py", "--json", cwd=project)
-    assert shown.code == 0, shown.stderr
-    logs = fresh.podlift("logs", json.loads(shown.stdout)["id"], cwd=project)
-    assert logs.stdout == "hello from common\n"
-    (project / "requirements.txt").write_text("")
-    refused = fresh.podlift("plan", "train.py", cwd=project)
-    assert (refused.code, "imports 'common'" in refused.stderr) == (2, True)
-    assert fresh.podlift("plan", "train.py", "--code-include", "../../libs/common", cwd=project).code == 0
-
-
 def test_the_package_the_command_and_the_plugin_are_installed_by_their_names(write, fresh) -> None:
     assert (fresh.site / "sdk" / "py.typed").is_file() and not (fresh.site / "podlift").exists()
     write(
@@ -123,35 +106,6 @@ def test_the_package_the_command_and_the_plugin_are_installed_by_their_names(wri
         assert logs.stdout == "chief-0\n"
     refused = fresh.python("-c", "import podlift", cwd=project)
     assert refused.stderr.endswith("ModuleNotFoundError: No module named 'podlift'\n")
-
-
-def cell(*lines: str) -> dict[str, object]:
-    return {
-        "cell_type": "code",
-        "metadata": {},
-        "source": [f"{line}\n" for line in lines],
-        "outputs": [],
-        "execution_count": None,
-    }
-
-
-@pytest.mark.full
-def test_a_notebook_runs_without_its_magics(write, fresh) -> None:
-    notebook = {
-        "nbformat": 4, "nbformat_minor": 5, "metadata": {"language_info": {"name": "python"}},
-        "cells": [
-            cell("%matplotlib inline", "!ls", "import helper"),
-            {"cell_type": "markdown", "metadata": {}, "source": "# Training"},
-            cell("rows = helper.rows()", "print('rows', rows)"),
-        ],
-    }  # fmt: skip
-    write("helper.py", "def rows(): return 3")
-    project = write("explore.ipynb", json.dumps(notebook)).parent
-    shown = fresh.podlift("submit", "-v", "explore.ipynb", "--workers", "2", "--json", cwd=project)
-    assert shown.code == 0, shown.stderr
-    assert "%matplotlib inline" in shown.stderr
-    run = json.loads(shown.stdout)
-    assert fresh.podlift("logs", run["id"], "--task", "worker-0", cwd=project).stdout == "rows 3\n"
 
 
 @pytest.mark.full

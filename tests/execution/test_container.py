@@ -123,14 +123,6 @@ def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(clou
     assert [event.attempt for event in cloud.events(again, "attempt_started")] == [1, 2]
 
 
-@pytest.mark.full
-def test_a_task_that_is_killed_is_recorded_and_started_again(cloud: Cloud, write) -> None:
-    write("train.py", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    plan = cloud.plan("train.py", retry={"infrastructure": 1})
-    assert cloud.start(plan, cloud.order(plan)).code() == 137
-    assert [event.data["code"] for event in cloud.events(plan, "exited")] == [-9, -9]
-
-
 def test_a_task_that_listens_to_no_signal_ends_at_once_and_is_started_again(cloud: Cloud, write) -> None:
     write("train.py", "import time\nprint('here', flush=True)\ntime.sleep(600)")
     plan = cloud.plan("train.py", retry={"preemptions": None})

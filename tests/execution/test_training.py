@@ -8,7 +8,7 @@ import signal
 import psutil
 import pytest
 
-from .cloud import BUCKET, Cloud
+from .cloud import Cloud
 
 pytestmark = pytest.mark.full
 
@@ -82,27 +82,6 @@ def test_a_killed_gang_is_forked_from_the_spare_processes_and_ends_with_the_same
     assert re.search(r"restored step \d+ of phase 1", containers["chief-0"].said)
     assert weights(containers["chief-0"]) == expected
     assert [event.attempt for event in cloud.events(plan, "attempt_started")] == [1, 2]
-
-
-WRITES = """
-import os, sdk
-import tensorflow as tf
-ctx = sdk.context()
-tf.io.gfile.makedirs(ctx.dirs.model)
-with tf.io.gfile.GFile(os.environ["AIP_MODEL_DIR"] + "weights.txt", "w") as file:
-    file.write("trained")
-print("listed", tf.io.gfile.listdir(ctx.dirs.model))
-"""
-
-
-def test_what_tensorflow_itself_writes_to_the_model_directory_reaches_an_emulated_bucket(cloud: Cloud, write) -> None:
-    write("train.py", WRITES)
-    plan = cloud.plan("train.py")
-    container = cloud.start(plan, cloud.order(plan), PODLIFT_EMULATOR=cloud.gcs.url)
-    assert container.code() == 0, container.said
-    assert "listed ['weights.txt']" in container.said
-    name = f"podlift/runs/{plan.run_id}/model/weights.txt"
-    assert cloud.gcs.client().bucket(BUCKET).blob(name).download_as_bytes() == b"trained"
 
 
 # It is in no training that would save, and TensorFlow has connected the workers.

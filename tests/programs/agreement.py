@@ -453,15 +453,6 @@ def predictions_of_one_batch(strategy):
 
 
 @case
-def predictions_under_mixed_bfloat16(strategy):
-    keras.utils.set_random_seed(3)
-    with strategy.scope():
-        policy = {"dtype": "mixed_bfloat16"}
-        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, **policy), keras.layers.Dense(2, **policy)])
-    return predicted(all=[model.predict(numbers(81)[0], batch_size=BATCH, verbose=0)])
-
-
-@case
 def predictions_in_other_ways(strategy):
     """Several steps in an execution, eagerly, data of unknown size, a number of steps, and the rows that callbacks see."""
     x = numbers(110)[0]
@@ -484,30 +475,6 @@ def predictions_in_other_ways(strategy):
     model = typed(strategy, "float32")
     model.predict(x, batch_size=BATCH, verbose=0, callbacks=[each])
     return predicted(**found) | {f"predict shown {index}": rows for index, rows in enumerate(shown)}
-
-
-@case
-def predictions_by_a_function_of_the_program(strategy):
-    """Set on the instance, in two ways."""
-    found, data = {}, in_batches(numbers(2 * BATCH)[0])
-
-    def set_to(model, function):
-        model.predict_function = function
-
-    def made_by(model, function):
-        model.make_predict_function = lambda force=False: set_to(model, function)
-
-    for way in (set_to, made_by):
-        with strategy.scope():
-            model = dense_sgd()
-
-        @tf.function
-        def function(batches, step=model.predict_step):
-            return strategy.gather(strategy.run(step, args=(batches[0],)), axis=0) * 2
-
-        way(model, function)
-        found[way.__name__] = [model.predict(data, verbose=0)]
-    return predicted(**found)
 
 
 @case
@@ -545,17 +512,6 @@ def evaluations_one_after_the_other(strategy):
     seen |= {f"steps {n}": v for n, v in model.evaluate(data, steps=2, verbose=0, return_dict=True).items()}
     each = model.fit(data, epochs=2, verbose=0, validation_data=data.shuffle(9, seed=3), validation_steps=2).history
     return {"history": each, "weights": model.get_weights(), "evaluate": seen}
-
-
-@case
-def every_batch_is_averaged_alike(strategy):
-    """What callbacks see after a step has to be the same everywhere, or tasks would stop at different steps."""
-    with strategy.scope():
-        model = dense_sgd()
-    shown = []
-    each = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: shown.append(float(logs["loss"])))
-    model.fit(in_batches(numbers(81)[:2]), epochs=1, verbose=0, callbacks=[each])
-    return {"history": {}, "weights": model.get_weights(), "shown": np.array(shown)}
 
 
 @case
@@ -686,50 +642,6 @@ def attention_clipnorm(strategy):
 @case
 def attention_mixed_bfloat16(strategy):
     return attention(strategy, dtype="mixed_bfloat16")
-
-
-class Pair(keras.Model):
-    """A generator and who tells its work from the data, each with an optimizer of its own."""
-
-    def __init__(self):
-        super().__init__()
-        dense = keras.layers.Dense
-        self.makes = keras.Sequential([keras.Input((6,)), dense(5, activation="tanh"), dense(2)])
-        self.judges = keras.Sequential([keras.Input((2,)), dense(5, activation="tanh"), dense(1)])
-
-    def call(self, x):
-        return self.judges(self.makes(x))
-
-    def compile(self, first, second):
-        super().compile()
-        self.first, self.second = first, second
-
-    def train_step(self, data):
-        noise, real = data
-        judged = self.judges
-        with tf.GradientTape() as tape:
-            loss = self.part(judged(real), 1.0) + self.part(judged(self.makes(noise)), 0.0)
-        self.first.apply(tape.gradient(loss, judged.trainable_variables), judged.trainable_variables)
-        with tf.GradientTape() as tape:
-            own = self.part(judged(self.makes(noise)), 1.0)
-        self.second.apply(tape.gradient(own, self.makes.trainable_variables), self.makes.trainable_variables)
-        return {"judge": loss, "maker": own}
-
-    def part(self, scores, truth):
-        """Return this replica's part of the mean over the whole batch, as every loop of one's own has to."""
-        losses = keras.losses.binary_crossentropy(tf.fill(tf.shape(scores), truth), scores, from_logits=True)
-        return tf.reduce_sum(losses) / BATCH
-
-
-@case
-def pair_with_two_optimizers(strategy):
-    keras.utils.set_random_seed(13)
-    with strategy.scope():
-        model = Pair()
-        model.compile(keras.optimizers.Adam(0.01, epsilon=1e-4), keras.optimizers.Adam(0.02, epsilon=1e-4))
-    noise, real, _ = numbers(120)
-    model.fit(in_batches((noise, real)), epochs=2, verbose=0)
-    return {"history": {}, "weights": model.get_weights()}
 
 
 # --- Running and writing ------------------------------------------------------------------------------------------

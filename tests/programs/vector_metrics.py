@@ -82,6 +82,8 @@ def main():
             kinds = {name: type(values[0]).__name__ for name, values in history.items()}
             where = Path(os.environ["PODLIFT_RUN"], f"fit-{index}-{os.environ['PODLIFT_ATTEMPT']}.json")
             where.write_text(json.dumps([told, kinds], default=str))
+    if sdk.context().is_chief:
+        np.savez(Path(os.environ["PODLIFT_RUN"], "weights.npz"), *model.get_weights())
 
 
 main()

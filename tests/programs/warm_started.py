@@ -20,8 +20,6 @@ parser.add_argument("--lazy", action="store_true", help="the weights are made at
 parser.add_argument("--earlier", type=int, default=0, help="models made before: Keras numbers layers as they are made")
 parser.add_argument("--eager", action="store_true", help="print the loss before the first step instead of the step's")
 parser.add_argument("--width", type=int, default=32)
-parser.add_argument("--save", nargs="+", default=["model.keras"])
-parser.add_argument("--file", help="the model file to load, before the fit")
 parser.add_argument(
     "--disturbed", action="store_true", help="killed before the first step, then failing after the second one"
 )
@@ -89,11 +87,8 @@ if options.loop:
             raise RuntimeError("on purpose")
     print("shifted", float(model.weights[-1][0]))
 else:
-    if options.file:
-        print("loaded", ctx.warm_start(model, file=options.file))
     backups = [keras.callbacks.BackupAndRestore(f"{ctx.dirs.checkpoints}/backup")] if options.backup else []
     model.fit(data, epochs=3, verbose=0, callbacks=[*backups, Told()])
     print("steps", int(optimizer.iterations.numpy()))
     print("last", float(model.evaluate(data, verbose=0)))
-for name in options.save:
-    model.save(f"{ctx.dirs.model}/{name}")
+model.save(f"{ctx.dirs.model}/model.keras")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, PROGRAMS, full_only, needs
+from support import LIMIT_S, PROGRAMS, needs
 
 import sdk
 from sdk.runtime.reporting import Reporter, numbers
@@ -79,12 +79,15 @@ def test_a_program_that_reports_text_is_told_so_at_once() -> None:
 
 # --- In trainings ---------------------------------------------------------------------------------------------------
 
-RUNS = pytest.mark.tensorflow
+
+def trained_with_tensorflow(test: Any) -> Any:
+    """Mark a test that trains with TensorFlow."""
+    return pytest.mark.full(pytest.mark.tensorflow(test))
 
 
 @pytest.fixture(
     scope="module",
-    params=[[1], full_only([2]), full_only([1, "legacy"])],
+    params=[[1], [2], [1, "legacy"]],
     ids=["one task", "two tasks", "tf_keras"],
 )
 def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:
@@ -104,8 +107,7 @@ def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return run
 
 
-@RUNS
-@pytest.mark.full
+@trained_with_tensorflow
 def test_a_metric_that_is_a_vector_is_reported_by_its_classes(interrupted: sdk.Run) -> None:
     shown = list(interrupted.metrics())
     assert [(record["attempt"], record["epoch"]) for record in shown][:2] == [(1, 0), (1, 1)]
@@ -118,16 +120,14 @@ def test_a_metric_that_is_a_vector_is_reported_by_its_classes(interrupted: sdk.R
         assert not {name for name in found if name.startswith(("long", "text", "nothing", "object"))}
 
 
-@RUNS
-@pytest.mark.full
+@trained_with_tensorflow
 def test_what_is_not_reported_is_logged_once_in_each_attempt(interrupted: sdk.Run) -> None:
     lines = [line.text for line in interrupted.logs(task="chief-0")]
     for name in ("long", "val_long", "text", "nothing", "object"):
         assert sum(f"the metric {name} is not reported" in line for line in lines) == 2, name
 
 
-@RUNS
-@pytest.mark.full
+@trained_with_tensorflow
 def test_a_resumed_program_finds_the_history_that_it_had(interrupted: sdk.Run) -> None:
     folder = Path(interrupted.plan.paths.payload(1)).parents[2]
     (before, kinds), (after, restored) = (json.loads((folder / f"fit-0-{n}.json").read_text()) for n in (1, 2))
@@ -140,8 +140,21 @@ def test_a_resumed_program_finds_the_history_that_it_had(interrupted: sdk.Run) -
         assert np.shape(history["f1_score"])[1:] == (3,) and np.shape(history["long"])[1:] == (40,)
 
 
-@RUNS
-@pytest.mark.full
-def test_a_checkpoint_is_chosen_by_one_class(interrupted: sdk.Run) -> None:
-    assert all("f1_score/0" in each.metrics for each in interrupted.checkpoints(best="max:f1_score/0"))
-    assert interrupted.checkpoints(best="max:f1_score/0")
+@trained_with_tensorflow
+def test_a_checkpoint_is_chosen_by_one_class_and_its_weights_get_into_a_model(interrupted: sdk.Run) -> None:
+    best, worst = (interrupted.checkpoints(best=f"{order}:f1_score/0") for order in ("max", "min"))
+    assert best and all("f1_score/0" in each.metrics for each in best)
+    assert [entry.step for entry in worst] == [entry.step for entry in reversed(best)]
+    import keras
+    import tf_keras
+
+    kind = tf_keras if "legacy" in interrupted.plan.job.args else keras
+    model = kind.Sequential([kind.layers.Dense(3, activation="softmax")])
+    model.build((None, 4))
+    assert interrupted.load_weights(model, best[0]).step == best[0].step
+    assert interrupted.load_weights(model).step == interrupted.checkpoints()[-1].step
+    kept = np.load(Path(interrupted.plan.paths.payload(1)).parents[2] / "weights.npz")
+    for weight, name in zip(model.get_weights(), kept.files, strict=True):
+        np.testing.assert_array_equal(weight, kept[name])
+    with pytest.raises(sdk.InputError, match="no such checkpoint"):
+        interrupted.load_weights(model, 9999)

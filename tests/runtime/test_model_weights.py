@@ -229,12 +229,17 @@ def start(root: Path, tmp_path: Path) -> WarmStart:
     return WarmStart(initial, f"{root}/models", str(tmp_path))
 
 
-def test_a_file_that_is_no_model_cannot_be_read(root: Path, tmp_path: Path) -> None:
-    register(root, "digits", {"model.keras": b"?"})
-    with pytest.raises(
-        InputError, match=r"model.keras in version 1 of 'digits', the champion cannot be read.*BadZipFile"
-    ):
+def test_of_several_model_files_the_program_names_one_and_a_file_that_is_no_model_is_named(
+    root: Path, tmp_path: Path
+) -> None:
+    saved(made(sequential, keras3), "model.keras", tmp_path)
+    register(root, "digits", {"best.keras": (tmp_path / "model.keras").read_bytes(), "last.keras": b"?"})
+    with pytest.raises(InputError, match=r"has 2 model files: best.keras, last.keras. Next: "):
         start(root, tmp_path).load(sequential(keras3))
+    unreadable = r"last.keras in version 1 of 'digits', the champion cannot be read.*BadZipFile"
+    with pytest.raises(InputError, match=unreadable):
+        start(root, tmp_path).load(sequential(keras3), "last.keras")
+    assert start(root, tmp_path).load(sequential(keras3), "best.keras")
 
 
 def test_the_tasks_of_a_machine_fetch_the_files_once_and_verify_them(root: Path, tmp_path: Path) -> None:

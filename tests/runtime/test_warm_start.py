@@ -192,13 +192,3 @@ def test_without_a_version_the_weights_are_fresh_and_the_log_says_so(tmp_path: P
     run = submitted(tmp_path, "--loop", warm_start="last")
     assert asked(run) == ["loaded False", "restored False loaded False"]
     assert f"warm start: fresh weights: the model 'digits' below {tmp_path} has no version yet" in log(run)
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("warm_tensorflow")
-def test_of_several_model_files_the_program_names_one(tmp_path: Path) -> None:
-    loss = champion(tmp_path, "--save", "last.keras", "best.keras")
-    run = submitted(tmp_path, warm_start="champion")
-    with pytest.raises(sdk.RunFailedError, match=r"has 2 model files: best.keras, last.keras. Next: "):
-        run.result(1)
-    began_with(submitted(tmp_path, "--file", "best.keras", warm_start="champion"), loss)

@@ -316,4 +316,70 @@ _TUTORIAL = [
     ),
 ]
 
-PROGRAMS = {program.name: program for program in (*_GUIDE, *_RAY, *_OVERVIEW, *_TUTORIAL)}
+# --- 001: the talk, which has no code --------------------------------------------------------------------------------
+
+_LINE = "line = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])"
+_ONE_DEVICE = "tf.distribute.MirroredStrategy(['CPU:0'])"
+_FIT = "instead: `fit` below MultiWorkerMirroredStrategy"
+_CLUSTER = "tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec({}))"
+
+
+def _talk(name: str, line: str, notes: str, keras3: Fails, legacy: Outcome) -> Program:
+    return Program(name=name, parts=(_TF, Ours(_LINE), Ours(line)), notes=notes, keras3=keras3, legacy=legacy)
+
+
+def _gone(name: str, line: str, error: str, notes: str) -> Program:
+    fails = Fails("AttributeError", error)
+    return _talk(name, line, notes, fails, fails)
+
+
+_TALK = [
+    _talk(
+        "compile(distribute=)",
+        f"line.compile(loss='mse', optimizer='sgd', distribute={_ONE_DEVICE})",
+        "instead: build and compile below `strategy.scope()`",
+        Fails("TypeError", "unexpected keyword argument 'distribute'"),
+        Fails("ValueError", "`distribute` argument in compile is not available"),
+    ),
+    _talk(
+        "model_to_estimator",
+        "tf.keras.estimator.model_to_estimator(line)",
+        _FIT,
+        Fails("AttributeError", "has no attribute 'estimator'"),
+        Fails("NotImplementedError", "model_to_estimator function not available"),
+    ),
+    _gone(
+        "RunConfig(train_distribute=)",
+        f"tf.estimator.RunConfig(train_distribute={_ONE_DEVICE})",
+        "has no attribute 'estimator'",
+        _FIT,
+    ),
+    _gone(
+        "CollectiveAllReduceStrategy",
+        "tf.contrib.distribute.CollectiveAllReduceStrategy(num_gpus_per_worker=0)",
+        "has no attribute 'contrib'",
+        _FIT,
+    ),
+    _gone(
+        "a client that sends the model to workers",
+        "tf.contrib.distribute.DistributeConfig(remote_cluster={'worker': ['localhost:1']})",
+        "has no attribute 'contrib'",
+        "instead: `sdk.submit` sends the program",
+    ),
+    _talk(
+        "TPUStrategy(steps_per_run=)",
+        f"tf.distribute.TPUStrategy({_CLUSTER}, steps_per_run=100)",
+        "instead: `compile(steps_per_execution=)`",
+        Fails("TypeError", "unexpected keyword argument 'steps_per_run'"),
+        Fails("TypeError", "unexpected keyword argument 'steps_per_run'"),
+    ),
+    _talk(
+        "save to a SavedModel folder",
+        "line.save('a-folder')",
+        "instead: a name that ends in `.keras`, or `model.export`",
+        Fails("ValueError", "Invalid filepath extension for saving"),
+        None,
+    ),
+]
+
+PROGRAMS = {program.name: program for program in (*_GUIDE, *_RAY, *_OVERVIEW, *_TUTORIAL, *_TALK)}

@@ -11,7 +11,6 @@ from support import REPO
 
 from .assemblies import PROGRAMS
 from .cells import CELLS, SHELL, Cell
-from .equivalents import EQUIVALENTS
 from .parts import Fails, Ours, Outcome, Part, Program
 
 MODES = ("keras3", "legacy")
@@ -37,7 +36,7 @@ that the cell depends on an earlier one that failed. Programs that test `task_id
 `len(cluster["worker"])` assume a cluster without a chief, so they ran with `local_cluster="workers"`.
 
 "runs" means that the program got past the cell and, if it trained to the end, that the log of every task shows it.
-The fifth text, a talk from 2018, contains no code; the programs at the end of this page cover what it describes.
+The fifth text, a talk from 2018, contains no code; the end of this page has what it describes and has since been removed.
 """
 
 
@@ -53,8 +52,7 @@ class Measurements:
 
     def write(self) -> None:
         """Write the document once everything was measured: half a session with other packages must not take its place."""
-        everything = [*PROGRAMS.values(), *EQUIVALENTS]
-        if self.outcomes >= {f"{program.name} / {mode}" for program in everything for mode in MODES}:
+        if self.outcomes >= {f"{name} / {mode}" for name in PROGRAMS for mode in MODES}:
             DOCUMENT.write_text(render(", ".join(f"{package} {version(package)}" for package in _PACKAGES)))
 
 
@@ -128,6 +126,8 @@ def render(versions: str) -> str:
         "|---|---|---|---|---|---|",
     ]
     for program in PROGRAMS.values():
+        if not program.cells:
+            continue
         lines_of_ours = sum(len(part.code.strip().splitlines()) for part in program.parts if isinstance(part, Ours))
         notes = [f"changed: {program.changed}"] if program.changed else []
         notes += [program.notes] if program.notes else []
@@ -138,11 +138,11 @@ def render(versions: str) -> str:
         lines.append(
             _row(program.name, cells, _tasks(program.workers, program.cluster, program.ps), *words, "; ".join(notes))
         )
-    lines += ["", "## Additional programs (`tests/programs/tutorials`)", ""]
-    lines += ["| program | technique | tasks | Keras 3 | legacy | notes |", "|---|---|---|---|---|---|"]
-    for own in EQUIVALENTS:
-        words = [_outcome(getattr(own, mode)) for mode in MODES]
-        lines.append(_row(own.name, own.technique, _tasks(own.workers, own.cluster), *words, own.notes))
+    lines += ["", "## What the talk of 2018 shows and TensorFlow no longer has", ""]
+    lines += ["| technique | Keras 3 | legacy | notes |", "|---|---|---|---|"]
+    for program in PROGRAMS.values():
+        if not program.cells:
+            lines.append(_row(program.name, *(_outcome(getattr(program, mode)) for mode in MODES), program.notes))
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,6 @@ from .cells import CELLS, SHELL
 from .parts import Ours, Outcome, Part, Program
 
 MODES = {"keras3": "auto", "legacy": "legacy"}
-OWN = PROGRAMS / "tutorials"
 TIMEOUT_S = 900
 _SHELL = "import subprocess\nsubprocess.run({command!r}, shell=True, check=True, timeout=60)"
 
@@ -72,7 +71,7 @@ def write_project(program: Program, folder: Path) -> list[str]:
     shared.mkdir()
     for name, parts in program.files.items():
         (project / name).write_text(assemble(parts, str(shared))[0])
-    shutil.copy(OWN / "mnist_offline.py", project)
+    shutil.copy(PROGRAMS / "mnist_offline.py", project)
     text, owners = assemble(program.parts, str(shared))
     (project / "program.py").write_text(text)
     return owners

@@ -122,30 +122,6 @@ def test_mistakes_with_a_strategy_are_findings_with_the_change_to_make(asked):
     assert asked[0]["outside"].startswith("ValueError: The variable 'sequential_3/dense_3/kernel")
 
 
-CHANNELS_FIRST = """
-    import os
-
-    import tensorflow as tf
-
-    layer = tf.keras.layers.Conv2D(3, 3, data_format="channels_first")
-    print("shape", layer(tf.zeros([1, 2, 8, 8])).shape, os.environ["TF_ENABLE_ONEDNN_OPTS"])
-"""
-# As on a processor without AVX512-VNNI, where TensorFlow leaves oneDNN off unless the variable says otherwise.
-OFF_BY_DEFAULT = 'import os\nos.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")\n'
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("accelerator", ["a100:2", "v5e-1"])
-def test_channels_first_needs_no_processor_on_which_tensorflow_turns_onednn_on(write, root, tmp_path, accelerator):
-    write("train.py", CHANNELS_FIRST)
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(OFF_BY_DEFAULT)
-    run = sdk.submit("train.py", accelerator=accelerator, root=root, env={"PYTHONPATH": str(site)})
-    run.result(120)
-    assert "shape (1, 3, 6, 6) 1" in [line.text for line in run.logs()]
-
-
 def test_only_stand_ins_have_a_variable_for_onednn_and_the_jobs_own_value_wins(write):
     write("train.py", "print(1)")
 

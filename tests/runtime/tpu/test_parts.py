@@ -24,7 +24,6 @@ CASES = [
     "static_batches",
     "two_outputs_and_regularizers",
     "fewer_examples_than_tasks",
-    "pair_with_two_optimizers",
     "dense_sgd-loop-uneven",
 ]
 
