@@ -1,4 +1,4 @@
-"""Weekly retraining on the emulated cloud, from the slot to the champion: promoted, refused, approved, rolled back."""
+"""Weekly retraining, from the slot to the champion: promoted, refused, approved, rolled back."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import itertools
 import json
 import textwrap
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import FakeClock, full_only, needs, until
+from support import FakeClock, needs, until
 
 import sdk
 from sdk.cli import app
@@ -19,43 +18,26 @@ from sdk.clock import SystemClock
 from sdk.schedules.firing import LocalRuns
 from sdk.schedules.records import Book, SlotRecord
 from sdk.schedules.server import Server
-from sdk.storage.registry import open_store
-from sdk.testing.vertex import Cloud
 
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
 
 needs("cronsim", "google.cloud.scheduler_v1")
-WEEK_S = 7 * 86400.0
-# Objects of a bucket on the emulated cloud, files of a folder on this machine.
-PLACES = """
-from pathlib import Path
-from sdk.storage.registry import open_store
-def read(place):
-    if "://" in place:
-        store = open_store(place.rstrip("/"))
-        return [bytes(store.get(stat.key)) for stat in store.list("")]
-    return [path.read_bytes() for path in sorted(Path(place).iterdir())]
-def write(place, name, data):
-    if "://" in place:
-        open_store(place.rstrip("/")).put_new(name, [data])
-    else:
-        Path(place, name).write_bytes(data)
-"""
 # A nearest-mean classifier of points on a line, in Python alone: the more rows, the better the means.
 MEANS = {
     "train.py": """
-        import json, sdk, places
+        import json, sdk
+        from pathlib import Path
         ctx = sdk.context()
-        rows = [row for part in places.read(ctx.inputs["rows"]) for row in json.loads(part)]
+        rows = [row for part in sorted(Path(ctx.inputs["rows"]).iterdir()) for row in json.loads(part.read_bytes())]
         means = [sum(x for x, y in rows if y == label) / sum(y == label for _, y in rows) for label in (0, 1)]
-        places.write(ctx.dirs.model, "means.json", json.dumps(means).encode())
+        Path(ctx.dirs.model, "means.json").write_text(json.dumps(means))
     """,
     "quality.py": """
-        import json, places
+        import json
         from pathlib import Path
         def measure(model, data):
             low, high = json.loads(Path(model, "means.json").read_text())
-            rows = [row for part in places.read(data) for row in json.loads(part)]
+            rows = [row for part in Path(data).iterdir() for row in json.loads(part.read_bytes())]
             right = [(abs(x - high) < abs(x - low)) == bool(y) for x, y in rows]
             return {"accuracy": sum(right) / len(right)}
     """,
@@ -77,7 +59,7 @@ class Retraining:
 
     def __init__(self, project: Path, added: list[bytes], test: bytes) -> None:
         self.project, self.added = project, added
-        for name, text in {"places.py": PLACES, **MEANS}.items():
+        for name, text in MEANS.items():
             (project / name).write_text(textwrap.dedent(text))
         self.put("test", "test", test)
         self.put("rows", "week-1", added[0])
@@ -90,10 +72,7 @@ class Retraining:
         )
         notify = (f"command:sh -c 'cat >> {project}/notices.jsonl; echo >> {project}/notices.jsonl'",)
         rules: Any = {"name": "weekly", "cron": "0 3 * * 1", "time_zone": "Europe/Berlin", "notify": notify}
-        self.schedule = sdk.schedule(job, backend=self.target(), **rules)
-
-    def target(self) -> Any:
-        return "local"
+        self.schedule = sdk.schedule(job, **rules)
 
     def place(self, folder: str) -> str:
         return str(self.project.parent / folder)
@@ -128,55 +107,16 @@ class Retraining:
         return [json.loads(line) for line in text.splitlines() if line]
 
 
-class CloudRetraining(Retraining):
-    """The same on the emulated cloud: its trigger starts keepers, and these start jobs."""
-
-    def __init__(self, cloud: Cloud, *args: Any, **more: Any) -> None:
-        self.cloud = cloud
-        super().__init__(*args, **more)
-
-    def target(self) -> Any:
-        return self.cloud.backend(keeper_service_account="keeper@podlift.iam.gserviceaccount.com")
-
-    def place(self, folder: str) -> str:
-        return f"gs://{self.cloud.bucket}/{folder}/"
-
-    def put(self, folder: str, name: str, data: bytes) -> None:
-        open_store(self.place(folder).rstrip("/")).put_new(name, [data])
-
-    def remove(self, folder: str, name: str) -> None:
-        open_store(self.place(folder).rstrip("/")).delete(name)
-
-    def pass_week(self) -> SlotRecord:
-        """Let a week pass, and return the record of its slot once its keeper has ended."""
-        before = len(self.schedule.history(None))
-        assert self.cloud.advance(WEEK_S)
-
-        def ended() -> bool:
-            found = self.schedule.history(None)
-            jobs = self.cloud.ask("GET", f"/v1/{self.cloud.parent}/customJobs").get("customJobs", [])
-            going = [
-                job for job in jobs if job["state"] in ("JOB_STATE_PENDING", "JOB_STATE_RUNNING", "JOB_STATE_QUEUED")
-            ]
-            return len(found) > before and not found[0].is_open and not going
-
-        until(ended, lambda: self.schedule.history(None))
-        return self.schedule.history(1)[0]
-
-
 def points(*rows: tuple[float, int]) -> bytes:
     return json.dumps(rows).encode()
 
 
-@pytest.fixture(params=["here", full_only("cloud")])
-def weeks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retraining:
+@pytest.fixture
+def weeks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retraining:
     """A schedule, and the rows that each of its weeks adds; the third week's labels are corrupted."""
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
-    make = Retraining
-    if request.param != "here":
-        make = partial(CloudRetraining, request.getfixturevalue("podlift_vertex"))
     added = [
         points((0.9, 0), (1.6, 1)),
         points((0.3, 0), (1.4, 1)),
@@ -184,7 +124,7 @@ def weeks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         points((0.4, 0), (1.3, 1)),
     ]
     test = points(*((each / 10, int(each >= 10)) for each in range(20)))
-    return make(project, added, test)
+    return Retraining(project, added, test)
 
 
 @pytest.mark.shows("A gate compares each new model")

@@ -106,34 +106,3 @@ def test_the_package_the_command_and_the_plugin_are_installed_by_their_names(wri
         assert logs.stdout == "chief-0\n"
     refused = fresh.python("-c", "import podlift", cwd=project)
     assert refused.stderr.endswith("ModuleNotFoundError: No module named 'podlift'\n")
-
-
-@pytest.mark.full
-def test_a_function_of_a_script_travels_with_what_it_uses(write, fresh) -> None:
-    write("helper.py", "def double(x): return 2 * x")
-    project = write(
-        "start.py",
-        """
-        import math
-        import helper
-        import sdk
-
-        RATES = {"low": 0.25}
-        print("the script's own work is not done again")
-
-        def scaled(x):
-            return helper.double(x) * RATES["low"]
-
-        def outer(offset):
-            def train(x, power=2):
-                return math.pow(scaled(x), power) + offset
-            return train
-
-        run = sdk.submit(outer(offset=100), args={"x": 6}, workers=2)
-        print(run.result(120).value)
-        print([line.text for line in run.logs() if not line.text.startswith("podlift: ")])
-        """,
-    ).parent
-    shown = fresh.python("start.py", cwd=project)
-    assert shown.code == 0, shown.stderr
-    assert shown.stdout.splitlines() == ["the script's own work is not done again", "109.0", "[]"]

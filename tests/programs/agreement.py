@@ -561,41 +561,6 @@ def sums_of_a_step(strategy):
     return {"history": {}, "weights": [], "shown": np.array(sorted(set(sizes[0])))}
 
 
-@case
-def work_beside_the_batches(strategy):
-    """How many iterators a warm `evaluate` and `predict` make, and how many collectives a prediction has when it is traced."""
-    from tensorflow.python.distribute import cross_device_utils, input_lib
-
-    launcher, counts = cross_device_utils.CollectiveReplicaLauncher, {}
-    places = [(input_lib, "_create_iterators_per_worker"), (launcher, "all_reduce"), (launcher, "_all_gather")]
-    originals = [getattr(*place) for place in places]
-
-    def counted(original, name):
-        def call(*args, **options):
-            counts[name] = counts.get(name, 0) + 1
-            return original(*args, **options)
-
-        return call
-
-    model = typed(strategy, "float32", "text", "nested")
-    x = numbers(110)[0]
-    data = in_batches((x, x[:, :3]))
-    model.evaluate(data, verbose=0)
-    shown = []
-    try:
-        for (owner, name), original in zip(places, originals, strict=True):
-            setattr(owner, name, counted(original, name))
-        for work in (model.evaluate, model.predict, model.predict):
-            counts.clear()
-            work(data, verbose=0)
-            shown.append([counts.get(name, 0) for _, name in places])
-    finally:
-        for (owner, name), original in zip(places, originals, strict=True):
-            setattr(owner, name, original)
-    shown[0][1] = 0  # the sums of the metrics, once in an evaluation
-    return {"history": {}, "weights": [], "shown": np.array(shown)}
-
-
 # --- Two models whose replicas have parts of different size -------------------------------------------------------
 
 

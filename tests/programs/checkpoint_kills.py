@@ -169,12 +169,6 @@ def kill_many(
     return report
 
 
-def kill_many_on_gcs(folder: str, count: int, *, seed: int = 0, faults: float = 0.2) -> KillReport:
-    """Kill writers to an emulated bucket, while this share of all requests fails."""
-    with bucket(folder, seed=seed, faults=faults) as (store, calm):
-        return kill_many(folder, count, seed=seed, longest_s=GCS_LONGEST_S, store=store, calm=calm)
-
-
 def run_killed(
     folder: str,
     attempt: int,

@@ -17,10 +17,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 BATCH, EPOCHS = 40, 2
-VERSIONS = {
-    "tensorflow": tf.__version__,
-    "keras": sys.modules[keras.Model.__module__.partition(".")[0]].__version__,
-}
+VERSIONS = {"tensorflow": tf.__version__, "keras": sys.modules[keras.Model.__module__.partition(".")[0]].__version__}
 # 107: the last batch of 27 is not divided evenly by two replicas, and not by four.
 SIZES = {"even": 120, "uneven": 107, "batch norm": 120}
 TASK = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {"type": "alone", "index": 0})

@@ -1,13 +1,11 @@
 """Programs for a TPU, by "bad/NAME" and "good/NAME": what a preflight has to say to each is marked at the end of its lines.
 
-`# refused: RULE` or `# warning: RULE` is what must be found there. Those of TensorFlow's tutorials are files.
+`# refused: RULE` or `# warning: RULE` is what must be found there.
 """
 
 from __future__ import annotations
 
 import textwrap
-
-from support import PROGRAMS
 
 TPU = """
 import tempfile
@@ -326,9 +324,6 @@ GOOD = {
         + of_one("(tf.ones([128]), one, {'a': 1.0, 'b': 0.5})"),
     ),
 }
-TUTORIALS = {path.stem: path.read_text() for path in sorted((PROGRAMS / "tpu").glob("*.py"))}
 CORPUS = {
-    f"{kind}/{name}": text
-    for kind, programs in {"bad": BAD, "good": GOOD, "tutorials": TUTORIALS}.items()
-    for name, text in programs.items()
+    f"{kind}/{name}": text for kind, programs in {"bad": BAD, "good": GOOD}.items() for name, text in programs.items()
 }

@@ -13,13 +13,7 @@ from support import PROGRAMS, REPO
 pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
 
 # Of one process, since TensorFlow's start costs more than all of it.
-WAYS = (
-    "fit",
-    "fit on two devices",
-    "a loop",
-    "a loop over distributed batches",
-    "fit with a seed",
-)
+WAYS = ("fit", "fit on two devices", "a loop", "a loop over distributed batches", "fit with a seed")
 
 
 @pytest.mark.full

@@ -24,39 +24,41 @@ FULL = [
     *(f"conv_adam-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
     *(f"conv_adam-loop-{shape}" for shape in ("even", "uneven", "sample_weight")),
     *(f"dense_sgd-loop-{shape}" for shape in ("even", "sample_weight", "tiny_last")),
-    "arrays_and_validation",
-    "repeated_data",
-    "static_batches",
-    "class_weights",
-    "two_outputs_and_regularizers",
-    "masked_loss",
-    "masked_mean_with_sample_weight",
-    "mean_with_sample_weight",
-    "sum_reduction",
-    "loss_function_that_returns_a_number",
-    "clipped_gradients",
-    "loss_scale",
-    "averaged_weights",
-    "compiled",
-    "accumulated_gradients",
-    "accumulated_scaled_gradients",
-    "accumulated_rows",
-    "averages_for_weights",
-    "synchronized_batch_norm",
-    "own_train_step",
-    "eager",
-    "fewer_examples_than_tasks",
-    "executions",
-    "executions_of_endless_data",
-    "loop_of_steps",
-    "single_batches",
-    "predictions_of_every_type",
-    "predictions_of_one_batch",
-    "predictions_in_other_ways",
-    "predictions_whose_batches_differ_in_shape",
-    "evaluations_one_after_the_other",
+    *[
+        "arrays_and_validation",
+        "repeated_data",
+        "static_batches",
+        "class_weights",
+        "two_outputs_and_regularizers",
+        "masked_loss",
+        "masked_mean_with_sample_weight",
+        "mean_with_sample_weight",
+        "sum_reduction",
+        "loss_function_that_returns_a_number",
+        "clipped_gradients",
+        "loss_scale",
+        "averaged_weights",
+        "compiled",
+        "accumulated_gradients",
+        "accumulated_scaled_gradients",
+        "accumulated_rows",
+        "averages_for_weights",
+        "synchronized_batch_norm",
+        "own_train_step",
+        "eager",
+        "fewer_examples_than_tasks",
+        "executions",
+        "executions_of_endless_data",
+        "loop_of_steps",
+        "single_batches",
+        "predictions_of_every_type",
+        "predictions_of_one_batch",
+        "predictions_in_other_ways",
+        "predictions_whose_batches_differ_in_shape",
+        "evaluations_one_after_the_other",
+    ],
 ]
-UNLIKE_ONE_TASK = ["batch_norm", "work_beside_the_batches"]
+UNLIKE_ONE_TASK = ["batch_norm"]
 
 
 def tolerance(case):
@@ -130,17 +132,6 @@ def test_a_replica_without_examples_leaves_batch_normalization_alone(full, tasks
     assert_same_on_all_tasks(full[tasks], "batch_norm")
     for name, value in results(full[tasks][0], "batch_norm").items():
         assert np.all(np.isfinite(value)), name
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("tasks", [2, 3])
-def test_a_warm_prediction_traces_nothing_and_a_batch_of_it_is_gathered_at_once(full, tasks):
-    """Rows: a warm evaluation, a first prediction, a warm one. Columns: iterators, sums, and gathered lengths and values."""
-    for folder in full[tasks]:
-        found = results(folder, "work_beside_the_batches")["shown"].tolist()
-        assert [row[0] for row in found] == [1, 1, 1]
-        assert found[1][2] == 2 * found[1][1] > 0, "each trace asks for a batch, and gathers once"
-        assert found[2] == [1, 0, 0]
 
 
 @pytest.mark.full

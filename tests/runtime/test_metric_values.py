@@ -85,11 +85,7 @@ def trained_with_tensorflow(test: Any) -> Any:
     return pytest.mark.full(pytest.mark.tensorflow(test))
 
 
-@pytest.fixture(
-    scope="module",
-    params=[[1], [2], [1, "legacy"]],
-    ids=["one task", "two tasks", "tf_keras"],
-)
+@pytest.fixture(scope="module", params=[[1], [2], [1, "legacy"]], ids=["one task", "two tasks", "tf_keras"])
 def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:
     """A run of two fits, killed in the second one and continued."""
     workers, *arguments = request.param

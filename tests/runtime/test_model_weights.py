@@ -122,13 +122,7 @@ def test_each_format_restores_every_weight_of_the_same_program(
     assert int(after.optimizer.iterations) == steps, "weights only"
 
 
-@pytest.mark.parametrize(
-    ("library", "name"),
-    [
-        ("keras", "model.keras"),
-        full_only("tf_keras", "folder"),
-    ],
-)
+@pytest.mark.parametrize(("library", "name"), [("keras", "model.keras"), full_only("tf_keras", "folder")])
 def test_every_difference_is_named_in_one_error_and_nothing_is_loaded(library: str, name: str, tmp_path: Path) -> None:
     keras = LIBRARIES[library]
     file = saved(made(sequential, keras), name, tmp_path)

@@ -49,11 +49,7 @@ print(json.dumps(list(found)))
 """
 
 
-@pytest.fixture(
-    scope="module",
-    params=[False, True],
-    ids=["Keras 3", "tf_keras"],
-)
+@pytest.fixture(scope="module", params=[False, True], ids=["Keras 3", "tf_keras"])
 def shared(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_runs: Any
 ) -> tuple[list[Any], str, sdk.Run]:
@@ -188,10 +184,7 @@ def test_outside_any_run_there_is_one_share(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("style", "data", "workers"),
-    [("loop", "shuffled", 2), ("fit", "generated", 1)],
-)
+@pytest.mark.parametrize(("style", "data", "workers"), [("loop", "shuffled", 2), ("fit", "generated", 1)])
 def test_after_a_kill_each_epoch_has_the_examples_that_it_would_have_had(
     tmp_path: Path, style: str, data: str, workers: int
 ) -> None:

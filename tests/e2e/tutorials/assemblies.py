@@ -178,12 +178,7 @@ _OVERVIEW = [
         parts=(_TF, *_cells("003", 1, 9, 10), Ours("model.fit(dataset, epochs=2)")),
         says="Epoch 2/2",
     ),
-    Program(
-        name="overview-two-gpus",
-        parts=(_TF, *_cells("003", 2), Ours(_ONE)),
-        accelerator="t4:2",
-        says="sum 2.0",
-    ),
+    Program(name="overview-two-gpus", parts=(_TF, *_cells("003", 2), Ours(_ONE)), accelerator="t4:2", says="sum 2.0"),
     Program(
         name="overview-hierarchical", parts=(_TF, *_cells("003", 3), Ours(_ONE)), accelerator="t4:2", says="sum 2.0"
     ),
@@ -256,14 +251,7 @@ _TUTORIAL = [
         says="Epoch 3/3",
         parts=_cells("004", 1, 6, 8, 13, 14, 26, 28, *range(32, 38)),
     ),
-    Program(
-        name="tutorial-main",
-        files=_MODULE,
-        parts=_cells("004", 15),
-        workers=2,
-        says="Epoch 3/3",
-        notes=_DATA,
-    ),
+    Program(name="tutorial-main", files=_MODULE, parts=_cells("004", 15), workers=2, says="Epoch 3/3", notes=_DATA),
     Program(
         name="tutorial-main-chief",
         files=_MODULE,

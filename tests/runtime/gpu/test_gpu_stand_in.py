@@ -23,16 +23,18 @@ QUICK = ["dense_sgd-fit-weighted_tiny_last", "dense_sgd-loop-uneven"]
 RARER = [
     *(f"conv_adam-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last", "weighted_tiny_last")),
     *(f"conv_adam-loop-{shape}" for shape in ("even", "uneven", "sample_weight")),
-    "clipped_gradients",
-    "compiled",
-    "accumulated_gradients",
-    "averages_for_weights",
-    "own_train_step",
-    "class_weights",
-    "fewer_examples_than_tasks",
-    "executions",
-    "executions_of_endless_data",
-    "loop_of_steps",
+    *[
+        "clipped_gradients",
+        "compiled",
+        "accumulated_gradients",
+        "averages_for_weights",
+        "own_train_step",
+        "class_weights",
+        "fewer_examples_than_tasks",
+        "executions",
+        "executions_of_endless_data",
+        "loop_of_steps",
+    ],
 ]
 
 
