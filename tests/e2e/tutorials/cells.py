@@ -9,26 +9,16 @@ PYTHON, SHELL = "python", "shell"
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One code cell.
+    """One code cell."""
 
-    Args:
-        id: the seed's number, and the cell's place in it.
-        lines: first and last line in the seed's file, from 1.
-        title: our words for it.
-        technique: what it shows.
-        kind: "python", "shell" (commands, notebook magics), or the file that a notebook writes it to.
-        words: for a cell that lost its line breaks: which words of the line, from 0, and how they were laid out, as
-            (indent, number of words) of each line.
-        instead: what a person writes with podlift where the cell itself is no part of a training program.
-    """
-
-    id: str
-    lines: tuple[int, int]
+    id: str  # the seed's number, and the cell's place in it
+    lines: tuple[int, int]  # first and last line in the seed's file, from 1
     title: str
     technique: str
-    kind: str = PYTHON
+    kind: str = PYTHON  # or "shell" (commands, notebook magics), or the file that a notebook writes it to
+    # A cell that lost its line breaks: which words of the line, from 0, and the (indent, number of words) of each line.
     words: tuple[int, tuple[tuple[int, int], ...]] | None = None
-    instead: str = ""
+    instead: str = ""  # what a person writes with podlift where the cell is no part of a training program
 
     @property
     def seed(self) -> str:

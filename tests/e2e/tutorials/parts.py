@@ -7,19 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Part:
-    """A cell, or some of its lines, in a program.
-
-    Args:
-        cell: its id.
-        lines: first and last line of the cell's text, from 1; None for all.
-        indent: spaces before each line.
-        edits: replacements, (old, new).
-    """
+    """A cell, or some of its lines, in a program."""
 
     cell: str
-    lines: tuple[int, int] | None = None
+    lines: tuple[int, int] | None = None  # first and last line of the cell's text, from 1
     indent: int = 0
-    edits: tuple[tuple[str, str], ...] = ()
+    edits: tuple[tuple[str, str], ...] = ()  # (old, new)
 
 
 @dataclass(frozen=True)
@@ -44,39 +37,22 @@ Outcome = Fails | None
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A program and its two outcomes.
-
-    Args:
-        name: ours.
-        parts: what it is made of, in order.
-        files: other files beside it, by name.
-        keras3: what happens with `keras="auto"`.
-        legacy: what happens with `code_keras="legacy"`.
-        workers: tasks.
-        ps: parameter servers beside them.
-        cluster: shape of the cluster.
-        accelerator: "t4:2" where the text has GPUs, for which logical CPU devices stand in.
-        network: "isolated" where the tutorial's own port numbers are used.
-        says: must stand in the log of every task of a run that succeeds.
-        notes: what is not the tutorial's, for the table.
-        absent: a package without which the outcome was measured; with it, another one is due.
-        changed: the one change without which it would fail; "" for a program as written.
-    """
+    """A program and its two outcomes, with `keras="auto"` and with `code_keras="legacy"`."""
 
     name: str
     parts: tuple[Part | Ours, ...]
-    files: dict[str, tuple[Part | Ours, ...]] = field(default_factory=dict)
+    files: dict[str, tuple[Part | Ours, ...]] = field(default_factory=dict)  # beside it
     keras3: Outcome = RUNS
     legacy: Outcome = RUNS
     workers: int = 1
     ps: int = 0
     cluster: str = "workers"
-    accelerator: str = "cpu"
-    network: str = "host"
-    says: str = ""
-    notes: str = ""
-    absent: str = ""
-    changed: str = ""
+    accelerator: str = "cpu"  # "t4:2" where the text has GPUs, for which logical CPU devices stand in
+    network: str = "host"  # "isolated" where the tutorial's own port numbers are used
+    says: str = ""  # must stand in the log of every task of a run that succeeds
+    notes: str = ""  # what is not the tutorial's, for the table
+    absent: str = ""  # a package without which the outcome was measured; with it, another one is due
+    changed: str = ""  # the one change without which it would fail; "" for a program as written
 
     @property
     def cells(self) -> list[str]:
