@@ -156,7 +156,7 @@ def test_a_plan_that_several_processes_submit_at_once_is_executed_once(write, ro
     )
     env, pipe = {**os.environ, "PYTHONPATH": REPO}, subprocess.PIPE
     started = [
-        subprocess.Popen([sys.executable, "client.py"], env=env, stdin=pipe, stdout=pipe, text=True) for _ in range(4)
+        subprocess.Popen([sys.executable, "client.py"], env=env, stdin=pipe, stdout=pipe, text=True) for _ in range(2)
     ]
     for process in started:
         assert process.stdout is not None

@@ -5,14 +5,11 @@ A hook in the supervisor's interpreter sees each file and folder that it creates
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import sys
 from pathlib import Path
 
 import pytest
-from local_runs import supervisor
 from support import LIMIT_S, full_only, said, until
 
 import sdk
@@ -129,6 +126,7 @@ def test_a_supervisor_that_was_killed_after_any_of_them_leaves_a_run_that_goes_o
 
 
 @pytest.mark.process
+@pytest.mark.full
 def test_each_of_several_resumes_may_be_killed_while_it_starts_its_attempt(starts) -> None:
     starts.kill_after("payload.json")
     run = submitted()
@@ -140,16 +138,3 @@ def test_each_of_several_resumes_may_be_killed_while_it_starts_its_attempt(start
     run.resume()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
     assert [info.status.state for info in sdk.runs()] == [sdk.State.SUCCEEDED]
-
-
-@pytest.mark.full
-@pytest.mark.tensorflow
-def test_a_supervisor_that_was_killed_while_tensorflow_is_imported_leaves_a_run_that_goes_on(write) -> None:
-    write("train.py", "import tensorflow\nprint('trained')\n")
-    run = submitted()
-    until(Path(run.plan.paths.payload(1)).exists)
-    os.kill(supervisor(run), signal.SIGKILL)
-    assert run.wait(LIMIT_S).state is sdk.State.LOST
-    run.resume()
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
-    assert said(run)[-1] == "trained"

@@ -130,6 +130,7 @@ def test_an_evaluation_that_crashes_neither_promotes_nor_fails_the_run_and_a_cha
     assert sdk.models()["digits"].promote(2, as_compared=True).number == 2
 
 
+@pytest.mark.full
 def test_the_model_of_a_failed_run_is_not_the_one_that_its_resume_trains(project: Path) -> None:
     there = f"Path({str(project / 'data')!r}).exists()"
     (project / "train.py").write_text(
@@ -151,6 +152,7 @@ def test_a_run_without_a_model_is_named(project: Path) -> None:
     assert "its program wrote no file to ctx.dirs.model" in none.reason
 
 
+@pytest.mark.full
 def test_a_version_without_a_gate_is_judged_by_that_of_another_run_as_status_tells(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_last_phase_that_is_killed_is_repeated_without_the_training(project: P
     assert (model.numbers(), len(model.history()), len(model.version(1).evidence())) == ([1], 1, 1)
 
 
+@pytest.mark.full
 def test_a_run_whose_supervisor_was_killed_in_the_last_phase_is_resumed_there(project: Path) -> None:
     run = submit("hang")
     phase = psutil.Process(evaluating(run))

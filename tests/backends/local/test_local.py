@@ -129,19 +129,6 @@ def test_a_module_is_main_with_relative_imports_until_its_threads_are_done(write
     assert said(run) == ["helped __main__ ['x']", "True"]
 
 
-def test_metrics_of_a_loop_reach_the_handle(write) -> None:
-    text = """
-        import sdk
-        ctx = sdk.context()
-        for step in range(3):
-            ctx.report({"loss": 1 / (step + 1), "odd": float("nan")}, step=step)
-    """
-    write("train.py", text)
-    run = sdk.submit("train.py", workers=2)
-    assert run.result(LIMIT_S).metrics == {"loss": 1 / 3, "odd": None}
-    assert [record["step"] for record in run.metrics()] == [0, 1, 2]
-
-
 @pytest.mark.fidelity("permanent-errors", "local")
 def test_the_first_tasks_own_traceback_is_what_the_user_sees(write, left_alive: Alive) -> None:
     text = """
@@ -169,12 +156,9 @@ def test_the_first_tasks_own_traceback_is_what_the_user_sees(write, left_alive: 
     ("text", "state", "reason", "code", "said"),
     [
         ("import sys; sys.exit(3)", "FAILED", "user_error", 1, "SystemExit: 3"),
-        full_only("import sys; sys.exit('no data')", "FAILED", "user_error", 1, "no data"),
-        full_only("import sys; sys.exit(0)", "SUCCEEDED", "done", 0, ""),
         ("import sys; sys.exit(75)", "CHECKPOINTED", "checkpointed", 75, ""),
         full_only("import os; print('last words', flush=True); os._exit(7)", "FAILED", "user_error", 1, "exit code 7"),
         ("import os; os.kill(os.getpid(), 9)", "FAILED", "killed", 3, "killed by SIGKILL"),
-        full_only("import os; print('x', flush=True); os.abort()", "FAILED", "killed", 3, "killed by SIGABRT"),
     ],
 )
 def test_every_way_out_has_its_state_its_reason_and_its_code(
@@ -348,15 +332,6 @@ def test_a_bundle_that_is_damaged_after_the_submit_is_no_error_of_the_user(
     status = sdk.submit(plan).wait(LIMIT_S)
     assert (status.reason, status.exit_code) == (sdk.Reason.INFRASTRUCTURE, 3)
     assert "damaged" in str(status.failure)
-
-
-def test_nothing_temporary_is_left_behind(write) -> None:
-    write("train.py", "import tempfile; print(tempfile.mkdtemp())")
-    run = sdk.submit("train.py", workers=2)
-    run.result(LIMIT_S)
-    made = [Path(text) for text in said(run)]
-    assert len(made) == 2
-    assert not any(path.exists() or path.parent.exists() for path in made)
 
 
 def test_a_run_that_a_restart_of_the_machine_has_ended_is_lost(write) -> None:

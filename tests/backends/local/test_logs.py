@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tracemalloc
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FINISHED_RUN, LIMIT_S, FakeClock, full_only, until
+from support import FINISHED_RUN, FakeClock
 
 import sdk
 from sdk.backends.base import LogLine
@@ -121,13 +120,11 @@ def test_what_is_followed_is_what_is_read_afterwards(write) -> None:
 ROTATIONS = {
     "renamed": ("os.rename(log, log + '.1'); open(log, 'w').write('new\\n')", ["one", "two", "new"], True),
     "copied and emptied": ("shutil.copy(log, log + '.1'); os.truncate(log, 0)", ["one", "two"], True),
-    "emptied": ("os.truncate(log, 0)", ["one", "two"], False),
-    "removed": ("os.unlink(log)", ["one", "two"], False),
     "removed and replaced": ("os.unlink(log); open(log, 'w').write('new\\n')", ["one", "two", "new"], False),
 }
 
 
-@pytest.mark.parametrize("name", [full_only(name) if name in ("emptied", "removed") else name for name in ROTATIONS])
+@pytest.mark.parametrize("name", ROTATIONS)
 def test_a_log_that_is_rotated_while_it_is_followed_loses_and_doubles_nothing(write, name: str) -> None:
     how, expected, kept = ROTATIONS[name]
     text = f"""
@@ -236,9 +233,9 @@ def test_the_last_lines_are_those_that_a_terminal_would_show(old: Path, printed:
     assert last_lines(str(old / "nothing"), 2) == last_lines(str(old), 2) == ""
 
 
-@pytest.mark.parametrize("megabytes", [8, pytest.param(100, marks=pytest.mark.full)])
-def test_a_large_log_is_read_in_little_memory(old: Path, megabytes: int) -> None:
-    count = megabytes * 10_000
+@pytest.mark.full
+def test_a_log_of_100_mb_is_read_in_little_memory(old: Path) -> None:
+    count = 1_000_000
     with log_of(old, "chief-0").open("wb") as file:
         file.writelines(b"%019d %s\n" % (number, b"x" * 59) for number in range(count))
         file.write(b"y" * 4_000_000)
@@ -256,33 +253,3 @@ def test_a_large_log_is_read_in_little_memory(old: Path, megabytes: int) -> None
     finally:
         tracemalloc.stop()
     assert (chief, worker) == (count, count // 5)
-
-
-def test_lines_of_running_tasks_are_put_in_the_order_in_which_they_were_written(write) -> None:
-    text = """
-        import os, time
-        from pathlib import Path
-        me, run = os.environ["PODLIFT_TASK"], Path(os.environ["PODLIFT_RUN"])
-        times = run / "attempts" / "0001" / "logs" / "times.jsonl"
-        def seen():
-            return times.stat().st_size if times.exists() else 0
-        for turn in range(6):
-            if turn % 2 == (me == "worker-0"):
-                before, until = seen(), time.monotonic() + 30
-                # In one piece: what print() writes in several may be seen in several.
-                os.write(1, b"turn %d\\n" % turn)
-                # The next line comes when the supervisor has seen this one, however busy the machine is.
-                while seen() == before and time.monotonic() < until:
-                    time.sleep(0.01)
-                (run / f"turn-{turn}").touch()
-            while not (run / f"turn-{turn}").exists():
-                time.sleep(0.01)
-    """
-    write("train.py", text)
-    run = sdk.submit("train.py", workers=2)
-    run.result(LIMIT_S)
-    turns = [line for line in run.logs() if line.text.startswith("turn")]
-    assert [line.text for line in turns] == [f"turn {number}" for number in range(6)]
-    assert None not in [line.time for line in turns]
-    # The last thing that the supervisor does, after the verdict for which `result` waits.
-    until(lambda: os.path.exists(run.plan.paths.summary))

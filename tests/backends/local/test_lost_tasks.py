@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, has_ended, until
+from support import LIMIT_S, until
 
 import sdk
 from sdk.cli import app
@@ -139,19 +139,6 @@ def test_a_worker_that_is_killed_more_often_than_the_budget_allows_ends_the_run_
     )
 
 
-def test_all_workers_that_are_killed_at_once_are_one_failure(training: Any) -> None:
-    found = training(workers=4, ps=1, retry={"infrastructure": 1})
-    workers = ["worker-0", "worker-1", "worker-2"]
-    pids = [found.pid(task) for task in workers]
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    for task in workers:
-        found.pid(task, restarts=1)
-    status = found.end()
-    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 1), found.run.why()
-    assert status.restarted_alone == dict.fromkeys(workers, 1)
-
-
 def test_a_killed_parameter_server_restarts_all_tasks_and_a_worker_that_leaves_with_75_only_itself(
     training: Any,
 ) -> None:
@@ -167,6 +154,7 @@ def test_a_killed_parameter_server_restarts_all_tasks_and_a_worker_that_leaves_w
     assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.SUCCEEDED, 2, {}), found.run.why()
 
 
+@pytest.mark.full
 def test_a_worker_without_parameter_servers_restarts_all_and_its_evaluator_alone_with_the_records_of_both_lives(
     training: Any,
 ) -> None:
@@ -186,58 +174,3 @@ def test_a_worker_without_parameter_servers_restarts_all_and_its_evaluator_alone
     assert own == [(1, "entry"), (2, "failed"), (3, "entry")]
     [ended] = [event for event in events if event.kind == "restarting"]
     assert ended.data["failure"]["task"] == "worker-0", "the evaluator's first error was settled"
-
-
-HELPERS = """
-import json, os, pathlib, subprocess, time
-import sdk
-
-ctx = sdk.context()
-shared, lives = pathlib.Path(os.environ["SHARED"]), os.environ.get("PODLIFT_TASK_RESTARTS", "0")
-if lives == "0":
-    # In sessions of their own: one without the task's output, one without its environment.
-    quiet = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True, stdout=-3, stderr=-3)
-    strange = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True, env={})
-    pids = {"task": os.getpid(), "quiet": quiet.pid, "strange": strange.pid}
-    (shared / ctx.task).write_text(json.dumps(pids))
-(shared / f"{ctx.task}.{lives}").write_text("")
-while not (shared / "enough").exists():
-    time.sleep(0.02)
-"""
-
-
-@pytest.mark.full
-def test_what_a_killed_task_has_started_ends_before_it_starts_again_and_what_others_have_started_stays(
-    training: Any,
-) -> None:
-    found = training(HELPERS, workers=2, ps=1)
-    run, shared = found.run, found.shared
-    until(lambda: all((shared / f"{task}.0").exists() for task in run.plan.tasks), run.why)
-    pids = {task: json.loads((shared / task).read_text()) for task in run.plan.tasks}
-    os.kill(pids["worker-0"]["task"], signal.SIGKILL)
-    until(lambda: (shared / "worker-0.1").exists(), run.why)
-    alive = {task: [name for name, pid in found.items() if not has_ended(pid)] for task, found in pids.items()}
-    assert alive == {"chief-0": list(pids["chief-0"]), "worker-0": [], "ps-0": list(pids["ps-0"])}
-    assert found.end().state is sdk.State.SUCCEEDED, run.why()
-    assert all(has_ended(pid) for each in pids.values() for pid in each.values())
-
-
-@pytest.mark.full
-def test_a_failure_is_settled_by_a_restart_although_the_program_has_replaced_the_clock(training: Any) -> None:
-    program = """
-import os, pathlib, time, sdk
-ctx, again = sdk.context(), pathlib.Path(os.environ["SHARED"], "again")
-if ctx.task == "evaluator-0" and not os.environ.get("PODLIFT_TASK_RESTARTS"):
-    now = time.time() + 86400
-    time.time = lambda: now
-    raise ValueError("frozen")
-if ctx.task == "evaluator-0":
-    again.write_text("")
-while not again.exists():
-    time.sleep(0.02)
-time.sleep(0.5)
-"""
-    run = training(program, evaluator=True, retry={"user_errors": 1}).run
-    status = run.wait(LIMIT_S)
-    ended = (status.state, status.attempts, status.restarted_alone)
-    assert ended == (sdk.State.SUCCEEDED, 1, {"evaluator-0": 1}), run.why()

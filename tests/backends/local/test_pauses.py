@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-
 import pytest
-from support import LIMIT_S, FakeClock, until
+from support import LIMIT_S, FakeClock
 
 import sdk
 from sdk.process import exit_reasons
@@ -127,41 +123,3 @@ def test_the_time_for_which_nobody_looked_makes_no_hang() -> None:
     assert not look(0.5)
     assert pauses.longest_s == pytest.approx(3600.05)
     assert look(3.0)
-
-
-PROGRAM = """
-import os, time
-import keras, tensorflow as tf
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-with strategy.scope():
-    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-data = tf.data.Dataset.from_tensors((tf.ones(8), tf.ones(1))).repeat(400).batch(2)
-again = os.environ["PODLIFT_ATTEMPT"] != "1"
-slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0 if again else 0.1))
-model.fit(data, epochs=1, callbacks=[slow], verbose=0)
-"""
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("who", ["worker-0", "all"])
-def test_training_goes_on_after_a_pause_of_22_s(write, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
-    monkeypatch.delenv("PODLIFT_RETRY_INFRASTRUCTURE")
-    write("train.py", PROGRAM)
-    run = sdk.submit("train.py", workers=2)
-    until(lambda: read_events(run.plan.paths, ("first_step",)), run.why)
-    events = {event.kind: event.data for event in read_events(run.plan.paths)}
-    tasks = events["attempt_started"]["pids"]
-    supervisor = int(events["started"]["supervisor"].split(":")[1])
-    stopped = [supervisor, *tasks.values()] if who == "all" else [tasks[who]]
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(22.0)
-    assert run.status().state is sdk.State.RUNNING or who != "all"
-    for pid in stopped:
-        try:
-            os.kill(pid, signal.SIGCONT)
-        except ProcessLookupError:
-            assert who != "all"
-    status = run.wait(LIMIT_S)
-    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()

@@ -16,15 +16,6 @@ from sdk.process import spawn
 pytestmark = pytest.mark.process
 
 PROGRAMS = {
-    "annotations stay what they are": "def f(x: int): ...\nprint(f.__annotations__)",
-    "a fork that leaves by sys.exit": """
-        import os, sys
-        pid = os.fork()
-        if pid == 0:
-            sys.exit(0)
-        os.waitpid(pid, 0)
-        print("fine")
-    """,
     "a fork that leaves by an exception": """
         import os
         if os.fork() == 0:
@@ -33,7 +24,6 @@ PROGRAMS = {
         print("fine")
     """,
     "a program that closes its stdout": "import sys\nprint('fine')\nsys.stdout.close()",
-    "a program that replaces its stdout": "import sys\nprint('fine')\nsys.stdout.flush()\nsys.stdout = sys.stderr = None",
     "a class of the program in a spawned process": """
         import dataclasses, multiprocessing
 
@@ -48,19 +38,12 @@ PROGRAMS = {
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 print(pool.map(shift, [Point(1)]))
     """,
-    "a manager, which needs a socket": """
-        import multiprocessing
-        if __name__ == "__main__":
-            with multiprocessing.Manager() as manager:
-                print(list(manager.list([1, 2])))
-    """,
     "exit handlers and threads after the last line": """
         import atexit, threading
         atexit.register(lambda: print("handled", flush=True))
         threading.Thread(target=lambda: (threading.main_thread().join(), print("late", flush=True))).start()
     """,
     "an exit code that is no integer of the kernel's": "import sys\nprint('fine')\nsys.exit(256)",
-    "a cookie and a byte order mark": "\ufeff# -*- coding: utf-8 -*-\nprint('caf\u00e9')",
 }
 
 
@@ -94,9 +77,8 @@ def test_a_program_ends_and_prints_as_it_does_by_itself(write, name: str) -> Non
     assert [line for line in said(run) if line in printed] == printed
 
 
-@pytest.mark.parametrize("code", ["75.0", *map(full_only, ["0.0", "'text'", "[]"])])
-def test_an_exit_code_that_is_no_integer_is_1_as_python_has_it(write, code: str) -> None:
-    write("program.py", f"import sys; sys.exit({code})")
+def test_an_exit_code_that_is_no_integer_is_1_as_python_has_it(write) -> None:
+    write("program.py", "import sys; sys.exit(75.0)")
     status = sdk.submit("program.py").wait(LIMIT_S)
     assert (status.state, status.exit_code) == (sdk.State.FAILED, 1)
 
@@ -198,7 +180,6 @@ def test_a_child_in_a_session_of_its_own_does_not_outlive_the_run(write) -> None
             "if True:\n    from os import getcwd as other\ndef __getattr__(n): raise AttributeError(n)",
             "main",
         ),
-        full_only("program.py", "class Odd(Exception):\n    def __str__(self): raise KeyError\nraise Odd()", "Odd"),
     ],
 )
 def test_no_frame_of_podlift_is_in_what_the_user_sees(write, entry: str, text: str, kind: str) -> None:
@@ -229,6 +210,7 @@ def test_a_huge_message_is_cut(write) -> None:
     assert len(str(run.wait(LIMIT_S).failure)) < 100_000
 
 
+@pytest.mark.full
 def test_a_client_that_ignores_its_children_does_not_blind_the_supervisor(write) -> None:
     write("program.py", "import os; os._exit(5)")
     client = "import signal, sdk; signal.signal(signal.SIGCHLD, signal.SIG_IGN); print(sdk.submit('program.py').url)"
@@ -274,9 +256,8 @@ def test_a_crash_in_exit_handlers_after_a_program_that_returned_is_no_reason_to_
     assert "chief-0 was killed by SIGABRT in its exit handlers" in finding and finding.endswith("it counts as done.")
 
 
-@pytest.mark.parametrize("end", ["os.abort()", *map(full_only, ["sys.exit(3)", "raise ValueError"])])
-def test_a_crash_in_exit_handlers_is_a_failure_if_the_program_had_not_returned_with_0(write, end) -> None:
-    write("train.py", f"import atexit, os, sys\natexit.register(os.abort)\n{end}\n")
+def test_a_crash_in_exit_handlers_is_a_failure_if_the_program_had_not_returned_with_0(write) -> None:
+    write("train.py", "import atexit, os\natexit.register(os.abort)\nos.abort()\n")
     status = sdk.submit("train.py", retry_infrastructure=0).wait(LIMIT_S)
     assert (status.state.value, status.findings) == ("FAILED", ())
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
-from local_runs import attempts_said, events, supervisor
+from local_runs import attempts_said, events
 from support import LIMIT_S, until
 
 import sdk
@@ -57,18 +55,6 @@ def test_a_run_that_reached_its_time_limit_goes_on_with_another_one(write) -> No
     again = sdk.attach(run.id)
     assert (again.plan.job.limits.timeout_s, again.plan.job.limits.max_cost_usd) == (300.0, 7.0)
     assert attempts_said(again) == ["attempt 1", "attempt 2"]
-
-
-def test_a_run_whose_supervisor_was_killed_is_lost_and_can_be_resumed(write) -> None:
-    run = submit("time.sleep(600)")
-    until(lambda: attempts_said(run) == ["attempt 1"])
-    with pytest.raises(sdk.InputError, match="is RUNNING: there is nothing to resume"):
-        run.resume()
-    os.kill(supervisor(run), signal.SIGKILL)
-    until(lambda: run.status().state is sdk.State.LOST)
-    run.resume()
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
-    assert attempts_said(run) == ["attempt 1", "attempt 2"]
 
 
 def test_a_cancelled_run_can_be_resumed_and_cancelled_again(write) -> None:

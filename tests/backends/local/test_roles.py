@@ -9,76 +9,11 @@ import pytest
 from support import LIMIT_S, PROGRAMS, until
 
 import sdk
-from sdk.records.recorder import read_events
 from sdk.runtime import context
 from sdk.runtime.reporting import Reporter
 from sdk.testing import tasks
 
 pytestmark = pytest.mark.usefixtures("warm_podlift")
-
-# One binary for all roles, without a branch for those that serve.
-ONE_BINARY = """
-    import tensorflow as tf
-
-    import sdk
-
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    strategy = tf.distribute.ParameterServerStrategy(resolver)
-    with strategy.scope():
-        weights = tf.Variable(tf.zeros([4, 1]))
-
-    @tf.function
-    def step(iterator):
-        def replica(x):
-            error = tf.matmul(x, weights) - tf.reduce_sum(x, axis=1, keepdims=True)
-            weights.assign_sub(0.2 * tf.matmul(x, error, transpose_a=True) / 16.0)
-            return tf.reduce_mean(error**2)
-
-        return strategy.run(replica, args=(next(iterator),))
-
-    def data():
-        return tf.data.Dataset.from_tensor_slices(tf.random.stateless_normal([64, 4], [1, 2])).repeat().batch(16)
-
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    iterator = iter(coordinator.create_per_worker_dataset(data))
-    for epoch in range(3):
-        losses = [coordinator.schedule(step, args=(iterator,)) for _ in range(20)]
-        coordinator.join()
-        sdk.context().report({"loss": float(losses[-1].fetch())}, step=epoch)
-    print("the weights are on", weights.device)
-"""
-# The same by way of the context: the strategy is the one that the cluster calls for.
-BY_CONTEXT = """
-    import tensorflow as tf
-
-    import sdk
-
-    ctx = sdk.context()
-    strategy = ctx.strategy
-    if ctx.task == "evaluator-0":
-        print("evaluating with", type(strategy).__name__)
-        raise SystemExit
-    with strategy.scope():
-        weights = tf.Variable(tf.zeros([4]))
-    state = tf.Module()
-    state.weights = weights
-    ckpt = ctx.checkpoint(state=state)
-    ckpt.restore()
-
-    def data():
-        return tf.data.Dataset.from_tensors(tf.ones([4])).repeat()
-
-    @tf.function
-    def step(batches):
-        return strategy.run(weights.assign_add, args=(next(batches),))
-
-    batches = ctx.per_worker_data(data)
-    for number in range(4):
-        ctx.coordinator.schedule(step, args=(batches,))
-        ctx.coordinator.join()
-        ckpt.step()
-    ctx.report({"sum": float(tf.reduce_sum(weights))}, step=4)
-"""
 
 
 def finished(entry: str, **more: Any) -> sdk.Run:
@@ -194,60 +129,6 @@ def test_a_job_without_parameter_servers_and_an_evaluator_have_no_coordinator(
     context.enter(sdk.plan("train.py", workers=2, ps=1, evaluator=True).payload(1), "evaluator-0", Reporter(None))
     with pytest.raises(sdk.InputError, match="--ps"):
         sdk.context().per_worker_data(lambda: None)
-
-
-@pytest.mark.process
-@pytest.mark.full
-def test_workers_and_servers_with_the_chiefs_program_serve_it_and_hold_the_weights(
-    write: Any,
-) -> None:
-    write("train.py", ONE_BINARY)
-    run = finished("train.py", workers=3, ps=1)
-    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED, printed(run, "chief-0")
-    assert run.result().metrics["loss"] < 0.1
-    for task in ("worker-0", "worker-1", "ps-0"):
-        assert f"{task} runs tf.distribute.Server here, until it is stopped" in printed(run, task)
-    assert "the weights are on /job:ps/replica:0/task:0" in printed(run, "chief-0")
-
-
-@pytest.mark.process
-@pytest.mark.full
-def test_the_context_gives_the_strategy_of_the_cluster_and_its_state_is_saved(write: Any) -> None:
-    write("train.py", BY_CONTEXT)
-    run = finished("train.py", workers=3, ps=2, evaluator=True)
-    status = run.wait(timeout_s=LIMIT_S)
-    assert status.state is sdk.State.SUCCEEDED, printed(run, "chief-0")
-    assert run.result().metrics["sum"] == 16.0
-    assert status.saved_step == 4
-    assert "evaluating with _DefaultDistributionStrategy" in printed(run, "evaluator-0")
-
-
-@pytest.mark.tensorflow
-@pytest.mark.full
-def test_a_worker_that_is_killed_while_parameter_servers_train_comes_back_and_no_step_is_missing(write: Any) -> None:
-    write("train.py", (PROGRAMS / "parameter_servers.py").read_text())
-    job = sdk.Job(
-        "train.py",
-        resources=sdk.Resources(workers=3, ps=1),
-        retry=sdk.Retry(infrastructure=1),
-        limits=sdk.Limits(timeout_s=LIMIT_S),
-    )
-    run = sdk.submit(job)
-    tasks.wait_for_step(run, 50)
-    started = next(event for event in read_events(run.plan.paths, ("attempt_started",)))
-    tasks.kill(run, "worker-1")
-    status = run.wait(timeout_s=LIMIT_S)
-    assert (status.state, status.attempts, status.restarted_alone) == (sdk.State.SUCCEEDED, 1, {"worker-1": 1}), (
-        run.why()
-    )
-    metrics = run.result().metrics
-    assert metrics["missing"] == 0 and metrics["loss"] < metrics["first"] / 10
-    assert "by 3 processes" in printed(run, "chief-0")
-    assert printed(run, "worker-1").count("begins worker-1") == 2
-    for task in ("chief-0", "worker-0", "ps-0"):
-        assert printed(run, task).count(f"begins {task}") == 1, "it was restarted"
-    exited = {event.data["task"] for event in read_events(run.plan.paths, ("exited",))}
-    assert set(started.data["pids"]) == exited, "each task ended with the run"
 
 
 @pytest.mark.process

@@ -68,17 +68,6 @@ def test_all_attempts_are_forked_from_the_process_that_stayed(write, importers, 
 
 
 @pytest.mark.full
-def test_a_process_that_has_died_while_it_waited_is_replaced(write, importers, tmp_path: Path) -> None:
-    # The first task kills what it was forked from.
-    kill = f"os.environ['PODLIFT_TASK'] == 'chief-0' and os.kill(int(open({str(tmp_path / 'notes')!r}).read().split()[-1]), 9)"
-    write("train.py", ENDS.format(kill))
-    run = submit()
-    run.result(LIMIT_S)
-    assert why_fresh(run) == ["", "", ""]
-    assert len(importers()) == 3
-
-
-@pytest.mark.full
 def test_a_single_task_has_one_on_request_that_imports_while_it_trains(write, importers, tmp_path: Path) -> None:
     write("train.py", f"""
         import os, sys, time, tensorflow
@@ -98,16 +87,6 @@ def test_a_single_task_has_one_on_request_that_imports_while_it_trains(write, im
     assert len(importers()) == 2
     assert said(run, "chief-0", 2) == ["importing", f"attempt 2 {usual}"], "the next task has the usual priority"
     assert "stands by for restarts" in str(run.plan)
-
-
-@pytest.mark.full
-def test_where_nothing_is_forked_nothing_stands_by_and_the_plan_says_so(write, importers) -> None:
-    write("train.py", "import tensorflow")
-    plan = sdk.plan("train.py", local_start="standby", env={"KERAS_BACKEND": "jax"})
-    assert "local_start='standby' is ignored: KERAS_BACKEND is not tensorflow" in str(plan)
-    for start in ("anew", "spawn"):
-        assert "stands by" not in str(sdk.plan("train.py", workers=2, local_start=start))
-    assert "stands by" not in str(sdk.plan("train.py"))
 
 
 def test_what_was_taken_for_an_attempt_that_is_never_started_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,28 +137,19 @@ def test_a_job_that_waits_is_stopped_at_once(ray: FakeRay, tmp_path: Path) -> No
 # --- Servers that are none, and clients that are not accepted
 
 
-def test_without_a_server_nothing_is_written(tmp_path: Path) -> None:
-    with FakeRay() as ray:
-        address = ray.address
-    with pytest.raises(InputError, match=rf"No Ray cluster can be reached at {address}.*--ray-address"):
-        sdk.submit("train.py", backend=sdk.Ray(address=address), root=tmp_path / "root")
-    assert files_in(tmp_path / "root") == []
+SERVERS = {
+    "somebody else's": ({"foreign": True}, r"not the dashboard of a Ray cluster.*--ray-address"),
+    "too old": ({"old": True, "version": "1.8.0"}, r"Ray 1\.8\.0, which has no Jobs API"),
+}
 
 
-def test_a_server_of_somebody_else_is_named(tmp_path: Path) -> None:
-    with (
-        FakeRay(foreign=True) as ray,
-        pytest.raises(InputError, match=r"not the dashboard of a Ray cluster.*--ray-address"),
-    ):
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_server_without_rays_jobs_is_named_and_nothing_is_written(tmp_path: Path, kind: str) -> None:
+    options, said = SERVERS[kind]
+    with FakeRay(**options) as ray, pytest.raises(InputError, match=said):
         submit(ray, tmp_path / "root")
-    assert files_in(tmp_path / "root") == []
-
-
-def test_a_cluster_that_is_too_old_is_told_from_one_that_is_none(tmp_path: Path) -> None:
-    with (
-        FakeRay(old=True, version="1.8.0") as ray,
-        pytest.raises(InputError, match=r"Ray 1\.8\.0, which has no Jobs API"),
-    ):
+    # One that is gone:
+    with pytest.raises(InputError, match=rf"No Ray cluster can be reached at {ray.address}.*--ray-address"):
         submit(ray, tmp_path / "root")
     assert files_in(tmp_path / "root") == []
 

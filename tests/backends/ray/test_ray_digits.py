@@ -1,7 +1,8 @@
-"""The small slice on a real cluster: a training of two workers by `ray start`, with the weights of the run on this machine."""
+"""The small slice on a real cluster: runs of two workers by `ray start`, with the values of the runs on this machine."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,32 @@ from sdk.testing.ray_cluster import RayCluster
 
 from .conftest import DIGITS
 
-pytestmark = pytest.mark.tensorflow
+PROGRAM = """
+import json, os
+def main(epochs):
+    roles = sorted(json.loads(os.environ["TF_CONFIG"])["cluster"])
+    return {"epochs": epochs, "roles": roles, "task": os.environ["PODLIFT_TASK"]}
+"""
 
 
+@pytest.mark.process
 @pytest.mark.shows("A Ray cluster that you have")
+def test_a_plan_runs_on_a_cluster_as_on_this_machine_and_the_client_has_no_ray(
+    cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find_spec("ray") is None
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(PROGRAM)
+    backend = sdk.Ray(address=cluster.address)
+    there = sdk.submit("train:main", args={"epochs": 3}, workers=2, backend=backend, root=tmp_path / "shared")
+    here = sdk.submit("train:main", args={"epochs": 3}, workers=2, root=tmp_path / "own")
+    assert there.result(120).value == here.result(120).value
+    assert there.url == f"file://{tmp_path}/shared/runs/{there.id}"
+    assert sdk.attach(f"{tmp_path}/shared/runs/{there.id}").status() == there.status()
+
+
+@pytest.mark.full
+@pytest.mark.tensorflow
 @pytest.mark.usefixtures("digits")
 def test_digits_on_two_workers_of_a_cluster_get_the_weights_of_the_local_run(
     cluster: RayCluster, tmp_path: Path
@@ -22,5 +45,3 @@ def test_digits_on_two_workers_of_a_cluster_get_the_weights_of_the_local_run(
     there = sdk.submit(DIGITS, workers=2, backend=sdk.Ray(address=cluster.address), root=tmp_path / "shared")
     here = sdk.submit(DIGITS, workers=2, root=tmp_path / "own", local_cores="all")
     assert there.result(120).value == here.result(120).value
-    assert there.url == f"file://{tmp_path}/shared/runs/{there.id}"
-    assert sdk.attach(f"{tmp_path}/shared/runs/{there.id}").status() == there.status()

@@ -79,19 +79,6 @@ def test_the_printed_command_mends_its_line(
     assert wrong(doctor(capsys)) == {}
 
 
-def test_a_bucket_is_made_as_a_job_needs_it(gcloud: Gcloud, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--vertex-bucket", "missing-runs")
-    mend(gcloud, wrong(doctor(capsys, *words))["bucket"])
-    assert wrong(doctor(capsys, *words)) == {}
-
-
-def test_soft_delete_is_cleared(gcloud: Gcloud, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = {"softDeletePolicy": {"retentionDurationSeconds": "604800"}}
-    gcloud.ask("PATCH", "storage/v1/b/podlift-runs", kept)
-    mend(gcloud, wrong(doctor(capsys))["soft-delete"])
-    assert wrong(doctor(capsys)) == {}
-
-
 def test_what_init_did_not_find_is_made_by_its_commands(
     gcloud: Gcloud, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,22 +107,6 @@ def test_the_whole_requests_are_those_of_the_golden_file(prepare: Prepare) -> No
     assert found == json.loads(GOLDEN.read_text())
 
 
-@pytest.mark.parametrize("shape", ["a queue, a webhook and limits", "places, labels and an account for the keeper"])
-def test_googles_own_messages_read_the_request_and_what_it_posts(prepare: Prepare, shape: str) -> None:
-    from google.cloud.aiplatform_v1 import CustomJob
-    from google.cloud.scheduler_v1 import Job
-
-    made = prepare(**SHAPES[shape])
-    assert made.service is not None and made.trigger is not None
-    request = made.service.render(made.trigger)
-    job = Job.from_json(json.dumps(request.body))
-    assert job.http_target.headers["Content-Type"] == "application/json"
-    assert job.http_target.oauth_token.service_account_email and not job.http_target.oidc_token
-    posted = CustomJob.from_json(job.http_target.body.decode())
-    assert posted.labels["podlift-schedule"] == "weekly" and posted.labels["podlift-slot"] == "cron"
-    assert len(json.dumps(request.body)) < 1_000_000
-
-
 @pytest.mark.parametrize("cron", ["* * * * *", "*/5 * * * *", "*/15 * * * *", "0 0 1 1 *"])
 def test_the_last_retry_still_belongs_to_its_slot(prepare: Prepare, cron: str) -> None:
     made = prepare(cron)
@@ -134,16 +118,6 @@ def test_the_last_retry_still_belongs_to_its_slot(prepare: Prepare, cron: str) -
     if retry["retryCount"]:
         assert float(retry["maxRetryDuration"].removesuffix("s")) < half_s
     assert retry["retryCount"] == 3 or half_s < 400
-
-
-def test_the_same_schedule_gives_the_same_request_and_another_image_another_one(prepare: Prepare) -> None:
-    def digest(**more: Any) -> str:
-        made = prepare(**more)
-        assert made.service is not None and made.trigger is not None
-        return made.service.render(made.trigger).digest
-
-    assert digest() == digest()
-    assert digest() != digest(image=f"us-docker.pkg.dev/my-project/train/tf@sha256:{'b' * 64}")
 
 
 def test_the_plan_names_the_keeper_the_rights_of_each_account_and_the_price_of_a_month(prepare: Prepare) -> None:
@@ -186,13 +160,6 @@ def test_a_queue_makes_the_keeper_wait_longer_and_the_month_dearer(prepare: Prep
 def files_of(made: Prepared) -> Any:
     assert made.service is not None and made.trigger is not None
     return made.service.render(made.trigger).files
-
-
-def test_the_firing_brings_its_own_keeper_so_that_the_run_has_none(prepare: Prepare) -> None:
-    made = prepare(keeper=True, keeper_service_account="keeper@my-project.iam.gserviceaccount.com")
-    assert made.plan.keeper is None
-    made = prepare(keeper_service_account="keeper@my-project.iam.gserviceaccount.com")
-    assert not any("without a keeper" in finding.message for finding in made.plan.findings)
 
 
 def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,18 +223,6 @@ def test_a_mistake_is_refused_with_the_next_step(prepare: Prepare, more: dict[st
     assert sentence in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "account",
-    [
-        "123456789-compute@developer.gserviceaccount.com",
-        "my-project@appspot.gserviceaccount.com",
-        PLACE["service_account"],
-    ],
-)
-def test_accounts_of_the_project_are_accepted(prepare: Prepare, account: str) -> None:
-    assert prepare(service_account=account).trigger is not None
-
-
 def test_an_image_with_a_tag_only_is_warned_of_with_the_command_that_shows_its_digest(prepare: Prepare) -> None:
     made = prepare(image="us-docker.pkg.dev/my-project/train/tf:2.19")
     (warning,) = [text for text in made.warnings if "image" in text]
@@ -299,17 +254,6 @@ def test_an_image_for_keepers_is_in_the_request_and_in_the_plan_and_is_to_be_pin
     )
     pinned = prepare(keeper_image=f"us-docker.pkg.dev/my-project/train/small@sha256:{'c' * 64}")
     assert not pinned.warnings
-
-
-def test_an_instant_inside_a_clock_change_is_warned_of_without_a_claim_about_cloud_scheduler(prepare: Prepare) -> None:
-    warnings = prepare("30 2 * * *").warnings
-    assert len(warnings) == 2 and all("what Cloud Scheduler does there is not known here" in text for text in warnings)
-    assert all("The nearest safe hour is 3: '30 3 * * *'." in text for text in warnings)
-
-
-def test_a_schedule_that_podlift_serves_has_no_trigger(prepare: Prepare) -> None:
-    made = prepare(trigger="serve", service_account=None)
-    assert made.service is None and made.trigger is None and made.spec.folder
 
 
 @pytest.mark.parametrize(

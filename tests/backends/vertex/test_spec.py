@@ -190,18 +190,6 @@ def test_google_reads_every_request_and_nothing_of_it_is_lost(bodies: dict[str, 
             assert written == pool, name
 
 
-def test_the_place_of_a_pool_is_its_role_and_an_empty_one_keeps_its_place(bodies: dict[str, Any]) -> None:
-    def replicas(name: str) -> list[str]:
-        return [pool.get("replicaCount", "") for pool in bodies[name]["jobSpec"]["workerPoolSpecs"]]
-
-    assert replicas("one task") == ["1"]
-    assert replicas("parameter servers and no workers") == ["1", "", "2"]
-    assert bodies["parameter servers and no workers"]["jobSpec"]["workerPoolSpecs"][1] == {}
-    assert replicas("every pool") == ["1", "2", "2", "1"]
-    assert replicas("a chief and an evaluator") == ["1", "", "", "1"]
-    assert replicas("row cpu") == ["1", "1"]
-
-
 def test_the_command_is_the_loader_and_its_arguments_name_what_it_fetches(base: Plan) -> None:
     stage, order = "a" * 64, "b" * 64
     body = request.render(planned(base, {}, {}), number=2, entrypoint=stage, spec_digest=order)
@@ -234,12 +222,6 @@ def test_machines_with_rdma_have_their_script_for_nccl_read_first_and_others_do_
         assert command[:-3] == [] or command[3] == "/usr/local/gib/scripts/set_nccl_env.sh"
         # No word of the user's stands in what the shell reads.
         assert "$(" not in "".join(command[:-3])
-
-
-def test_parameter_servers_beside_such_machines_start_as_anywhere(base: Plan) -> None:
-    chief, workers, servers = commands(base, "h200:8", workers=2, ps=1)
-    assert chief == workers != servers
-    assert servers == ["python3", "-c", loader()]
 
 
 @pytest.mark.process
@@ -278,11 +260,6 @@ def kubernetes(text: str) -> str:
     return re.sub(r"\$(\$|\(([^)]*)\))", lambda found: "$" if found[1] == "$" else f"<{found[2]}>", text)
 
 
-@given(st.text(alphabet="$()Aa b", max_size=20))
-def test_a_value_arrives_as_it_was_given(text: str) -> None:
-    assert kubernetes(request.escaped(text)) == text
-
-
 def reviewed(plan: Plan, *, starting: bool) -> list[Finding]:
     place = {"root": plan.root, "run_id": plan.run_id}
     draft = Draft(job=plan.job, target=plan.target, facts=plan.facts, **place, strategies=(), starting=starting)
@@ -306,35 +283,6 @@ def test_what_is_not_configured_is_shown_and_refused_at_the_start(base: Plan) ->
         for part in ("project", "container image", "bucket", "PODLIFT_VERTEX_PROJECT", "--vertex-image"):
             assert part in said
     assert [each for each in reviewed(base, starting=True) if each.level != "note"] == []
-
-
-POOLS = ("jobSpec", "workerPoolSpecs")
-FIRST_NAME = ("containerSpec", "env", 0, "name")
-
-
-def of_pools(patch: object) -> dict[str, Any]:
-    return {"jobSpec": {"workerPoolSpecs": patch}}
-
-
-@pytest.mark.parametrize(
-    ("patch", "path", "value"),
-    [
-        ({"displayName": "other"}, ("displayName",), "other"),
-        (of_pools({"0": {"replicaCount": "2"}}), (*POOLS, 0, "replicaCount"), "2"),
-        (of_pools({"2": {"replicaCount": "1"}}), (*POOLS, slice(1, None)), [{}, {"replicaCount": "1"}]),
-        (of_pools([{}]), POOLS, [{}]),
-        (of_pools({"0": {"containerSpec": {"env": {"0": None}}}}), (*POOLS, 0, *FIRST_NAME), "PODLIFT_TASKS"),
-    ],
-)
-def test_a_patch_goes_where_it_says(base: Plan, patch: dict[str, Any], path: tuple[Any, ...], value: object) -> None:
-    plan = planned(base, {}, {"raw": patch})
-    found: Any = request.render(plan)
-    for part in path:
-        found = found[part]
-    assert found == value
-    notes = [each.message for each in reviewed(plan, starting=True) if "patched by raw=" in each.message]
-    assert len(notes) == 1
-    assert next(iter(patch)) in notes[0]
 
 
 def test_the_order_names_everything_by_key_and_digest_and_holds_no_secret(base: Plan) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support import FakeClock, needs, until
 
-from sdk import InputError, backends
-from sdk.backends.triggers import Trigger, TriggerRejectedError
+from sdk import backends
+from sdk.backends.triggers import Trigger
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation
 from sdk.testing.vertex import Cloud
@@ -52,30 +52,12 @@ class TestCloudScheduler:
         assert made.digest == self.request.digest
         assert made.next is not None and (made.last_attempt, made.status) == (None, "")
 
-    def test_a_paused_trigger_stays_paused_when_it_is_changed(self) -> None:
-        first = self.create()
-        for _ in range(2):
-            self.service.pause(self.request.name, CLOCK)
-        later = self.service.render(replace(self.draft, cron="0 4 * * 1"))
-        changed = self.service.update(later, replace(first, paused=True), CLOCK)
-        assert (changed.cron, changed.paused, changed.digest) == ("0 4 * * 1", True, later.digest)
-        assert self.cloud.advance(WEEK_S) == [] and self.there().last_attempt is None
-        for _ in range(2):
-            self.service.unpause(self.request.name, CLOCK)
-        assert len(self.cloud.advance(WEEK_S)) == 1
-
     def test_a_keeper_pauses_it_without_any_of_googles_libraries(self) -> None:
         self.create()
         deliveries = backends.delivery_service("vertex")
         assert deliveries is not None
         deliveries.pause(self.request.name, CLOCK)
         assert self.there().paused and self.cloud.advance(WEEK_S) == []
-
-    def test_removing_what_is_not_there_is_no_error_and_pausing_it_is_one(self) -> None:
-        self.service.delete(self.request.name, CLOCK)
-        for act in (self.service.pause, self.service.unpause):
-            with pytest.raises(TriggerRejectedError):
-                act(self.request.name, CLOCK)
 
     def test_a_slot_starts_one_keeper_and_the_trigger_shows_how_that_went(self) -> None:
         self.create()
@@ -100,18 +82,3 @@ class TestCloudScheduler:
         assert (of_slot.slot, of_slot.by_hand, by_hand.state, by_hand.by_hand) == (slot, False, "FAILED", True)
         assert "does not exist (404)" in by_hand.error and "gcloud ai custom-jobs stream-logs" in by_hand.look
         assert self.service.failed(self.draft.plan, "another", 0.0, CLOCK) == []
-
-    def test_creating_it_again_makes_no_second_one_and_anothers_is_left_alone(self) -> None:
-        first = self.create()
-        assert self.create() == first == self.there()
-        other = self.service.render(replace(self.draft, id="another0"))
-        with pytest.raises(InputError, match=r"weekly.+id 1a2b3c4d.+Nothing was changed there"):
-            self.service.create(other, CLOCK)
-        assert self.there() == first
-
-    def test_a_firing_by_hand_whose_request_was_lost_starts_one_keeper(self) -> None:
-        made = self.create()
-        self.cloud.faults({"api": "vertex", "kind": "drop_before", "times": 1, "operation": "customJobs.create"})
-        started = self.service.fire_now(made, CLOCK)
-        jobs = list(self.cloud.jobs().list_custom_jobs(parent=self.cloud.parent, timeout=30))
-        assert len(jobs) == 1 and started

@@ -127,29 +127,6 @@ def test_of_many_that_race_one_creates_the_job_and_all_find_it(store: PosixStore
     assert len(service.jobs) == 1
 
 
-def test_a_holder_that_was_paused_for_longer_than_its_lease_sends_no_request(
-    store: PosixStore, clock: FakeClock
-) -> None:
-    service = Service(clock, number=2)
-
-    class Paused(Mortal):
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            if name == "put_new":
-                return self._paused
-            return getattr(self._inner, name)  # type: ignore[no-any-return]
-
-        def _paused(self, key: str, data: Any) -> Any:
-            found = store.put_new(key, data)
-            if key.endswith("intent.json"):
-                clock.sleep(61.0)
-                until_created(store, service, clock)
-                store.delete("jobs/0002.created.json")  # as if it had been read before
-            return found
-
-    assert creation(Paused(store, iter(()), 0, before=True), service, clock, store).attempt() is None
-    assert len(service.jobs) == 1
-
-
 def test_a_holder_that_is_slow_keeps_its_claim_while_it_works(store: PosixStore, clock: FakeClock) -> None:
     service = Service(clock, number=2)
     others: list[CreatedJob | None] = []
@@ -212,24 +189,6 @@ def test_a_cancellation_while_the_service_is_busy_is_noticed_before_the_next_req
     with pytest.raises(JobNotCreatedError) as caught:
         creation(store, service, clock, store).attempt()
     assert (caught.value.reason, service.sent) == (Reason.CANCELLED, 1)
-
-
-def test_a_service_that_asks_to_wait_for_minutes_is_asked_again_while_the_claim_is_valid(
-    store: PosixStore, clock: FakeClock
-) -> None:
-    class Busy(Service):
-        asked = 0
-
-        def create(self, region: str, body: Any) -> VendorJob:
-            self.asked += 1
-            if self.asked == 1:
-                text = "Quota exceeded for quota metric 'a' and limit 'a per minute'"
-                raise VertexRejectedError(text, 429, 300.0)
-            return super().create(region, body)
-
-    service, begun = Busy(clock, number=2), clock.now()
-    assert creation(store, service, clock, store).attempt() is not None
-    assert 20.0 <= clock.now() - begun < 60.0
 
 
 def test_of_two_jobs_that_lost_requests_have_made_the_older_one_counts(store: PosixStore, clock: FakeClock) -> None:

@@ -249,13 +249,6 @@ def test_a_network_without_an_answer_says_nothing_about_the_account(
     assert "Nothing failed, no warnings, 15 not known." in shown.err
 
 
-def test_the_number_of_a_project_that_may_not_be_read_is_that_of_its_apis(
-    doctor: Doctor, podlift_vertex: Cloud
-) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "deny", "operation": "projects.get"})
-    assert list(wrong(doctor())) == ["project"]
-
-
 def test_without_a_project_the_command_that_sets_one_is_named(
     doctor: Doctor, project: Path, podlift_vertex: Cloud
 ) -> None:
@@ -319,18 +312,6 @@ def test_the_checks_only_read(doctor: Doctor, podlift_vertex: Cloud) -> None:
     tests = {f"{each}.testIamPermissions" for each in ("projects", "serviceAccounts", "repositories")}
     assert asked <= {*tests, "iam.troubleshoot"}
     assert podlift_vertex.ask("GET", "/_project") == before
-
-
-def test_each_check_is_a_line_and_its_command_another_that_can_be_copied(
-    doctor: Doctor, podlift_vertex: Cloud, capsys: pytest.CaptureFixture[str]
-) -> None:
-    setup, _, mends = MENDED["the agent may not pull images"]
-    podlift_vertex.ask("POST", "/_project", setup)
-    assert command(["doctor", "--backend", "vertex"]) == 3
-    shown = capsys.readouterr()
-    at = next(number for number, line in enumerate(shown.out.splitlines()) if line.startswith("FAILED    pull "))
-    assert shown.out.splitlines()[at + 1] == f"    Next: gcloud {mends}"
-    assert "1 failed, no warnings, 5 not known." in shown.err
 
 
 def test_names_in_a_printed_command_are_words_of_a_shell_and_no_more(

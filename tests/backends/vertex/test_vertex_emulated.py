@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from support import LIMIT_S
 
 import sdk
 from sdk import api
@@ -102,24 +101,17 @@ def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google
     assert listed.place == f"vertex, {place}" and listed.emulator == place.removeprefix("emulator at ")
     shown = json.loads(told(capsys, "status", run.id, "--json"))
     assert (shown["backend"], shown["emulator"], shown["console"]) == ("vertex", listed.emulator, "")
+    plan = Path(run.plan.paths.plan).read_text()
+    Path(run.plan.paths.plan).write_text(json.dumps({**json.loads(plan), "emulator": ""}))
+    refused = told(capsys, "status", run.id, code=2)
+    assert f"The run {run.id} belongs to Google Cloud, but PODLIFT_EMULATOR names the {place}, which was not" in refused
+    assert "Next: unset PODLIFT_EMULATOR." in refused
+    Path(run.plan.paths.plan).write_text(plan)
     leave()
     for verb in ("status", "why", "logs", "wait", "cancel", "resume", "get"):
         refused = told(capsys, verb, run.url, code=2)
         assert f"The run {run.id} belongs to the {place}, but no emulator is configured here." in refused
         assert "Google Cloud was not asked. Next: use the line `export PODLIFT_EMULATOR=...`" in refused
-
-
-def test_a_real_run_is_not_looked_up_at_an_emulator(
-    project: Path, place: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = sdk.submit("train.py")
-    run.wait(LIMIT_S)
-    assert f"Its directory is {run.url}, on the {place}\n" in told(capsys, "wait", run.id)
-    plan = json.loads(Path(run.plan.paths.plan).read_text())
-    Path(run.plan.paths.plan).write_text(json.dumps({**plan, "emulator": ""}))
-    refused = told(capsys, "status", run.id, code=2)
-    assert f"The run {run.id} belongs to Google Cloud, but PODLIFT_EMULATOR names the {place}, which was not" in refused
-    assert "Next: unset PODLIFT_EMULATOR." in refused
 
 
 def test_a_plan_for_an_emulator_starts_nothing_in_the_cloud(
@@ -129,16 +121,6 @@ def test_a_plan_for_an_emulator_starts_nothing_in_the_cloud(
     leave()
     refused = told(capsys, "submit", "emulated.json", code=2)
     assert f"belongs to the {place}, but no emulator is configured here. Google Cloud was not asked." in refused
-
-
-@pytest.mark.full
-def test_a_run_of_this_machine_names_the_emulator_that_has_its_bucket(
-    project: Path, place: str, podlift_vertex: Cloud, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = f"gs://{podlift_vertex.bucket}/local"
-    assert sdk.plan("train.py", backend="local", root=root).place == f"local, bucket on the {place}"
-    assert sdk.plan("train.py", backend="local", root="here").place == "local"
-    assert f"{root} can be listed, on the {place}" in told(capsys, "doctor", "--root", root)
 
 
 def test_a_bucket_of_an_emulator_alone_is_no_place_for_a_real_job(
@@ -164,12 +146,3 @@ def test_an_emulator_that_is_gone_is_named_and_not_taken_for_google(
     podlift_vertex.faults({"kind": "status_before", "status": 503, "times": 99})
     with pytest.raises(StoreError, match=f"the {place} has failed"):
         GcsStore(f"{podlift_vertex.bucket}/runs", retry=once).get(KEYS.plan)
-
-
-def test_a_rejection_by_an_emulator_has_no_link_to_the_console(
-    project: Path, place: str, podlift_vertex: Cloud, capsys: pytest.CaptureFixture[str]
-) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "quota"})
-    refused = told(capsys, "submit", "train.py", "--detach", code=3)
-    assert f"The {place} rejected the job in us-central1." in refused and f'The {place} reports: "' in refused
-    assert "console.cloud" not in refused + told(capsys, "why", "latest")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support import full_only, heard, made, until
+from support import heard, made, until
 from vertex_faults import HOLD, QuickClock, asked, vertex
 
 import sdk
@@ -139,10 +139,7 @@ def test_an_unanswered_status_says_so_and_does_not_hang(held: Held) -> None:
 # One of each kind for each service; a connection that is cut is silence that ends early.
 OUTAGES = [
     pytest.param([vertex("silent_before", "customJobs.get")], id="the service is silent"),
-    full_only([vertex("status_before", "customJobs.get", status=429, retry_after_s=20)], id="the service is busy"),
     pytest.param([{"kind": "status_before"}], id="the bucket has failed"),
-    full_only([{"kind": "drop_before"}], id="the bucket cuts connections"),
-    full_only([{"kind": "status_before"}, vertex("status_before")], id="nothing answers"),
 ]
 
 
@@ -167,8 +164,7 @@ def test_a_wait_outlives_minutes_without_an_answer_and_says_what_is_wrong(
     with pytest.raises(WaitTimeoutError):
         run.wait(timeout_s=400)
     # One report for each service that does not answer, and one when it does again.
-    expected = 4 if len(rules) == 2 else 2
-    assert over and "cannot be read for " in lines[0] and len(lines) == expected
+    assert over and "cannot be read for " in lines[0] and len(lines) == 2
     assert f"emulator at 127.0.0.1:{cloud.port} " in lines[0]
     assert lines[-1].startswith("The service answers again, after ")
     assert run.status().state is State.PENDING and len(made(cloud)) == 1

@@ -150,13 +150,6 @@ def test_what_may_not_be_listed_is_not_known(told: Told, podlift_vertex: Cloud) 
     assert "Next: if there is none: gcloud iam service-accounts create podlift --project=podlift" in shown
 
 
-def test_locations_that_were_given_stay_and_the_bucket_is_one_in_their_region(told: Told, project: Path) -> None:
-    (project / "podlift.toml").write_text('[vertex]\nregions = ["us-central1:spot"]\n')
-    told("init", "vertex")
-    text = (project / "podlift.toml").read_text()
-    assert text.count("regions") == 1 and '["us-central1:spot"]' in text and 'bucket = "podlift-runs"' in text
-
-
 def test_without_credentials_nothing_is_guessed(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,20 +179,6 @@ def test_gclouds_configuration_names_project_and_region(tmp_path: Path, monkeypa
     assert proposal._region("mine", {}, {"CLOUDSDK_COMPUTE_REGION": "us-east1"}, None, listed).value == ("us-east1",)
     found = proposal._region("mine", {}, {}, None, listed)
     assert (found.value, found.said) == (("us-central1",), "us-central1 (podlift's default)")
-
-
-def test_a_setting_that_was_found_later_is_not_called_missing_beside_its_value(told: Told, project: Path) -> None:
-    told("init", "vertex")
-    assert "# not found: image (" in (project / "podlift.toml").read_text()
-    told("image", "--submit")
-    assert "# not found" not in (project / "podlift.toml").read_text()
-    # By hand, too: another init has nothing to add.
-    (project / "podlift.toml").unlink()
-    told("init", "vertex")
-    text = (project / "podlift.toml").read_text()
-    (project / "podlift.toml").write_text(f'{text}image = "us-docker.pkg.dev/podlift/train/tf:2.19"\n')
-    assert "podlift.toml: nothing written." in told("init", "vertex")
-    assert "# not found" not in (project / "podlift.toml").read_text()
 
 
 @pytest.mark.parametrize(

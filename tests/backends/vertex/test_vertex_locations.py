@@ -28,6 +28,7 @@ def job_in(cloud: Cloud, region: str) -> Any:
     return found
 
 
+@pytest.mark.full
 def test_a_run_in_another_region_uses_its_own_directory_and_a_job_there_has_no_output_directory(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
@@ -43,6 +44,7 @@ def test_a_run_in_another_region_uses_its_own_directory_and_a_job_there_has_no_o
     assert second.output_uri_prefix == ""
 
 
+@pytest.mark.full
 def test_a_job_that_could_cost_more_than_the_rest_is_not_made_and_the_run_tells_what_it_has_spent(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from support import FakeClock
 
 from sdk import InputError
 from sdk.backends.vertex import logs, request
-from sdk.backends.vertex.logs import LogReader, Polling, entries, entry_filter, lines, replica_of
+from sdk.backends.vertex.logs import LogReader, Polling, entry_filter, lines, replica_of
 from sdk.records.events import Event
 
 START = 1_700_000_000.0
@@ -95,19 +95,6 @@ def test_the_filter_is_the_one_that_googles_own_command_uses() -> None:
     )
 
 
-def test_every_page_is_read(logging: Logging) -> None:
-    for number in range(5):
-        logging.add(-10 + number, str(number))
-    assert [entry.text for entry in entries(logging.ask, "p", entry_filter("77"))] == list("01234")
-    assert len(logging.filters) == 3
-
-
-def test_one_task_is_asked_for_at_the_service(logging: Logging) -> None:
-    logging.add(-3, "chief")
-    logging.add(-2, "worker", "workerpool1-0")
-    assert texts(reader(logging).read(replica_of("worker-0", ["chief-0", "worker-0"], NAMES))) == ["worker"]
-
-
 def test_an_unknown_task_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InputError, match="Did you mean 'worker-0'"):
         replica_of("worker-1", ["chief-0", "worker-0"], NAMES)
@@ -146,12 +133,6 @@ def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: 
     )
 
 
-def test_lines_of_one_instant_are_told_apart_by_their_ids(logging: Logging, clock: FakeClock) -> None:
-    for text in "abc":
-        logging.add(1, text)
-    assert texts(reader(logging).follow(None, Job(clock, ends=3).has_ended)) == ["a", "b", "c"]
-
-
 def test_what_is_young_is_left_for_the_next_look_while_the_job_runs(logging: Logging, clock: FakeClock) -> None:
     logging.add(-1, "young")
     one = reader(logging)
@@ -159,23 +140,6 @@ def test_what_is_young_is_left_for_the_next_look_while_the_job_runs(logging: Log
     clock.sleep(10)
     assert texts(one.read(None, whole=False)) == ["young"]
     assert texts(one.read(None)) == []
-
-
-def test_an_emulator_is_asked_without_waiting(logging: Logging, clock: FakeClock) -> None:
-    logging.add(0, "a")
-    assert texts(reader(logging, logs.EMULATOR_POLLING).follow(None, Job(clock, ends=0.3).has_ended)) == ["a"]
-    assert clock.now() < START + 2
-
-
-@pytest.mark.parametrize("ns", [123, 789])
-def test_a_line_of_the_instant_of_the_last_one_is_read_whatever_its_last_digits(
-    logging: Logging, clock: FakeClock, ns: int
-) -> None:
-    one = reader(logging, logs.EMULATOR_POLLING)
-    for text in "ab":
-        logging.add(0, text, ns=ns)
-        clock.sleep(1)
-        assert texts(one.read(None)) == [text]
 
 
 def attempt_at(task: str, time: float) -> int:

@@ -173,11 +173,6 @@ def test_a_next_job_that_would_end_before_it_has_trained_is_not_made(
         assert "too little for another job" in found["failure"]["message"]
 
 
-def test_jobs_that_never_ran_leave_a_short_time_limit_whole(planned: Planned) -> None:
-    found = after(planned(timeout_s=30.0), ended("stockout", seconds=0.0))
-    assert found["continues"]["timeout_s"] == 30.0
-
-
 def test_a_next_job_that_could_exceed_the_limit_on_the_cost_is_not_made(planned: Planned) -> None:
     # 0.22 USD an hour on demand, so that the cap of a next job of 9 hours is 1.97 USD.
     plan = planned(locations=("us-central1:standard",), timeout_s=36000.0, max_cost_usd=3.0)

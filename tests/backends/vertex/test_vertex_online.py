@@ -155,13 +155,6 @@ def test_each_named_resource_is_looked_up_where_it_is(monkeypatch: pytest.Monkey
     assert asked == {}
 
 
-def test_an_emulator_passes_on_the_names_of_resources_that_it_has_not(plan: Callable[..., sdk.Plan]) -> None:
-    made = plan(network="projects/12/global/networks/vpc", persistent_resource="warm")
-    text = "the emulator has no such resources, and passes the name on"
-    assert f"vertex_network was not checked: {text}." in said(made, "note")
-    assert f"vertex_persistent_resource was not checked in us-central1: {text}." in said(made, "note")
-
-
 def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Callable[..., sdk.Plan]) -> None:
     made = plan()
     assert made.facts.online["bucket"]["about"]["locationType"] == "region"
@@ -221,24 +214,12 @@ def test_on_google_the_command_that_makes_a_bucket_is_gclouds() -> None:
     assert "Next: gcloud storage buckets create gs://NAME --location=us-central1" in in_cloud({"bucket": found})
 
 
-def test_submit_asks_too_and_starts_nothing(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
-    with pytest.raises(InputError, match="no bucket gs://nobodys-own"):
-        sdk.submit("train.py", backend=podlift_vertex.backend(bucket="nobodys-own"), online=True)
-    assert "customJobs.create" not in podlift_vertex.requests().operations
-
-
 def test_a_bucket_that_lets_us_not_in_is_refused_with_the_role_that_is_missing(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
     podlift_vertex.faults({"kind": "status_before", "operation": "objects.list", "status": 403})
     with pytest.raises(InputError, match=r"permission denied \(403\).*--role=roles/storage.objectUser"):
         plan()
-
-
-def test_a_bucket_that_tells_nothing_of_itself_is_a_note(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
-    podlift_vertex.faults({"kind": "status_before", "operation": "buckets.get", "status": 403})
-    told = "Objects of gs://podlift-runs can be listed, but its location cannot be read. Next: gcloud storage buckets describe"
-    assert told in said(plan(), "note")
 
 
 def test_a_job_in_another_region_than_the_bucket_is_told_with_the_price_of_reading(
@@ -301,12 +282,6 @@ def test_quotas_that_nobody_tells_are_a_note_with_the_command_that_shows_them(
     assert f"Next: {listed}" in in_cloud(made.facts.online)
 
 
-def test_the_emulator_knows_no_images_and_the_plan_says_so(plan: Callable[..., sdk.Plan]) -> None:
-    found = said(plan(image=IMAGE, keeper_image=f"{IMAGE}-small"), "note")
-    assert f"The image {IMAGE} was not checked: the emulator has no images but those that it built." in found
-    assert f"The image {IMAGE}-small was not checked: the emulator has no images but those that it built." in found
-
-
 def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
     plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,25 +308,12 @@ def test_without_credentials_a_plan_is_made_and_says_how_to_get_some(
     assert "Quotas were not checked: There are no credentials for Google Cloud" in found
 
 
-def test_what_is_not_configured_is_not_asked_for(plan: Callable[..., sdk.Plan]) -> None:
-    made = sdk.plan("train.py", backend="vertex", online=True)
-    assert made.facts.online == {}
-    assert "No bucket is configured" in said(made, "warning")
-
-
-@pytest.mark.parametrize("way", ["option", "variable", "file"])
-def test_online_is_an_option_a_variable_and_a_line_of_the_projects_file(
-    plan: Callable[..., sdk.Plan], podlift_vertex: Cloud, way: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+def test_online_is_a_line_of_the_projects_file(
+    plan: Callable[..., sdk.Plan], podlift_vertex: Cloud, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Path("podlift.toml").write_text("online = true\n")
     words = ["plan", "train.py", "--json", "--backend", "vertex", "--vertex-project", "podlift"]
-    words += ["--vertex-bucket", podlift_vertex.bucket]
-    if way == "option":
-        words.append("--online")
-    elif way == "variable":
-        monkeypatch.setenv("PODLIFT_ONLINE", "true")
-    else:
-        Path("podlift.toml").write_text("online = true\n")
-    assert command(words) == 0
+    assert command([*words, "--vertex-bucket", podlift_vertex.bucket]) == 0
     assert "bucket" in json.loads(capsys.readouterr().out)["facts"]["online"]
 
 
@@ -361,10 +323,6 @@ def test_an_option_wins_over_the_variable(plan: Callable[..., sdk.Plan], monkeyp
     monkeypatch.setenv("PODLIFT_ONLINE", "perhaps")
     with pytest.raises(InputError, match=r"PODLIFT_ONLINE: must be true or false. Received: 'perhaps'"):
         plan(online=None)
-
-
-def test_here_there_is_nobody_to_ask(plan: Callable[..., sdk.Plan], tmp_path: Path) -> None:
-    assert sdk.plan("train.py", root=tmp_path / "runs", online=True).facts.online == {}
 
 
 @pytest.fixture
@@ -426,18 +384,6 @@ def test_what_is_known_of_an_image_decides(known: dict[str, Any], level: str, pa
     found = [each for each in findings({"image": known}) if "image" in each.message.lower()]
     assert [each.level for each in found] == [level]
     assert part in found[0].message
-
-
-def test_a_bucket_that_cannot_be_made_is_not_proposed(plan: Callable[..., sdk.Plan]) -> None:
-    with pytest.raises(
-        InputError, match=r"There is no bucket gs://my-google-data\. Next: .* --bucket NAME@us-central1"
-    ):
-        plan(bucket="my-google-data")
-    assert "No new bucket can be called so: its name does not begin with 'goog'" in in_cloud(
-        {}, bucket="my-google-data"
-    )
-    assert "The name of a bucket has 3 to 63 characters" in in_cloud({}, bucket="b" * 64)
-    assert "The name of a bucket is no IP address" in in_cloud({}, bucket="10.0.0.1")
 
 
 def test_an_output_directory_in_raw_is_refused_where_vertex_would_refuse_it(

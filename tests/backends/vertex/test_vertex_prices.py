@@ -232,17 +232,3 @@ def test_a_keeper_of_unknown_price_counts_as_one_too(google: Catalog, plan: Call
     assert made.keeper is not None and made.keeper.price.cap is None
     month = spending.over_month(replace(made, job=plan("us-west4", accelerator="v5e-4").job), 100.0, 0.0, None)
     assert month.startswith("budget: no source gives the price of this job and its keeper")
-
-
-def test_a_firing_with_a_keeper_of_the_run_costs_the_month_both(plan: Callable[..., sdk.Plan]) -> None:
-    alone = plan(accelerator="v5e-8")
-    kept = plan(accelerator="v5e-8", keeper=True, keeper_service_account="keeper@my-project.iam.gserviceaccount.com")
-    most = spending.most_usd(alone)
-    assert most is not None and spending.over_month(alone, most, 0.0) == ""
-    assert spending.over_month(kept, most, 0.0).startswith("budget: ")
-
-
-@pytest.mark.parametrize("answer", [[], {}, {"skus": "x"}, {"error": {"message": "no"}}])
-def test_a_page_without_a_list_of_skus_is_no_page(answer: object) -> None:
-    with pytest.raises(ValueError, match="without a list"):
-        prices._listed(answer)

@@ -16,6 +16,7 @@ from sdk.upkeep import remove
 from sdk.upkeep.remove import root as removed
 
 
+@pytest.mark.full
 def test_a_job_submitted_while_a_removal_takes_what_its_containers_download_finds_it(
     podlift_vertex: Cloud, write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

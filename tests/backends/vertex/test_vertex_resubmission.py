@@ -66,24 +66,6 @@ def test_who_waits_submits_the_next_job_in_the_next_place_and_says_so_once(podli
     assert info.status.state is State.SUCCEEDED
 
 
-@pytest.mark.full
-def test_who_only_looks_records_a_failure_that_names_what_waiting_would_have_done(
-    podlift_vertex: Cloud, start: Start
-) -> None:
-    podlift_vertex.faults(STOCKOUT)
-    run = start()
-    until(lambda: run.status().state.terminal, run.why)
-    assert run.status().reason is Reason.STOCKOUT
-    assert len(made(podlift_vertex)) == 1
-    assert "no process waited for the run" in run.why()
-    # A verdict holds for those who wait later, too; a resume begins again in the first place.
-    assert run.wait(LIMIT_S).state is State.FAILED
-    podlift_vertex.faults()
-    run.resume()
-    assert run.wait(LIMIT_S).state is State.SUCCEEDED
-    assert made(podlift_vertex)[1].job_spec.scheduling.strategy.name == "SPOT"
-
-
 def test_who_looks_leaves_the_decision_to_those_who_wait_as_long_as_they_do(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,22 +94,6 @@ def test_after_an_error_of_the_service_the_same_place_is_asked_until_the_budget_
     limits = [job.job_spec.scheduling.timeout.total_seconds() for job in jobs]
     assert limits[0] == 3600
     assert 3000 < limits[1] < 3600, "the time limit is that of the whole run"
-
-
-@pytest.mark.full
-def test_a_service_that_is_too_busy_for_the_next_job_is_asked_again_when_the_claim_has_expired(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = heard("backends")
-    for name, value in (("_BUSY_S", 0.05), ("_LONGEST_BUSY_S", 0.1), ("LEASE_S", 1.0), ("SEARCH_DELAYS_S", (0.0,))):
-        monkeypatch.setattr(f"sdk.backends.vertex.create_job.{name}", value)
-    run = start()
-    busy = {"api": "vertex", "kind": "status_before", "operation": "customJobs.create", "status": 429, "times": 4}
-    podlift_vertex.faults(STOCKOUT, busy)
-    assert run.wait(LIMIT_S).state is State.SUCCEEDED, run.why()
-    assert len(made(podlift_vertex)) == 2
-    (line,) = [text for text in said if "too busy to create the next job" in text]
-    assert "429" in line
 
 
 # --- Seven preemptions, and a process that is killed ----------------------------------------------------------------
@@ -212,12 +178,10 @@ MOMENTS = {
 
 # Who cancels lives on, or dies after the request.
 IN_EVERY_RUN = [("before the request", True), ("after the request", False)]
+EACH = product(MOMENTS, (False, True))
 
 
-@pytest.mark.parametrize(
-    ("moment", "dies"),
-    [each if each in IN_EVERY_RUN else full_only(*each) for each in product(MOMENTS, (False, True))],
-)
+@pytest.mark.parametrize(("moment", "dies"), [each if each in IN_EVERY_RUN else full_only(*each) for each in EACH])
 def test_a_cancellation_at_any_moment_of_a_resubmission_ends_the_run(
     podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch, moment: str, dies: bool
 ) -> None:

@@ -108,14 +108,3 @@ def test_a_keeper_without_a_right_says_so_in_the_status_of_its_run(
     assert "Finding: The keeper cannot submit the next job" in run.why()
     podlift_vertex.faults()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
-
-
-@pytest.mark.full
-def test_a_keeper_whose_request_is_refused_says_so_too(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
-    stockout = {"api": "vertex", "kind": "stockout", "times": 3, "display_name": "^program-[a-z0-9]+$"}
-    refused = {"api": "vertex", "kind": "status_before", "operation": "customJobs.create", "status": 403, "nth": [3, 4]}
-    podlift_vertex.faults(stockout, refused)
-    run = sdk.submit(plan(online=False))
-    until(lambda: run.status().findings, run.why)
-    assert "The keeper cannot submit the next job" in run.status().findings[0]
-    assert "403" in run.status().findings[0]

@@ -10,50 +10,28 @@ from pathlib import Path
 
 import pytest
 from support import LIMIT_S, made, until
-from vertex_faults import Start
+from vertex_faults import HOLD, Start, only_run
 
 import sdk
-from sdk import Reason, State, api
+from sdk import Reason, State
 from sdk.errors import PodliftError
 from sdk.testing.vertex import Cloud
 
 
-@pytest.mark.full
-def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_harm(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
+def test_what_is_refused_for_good_is_a_failed_run_that_says_why_and_is_resumed(
+    podlift_vertex: Cloud, start: Start
 ) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
-    monkeypatch.setattr("sdk.backends.vertex.latest_job._STRAYS_S", 0.0)
-    lost = {"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1}
-    late = {"api": "vertex", "kind": "late_list", "lists": 2, "nth": 1}
-    podlift_vertex.faults(lost, late, {"api": "vertex", "kind": "hold"})
-    run = start()
-    assert len(made(podlift_vertex)) == 2
-
-    def is_cancelled() -> bool:
-        assert run.status().state is State.PENDING
-        return "JOB_STATE_CANCELLED" in [job.state.name for job in made(podlift_vertex)]
-
-    until(is_cancelled, run.why)
-    podlift_vertex.faults()
-    assert run.wait(LIMIT_S).state is State.SUCCEEDED
-    assert sorted(job.state.name for job in made(podlift_vertex)) == ["JOB_STATE_CANCELLED", "JOB_STATE_SUCCEEDED"]
-    assert [line.text for line in run.logs()] == ["here"]
-
-
-def test_what_is_refused_for_good_is_a_failed_run_that_says_why(podlift_vertex: Cloud, start: Start) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "quota"})
     with pytest.raises(PodliftError, match=r"was not started.*quota.*podlift resume"):
         start()
-    (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
-    assert info.status is not None
-    assert (info.status.state, info.status.reason, info.status.exit_code) == (State.FAILED, Reason.QUOTA, 3)
-    run = api.attach(info.url)
+    run = only_run(podlift_vertex)
+    status = run.status()
+    assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.QUOTA, 3)
     assert "custom_model_training_" in run.why()
-    podlift_vertex.faults()
+    podlift_vertex.faults(HOLD)
     run.resume()
-    assert run.wait(LIMIT_S).state is State.SUCCEEDED
-    assert made(podlift_vertex)[-1].labels["podlift-job"] == "2"
+    assert run.status().state is State.PENDING
+    assert [job.labels["podlift-job"] for job in made(podlift_vertex)] == ["2"]
 
 
 def test_what_is_not_configured_or_unknown_to_google_is_refused_before_any_write(
@@ -67,6 +45,28 @@ def test_what_is_not_configured_or_unknown_to_google_is_refused_before_any_write
         start(raw={"jobSpec": {"schedulling": {}}})
     assert [blob.name for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket)] == []
     assert made(podlift_vertex) == []
+
+
+def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_resumed(
+    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("sdk.backends.vertex.create_job.JobCreation._create", killed)
+        start()
+    run = only_run(podlift_vertex)
+    assert run.status().reason is Reason.SUBMITTED
+    assert "podlift cancel" in run.why()
+    with pytest.raises(sdk.InputError, match=r"is not created yet.*podlift cancel"):
+        run.resume()
+    run.cancel()
+    assert run.status().state is State.CANCELLED
+    assert made(podlift_vertex) == []
+    podlift_vertex.faults(HOLD)
+    run.resume()
+    assert run.status().state is State.PENDING and len(made(podlift_vertex)) == 1
 
 
 def test_a_submit_imports_nothing_of_googles(podlift_vertex: Cloud, start: Start) -> None:
@@ -84,34 +84,6 @@ def test_a_submit_imports_nothing_of_googles(podlift_vertex: Cloud, start: Start
     shown = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=LIMIT_S)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines()[-1] == "[]"
-    assert len(made(podlift_vertex)) == 1
-
-
-def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_resumed(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class KilledError(Exception):
-        pass
-
-    def killed(*_: object) -> None:
-        raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sdk.backends.vertex.create_job.JobCreation._create", killed)
-        with pytest.raises(KilledError):
-            start()
-    (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
-    run = api.attach(info.url)
-    assert run.status().reason is Reason.SUBMITTED
-    assert "podlift cancel" in run.why()
-    with pytest.raises(sdk.InputError, match=r"is not created yet.*podlift cancel"):
-        run.resume()
-    run.cancel()
-    assert run.status().state is State.CANCELLED
-    assert made(podlift_vertex) == []
-    run.resume()
-    assert [line.text for line in run.logs(follow=True)] == ["here"]
-    assert run.wait(LIMIT_S).state is State.SUCCEEDED
     assert len(made(podlift_vertex)) == 1
 
 
@@ -143,18 +115,6 @@ def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
 
 
 @pytest.mark.full
-def test_an_image_that_cannot_run_the_program_is_told_with_its_own_words(podlift_vertex: Cloud, start: Start) -> None:
-    Path("requirements.txt").write_text("no-such-thing-at-all==1.0\n")
-    run = start(env={"PIP_NO_INDEX": "1"})
-    status = run.wait(LIMIT_S)
-    assert (status.state, status.reason) == (State.FAILED, Reason.REFUSED)
-    assert status.failure is not None
-    assert status.failure.task == "chief-0"
-    assert "lacks some requirements (no-such-thing-at-all==1.0)" in run.why()
-    assert "Next: install them in the image" in run.why()
-
-
-@pytest.mark.full
 def test_a_job_that_was_removed_before_a_client_saw_its_end_is_lost_and_its_records_are_told(
     podlift_vertex: Cloud, start: Start
 ) -> None:
@@ -169,12 +129,3 @@ def test_a_job_that_was_removed_before_a_client_saw_its_end_is_lost_and_its_reco
     assert "supervisor" not in why
     assert "chief-0    done" in why
     assert why.endswith(f"podlift resume {run.url}")
-
-
-@pytest.mark.full
-def test_a_time_limit_of_the_vendor_is_a_timeout(podlift_vertex: Cloud, start: Start) -> None:
-    run = start("import time; time.sleep(600)", limits=sdk.Limits(timeout_s=3600))
-    until(lambda: run.status().state is State.RUNNING, run.why)
-    podlift_vertex.advance(3700, jobs=True)
-    status = run.wait(LIMIT_S)
-    assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.TIMEOUT, 1)

@@ -84,9 +84,6 @@ def test_a_secret_that_is_not_there_is_refused_and_a_version_that_is_named_is_no
         sdk.plan(job(), backend=backend)
     named = sdk.Job("program.py", env={"API_KEY": sdk.Secret(f"{KEY}/versions/7")})
     assert sdk.plan(named, backend=backend).job.secrets["API_KEY"].name == f"{KEY}/versions/7"
-    run = sdk.submit(named, backend=backend)
-    assert run.wait(LIMIT_S).state is sdk.State.FAILED
-    assert f"{KEY}/versions/7" in run.why()
 
 
 def test_the_request_holds_the_name_of_no_variable_with_a_secret(podlift_vertex: Cloud, write, keep) -> None:

@@ -68,19 +68,18 @@ def test_before_the_first_record_the_vendor_says_what_is_waited_for(vendor: str,
     assert told.console.endswith("us-central1/training/77?project=p")
 
 
-def test_once_it_trains_the_records_know_more() -> None:
-    told = merge(status("RUNNING", "training"), job("RUNNING"))
-    assert (told.state, told.reason) == (State.RUNNING, Reason.TRAINING)
-
-
-def test_a_job_that_waits_for_another_machine_is_being_restarted() -> None:
-    told = merge(status("RUNNING", "training"), job("PENDING"))
-    assert (told.state, told.reason) == (State.RUNNING, Reason.RESTARTING)
-
-
-def test_a_verdict_is_not_changed_by_what_the_vendor_says() -> None:
-    told = merge(status("FAILED", "user_error"), job("SUCCEEDED"))
-    assert (told.state, told.reason) == (State.FAILED, Reason.USER_ERROR)
+@pytest.mark.parametrize(
+    ("before", "vendor", "after"),
+    [
+        (("RUNNING", "training"), "RUNNING", ("RUNNING", "training")),
+        (("RUNNING", "training"), "PENDING", ("RUNNING", "restarting")),
+        (("FAILED", "user_error"), "SUCCEEDED", ("FAILED", "user_error")),
+    ],
+    ids=["it trains", "another machine is waited for", "a verdict stays"],
+)
+def test_the_records_know_more_but_for_a_machine_that_is_waited_for(before, vendor, after) -> None:
+    told = merge(status(*before), job(vendor))
+    assert (told.state.value, told.reason.value) == after
 
 
 def test_without_a_job_the_records_stand_alone() -> None:

@@ -131,15 +131,6 @@ def test_the_search_for_a_lost_job_says_what_it_does_as_it_happens_and_is_kept(
     assert read_notes(store, 2) == ()
 
 
-def test_a_search_after_a_cancellation_is_announced_too(store: PosixStore, clock: FakeClock) -> None:
-    service = Service(clock, "lost", late_s=3.0)
-    service.before = lambda: write_tombstone(store, 1)
-    said: list[str] = []
-    with logs.heard(said.append, "backends"), pytest.raises(JobNotCreatedError, match="cancelled before"):
-        creation(store, service, clock).ensure()
-    assert said[-1].startswith("The run was cancelled. Searching the list of jobs")
-
-
 def test_what_each_region_answered_is_kept_with_the_job_and_with_its_refusal(
     store: PosixStore, clock: FakeClock
 ) -> None:
@@ -217,24 +208,6 @@ def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(
     made = creation(store, service, clock).ensure()
     assert made == CreatedJob(name=service.jobs[0].name, unsure=True)
     assert len(service.creates) == 4
-
-
-def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: FakeClock) -> None:
-    store.put_new("jobs/0001.intent.json", [b"{}"])
-    other = Service(clock)
-
-    class Looking(Service):
-        """The other client finds nothing at the same time, and takes over while this one still looks."""
-
-        def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]:
-            if not other.creates:
-                creation(store, other, FakeClock()).ensure()
-                store.delete("jobs/0001.created.json")  # this one does not see it yet
-            return []
-
-    looking = Looking(clock)
-    assert creation(store, looking, clock).attempt() is None
-    assert (len(other.jobs), looking.creates) == (1, [])
 
 
 def test_of_two_jobs_the_one_that_was_noted_first_stays(store: PosixStore, clock: FakeClock) -> None:
