@@ -115,12 +115,14 @@ def main(payload_path: str, task: str, home: str) -> int:
             del failure
             leave_process(code)
     elif code == 0:
-        _record_value(recorder, returned, secrets)
-        if task == payload.tasks[0] and (unused := checkpoint.warm_start.unused):
-            _report_finding(recorder, unused)
+        is_first = task == payload.tasks[0]
+        if is_first:
+            _record_value(recorder, returned, secrets)
+            if unused := checkpoint.warm_start.unused:
+                _report_finding(recorder, unused)
         recorder.record("done")
         coordinator.rendezvous.close()
-        if task == payload.tasks[0]:
+        if is_first:
             _wait_for_others(paths, payload)
     return code
 

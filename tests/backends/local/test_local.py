@@ -95,17 +95,23 @@ def test_a_cluster_may_have_workers_only_and_a_single_task_has_no_tf_config(writ
     assert "CLUSTER_SPEC" in alone and "TF_CONFIG" not in alone
 
 
-def test_a_function_gets_keywords_and_its_value_comes_back_as_far_as_json_has_it(write) -> None:
+def test_a_function_gets_keywords_and_the_first_tasks_value_comes_back_as_far_as_json_has_it(write) -> None:
     write("pkg/__init__.py")
     text = """
+        import os, time
+        from pathlib import Path
         import numpy as np, sdk
         def main(a, b=2):
-            return {"sum": a + b, "args": sdk.context().args, "loss": np.float32(0.5), "model": object()}
+            ctx = sdk.context()
+            # The other task ends before.
+            while ctx.is_chief and not [*Path(os.environ["PODLIFT_RUN"], "events").glob("*.worker-0.*.done.json")]:
+                time.sleep(0.01)
+            return {"task": ctx.task, "sum": a + b, "args": ctx.args, "loss": np.float32(0.5), "model": object()}
     """
     write("pkg/train.py", text)
-    run = sdk.submit("pkg.train:main", args={"a": 1, "b": 3})
+    run = sdk.submit("pkg.train:main", args={"a": 1, "b": 3}, workers=2)
     value = run.result(LIMIT_S).value
-    assert value == {"sum": 4, "args": {"a": 1, "b": 3}, "loss": 0.5, "model": None}
+    assert value == {"task": "chief-0", "sum": 4, "args": {"a": 1, "b": 3}, "loss": 0.5, "model": None}
     assert type(value["loss"]) is float, "no number of numpy"
     assert any("value['model'] is of type object: JSON cannot hold it" in line.text for line in run.logs())
 
