@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ from google.cloud.aiplatform_v1 import JobServiceClient
 
 from sdk.emulator import server as servers
 from sdk.emulator.server import bind, listen
+from sdk.emulator.vertex.lifecycle import JobTimings
 
 PARENT = "projects/acme/locations/us-central1"
 # One of Google's prebuilt images that is still offered.
 EXECUTOR = "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"
 WAIT_S = 60.0
+AT_ONCE = JobTimings(queue_s=0.0, provision_s=0.0, stockout_s=0.0, grace_s=0.0)
 TERMINAL = {"JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED"}
 
 
@@ -167,6 +169,20 @@ class Served:
         answer = self.ask("POST", "/v2/entries:list", asked)
         assert answer.status_code == 200, answer.text
         return answer.json().get("entries", [])
+
+
+@contextmanager
+def serving(kind: type[Served], folder: Path) -> Iterator[Callable[..., Any]]:
+    """Start an emulator of the test's own, again and again on the same folder."""
+    started: list[Served] = []
+
+    def start(**options: Any) -> Served:
+        started.append(kind(folder, FakeLauncher(), **{"timings": AT_ONCE, **options}))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()
 
 
 def full(what: str) -> str:

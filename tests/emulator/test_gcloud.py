@@ -68,12 +68,6 @@ def test_the_printed_build_is_submitted_and_cancelled(gcloud: Gcloud, tmp_path: 
     assert gcloud.value(*BUILDS, "describe", id, REGION, "--format=value(status)") == "CANCELLED"
 
 
-def test_a_build_with_default_logging_names_the_bucket_of_its_log(gcloud: Gcloud, tmp_path: Path) -> None:
-    id = submitted(gcloud, tmp_path, "steps:\n- name: gcr.io/cloud-builders/docker\n  args: [version]\n")
-    bucket = gcloud.value(*BUILDS, "describe", id, REGION, "--format=value(logsBucket)")
-    assert bucket.startswith("gs://") and bucket.endswith(".cloudbuild-logs.googleusercontent.com")
-
-
 def submitted(gcloud: Gcloud, folder: Path, build: str) -> str:
     (folder / "build.yaml").write_text(build)
     config = f"--config={folder / 'build.yaml'}"
@@ -86,8 +80,6 @@ workerPoolSpecs:
   replicaCount: 1
   containerSpec: {imageUri: any, command: [sh, -c], args: ["echo trained; echo failed >&2"]}
 """
-CONTAINER = {"imageUri": "any", "command": ["sleep"], "args": ["600"]}
-POOL = {"machineSpec": {"machineType": "n1-standard-4"}, "replicaCount": "1", "containerSpec": CONTAINER}
 FLAGS = "--worker-pool-spec=machine-type=n1-standard-4,replica-count=1"
 
 
@@ -100,23 +92,6 @@ def test_a_job_is_created_from_a_file_and_followed(gcloud: Gcloud, tmp_path: Pat
     assert ["INFO", "workerpool0-0", "trained"] in [[line[0], *line[2:]] for line in lines]
     assert ["ERROR", "workerpool0-0", "failed"] in [[line[0], *line[2:]] for line in lines]
     assert lines[-1][-1] == "Job completed successfully."
-
-
-def test_a_job_is_created_by_flags_alone_listed_described_and_cancelled(gcloud: Gcloud) -> None:
-    def listed() -> list[list[str]]:
-        found = gcloud.value(*JOBS, "list", "--format=value(displayName,name)", REGION)
-        return [line.split() for line in found.splitlines()]
-
-    before = listed()
-    flags = ("--display-name=two", f"{FLAGS},container-image-uri=any", "--command=sleep", "--args=600")
-    two = gcloud.value(*JOBS, "create", *flags, "--format=value(name)", REGION)
-    made = gcloud.ask("GET", f"v1/{two}")
-    assert made["jobSpec"]["workerPoolSpecs"][0]["containerSpec"] == CONTAINER
-    assert listed() == [["two", two], *before]
-    id, shown = two.rpartition("/")[2], "--format=value(displayName,jobSpec.workerPoolSpecs[0].replicaCount)"
-    assert gcloud.value(*JOBS, "describe", id, shown, REGION).split() == ["two", "1"]
-    gcloud.value(*JOBS, "cancel", id, REGION)
-    assert gcloud.ask("GET", f"v1/{two}")["state"] in ("JOB_STATE_CANCELLING", "JOB_STATE_CANCELLED")
 
 
 HTTP = (

@@ -25,24 +25,6 @@ METADATA = {
 }
 
 
-@pytest.mark.parametrize("kind", ["crc32c", "md5"])
-@pytest.mark.parametrize("place", ["body", "header"])
-def test_a_wrong_hash_at_the_start_of_a_resumable_upload_is_refused_whatever_comes_later(
-    bucket, gcs, kind, place
-) -> None:
-    start = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x"
-    field = {"crc32c": "crc32c", "md5": "md5Hash"}[kind]
-    given = {field: WRONG[kind]} if place == "body" else {}
-    headers = {"X-Goog-Hash": f"{kind}={WRONG[kind]}"} if place == "header" else {}
-    url = requests.post(start, json=given, headers=headers).headers["Location"]
-    bucket.blob("right").upload_from_string(b"data", checksum=None)
-    there = bucket.get_blob("right")
-    right = {"crc32c": there.crc32c, "md5": there.md5_hash}
-    answer = requests.put(url, b"data", headers={"X-Goog-Hash": f"{kind}={right[kind]}"})
-    assert answer.status_code == 400 and "doesn't match calculated" in answer.text
-    assert bucket.get_blob("x") is None
-
-
 @pytest.mark.parametrize("checksum", ["crc32c", None])
 def test_googles_client_cannot_hide_a_wrong_hash_behind_its_own(bucket, checksum: str | None) -> None:
     blob = bucket.blob("x", chunk_size=256 << 10)
@@ -63,21 +45,6 @@ def test_what_a_chunk_repeats_is_stored_once(bucket, gcs, again: int) -> None:
     answer = requests.put(url, data[again:], headers=rest)
     assert answer.status_code == 200, answer.text
     assert bucket.blob("x").download_as_bytes() == data
-
-
-def test_a_chunk_behind_a_gap_is_refused_and_the_upload_goes_on_where_it_was(bucket, gcs) -> None:
-    url = requests.post(f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x").headers["Location"]
-    chunks = [random.Random(number).randbytes(256 << 10) for number in range(3)]
-    places = [f"bytes {number << 18}-{((number + 1) << 18) - 1}/{3 << 18}" for number in range(3)]
-    assert requests.put(url, chunks[0], headers={"Content-Range": places[0]}).status_code == 308
-    answer = requests.put(url, chunks[2], headers={"Content-Range": places[2]})
-    assert (answer.status_code, "begins at byte 524288" in answer.text) == (400, True)
-    stored = requests.put(url, headers={"Content-Range": "bytes */*"})
-    assert stored.headers["Range"] == f"bytes=0-{(256 << 10) - 1}"
-    for number in (1, 2):
-        answer = requests.put(url, chunks[number], headers={"Content-Range": places[number]})
-    assert answer.status_code == 200, answer.text
-    assert bucket.blob("x").download_as_bytes() == b"".join(chunks)
 
 
 def test_each_of_several_headers_with_hashes_counts_and_none_is_unknown(bucket, gcs) -> None:
@@ -127,76 +94,3 @@ def test_every_way_of_uploading_keeps_the_same_metadata(bucket, gcs, tmp_path) -
     start = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=encoded&contentEncoding=gzip"
     requests.put(requests.post(start, json={}).headers["Location"], b"x")
     assert bucket.get_blob("encoded").content_encoding == "gzip"
-
-
-def test_a_header_of_an_xml_upload_that_would_be_ignored_is_refused(bucket, gcs) -> None:
-    for method, path, header in (
-        ("PUT", "x", "x-goog-content-length-range"),
-        ("PUT", "x", "x-goog-storge-class"),
-        ("POST", "x?uploads", "x-goog-if-generation-match"),
-    ):
-        answer = requests.request(method, f"{gcs.url}/bucket/{path}", data=b"", headers={header: "0"})
-        assert answer.status_code == 405 and header in answer.text
-    assert bucket.get_blob("x") is None
-
-
-def test_composing_and_rewriting_invent_no_content_type(bucket) -> None:
-    for name in ("a", "b"):
-        bucket.blob(name).upload_from_string(name, content_type="text/plain")
-    sources = [bucket.get_blob("a"), bucket.get_blob("b")]
-    made = bucket.blob("made")
-    made.compose(sources)
-    made.reload()
-    assert made.content_type is None
-    assert made.download_as_bytes() == b"ab"
-    typed = bucket.blob("typed")
-    typed.content_type = "text/html"
-    typed.compose(sources)
-    assert bucket.get_blob("typed").content_type == "text/html"
-    same, other = bucket.blob("same"), bucket.blob("other")
-    same.rewrite(sources[0])
-    other.cache_control = "no-store"
-    other.rewrite(sources[0])
-    assert bucket.get_blob("same").content_type == "text/plain"
-    assert (bucket.get_blob("other").content_type, bucket.get_blob("other").cache_control) == (None, "no-store")
-
-
-def test_unknown_fields_of_all_bodies_are_refused_with_the_nearest(bucket, gcs) -> None:
-    bucket.blob("x").upload_from_string("x")
-    wrong, there = {"cacheControll": "no-store"}, f"{gcs.url}/storage/v1/b/bucket/o"
-    source = [{"name": "x"}]
-    for method, url, body in (
-        ("POST", f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=y", wrong),
-        ("PATCH", f"{there}/x", wrong),
-        ("PUT", f"{there}/x", wrong),
-        ("POST", f"{there}/x/rewriteTo/b/bucket/o/y", wrong),
-        ("POST", f"{there}/x/copyTo/b/bucket/o/y", wrong),
-        ("POST", f"{there}/y/compose", {"sourceObjects": source, "destination": wrong}),
-        ("POST", f"{there}/y/compose", {"sourceObjects": source, "destinatoin": {}}),
-        ("POST", f"{there}/y/compose", {"sourceObjects": [{"name": "x", "generatoin": "1"}]}),
-        ("POST", f"{there}/y/compose", {"sourceObjects": [{"name": "x", "objectPreconditions": {"ifMatch": 1}}]}),
-    ):
-        answer = requests.request(method, url, json=body)
-        assert answer.status_code == 400 and "Unknown name" in answer.text, (url, body)
-        assert "Did you mean" in answer.text or "Known:" in answer.text
-    assert [blob.name for blob in bucket.list_blobs()] == ["x"]
-
-
-def test_all_mistakes_of_a_body_are_told_at_once(gcs) -> None:
-    given = {"name": "made", "storageClass": "X", "location": "mars", "labels": {"A": "b"}, "nme": "x"}
-    answer = requests.post(f"{gcs.url}/storage/v1/b?project=p", json=given)
-    assert all(word in answer.json()["error"]["message"] for word in ("'X'", "'mars'", "'A'", "'nme'"))
-
-
-def test_managed_folders_are_answered_as_for_a_bucket_without_any(gcs, bucket) -> None:
-    url = f"{gcs.url}/storage/v1/b"
-    assert requests.get(f"{url}/bucket/managedFolders").status_code == 412
-    requests.post(
-        f"{url}?project=p",
-        json={"name": "uniform", "iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}},
-    )
-    assert requests.get(f"{url}/uniform/managedFolders?pageSize=1000").json() == {"kind": "storage#managedFolders"}
-    assert requests.get(f"{url}/uniform/managedFolders/a%2F").status_code == 404
-    assert requests.get(f"{url}/none/managedFolders").status_code == 404
-    assert requests.get(f"{url}/bucket/folders").status_code == 409
-    assert requests.post(f"{url}/bucket/managedFolders", json={"name": "x/"}).status_code == 405

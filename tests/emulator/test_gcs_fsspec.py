@@ -68,32 +68,3 @@ def test_files_are_written_read_listed_and_removed(run, bucket) -> None:
         assert fs.cat_file("bucket/d") == b"1" * 10
     """)
     assert sorted(each.name for each in bucket.list_blobs()) == ["b/three", "d"]
-
-
-def test_large_files_go_in_blocks_and_come_back(run, bucket) -> None:
-    run("""
-        data = os.urandom(12 << 20)
-        with fs.open("bucket/large", "wb", block_size=2**20 * 5) as file:
-            for start in range(0, len(data), 1 << 20):
-                file.write(data[start : start + (1 << 20)])
-        with fs.open("bucket/large", "rb") as file:
-            file.seek(-100, 2)
-            assert file.read() == data[-100:]
-        assert fs.cat_file("bucket/large") == data
-        with fsspec.open("gs://bucket/text", "wt", token="anon") as file:
-            file.write("text")
-        assert fsspec.open("gs://bucket/text", token="anon").open().read() == b"text"
-    """)
-
-
-def test_metadata_and_buckets(run, gcs) -> None:
-    run("""
-        fs.mkdir("second-bucket")
-        fs.pipe_file("second-bucket/x", b"x", content_type="text/x")
-        fs.setxattrs("second-bucket/x", colour="red")
-        assert fs.getxattr("second-bucket/x", "colour") == "red"
-        assert fs.info("second-bucket/x")["contentType"] == "text/x"
-        fs.rm("second-bucket/x")
-        fs.rmdir("second-bucket")
-    """)
-    assert [each.name for each in gcs.client().list_buckets()] == ["bucket"]

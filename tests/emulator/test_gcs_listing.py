@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from urllib.parse import quote
 
-import pytest
 import requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -75,15 +72,6 @@ def test_pages_show_what_the_model_shows(gcs, data) -> None:
         assert listed(gcs.url, asked, data.draw(st.integers(1, 5))) == model(there, asked)
 
 
-def test_many_objects_behind_one_prefix_cost_one_entry(bucket) -> None:
-    for name in [f"deep/{number:04}" for number in range(40)] + ["top"]:
-        bucket.blob(name).upload_from_string("")
-    page = next(bucket.list_blobs(delimiter="/", max_results=2, page_size=2).pages)
-    assert [each.name for each in page] == ["top"]
-    assert page.prefixes == ("deep/",)
-    assert len(list(bucket.list_blobs(page_size=7))) == 41
-
-
 def test_versions_are_paged_too(bucket) -> None:
     bucket.versioning_enabled = True
     bucket.patch()
@@ -106,19 +94,3 @@ def test_globs(bucket) -> None:
         ("[a-b].txt", ["a.txt", "b.txt"]),
     ):
         assert [each.name for each in bucket.list_blobs(match_glob=glob)] == expected, glob
-
-
-@pytest.mark.parametrize("value", [[], ["a", 1], ["a", "1", ""], ["a", 2**63, ""], {}, 1])
-def test_a_token_that_no_list_has_given_is_refused(bucket, gcs, value) -> None:
-    token = base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
-    assert requests.get(f"{gcs.url}/storage/v1/b/bucket/o?pageToken={token}").status_code == 400
-
-
-@pytest.mark.parametrize("asked", ["maxResults=x", "versions=maybe", "matchGlob=[z-a]"])
-def test_nonsense_is_refused(bucket, gcs, asked) -> None:
-    assert requests.get(f"{gcs.url}/storage/v1/b/bucket/o?{asked}").status_code == 400
-
-
-def test_a_wrong_parameter_is_a_mistake_also_where_there_is_no_bucket(gcs) -> None:
-    assert requests.get(f"{gcs.url}/storage/v1/b/none/o?versions=maybe").status_code == 400
-    assert requests.get(f"{gcs.url}/storage/v1/b/none/o?versions=true").status_code == 404

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sdk.emulator.gcs.downloads import parse_range
 from sdk.emulator.gcs.errors import StorageApiError
-from sdk.emulator.gcs.resumable import Chunk, parse_content_range
-from sdk.emulator.gcs.uploads import MultipartParser, boundary_of
+from sdk.emulator.gcs.resumable import parse_content_range
+from sdk.emulator.gcs.uploads import MultipartParser
 
 QUANTUM = 256 << 10
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -62,28 +62,6 @@ def test_a_broken_multipart_body_is_an_error_and_never_a_crash(body, flips) -> N
             assert error.code == 400
 
 
-@pytest.mark.parametrize("content_type", ["", "multipart/related", "multipart/related; boundary=", "text/plain"])
-def test_a_body_without_a_boundary_is_refused(bucket, gcs, content_type) -> None:
-    with pytest.raises(StorageApiError):
-        boundary_of(content_type)
-    url = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=multipart"
-    assert requests.post(url, b"x", headers={"Content-Type": content_type}).status_code == 400
-
-
-@pytest.mark.parametrize("newline", [b"\r\n", b"\n"])
-def test_line_ends_of_both_kinds_over_http(bucket, gcs, newline) -> None:
-    data = random.Random(3).randbytes(700_000)
-    url = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=multipart"
-    headers = {"Content-Type": 'multipart/related; boundary="b b"'}
-    body = framed(data, newline, b"b b", {"name": "x", "metadata": {"k": "v"}})
-    assert requests.post(url, body[:-5], headers=headers).status_code == 400
-    assert list(bucket.list_blobs()) == []
-    answer = requests.post(url, (body[at : at + 7777] for at in range(0, len(body), 7777)), headers=headers)
-    assert answer.status_code == 200, answer.text
-    assert bucket.blob("x").download_as_bytes(checksum="crc32c") == data
-    assert bucket.get_blob("x").metadata == {"k": "v"}
-
-
 @pytest.mark.parametrize(
     ("header", "expected"),
     [(None, None), ("bytes=0-0", (0, 1)), ("bytes=0-99", (0, 10)), ("bytes=9-", (9, 10)), ("bytes=-1", (9, 10)),
@@ -91,29 +69,6 @@ def test_line_ends_of_both_kinds_over_http(bucket, gcs, newline) -> None:
 )  # fmt: skip
 def test_a_range_names_bytes_from_the_first_to_the_last_one(header, expected) -> None:
     assert parse_range(header, 10) == expected
-
-
-@pytest.mark.parametrize("header", ["bytes=10-", "bytes=10-10", "bytes=-0"])
-def test_a_range_of_which_no_byte_is_there_is_refused_with_the_size(header: str) -> None:
-    with pytest.raises(StorageApiError) as caught:
-        parse_range(header, 10)
-    assert (caught.value.code, caught.value.headers) == (416, {"Content-Range": "bytes */10"})
-
-
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [(None, (0, None, None)), ("bytes 0-0/1", (0, 1, 1)), ("bytes 5-9/*", (5, 10, None)), ("bytes */10", (None, None, 10)),
-     ("bytes */*", (None, None, None))],
-)  # fmt: skip
-def test_a_chunk_says_which_bytes_it_brings(header, expected) -> None:
-    start, stop, total = expected
-    assert parse_content_range(header) == Chunk(start=start, stop=stop, total=total)
-
-
-@pytest.mark.parametrize("header", ["bytes 5-4/10", "bytes 0-9/9", "bytes 0-9", "0-9/10", "bytes -9/10"])
-def test_a_chunk_that_contradicts_itself_is_refused(header: str) -> None:
-    with pytest.raises(StorageApiError):
-        parse_content_range(header)
 
 
 @settings(quick)
@@ -158,66 +113,51 @@ def test_a_resumable_upload_in_any_order_of_steps_ends_as_what_was_sent(gcs, dat
     assert session.put(place, headers={"Content-Range": "bytes */*"}).json() == answer.json()
 
 
-def test_a_whole_object_in_one_put_without_a_range(bucket, gcs) -> None:
-    base = f"{gcs.url}/upload/storage/v1/b/bucket/o"
-    place = requests.post(f"{base}?uploadType=resumable&name=x", headers={"X-Upload-Content-Length": "3"}).headers[
-        "Location"
-    ]
-    assert requests.put(place, b"abc").json()["size"] == "3"
-    assert requests.delete(place).status_code == 499
-    assert requests.put(place, b"abc").status_code == 404
-
-
+NAMES = (
+    *(
+        "autoclass",
+        "customPlacementConfig",
+        "iamConfiguration",
+        "labels",
+        "softDeletePolicy",
+        "versioning",
+        "lifecycle",
+    ),
+    *("location", "storageClass", "cors", "rule", "action", "type", "condition", "retentionDurationSeconds", "enabled"),
+    *(
+        "customTime",
+        "metadata",
+        "contentType",
+        "sourceObjects",
+        "name",
+        "generation",
+        "destination",
+        "bindings",
+        "members",
+    ),
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9)
-    | st.sampled_from(["9" * 5000, "2026-13-45T08:00:00Z", "2026-11-28T24:00:60+99:99", "serviceAccount:x", "Delete"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=2),
-    max_leaves=4,
+    | st.sampled_from(["9" * 5000, "2026-13-45T08:00:00Z", "2026-11-28T24:00:60+99:99", "serviceAccount:x", "Delete", "x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3),
+    max_leaves=8,
 )  # fmt: skip
-RULE = st.fixed_dictionaries(
-    {}, optional={"action": st.fixed_dictionaries({"type": JSON}) | JSON, "condition": JSON, "x": JSON}
-)
-BUCKET_FIELDS = (
-    *("autoclass", "customPlacementConfig", "iamConfiguration", "labels", "logging", "softDeletePolicy", "versioning"),
-    *("location", "storageClass", "website", "cors", "rpo"),
-)
-INNER = ("enabled", "retentionDurationSeconds", "uniformBucketLevelAccess", "publicAccessPrevention", "dataLocations")
-SETTINGS = st.fixed_dictionaries(
-    {},
-    optional={
-        **{name: JSON | st.dictionaries(st.sampled_from(INNER), JSON) for name in BUCKET_FIELDS},
-        "lifecycle": st.fixed_dictionaries({"rule": st.lists(RULE, max_size=2) | JSON}) | JSON,
-    },
-)
-OBJECT = st.fixed_dictionaries(
-    {}, optional={name: JSON for name in ("customTime", "metadata", "contentType", "storageClass", "cacheControl")}
-)
-COMPOSE = st.fixed_dictionaries(
-    {"sourceObjects": JSON | st.lists(st.fixed_dictionaries({"name": JSON | st.just("x")}, optional={
-        "generation": JSON, "objectPreconditions": JSON | st.fixed_dictionaries({"ifGenerationMatch": JSON})
-    }))},
-    optional={"destination": JSON | OBJECT},
-)  # fmt: skip
-POLICY = st.fixed_dictionaries(
-    {"bindings": JSON | st.lists(JSON | st.fixed_dictionaries({"members": JSON, "role": JSON}), max_size=2)}
-)
+PLACES = [(m, p) for m in ("PATCH", "PUT") for p in ("b/bucket", "b/bucket/o/x")]
 
 
 @settings(quick, max_examples=40)
 @given(
-    sent=st.one_of(
-        st.tuples(st.sampled_from(["PATCH", "PUT"]), st.just("b/bucket"), SETTINGS),
-        st.tuples(st.sampled_from(["PATCH", "PUT"]), st.just("b/bucket/o/x"), OBJECT),
-        st.tuples(st.just("POST"), st.just("b/bucket/o/y/compose"), COMPOSE),
-        st.tuples(st.just("PUT"), st.just("b/bucket/iam"), POLICY),
+    sent=st.tuples(
+        st.sampled_from([*PLACES, ("POST", "b/bucket/o/y/compose"), ("PUT", "b/bucket/iam")]),
+        st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
     )
 )
-@example(sent=("PUT", "b/bucket/iam", {"bindings": ["x"]}))
-@example(sent=("PUT", "b/bucket/iam", {"bindings": [{"members": 5}]}))
-@example(sent=("PATCH", "b/bucket", {"softDeletePolicy": {"retentionDurationSeconds": "9" * 5000}}))
+@example(sent=(("PUT", "b/bucket/iam"), {"bindings": ["x"]}))
+@example(sent=(("PUT", "b/bucket/iam"), {"bindings": [{"members": 5}]}))
+@example(sent=(("PATCH", "b/bucket"), {"softDeletePolicy": {"retentionDurationSeconds": "9" * 5000}}))
 def test_a_body_of_any_json_is_stored_or_refused_and_never_a_crash(gcs, bucket, sent) -> None:
     bucket.blob("x").upload_from_string("x")
-    method, path, body = sent
+    (method, path), body = sent
     answer = requests.request(method, f"{gcs.url}/storage/v1/{path}", json=body)
     assert answer.status_code < 500, answer.text
     for stored in ("b/bucket", "b/bucket/o", "b/bucket/iam"):
@@ -225,25 +165,3 @@ def test_a_body_of_any_json_is_stored_or_refused_and_never_a_crash(gcs, bucket, 
     # Time may move on from what was stored.
     later = requests.patch(f"{gcs.url}/storage/v1/b/bucket/o/x", json={"customTime": "2100-01-01T00:00:00Z"})
     assert later.status_code in (200, 400), later.text
-
-
-@pytest.mark.parametrize("value", ["NaN", "1e999", '"\\ud800"', "9" * 5000])
-def test_json_that_no_answer_could_hold_is_refused(gcs, bucket, value) -> None:
-    for path in ("b/bucket", "b/bucket/iam"):
-        answer = requests.put(f"{gcs.url}/storage/v1/{path}", f'{{"cors": [{value}], "bindings": [{value}]}}')
-        assert answer.status_code == 400, answer.text
-
-
-def test_a_number_of_many_digits_in_a_request_is_no_crash(gcs, bucket) -> None:
-    bucket.blob("x").upload_from_string("x")
-    digits, base = "9" * 5000, f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=y"
-    answers = [
-        requests.get(f"{gcs.url}/bucket/x", headers={"Range": f"bytes=0-{digits}"}),
-        requests.post(base, headers={"X-Upload-Content-Length": digits}),
-        requests.put(f"{gcs.url}/bucket/x?partNumber={digits}&uploadId=1"),
-        requests.post(
-            f"{gcs.url}/bucket/x?uploadId=1",
-            f"<Part><PartNumber>{digits}</PartNumber><ETag>x</ETag></Part>",
-        ),
-    ]
-    assert [each.status_code for each in answers if each.status_code >= 500] == []

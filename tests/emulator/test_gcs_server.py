@@ -34,36 +34,6 @@ def test_only_loopback_is_listened_on(gcs) -> None:
         assert b" 404 " in raw.makefile("rb").readline() + b" "
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/storage/v1/b/bucket/acl", 405),
-        ("GET", "/", 405),
-        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=other", 400),
-        ("GET", "/storage/v1/b/bucket/o/%FF", 400),
-        ("PUT", "/upload/storage/v1/b/bucket/o?upload_id=nothing", 404),
-        ("POST", "/_nothing", 404),
-        ("PATCH", "/storage/v1/b/bucket/o/x", 404),
-    ],
-)
-def test_what_it_does_not_know_has_an_answer_of_its_own(bucket, gcs, method, path, status) -> None:
-    answer = requests.request(method, gcs.url + path)
-    assert answer.status_code == status
-    assert answer.json()
-
-
-def test_requests_are_counted(bucket, gcs) -> None:
-    gcs.forget_requests()
-    bucket.blob("x").upload_from_string("x")
-    bucket.blob("x").download_as_bytes()
-    bucket.blob("y").exists()
-    told = gcs.requests()
-    assert told.total == 3
-    assert told.operations == {"objects.insert": 1, "objects.download": 1, "objects.get": 1}
-    assert told.statuses == {"200": 2, "404": 1}
-    assert [each["object"] for each in told.recent] == ["bucket/x", "bucket/x", "bucket/y"]
-
-
 @contextlib.contextmanager
 def command(*words: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
@@ -110,26 +80,6 @@ def test_json_holds_the_port_and_a_bucket_may_be_one_of_a_region(tmp_path) -> No
         process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0 and not (tmp_path / "token").exists()
     assert (told["data"], told["port"]) == (str(tmp_path), urlsplit(told["url"]).port)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("region", ["us-central1", "europe-west4"])
-def test_the_documented_bucket_is_one_that_the_documented_plan_accepts(tmp_path, monkeypatch, capsys, region) -> None:
-    (tmp_path / "train.py").write_text("")
-    if region != "us-central1":
-        (tmp_path / "podlift.toml").write_text(f"[vertex]\nregions = [{region!r}]\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path / "root"))
-    with command("--data", "cloud", "--bucket", "mine", "--json") as process:
-        try:
-            monkeypatch.setenv("PODLIFT_EMULATOR", json.loads(process.stdout.readline())["url"])
-            code = app.run(["plan", "train.py", "--backend", "vertex", "--online", "--vertex-bucket", "mine"])
-        finally:
-            process.terminate()
-            process.communicate(timeout=LIMIT_S)
-    said = capsys.readouterr()
-    assert code == 0, said.err
-    assert f"gs://mine exists, in {region}." in said.out + said.err
 
 
 def test_a_client_that_connects_as_soon_as_it_reads_the_url_is_not_refused(tmp_path) -> None:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import random
-import select
-import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from urllib.parse import urlsplit
 
-import google_crc32c
 import pytest
 import requests
 from google.api_core import exceptions
@@ -39,49 +33,9 @@ def server(_one):
     return _one
 
 
-def test_everything_is_there_after_a_kill(server) -> None:
-    bucket = server.client().bucket("bucket")
-    bucket.versioning_enabled = True
-    bucket.create()
-    for text in ("one", "two"):
-        blob = bucket.blob("päth/to ?")
-        blob.metadata = {"text": text}
-        blob.upload_from_string(text)
-    restarted(server)
-    bucket = server.client().get_bucket("bucket")
-    kept = list(bucket.list_blobs(versions=True))
-    assert {each.name for each in kept} == {"päth/to ?"}
-    assert [(each.metadata["text"], each.download_as_bytes()) for each in kept] == [("one", b"one"), ("two", b"two")]
-    new = bucket.blob("new")
-    new.upload_from_string("x")
-    assert new.generation > kept[1].generation
-
-
 def restarted(server: GcsServer) -> None:
     server.kill()
     server.start()
-
-
-def test_a_question_about_an_upload_waits_for_the_chunk_that_is_under_way(server) -> None:
-    bucket = server.client().create_bucket("bucket")
-    data = random.Random(2).randbytes(1 << 20)
-    start = requests.post(f"{server.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x")
-    place = urlsplit(start.headers["Location"])
-    head = f"PUT {place.path}?{place.query} HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n"
-    brings = f"Content-Length: {len(data)}\r\nContent-Range: bytes 0-{len(data) - 1}/{len(data)}\r\n\r\n"
-    asks = "Content-Length: 0\r\nContent-Range: bytes */*\r\n\r\n"
-    with ExitStack() as stack:
-        chunk, question = (
-            stack.enter_context(socket.create_connection((place.hostname, place.port), timeout=20)) for _ in range(2)
-        )
-        chunk.sendall(f"{head}{brings}".encode() + data[: 1 << 19])
-        question.sendall(f"{head}{asks}".encode())
-        assert select.select([question], [], [], 0.5)[0] == [], "it is answered while the chunk is under way"
-        chunk.sendall(data[1 << 19 :])
-        replies = [stack.enter_context(each.makefile("rb")).read() for each in (chunk, question)]
-    generations = [json.loads(reply.partition(b"\r\n\r\n")[2])["generation"] for reply in replies]
-    assert generations[0] == generations[1]
-    assert bucket.blob("x").download_as_bytes(checksum="crc32c") == data
 
 
 def test_a_resumable_upload_goes_on_after_the_server_was_killed(server) -> None:
@@ -154,17 +108,6 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing(server) -> None:
         requests.post(url, half(), headers={"Content-Length": str(2 << 20)})
     until(lambda: os.listdir(server.folder / "blobs") == [])
     assert list(bucket.list_blobs()) == []
-
-
-def test_a_reader_reads_on_while_the_object_is_deleted(server) -> None:
-    bucket = server.client().create_bucket("bucket")
-    data = random.Random(2).randbytes(8 << 20)
-    bucket.blob("x").upload_from_string(data)
-    with requests.get(f"{server.url}/bucket/x", stream=True) as answer:
-        first = answer.raw.read(1000)
-        bucket.blob("x").delete()
-        assert first + answer.raw.read() == data
-    assert google_crc32c.value(data) == int.from_bytes(google_crc32c.Checksum(data).digest(), "big")
 
 
 def test_two_servers_never_share_a_folder(server, capfd) -> None:

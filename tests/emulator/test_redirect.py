@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import gc
-import http.client
 import os
 import socket
 import ssl
@@ -121,18 +118,6 @@ def test_the_proxy_leads_to_no_port_of_this_machine(redirect) -> None:
         assert _is_here(host.strip("[]")), host
 
 
-def test_a_client_that_begins_tls_before_the_answer_is_refused_at_once(redirect) -> None:
-    place, basic = door(redirect)
-    head = f"CONNECT storage.googleapis.com:443 HTTP/1.1\r\nProxy-Authorization: Basic {basic}\r\n\r\n"
-    incoming, hello = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client_hello = ssl.create_default_context().wrap_bio(incoming, hello, server_hostname="storage.googleapis.com")
-    with pytest.raises(ssl.SSLWantReadError):
-        client_hello.do_handshake()
-    with socket.create_connection(("127.0.0.1", place.port), LIMIT_S) as client, client.makefile("rb") as lines:
-        client.sendall(head.encode() + hello.read())
-        assert lines.readline() == b"HTTP/1.1 400 Bad Request\r\n"
-
-
 def test_other_servers_are_reached_by_the_users_own_proxy(gcs, tmp_path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         heads = []
@@ -155,41 +140,6 @@ def test_other_servers_are_reached_by_the_users_own_proxy(gcs, tmp_path) -> None
             thread.join()
             assert b" 403 " in asked(redirect, "CONNECT localhost:1")
     assert heads == [b"CONNECT example.com:443 HTTP/1.1\r\n", b"Host: x\r\n"]
-
-
-def test_requests_in_chunks_get_there_and_so_does_what_comes_after_them(redirect, gcs, bucket) -> None:
-    program(
-        redirect,
-        """
-import requests
-from urllib.parse import SplitResult, urlsplit
-session = requests.Session()
-url = "https://storage.googleapis.com/upload/storage/v1/b/bucket/o"
-for name in ("one", "two"):
-    pieces = (bytes([65 + number]) * 100_000 for number in range(5))
-    assert session.post(url, params={"uploadType": "media", "name": name}, data=pieces, timeout=60).status_code == 200
-start = session.post(url, params={"uploadType": "resumable", "name": "three"}, json={}, timeout=60)
-place = start.headers["Location"]
-assert urlsplit(place).netloc == "storage.googleapis.com" and urlsplit(place).path.startswith("/upload/"), place
-assert session.put(place, b"x", timeout=60).status_code == 200
-""",
-    )
-    assert {each.name: each.size for each in bucket.list_blobs()} == {"one": 500_000, "two": 500_000, "three": 1}
-
-
-def test_a_tunnel_that_waits_survives_the_garbage_collector(redirect, bucket) -> None:
-    place, basic = door(redirect)
-    trusting = ssl.create_default_context(cafile=redirect.environment["CURL_CA_BUNDLE"])
-    client = http.client.HTTPSConnection("127.0.0.1", place.port, timeout=60, context=trusting)
-    client.set_tunnel("storage.googleapis.com", 443, {"Proxy-Authorization": f"Basic {basic}"})
-    with contextlib.closing(client):
-        for number in range(20):
-            client.request("POST", f"/upload/storage/v1/b/bucket/o?uploadType=media&name={number}", body=b"x")
-            answer = client.getresponse()
-            assert answer.status == 200, answer.read()
-            answer.read()
-            gc.collect()
-    assert len(list(bucket.list_blobs())) == 20
 
 
 def test_nobody_else_believes_the_certificate(redirect) -> None:

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from served import FakeLauncher
+from served import serving
 from timetable import Timetable
-
-from sdk.emulator.vertex.lifecycle import JobTimings
-
-TIMINGS = JobTimings(queue_s=0.0, provision_s=0.0, stockout_s=0.0, grace_s=0.0)
 
 
 @pytest.fixture(scope="session")
 def _one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Timetable]:
-    made = Timetable(tmp_path_factory.mktemp("scheduler"), FakeLauncher(), timings=TIMINGS, frozen=True)
-    yield made
-    made.stop()
+    with serving(Timetable, tmp_path_factory.mktemp("scheduler")) as start:
+        yield start(frozen=True)
 
 
 @pytest.fixture
@@ -32,13 +26,5 @@ def timetable(_one: Timetable) -> Timetable:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Timetable]]:
-    """Start an emulator of the test's own, again and again on the same folder."""
-    started: list[Timetable] = []
-
-    def start(**options: Any) -> Timetable:
-        started.append(Timetable(tmp_path / "data", FakeLauncher(), **{"timings": TIMINGS, **options}))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.stop()
+    with serving(Timetable, tmp_path / "data") as start:
+        yield start

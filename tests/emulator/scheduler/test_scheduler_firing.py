@@ -10,14 +10,10 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from google.cloud.aiplatform_v1.types import JobState
 from google.cloud.scheduler_v1.types import Job
-from served import WAIT_S, body
-from served import full as full_disk
-from support import until
-from timetable import ACCOUNT, DAY_S, WEEK_S, Timetable, full
+from served import WAIT_S
+from timetable import ACCOUNT, DAY_S, WEEK_S, Timetable
 
-from sdk.emulator.scheduler import dispatcher
 from sdk.emulator.scheduler.post import send
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -130,13 +126,6 @@ def test_what_the_target_refuses_is_the_status_of_the_job(timetable: Timetable) 
     assert timetable.look("nobody").status.code == 14
 
 
-def test_a_redirection_is_not_followed(timetable: Timetable, receiver: Receiver) -> None:
-    receiver.statuses = [307]
-    timetable.add(target={"uri": receiver.uri})
-    (attempt,) = timetable.advance(WEEK_S)
-    assert (attempt["http_status"], attempt["code"]) == (307, 2)
-
-
 @pytest.mark.parametrize(
     ("config", "waited"),
     [
@@ -162,16 +151,6 @@ def test_failed_attempts_are_retried_by_the_rules_of_the_job(
     assert following["code"] == 0 and timetable.look().status.code == 0
 
 
-def test_a_retry_that_succeeds_is_the_last_and_is_announced_as_the_next_time(timetable: Timetable) -> None:
-    timetable.rules({"kind": "drop_before", "operation": "jobs.attempt", "nth": 1})
-    made = timetable.add(schedule="0 3 * * *", retry_config={"retry_count": 3, "min_backoff_duration": "600s"})
-    timetable.advance((made.schedule_time - timetable.now()).total_seconds())
-    assert timetable.look().schedule_time == made.schedule_time + timedelta(seconds=600)
-    (retry,) = timetable.advance(3600)
-    assert (retry["retry"], retry["code"]) == (1, 0)
-    assert timetable.look().schedule_time == made.schedule_time + timedelta(days=1)
-
-
 def test_a_lost_answer_makes_a_retry_create_a_second_custom_job(timetable: Timetable) -> None:
     timetable.rules({"kind": "status_after", "operation": "jobs.attempt", "status": 503, "nth": 1})
     timetable.add(retry_config={"retry_count": 1})
@@ -180,53 +159,10 @@ def test_a_lost_answer_makes_a_retry_create_a_second_custom_job(timetable: Timet
     assert (two.create_time - one.create_time).total_seconds() == 5
 
 
-def test_retries_beyond_the_next_slot_skip_it(timetable: Timetable) -> None:
-    timetable.rules({"kind": "status_before", "operation": "jobs.attempt", "times": 2})
-    timetable.add(schedule="*/10 * * * *", retry_config={"retry_count": 2, "min_backoff_duration": "700s"})
-    attempts = timetable.advance(3600)
-    assert [each["retry"] for each in attempts[:4]] == [0, 1, 2, 0]
-    assert gaps(attempts)[:2] == [700, 1400]
-    assert 0 < gaps(attempts)[2] < 600
-    assert times(attempts)[3] == datetime.fromisoformat(attempts[3]["schedule_time"])
-
-
-def test_an_answer_that_never_comes_exceeds_the_deadline_on_the_clock(timetable: Timetable) -> None:
-    timetable.rules({"kind": "silent_after", "operation": "jobs.attempt", "nth": 1})
-    timetable.add(attempt_deadline="1800s", retry_config={"retry_count": 1})
-    attempts = timetable.advance(WEEK_S)
-    assert [each["code"] for each in attempts] == [4, 0]
-    assert gaps(attempts) == [1805]
-    assert len(timetable.custom_jobs()) == 2
-
-
 def test_a_server_that_says_nothing_exceeds_the_deadline(receiver: Receiver) -> None:
     receiver.gate.clear()
     outcome = send({"uri": receiver.uri, "httpMethod": "POST"}, {}, "http://127.0.0.1:1/token", 0.05)
     assert (outcome.code, outcome.http_status) == (4, 0)
-
-
-def test_of_the_slots_that_pass_during_an_attempt_the_latest_is_delivered(timetable: Timetable) -> None:
-    timetable.rules({"kind": "silent_before", "operation": "jobs.attempt", "nth": 1})
-    timetable.add(schedule="* * * * *", attempt_deadline="150s")
-    attempts = timetable.advance(600)
-    assert gaps(attempts)[:2] == [150, 30]
-    slots = [datetime.fromisoformat(each["schedule_time"]) for each in attempts]
-    assert [(two - one).total_seconds() for one, two in pairwise(slots)][:2] == [120, 60]
-
-
-def test_the_clock_waits_for_an_outstanding_execution(serve, receiver: Receiver) -> None:
-    timetable = serve(frozen=True)
-    receiver.gate.clear()
-    timetable.add(schedule="* * * * *", target={"uri": receiver.uri})
-    moving = threading.Thread(target=timetable.advance, args=(60,))
-    moving.start()
-    until(lambda: receiver.got)
-    # Another request moves the clock only after the execution has ended.
-    assert timetable.ask("GET", "/_attempts").json() == {"attempts": []}
-    assert timetable.look().last_attempt_time == timetable.now()
-    receiver.gate.set()
-    moving.join()
-    assert len(receiver.got) == 1
 
 
 @pytest.mark.fidelity("deliveries", "emulator")
@@ -247,14 +183,6 @@ def test_deliveries_may_be_early_and_late(timetable: Timetable) -> None:
     slots = [datetime.fromisoformat(each["schedule_time"]) for each in attempts]
     assert [(at - slot).total_seconds() for at, slot in zip(times(attempts), slots, strict=True)] == [-0.2, 3000, 0]
     assert [each.create_time for each in timetable.custom_jobs()] == times(attempts)
-
-
-def test_a_rule_that_is_set_later_decides_about_the_next_delivery(timetable: Timetable) -> None:
-    made = timetable.add()
-    timetable.rules({"kind": "late", "seconds": 60})
-    timetable.rules({"kind": "late", "seconds": 30})
-    (attempt,) = timetable.advance(WEEK_S)
-    assert times([attempt]) == [made.schedule_time + timedelta(seconds=30)]
 
 
 def test_a_job_that_the_service_disables_is_not_sent_any_more(timetable: Timetable) -> None:
@@ -293,23 +221,6 @@ def test_the_slots_across_both_clock_changes_are_cronsims(timetable: Timetable) 
     assert [each.create_time for each in timetable.custom_jobs()] == times(attempts)
 
 
-def test_a_clock_that_runs_fires_by_itself(serve) -> None:
-    timetable = serve()
-    made = timetable.add(schedule="* * * * *")
-    timetable.advance(max(0.0, (made.schedule_time - timetable.now()).total_seconds() - 0.2))
-    until(lambda: timetable.ask("GET", "/_attempts").json()["attempts"])
-    (attempt,) = timetable.ask("GET", "/_attempts").json()["attempts"]
-    assert 0 <= (times([attempt])[0] - made.schedule_time).total_seconds() < 30
-    assert timetable.look().schedule_time > made.schedule_time
-
-
-def test_an_attempt_less_than_a_microsecond_early_has_the_time_of_its_slot(timetable: Timetable) -> None:
-    made = timetable.add()
-    now = timetable.ask("GET", "/_clock").json()["now"]
-    (attempt,) = timetable.advance(made.schedule_time.timestamp() - 0.8e-6 - now)
-    assert times([attempt]) == [made.schedule_time] == [timetable.look().last_attempt_time]
-
-
 def test_jobs_and_the_clock_survive_the_server_and_a_reset_removes_both(serve) -> None:
     timetable = serve(frozen=True)
     timetable.add(schedule="0 3 * * *")
@@ -324,19 +235,6 @@ def test_jobs_and_the_clock_survive_the_server_and_a_reset_removes_both(serve) -
     assert timetable.advance(DAY_S) == [] and timetable.custom_jobs() == []
     timetable.ask("POST", "/_reset")
     assert timetable.now() < now
-
-
-def test_a_clock_that_a_full_disk_stops_says_so_and_goes_on_later(serve, capfd) -> None:
-    timetable = serve(frozen=True)
-    made = timetable.add(schedule="0 3 * * *")
-    timetable.write("scheduler/jobs", full_disk("INSERT ON jobs"))
-    stopped = timetable.ask("POST", "/_clock", {"advance_s": DAY_S})
-    assert stopped.status_code == 500 and "disk is full" in stopped.json()["error"]["message"]
-    assert timetable.now() == made.schedule_time
-    assert "disk is full" in capfd.readouterr().err
-    timetable.write("scheduler/jobs", "DROP TRIGGER disk")
-    (attempt,) = timetable.advance(DAY_S / 2)
-    assert attempt["code"] == 0 and timetable.look().status.code == 0
 
 
 def test_a_slot_that_passed_while_the_server_was_down_is_delivered_late(serve) -> None:
@@ -354,67 +252,6 @@ def test_a_slot_that_passed_while_the_server_was_down_is_delivered_late(serve) -
     assert timetable.now() - datetime.fromisoformat(more[0]["schedule_time"]) < timedelta(days=1)
 
 
-def test_the_jobs_of_many_slots_at_once_run_as_many_at_a_time_as_the_capacity(serve) -> None:
-    timetable = serve(frozen=False, capacity=2)
-    timetable.launcher.script = lambda group: None
-    timetable.add(schedule="0 * * * *")
-    assert len(timetable.advance(6 * 3600)) == 6
-    for job in timetable.custom_jobs():
-        timetable.until(job, "JOB_STATE_RUNNING")
-        running = [each for each in timetable.custom_jobs() if each.state != JobState.JOB_STATE_QUEUED]
-        assert sum(each.state != JobState.JOB_STATE_SUCCEEDED for each in running) <= 2
-        timetable.launcher.of(job)[0].codes["workerpool0-0"] = 0
-        timetable.until(job, "JOB_STATE_SUCCEEDED")
-    assert timetable.ask("GET", "/_clock").json()["ahead_s"] == pytest.approx(6 * 3600, abs=1)
-
-
-def test_jobs_that_run_do_not_grow_older_by_a_moved_clock_unless_they_are_told_to(timetable: Timetable) -> None:
-    timetable.launcher.script = lambda group: None
-    running = timetable.create(body(0, scheduling={"timeout": "3600s"}))
-    timetable.until(running, "JOB_STATE_RUNNING")
-    (group,) = timetable.launcher.of(running)
-    timetable.advance(WEEK_S)
-    assert timetable.get(running).state == JobState.JOB_STATE_RUNNING
-    group.emit("workerpool0-0", "stdout", "a week later")
-    timetable.advance(3601, jobs=True)
-    over = timetable.over(running)
-    assert over.state == JobState.JOB_STATE_CANCELLED
-    # They ran in the time of the machine, and their lines have its times.
-    assert (over.end_time - over.start_time).total_seconds() == 3601
-    (line,) = [each for each in timetable.lines(running) if each.get("textPayload") == "a week later"]
-    assert line["timestamp"][:19] == over.start_time.isoformat()[:19]
-
-
-def test_jobs_that_wait_do_not_wait_less_by_a_moved_clock(timetable: Timetable) -> None:
-    timetable.faults({"kind": "expire", "seconds": 600})
-    job = timetable.create()
-    timetable.advance(WEEK_S)
-    assert timetable.get(job).state == JobState.JOB_STATE_QUEUED
-    timetable.advance(601, jobs=True)
-    assert timetable.over(job).state == JobState.JOB_STATE_EXPIRED
-
-
-@pytest.mark.parametrize("retry", [{}, {"max_retry_duration": "9999999s", "min_backoff_duration": "0.000000001s"}])
-def test_a_clock_that_would_make_attempts_for_days_stops_and_says_where(
-    timetable: Timetable, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, retry: dict
-) -> None:
-    monkeypatch.setattr(dispatcher, "_RECENT", 20)
-    receiver.statuses = [500] * 1000 if retry else []
-    timetable.add(
-        schedule="* * * * *", retry_config={"max_backoff_duration": "0.000000001s", **retry} if retry else None
-    )
-    began = timetable.now()
-    answer = timetable.ask("POST", "/_clock", {"advance_s": 90 * 366 * DAY_S})
-    assert answer.status_code == 400
-    assert "at most 20 attempts: the clock stopped at" in answer.json()["error"]["message"]
-    assert timetable.now() - began < timedelta(minutes=25)
-    # It goes on from there.
-    timetable.scheduler.delete_job(name=full("weekly"), timeout=WAIT_S)
-    deleted = timetable.now()  # a minute may have begun before that
-    attempts = timetable.advance(WEEK_S)
-    assert [each for each in attempts if datetime.fromisoformat(each["schedule_time"]) > deleted] == []
-
-
 def test_a_clock_does_not_go_back(timetable: Timetable) -> None:
     for wrong in (
         {"advance_s": -1},
@@ -427,16 +264,3 @@ def test_a_clock_does_not_go_back(timetable: Timetable) -> None:
         assert timetable.ask("POST", "/_clock", wrong).status_code == 400, wrong
     assert timetable.ask("POST", "/_clock", {"advance_s": 1, "jobs": "yes"}).status_code == 400
     assert timetable.ask("DELETE", "/_clock").status_code == 404
-
-
-def test_an_attempt_that_a_reset_has_overtaken_changes_nothing(timetable: Timetable, receiver: Receiver) -> None:
-    receiver.gate.clear()
-    made = timetable.add(target={"uri": receiver.uri})
-    timetable.scheduler.run_job(name=made.name, timeout=WAIT_S)
-    until(lambda: receiver.got)
-    timetable.ask("POST", "/_reset")
-    timetable.add(target={"uri": receiver.uri})
-    receiver.gate.set()
-    timetable.advance(0)
-    assert timetable.ask("GET", "/_attempts").json() == {"attempts": []}
-    assert not timetable.look().last_attempt_time

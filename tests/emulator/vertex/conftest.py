@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from served import FakeLauncher, Served
-
-from sdk.emulator.vertex.lifecycle import JobTimings
+from served import Served, serving
 
 
 @pytest.fixture(scope="session")
 def _one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    timings = JobTimings(queue_s=0.0, provision_s=0.0, stockout_s=0.0, grace_s=0.0)
-    served = Served(tmp_path_factory.mktemp("vertex"), FakeLauncher(), timings=timings)
-    yield served
-    served.stop()
+    with serving(Served, tmp_path_factory.mktemp("vertex")) as start:
+        yield start()
 
 
 @pytest.fixture
@@ -31,14 +26,5 @@ def vertex(_one: Served) -> Served:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """Start an emulator of the test's own, again and again on the same folder."""
-    started: list[Served] = []
-
-    def start(**options: Any) -> Served:
-        options = {"timings": JobTimings(queue_s=0.0, provision_s=0.0, stockout_s=0.0, grace_s=0.0), **options}
-        started.append(Served(tmp_path / "data", FakeLauncher(), **options))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.stop()
+    with serving(Served, tmp_path / "data") as start:
+        yield start

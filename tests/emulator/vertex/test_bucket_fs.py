@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from stored import Stored, serving
-from support import LIMIT_S, until
-
-from sdk.emulator.vertex.bucket_fs import StateThread
+from support import until
 
 
 @pytest.fixture
@@ -52,13 +47,6 @@ def test_a_file_becomes_an_object_when_it_is_closed_and_not_before(stored, gcs) 
         file.write(b" and half")
     stored.view.flush()
     assert stored.get("x") == b"half and half"
-
-
-def test_a_program_that_only_closes_its_file_is_noticed(stored) -> None:
-    stored.view.mount()
-    (stored.view.folder / "bucket/x").write_bytes(b"text")
-    until(lambda: stored.get("x") == b"text")
-    stored.view.unmount()
 
 
 def test_writing_into_a_file_leaves_the_old_object_as_it_was(stored, gcs) -> None:
@@ -108,21 +96,6 @@ def test_files_are_renamed_and_removed(stored, gcs) -> None:
     assert stored.names() == []
 
 
-def test_folders_that_are_no_objects_go_with_their_last_file(stored, gcs) -> None:
-    stored.put("a/b/c", b"")
-    stored.put("m/", b"")
-    stored.put("m/n", b"")
-    stored.view.sync()
-    assert (gcs / "a/b").is_dir()
-    for name in ("a/b/c", "m/n"):
-        stored.delete(name)
-    stored.view.sync()
-    assert not (gcs / "a").exists()
-    assert (gcs / "m").is_dir()
-    stored.view.flush()
-    assert stored.names() == ["m/"], "what only shows an object is not one more"
-
-
 def test_the_program_that_writes_last_wins_over_a_client(stored, gcs) -> None:
     stored.put("x", b"first")
     stored.view.sync()
@@ -170,32 +143,3 @@ def test_a_file_that_can_be_no_object_is_reported_once(stored, gcs, capfd) -> No
     stored.view.flush()
     assert stored.names() == ["x"]
     assert capfd.readouterr().err.count("cannot be an object") == 1
-
-
-def test_a_bucket_that_is_made_later_is_there(stored, gcs) -> None:
-    stored.bucket("later")
-    stored.put("x", b"text", "later")
-    stored.view.sync()
-    assert (stored.view.folder / "later/x").read_bytes() == b"text"
-    stored.delete("x", "later")
-    stored.thread.run(lambda: stored.state.delete_bucket("later"))
-    stored.view.sync()
-    assert not (stored.view.folder / "later").exists()
-
-
-def test_what_waits_for_a_server_that_ends_is_not_cancelled() -> None:
-    async def serve() -> Future[int]:
-        loop, queued = asyncio.get_running_loop(), threading.Event()
-        queue = loop.call_soon_threadsafe
-        loop.call_soon_threadsafe = lambda *given, **more: (queue(*given, **more), queued.set())[0]
-        answer = pool.submit(StateThread(loop).run, lambda: 5)
-        assert queued.wait(LIMIT_S)  # The loop ends without waiting for what was queued.
-        return answer
-
-    with ThreadPoolExecutor(1) as pool:
-        assert asyncio.run(serve()).result(LIMIT_S) == 5
-
-
-def test_whoever_would_wait_for_himself_is_told(stored) -> None:
-    with pytest.raises(RuntimeError, match="in the thread that owns it"):
-        stored.thread.run(lambda: stored.thread.run(lambda: None))

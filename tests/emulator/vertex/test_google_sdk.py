@@ -22,7 +22,6 @@ AnonymousCredentials = Later("google.auth.credentials", "AnonymousCredentials")
 JobServiceClient = Later("google.cloud.aiplatform_v1", "JobServiceClient")
 JobServiceGrpcTransport = Later("google.cloud.aiplatform_v1.services.job_service.transports", "JobServiceGrpcTransport")
 PipelineState = Later("google.cloud.aiplatform_v1.types", "PipelineState")
-TrainingScriptPythonPackager = Later("google.cloud.aiplatform.utils.source_utils", "_TrainingScriptPythonPackager")
 RETIRED = "us-docker.pkg.dev/vertex-ai/training/tf-cpu.2-17:latest"
 CURRENT = "us-docker.pkg.dev/vertex-ai/training/sklearn-cpu.1-6:latest"
 # What needs a network in any of these is a folder.
@@ -125,36 +124,6 @@ def test_custom_container_training_job_runs_is_listed_and_deleted(google) -> Non
         aiplatform.CustomContainerTrainingJob.get(job.resource_name)
 
 
-def test_a_training_job_that_fails_or_is_cancelled_raises(google) -> None:
-    job = aiplatform.CustomContainerTrainingJob("digits", "any", command=["sh", "-c", "exit 3"])
-    with pytest.raises(RuntimeError, match="exited with a non-zero status of 3"):
-        job.run()
-    assert job.has_failed
-    job = aiplatform.CustomContainerTrainingJob("digits", "any", command=["sleep", "600"])
-    job.submit()
-    job.cancel()
-    with pytest.raises(RuntimeError, match="CANCELED"):
-        job._block_until_complete()
-
-
-def test_a_package_that_is_not_there_is_named_in_the_log(google) -> None:
-    job = aiplatform.CustomPythonPackageTrainingJob("digits", "gs://mine/none-0.1.tar.gz", "trainer.task", CURRENT)
-    with pytest.raises(RuntimeError, match="non-zero status of 1"):
-        job.run()
-    assert said(google, job)[-1].startswith("podlift emulator: the package gs://mine/none-0.1.tar.gz cannot be read")
-
-
-def test_a_package_whose_needs_are_nowhere_or_whose_module_is_wrong_fails_with_a_reason(google, script) -> None:
-    packager = TrainingScriptPythonPackager(str(script), requirements=["podlift-needs-this"])
-    uri = packager.package_and_copy_to_gcs("gs://mine", project="podlift", credentials=AnonymousCredentials())
-    job = aiplatform.CustomPythonPackageTrainingJob("digits", uri, packager.module_name, CURRENT)
-    with pytest.raises(RuntimeError):
-        job.run(**GIVEN)
-    lines = said(google, job)
-    assert any("podlift-needs-this" in line for line in lines)
-    assert lines[-1].startswith("podlift emulator: the packages cannot be installed")
-
-
 @pytest.mark.parametrize("image", ["us-docker.pkg.dev/acme/train/image:1", RETIRED], ids=["own image", "retired image"])
 def test_from_local_script_runs(google, script, links, image) -> None:
     job = aiplatform.CustomJob.from_local_script(
@@ -176,29 +145,6 @@ def test_from_local_script_runs(google, script, links, image) -> None:
 def setuptools_link(cloud: Cloud) -> str:
     """The folder that pip would have used if the job had not named one of its own."""
     return (cloud.folder / "vertex" / "wheels").resolve().as_uri()
-
-
-def test_custom_python_package_training_job_runs(google, script) -> None:
-    packager = TrainingScriptPythonPackager(str(script))
-    uri = packager.package_and_copy_to_gcs("gs://mine", project="podlift", credentials=AnonymousCredentials())
-    job = aiplatform.CustomPythonPackageTrainingJob("digits", uri, packager.module_name, RETIRED)
-    job.run(**GIVEN, replica_count=2)
-    assert job.state == PipelineState.PIPELINE_STATE_SUCCEEDED
-    assert said(google, job)[-1] == "trained 3 hello world"
-
-
-def test_an_isolated_build_and_an_install_for_the_user_need_no_network_and_no_old_pip(google) -> None:
-    code = (
-        "import site, sys, subprocess; print(site.ENABLE_USER_SITE);"
-        " print(subprocess.check_output([sys.executable, '-m', 'pip', 'config', 'get', 'global.find-links'], text=True))"
-    )
-    job = aiplatform.CustomContainerTrainingJob("digits", "any", command=["python3", "-c", code])
-    job.run()
-    enabled, *found = [line for line in said(google, job) if line]
-    assert enabled == "True"
-    assert setuptools_link(google) in " ".join(found).split()
-    (made,) = (google.folder / "vertex" / "wheels").iterdir()
-    assert made.name.startswith("setuptools-") and made.suffix == ".whl"
 
 
 def test_what_is_not_served_is_refused_at_once(google) -> None:

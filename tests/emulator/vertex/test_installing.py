@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import EXECUTOR, TERMINAL, WAIT_S
+from served import TERMINAL, WAIT_S
 from support import until
 from wheels import module, wheel
 
@@ -151,20 +151,6 @@ def test_what_a_job_installs_upgrades_and_removes_leaves_the_developers_environm
     assert heard == ["pip 99.0", "user 1.0", "seen 2.0 2.0", "script 2.0", "seen 1.0"]
     assert ("writable" in said) is cloud.denied
     assert any("Read-only" in line for line in said) is not cloud.denied
-
-
-@pytest.mark.full
-def test_a_python_package_with_a_newer_version_of_what_the_developer_has_is_the_one_that_runs(
-    cloud, developer, wheels
-) -> None:
-    bucket = cloud.client().create_bucket("mine", location="us-central1")
-    wheel(wheels, "trainer", "0.1", {"trainer.py": b"import seen\nprint('trained with', seen.VERSION)\n"})
-    names = ("seen-2.0-py3-none-any.whl", "trainer-0.1-py3-none-any.whl")
-    for name in names:
-        bucket.blob(name).upload_from_filename(wheels / name)
-    uris = [f"gs://mine/{name}" for name in names]
-    spec = {"executor_image_uri": EXECUTOR, "package_uris": uris, "python_module": "trainer"}
-    assert run(cloud, developer, python_package_spec=spec)[-1] == "trained with 2.0"
 
 
 def test_a_job_works_whose_data_folder_lies_within_the_developers_environment(developer, monkeypatch) -> None:

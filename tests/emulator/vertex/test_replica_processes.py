@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
-import sys
 import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import starlette
 from served import EXECUTOR
 from stored import Stored, serving
 from support import LIMIT_S, full_only, until
-from wheels import source_archive, wheel
 
 from sdk.emulator.vertex import environment, replicas
 from sdk.emulator.vertex.containers import client
@@ -28,7 +24,6 @@ from sdk.errors import InputError
 pytestmark = pytest.mark.process
 
 URL = "http://127.0.0.1:9"
-TRAINER = {"trainer/__init__.py": b"", "trainer/task.py": b"import sys\nprint('trained', sys.argv[1:])\n"}
 
 
 class Jobs:
@@ -164,14 +159,6 @@ def test_a_replica_with_a_stand_in_has_the_kernels_of_its_accelerator_on_any_pro
     assert jobs.said() == [value]
 
 
-def test_a_program_has_the_interpreter_of_the_emulator_and_only_its_own_streams(jobs) -> None:
-    show = "import sys, starlette; print(sys.base_prefix, sys.version_info[:3], starlette.__file__)"
-    text = f"for p in python python3 python3.{sys.version_info[1]}; do $p -c '{show}'; done; exec ls /proc/self/fd"
-    assert jobs.run(shell(text)) == {"workerpool0-0": 0}
-    python = f"{sys.base_prefix} {sys.version_info[:3]} {starlette.__file__}"
-    assert jobs.said() == [*[python] * 3, "0", "1", "2", "3"], "the last one is the folder of streams itself"
-
-
 @pytest.mark.fidelity("tasks-by-name", "emulator")
 def test_replicas_talk_to_each_other_by_name_and_each_at_its_own_port(jobs, rooted) -> None:
     text = """
@@ -257,12 +244,6 @@ def test_variables_are_expanded_as_kubernetes_does(value: str, expanded: str) ->
     assert environment.expand_env(pairs, {"JOB": "7"})["OWN"] == expanded
 
 
-def test_a_project_has_a_number_of_its_own() -> None:
-    assert environment.project_number("12345") == "12345"
-    numbers = {environment.project_number(name) for name in ("a", "b", "c")}
-    assert len(numbers) == 3 and all(number.isdigit() and len(number) == 12 for number in numbers)
-
-
 # How it ends
 
 
@@ -338,14 +319,6 @@ def test_a_replica_that_is_preempted_leaves_the_others_alone_and_comes_back_as_i
 def leaves(marker: str) -> dict:
     """A program that leaves a child, and one in a session of its own whose parent is gone, and goes on."""
     return shell(f"sleep {marker} & (setsid sleep {marker} &) ; echo up; wait")
-
-
-def test_no_process_outlives_its_program(jobs) -> None:
-    marker = f"1004.{os.getpid()}"
-    group = jobs.make(shell(f"sleep {marker} & (setsid sleep {marker} &) ; exit 5"))
-    group.start()
-    assert group.wait(LIMIT_S) == {"workerpool0-0": 5}
-    assert living(marker) == []
 
 
 @pytest.mark.parametrize("how", ["terminate", "close"])
@@ -439,33 +412,9 @@ def test_where_the_system_permits_nothing_jobs_run_and_no_process_stays(jobs, st
 # Python packages
 
 
-def require(*modules: str) -> None:
-    # Without importing them: some change the process that they are imported into.
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-
-
 def packaged(uri: str) -> dict:
     spec = {"executorImageUri": EXECUTOR, "packageUris": [uri], "pythonModule": "trainer.task", "args": ["--lr", "a b"]}
     return {"replicaCount": 1, "pythonPackageSpec": spec}
-
-
-@pytest.mark.full
-def test_a_python_package_is_installed_and_its_module_runs(jobs, stored, tmp_path) -> None:
-    require("pip")
-    made = wheel(tmp_path, "trainer", "0.1", TRAINER)
-    stored.put(made.name, made.read_bytes())
-    assert jobs.run(packaged(f"gs://bucket/{made.name}")) == {"workerpool0-0": 0}, jobs.lines
-    assert jobs.said()[-1] == "trained ['--lr', 'a b']"
-
-
-@pytest.mark.full
-def test_a_source_archive_is_built_without_a_network(jobs, stored, tmp_path) -> None:
-    require("pip", "setuptools")
-    stored.put("p/trainer-0.1.tar.gz", source_archive("trainer", TRAINER))
-    assert jobs.run(packaged("gs://bucket/p/trainer-0.1.tar.gz")) == {"workerpool0-0": 0}, jobs.lines
-    assert jobs.said()[-1] == "trained ['--lr', 'a b']"
 
 
 @pytest.mark.parametrize(
@@ -476,20 +425,3 @@ def test_a_package_that_cannot_be_had_says_so(jobs, stored, data: bytes | None, 
         stored.put("trainer-0.1.tar.gz", data)
     assert jobs.run(packaged("gs://bucket/trainer-0.1.tar.gz")) == {"workerpool0-0": 1}
     assert sentence in jobs.said(stream="stderr")[-1]
-
-
-@pytest.mark.full
-def test_tensorflows_own_files_and_googles_own_clients_reach_the_emulator(jobs, podlift_gcs) -> None:
-    podlift_gcs.client().create_bucket("models")
-    text = """
-        import tensorflow as tf
-        with tf.io.gfile.GFile("gs://models/x", "w") as file:
-            file.write("by TensorFlow")
-        from google.auth.credentials import AnonymousCredentials
-        from google.cloud import storage
-        client = storage.Client(project="p", credentials=AnonymousCredentials())
-        print(client.bucket("models").blob("x").download_as_text())
-    """
-    spec = pool("python3", "-c", textwrap.dedent(text))
-    assert jobs.run(spec, url=podlift_gcs.url) == {"workerpool0-0": 0}, jobs.lines[-20:]
-    assert jobs.said() == ["by TensorFlow"]

@@ -108,12 +108,6 @@ def test_numbers_and_names_of_enums_int64_as_text_and_both_spellings_are_the_sam
     assert to_response("CustomJob", read(one), enum_numbers=False)["jobSpec"]["scheduling"]["strategy"] == "SPOT"
 
 
-def test_what_the_service_sets_itself_is_ignored() -> None:
-    assert read({"displayName": "x", "state": "JOB_STATE_SUCCEEDED", "name": "n", "error": {"code": 1}}) == {
-        "displayName": "x"
-    }
-
-
 def pooled(**fields) -> dict:
     return {"jobSpec": {"workerPoolSpecs": [fields]}}
 
@@ -128,18 +122,13 @@ def scheduled(**fields) -> dict:
         (b"{", "Invalid JSON payload received."),
         (b"[]", "Invalid value at 'custom_job' (type.googleapis.com/google.cloud.aiplatform.v1.CustomJob), []"),
         (b'{"displayName": NaN}', "Invalid JSON payload received."),
-        (b'{"displayName": "\\ud800"}', "Invalid value at 'custom_job.display_name' (TYPE_STRING)"),
         (b"[" * 100_000, "Invalid JSON payload received."),
         ({"displayNme": "x"}, "Unknown name \"displayNme\" at 'custom_job': Cannot find field."),
         (pooled(machineSpec={"machineTyp": "x"}), "at 'custom_job.job_spec.worker_pool_specs[0].machine_spec'"),
         (scheduled(strategy="SPOTT"), 'google.cloud.aiplatform.v1.Scheduling.Strategy), "SPOTT"'),
-        (scheduled(strategy=5), "Scheduling.Strategy), 5"),
-        (scheduled(strategy=True), "Scheduling.Strategy), true"),
         (scheduled(timeout=3600), "(type.googleapis.com/google.protobuf.Duration), 3600"),
-        (scheduled(timeout="9999999999999s"), "google.protobuf.Duration)"),
         (pooled(replicaCount=2**63), "(TYPE_INT64)"),
         (pooled(diskSpec={"bootDiskSizeGb": 2**31}), "(TYPE_INT32)"),
-        (pooled(diskSpec={"bootDiskSizeGb": 1e400}), "Invalid"),
         ({"jobSpec": {"workerPoolSpecs": {}}}, "WorkerPoolSpec), {}"),
         (pooled(containerSpec={"args": [None]}), "args[0]' (TYPE_STRING), null"),
         ({"labels": {"a": 1}}, "custom_job.labels"),
@@ -149,11 +138,6 @@ def scheduled(**fields) -> dict:
 )
 def test_what_is_no_custom_job_is_refused_in_googles_words(job, expected) -> None:
     assert expected in sentence(job)
-
-
-def test_all_mistakes_are_told_at_once() -> None:
-    text = sentence({"a": 1, "labels": 2, "jobSpec": {"b": 3, "scheduling": {"strategy": "X"}}})
-    assert len(text.splitlines()) == 4
 
 
 JSON = st.recursive(

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import Served, body
-from support import FakeClock
 
 from sdk.clock import SystemClock
 from sdk.emulator.vertex.entries import LogEntries
 from sdk.emulator.vertex.errors import VertexApiError
-from sdk.emulator.vertex.timing import EmulatorClock, format_time, parse_time_ns
+from sdk.emulator.vertex.timing import EmulatorClock
 
 
 def run(vertex: Served, *lines: tuple[str, str, str]):
@@ -63,24 +62,6 @@ def test_lines_of_tasks_stand_between_those_of_the_service(vertex) -> None:
     assert order == sorted(order)
 
 
-def test_lines_after_a_reset_have_the_time_of_the_machine_again(tmp_path) -> None:
-    clock = EmulatorClock(SystemClock())
-    entries = LogEntries(tmp_path / "entries.sqlite", clock)
-
-    def written() -> str:
-        entries.add_line("1", "7", "workerpool0-0", "stdout", "a")
-        wanted = {"resourceNames": ["projects/1"], "filter": 'resource.type="ml_job" AND resource.labels.job_id="7"'}
-        return entries.listed(wanted)["entries"][-1]["timestamp"]
-
-    before = written()
-    clock.advance(365 * 86400)
-    later = written()
-    entries.clear()
-    clock.reset()
-    assert before <= written() < later
-    entries.close()
-
-
 def test_the_filters_that_gcloud_and_podlift_send(vertex) -> None:
     job = run(vertex, *(("workerpool0-0", "stdout", f"line {number}") for number in range(6)))
     run(vertex, ("workerpool0-0", "stdout", "of another job"))
@@ -122,12 +103,9 @@ def test_pages_and_order(vertex) -> None:
     ("request_", "words"),
     [
         ([], "is not an object"),
-        ({}, "resources such as projects"),
         ({"resourceNames": ["acme"]}, "resources such as projects"),
         ({"resourceNames": ["projects/p"], "order": "x"}, 'Unknown name "order"'),
         ({"resourceNames": ["projects/p"], "orderBy": "severity"}, "timestamp asc"),
-        ({"resourceNames": ["projects/p"], "pageSize": "x"}, "page_size"),
-        ({"resourceNames": ["projects/p"], "filter": 3}, "filter"),
         ({"resourceNames": ["projects/p"], "filter": "timestamp>yesterday"}, "RFC 3339"),
         ({"resourceNames": ["projects/p"], "pageToken": "x"}, "page token"),
     ],
@@ -172,31 +150,3 @@ def test_no_filter_of_entries_is_a_crash(entries, text) -> None:
         assert error.code == 400
     else:
         assert len(found.get("entries", [])) <= 2
-
-
-def test_very_long_lines_are_cut_into_entries(entries) -> None:
-    entries.add_line("1", "3", "workerpool0-0", "stdout", "a" * 600_000)
-    found = entries.listed({"resourceNames": ["projects/1"], "filter": "resource.labels.job_id=3"})["entries"]
-    assert "".join(each["textPayload"] for each in found) == "a" * 600_000
-    assert len(found) == 3
-
-
-@pytest.mark.parametrize("now", [1_790_000_000.1234567, 1_790_000_000.9999995, 1_790_000_000.000001])
-def test_a_record_made_right_after_a_move_of_a_frozen_clock_lies_after_it(now: float) -> None:
-    clock = EmulatorClock(FakeClock(now), frozen=True)
-    clock.advance(3600)
-    written = parse_time_ns(format_time(clock.now())) / 1e9
-    assert clock.ahead_at(written) == 3600
-    assert clock.ahead_at(written - 1) == 0
-
-
-def test_a_frozen_clock_is_ahead_by_less_than_it_was_moved_if_it_stood_before() -> None:
-    machine = FakeClock(1000.0)
-    clock = EmulatorClock(machine, frozen=True)
-    machine.time += 600
-    clock.advance(3600)
-    assert (clock.now(), clock.ahead_at(clock.now())) == (4600.0, 3000.0)
-    machine.time += 50
-    again = EmulatorClock(machine, frozen=True)
-    again.restore(clock.moves)
-    assert again.now() >= clock.now(), "it does not go back when the emulator starts again"

@@ -55,16 +55,6 @@ def test_a_late_list_lacks_a_job_that_is_there(vertex) -> None:
     assert [count(vertex) for _ in range(4)] == [1, 1, 2, 2]
 
 
-def test_a_late_list_may_last_for_a_time(serve) -> None:
-    vertex = serve(frozen=True)
-    vertex.faults({"kind": "late_list", "seconds": 30})
-    vertex.create()
-    vertex.create()
-    assert count(vertex) == 1
-    vertex.advance(31)
-    assert count(vertex) == 2
-
-
 @pytest.mark.fidelity("quota", "emulator")
 def test_a_quota_that_is_too_small_refuses_at_once(vertex) -> None:
     vertex.faults({"kind": "quota"})
@@ -152,38 +142,6 @@ def test_preempt_out_of_memory_and_internal_errors_by_request(vertex) -> None:
     assert "Known: workerpool0-0, workerpool1-0." in wrong.json()["error"]["message"]
 
 
-def test_what_the_kernel_ended_for_memory_is_told_so(vertex) -> None:
-    job, group = vertex.runs()
-    group.killed = {"workerpool0-0"}
-    group.codes["workerpool0-0"] = 137
-    assert "workerpool0-0 ran out of memory" in vertex.over(job).error.message
-
-
-def test_time_is_moved_by_request(serve) -> None:
-    vertex = serve(frozen=True)
-    job = vertex.create(spot(0, timeout="3600s"))
-    vertex.until(job, "JOB_STATE_RUNNING")
-    before = vertex.ask("GET", "/_vertex/clock").json()
-    assert before["frozen"]
-    vertex.advance(3601)
-    over = vertex.over(job)
-    assert over.state == JobState.JOB_STATE_CANCELLED
-    assert (over.end_time - over.start_time).total_seconds() == 3601
-    assert vertex.ask("GET", "/_vertex/clock").json()["now"] == before["now"] + 3601
-    for wrong in ({"advance_s": -1}, {"advance_s": "x"}, {}, {"advance_s": 1e300}):
-        assert vertex.ask("POST", "/_vertex/clock", wrong).status_code == 400
-
-
-def test_a_fault_after_a_time_meets_a_running_job(serve) -> None:
-    vertex = serve(frozen=True)
-    vertex.faults({"kind": "oom", "after_s": 600})
-    job, _ = vertex.runs()
-    vertex.advance(599)
-    assert vertex.get(job).state == JobState.JOB_STATE_RUNNING
-    vertex.advance(2)
-    assert "ran out of memory" in vertex.over(job).error.message
-
-
 def test_a_gang_that_cannot_start_is_an_internal_error_with_its_reason(vertex, capfd) -> None:
     def script(group) -> None:
         raise OSError("no ports left")
@@ -193,24 +151,3 @@ def test_a_gang_that_cannot_start_is_an_internal_error_with_its_reason(vertex, c
     assert (failed.state, failed.error.code) == (JobState.JOB_STATE_FAILED, 13)
     assert failed.error.message == "Internal error occurred for the current attempt: OSError: no ports left"
     assert "no ports left" in capfd.readouterr().err
-
-
-def test_faults_of_both_services_in_one_script(vertex) -> None:
-    script = [
-        {"api": "gcs", "kind": "status_before", "operation": "buckets.list", "status": 429},
-        {"kind": "status_before", "operation": "objects.get", "status": 429},
-        {"api": "vertex", "kind": "status_before", "operation": "customJobs.list", "status": 429, "retry_after_s": 7},
-    ]
-    assert vertex.ask("POST", "/_faults", script).status_code == 200
-    assert vertex.ask("GET", "/storage/v1/b?project=p").status_code == 429
-    answer = vertex.ask("GET", f"/v1/{PARENT}/customJobs")
-    assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
-    assert answer.json()["error"]["status"] == "RESOURCE_EXHAUSTED"
-    wrong = [
-        {"api": "gcs", "kind": "explode"},
-        {"api": "vertex", "kind": "preemt"},
-        {"api": "vertx", "kind": "latency"},
-    ]
-    answer = vertex.ask("POST", "/_faults", wrong)
-    assert answer.status_code == 400
-    assert len(answer.json()["problems"]) == 3

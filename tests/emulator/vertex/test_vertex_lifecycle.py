@@ -142,14 +142,6 @@ def test_a_worker_that_crashes_is_restarted_five_times_and_the_job_three_times(c
     assert f"status of {code}" in job.message
 
 
-def test_each_worker_has_restarts_of_its_own() -> None:
-    job = Job()
-    for name in NAMES:
-        for _ in range(5):
-            job.exit(name, 134)
-    assert job.actions == ["start", *(f"start_one {name}" for name in NAMES for _ in range(5))]
-
-
 @pytest.mark.fidelity("whole-job-restarts", "emulator")
 def test_with_restart_job_on_worker_restart_everything_restarts() -> None:
     job = Job(restart_job=True).exit("workerpool1-0", 134)
@@ -158,26 +150,6 @@ def test_with_restart_job_on_worker_restart_everything_restarts() -> None:
         job.exit("workerpool1-0", 139)
     assert job.status.retries == 0
     assert job.exit("workerpool1-0", 139).state == "PENDING"
-
-
-def test_the_timeout_counts_from_the_first_start_of_the_containers() -> None:
-    job = Job(restart_job=True, timeout_s=10).run()
-    first = job.now
-    job.life.now += 4
-    assert job.exit("workerpool1-0", 134).actions == ["start", "stop", "start"]
-    assert (job.status.started, job.status.due) == (first, first + 10)
-    assert job.tick().state == "CANCELLED"
-    assert "exceeded its timeout of 10 seconds" in job.message
-
-
-def test_disabled_retries_end_the_job_at_the_first_crash() -> None:
-    assert Job(retries=False).exit("workerpool1-0", 134).state == "FAILED"
-    terms = SchedulingTerms.of(
-        {"jobSpec": {"scheduling": {"disableRetries": True, "restartJobOnWorkerRestart": True}, "workerPoolSpecs": []}},
-        region="r",
-        logs_url="u",
-    )
-    assert not terms.restart_job and not terms.retries
 
 
 @pytest.mark.fidelity("memory", "emulator")
@@ -216,12 +188,6 @@ def test_maintenance_moves_one_worker_or_restarts_all_and_is_not_counted() -> No
     assert Job(restart_job=True).preempt("workerpool1-1").state == "PENDING"
 
 
-def test_a_chief_that_finishes_within_the_notice_has_finished() -> None:
-    job = Job(spot=True).run()
-    job.take(job.life.preempt, "workerpool0-0")
-    assert job.exit("workerpool0-0", 0).state == "SUCCEEDED"
-
-
 @pytest.mark.fidelity("stockout", "emulator")
 @pytest.mark.fidelity("flex-start", "emulator")
 def test_a_stockout_is_tried_three_times_and_flex_start_waits() -> None:
@@ -240,17 +206,6 @@ def test_a_stockout_is_tried_three_times_and_flex_start_waits() -> None:
     assert patient.state == "PENDING"
 
 
-def test_a_held_job_stays_queued_until_there_is_room() -> None:
-    job = Job().tick(Availability(kind="held"))
-    assert (job.state, job.status.due) == ("QUEUED", None)
-    job.tick(Availability(kind="held", until=500.0), until=200.0)
-    assert job.status.due == 500.0
-    assert job.tick().state == "PENDING"
-    waiting = Job(flex=True, max_wait_s=50.0).tick(Availability(kind="held"))
-    assert waiting.status.due == 150.0
-    assert waiting.tick(Availability(kind="held")).state == "EXPIRED"
-
-
 @pytest.mark.fidelity("timeout", "emulator")
 def test_the_timeout_is_for_running_time_and_survives_restarts() -> None:
     job = Job(timeout_s=1000.0, spot=True).preempt("workerpool1-0").run()
@@ -259,20 +214,6 @@ def test_the_timeout_is_for_running_time_and_survives_restarts() -> None:
     job.tick()
     assert (job.state, job.status.outcome.code, job.now) == ("CANCELLED", 1, began + 1000.0)
     assert "exceeded its timeout of 1000 seconds" in job.message
-
-
-def test_a_job_that_falls_behind_the_clock_keeps_its_time_and_waits_for_no_machine() -> None:
-    job = Job(timeout_s=1000.0).run()
-    began, due = job.status.started, job.status.due
-    job.life.fall_behind(5000.0)
-    assert (job.status.started, job.status.due, job.status.behind) == (began, due, 5000.0)
-    waiting = Job()
-    waiting.life.fall_behind(5000.0)
-    assert waiting.status.due <= waiting.now
-    assert waiting.tick().status.stage == "provisioning"
-    patient = Job(flex=True, max_wait_s=50.0)
-    patient.life.fall_behind(5000.0)
-    assert patient.tick(Availability(kind="held")).status.due == 150.0
 
 
 @pytest.mark.fidelity("internal-errors", "emulator")
@@ -302,21 +243,6 @@ def test_cancel_in_every_phase_ends_as_cancelled() -> None:
         before = (ended.status, [*ended.actions], [*ended.said])
         ended.take(ended.life.cancel)
         assert (ended.status, ended.actions, ended.said) == before
-
-
-def test_a_job_that_is_being_stopped_for_success_is_not_cancelled_any_more() -> None:
-    life = Job().run().life
-    life.replicas_exited({"workerpool0-0": 0})
-    life.actions.clear()
-    life.cancel()
-    assert (life.status.state, life.actions) == ("JOB_STATE_CANCELLING", [])
-    life.replicas_stopped()
-    assert life.status.state == "JOB_STATE_SUCCEEDED"
-    life = Job(restart_job=True).run().life
-    life.replicas_exited({"workerpool1-0": 134})
-    life.cancel()
-    life.replicas_stopped()
-    assert life.status.state == "JOB_STATE_CANCELLED"
 
 
 def test_a_dead_servers_jobs() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
@@ -14,7 +10,7 @@ from google.cloud.aiplatform_v1.types import PipelineState, TrainingPipeline
 from google.protobuf import json_format, struct_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import PARENT, TERMINAL, WAIT_S, body, full, pool
+from served import PARENT, TERMINAL, WAIT_S, body, pool
 
 from sdk.emulator.vertex.errors import VertexApiError
 from sdk.emulator.vertex.pipelines import CUSTOM_TASK, custom_job
@@ -112,15 +108,6 @@ def test_a_failure_and_a_cancellation_are_those_of_the_job(vertex, client) -> No
     client.cancel_training_pipeline(name=cancelled.name, timeout=WAIT_S)
 
 
-def test_a_job_that_waited_too_long_has_expired_and_its_pipeline_has_failed(vertex, client) -> None:
-    vertex.faults({"kind": "hold"})
-    waits = {"strategy": "FLEX_START", "max_wait_duration": "0.2s"}
-    gpus = {"machine_type": "g2-standard-4", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1}
-    made = create(client, inputs={"worker_pool_specs": [pool(1, machine_spec=gpus)], "scheduling": waits})
-    vertex.until(job_of(vertex, made), "JOB_STATE_EXPIRED")
-    assert get(client, made).state == PipelineState.PIPELINE_STATE_FAILED
-
-
 def test_lists_have_filters_pages_and_masks_and_hold_nothing_of_jobs(vertex, client) -> None:
     vertex.create(body(0))
     made = [create(client, name).name for name in ("one", "two", "three")]
@@ -152,61 +139,8 @@ def test_a_pipeline_is_deleted_after_its_end_and_without_its_job(vertex, client)
             call(name=made.name, timeout=WAIT_S)
 
 
-def test_a_pipeline_still_shows_its_end_when_its_job_was_deleted(vertex, client) -> None:
-    made = create(client)
-    end(vertex, made, code=3)
-    before = get(client, made)
-    vertex.client.delete_custom_job(name=job_of(vertex, made).name, timeout=WAIT_S).result(timeout=WAIT_S)
-    assert get(client, made) == before
-    client.cancel_training_pipeline(name=made.name, timeout=WAIT_S)
-    client.delete_training_pipeline(name=made.name, timeout=WAIT_S)
-
-
 def names(client: PipelineServiceClient, **more) -> list[str]:
     return [each.name for each in client.list_training_pipelines(request={"parent": PARENT, **more}, timeout=WAIT_S)]
-
-
-def test_the_end_of_a_job_is_stored_before_the_job_is_deleted(serve, connect) -> None:
-    server = serve()
-    client = connect(server)
-    made = create(client)
-    end(server, made, code=3)
-    before = get(client, made)
-    server.store("pipelines", full("UPDATE ON pipelines"))
-    job = made.training_task_metadata["backingCustomJob"]
-    assert server.ask("DELETE", f"/v1/{job}").status_code == 500
-    assert names(client) == [made.name] and get(client, made) == before
-
-
-def test_a_pipeline_whose_job_is_gone_is_not_listed(vertex, client) -> None:
-    gone = create(client)
-    end(vertex, gone)
-    vertex.store("jobs", "DELETE FROM jobs")
-    made = create(client)
-    assert names(client) == [made.name]
-    with pytest.raises(exceptions.NotFound):
-        get(client, gone)
-
-
-def test_a_pipeline_that_is_created_while_a_reset_waits_for_containers_runs(vertex, client) -> None:
-    closing, release = threading.Event(), threading.Event()
-
-    def ends_late(group) -> None:
-        group.close = lambda: (closing.set(), release.wait(WAIT_S))
-
-    vertex.launcher.script = ends_late
-    old = create(client)
-    vertex.until(job_of(vertex, old), "JOB_STATE_RUNNING")
-    vertex.launcher.script = lambda group: None
-    with ThreadPoolExecutor(1) as pool:
-        reset = pool.submit(vertex.ask, "POST", "/_reset")
-        assert closing.wait(WAIT_S)
-        made = create(client)
-        release.set()
-        assert reset.result(WAIT_S).status_code == 200
-    assert names(client) == [made.name]
-    end(vertex, made)
-    assert get(client, made).state == PipelineState.PIPELINE_STATE_SUCCEEDED
 
 
 def test_pipelines_survive_the_server_and_a_reset_removes_them(serve, connect) -> None:
@@ -221,38 +155,6 @@ def test_pipelines_survive_the_server_and_a_reset_removes_them(serve, connect) -
     assert int(newer.name.rpartition("/")[2]) > int(made.name.rpartition("/")[2])
     server.ask("POST", "/_reset")
     assert server.ask("GET", f"/v1/{PARENT}/trainingPipelines").json() == {}
-
-
-def test_faults_apply_to_pipelines_and_their_jobs(vertex, client) -> None:
-    vertex.faults({"kind": "status_before", "operation": "trainingPipelines.create", "display_name": "^digits$"})
-    with pytest.raises(exceptions.ServiceUnavailable):
-        create(client)
-    vertex.faults({"kind": "quota", "display_name": "digits"})
-    with pytest.raises(exceptions.TooManyRequests, match="exceed quota limits"):
-        create(client)
-    assert vertex.ask("GET", f"/v1/{PARENT}/trainingPipelines").json() == {}
-
-
-def test_all_mistakes_of_a_pipeline_are_named_by_its_own_fields(client) -> None:
-    with pytest.raises(exceptions.BadRequest) as caught:
-        create(client, name="", inputs={"worker_pool_specs": [pool(2)]}, labels={"Team": "x"})
-    fields = {each["field"] for each in caught.value.details[0]["fieldViolations"]}
-    where = "training_pipeline.training_task_inputs.worker_pool_specs[0].replica_count"
-    assert fields == {"training_pipeline.display_name", "training_pipeline.labels", where}
-    output = inputs(base_output_directory={"output_uri_prefix": "gs://none/x"})
-    with pytest.raises(exceptions.BadRequest, match="does not exist") as caught:
-        create(client, inputs=output)
-    (violation,) = caught.value.details[0]["fieldViolations"]
-    assert violation["field"] == "training_pipeline.training_task_inputs.base_output_directory.output_uri_prefix"
-    with pytest.raises(exceptions.BadRequest, match="input_data_config cannot be set"):
-        create(client, input_data_config={"dataset_id": "1"})
-
-
-def test_a_number_that_no_answer_could_hold_is_refused(vertex) -> None:
-    text = json.dumps({"displayName": "x", "trainingTaskDefinition": CUSTOM_TASK, "trainingTaskInputs": inputs()})
-    sent = text[:-1] + ', "modelToUpload": {"x": 1e999}}'
-    answer = vertex.ask("POST", f"/v1/{PARENT}/trainingPipelines", data=sent)
-    assert answer.status_code == 400 and "model_to_upload" in answer.text
 
 
 JSON = st.recursive(

@@ -75,15 +75,6 @@ def texts(cloud, job, task: str) -> list[str]:
     return [each["textPayload"] for each in cloud.entries(job.name, task)]
 
 
-def test_a_job_reads_a_bucket_and_the_metadata_of_its_own(cloud, run) -> None:
-    cloud.client().create_bucket("mine").blob("x").upload_from_string("hello")
-    script = f"{ASK}\nprint(open('/gcs/mine/x').read()); print(ask('service-accounts/default/email'))"
-    job = run(["python3", "-c", script], service_account="me@acme.iam.gserviceaccount.com")
-    done = reached(cloud, job)
-    assert done.state.name == "JOB_STATE_SUCCEEDED", cloud.entries(job.name)
-    assert texts(cloud, job, "workerpool0-0") == ["hello", "me@acme.iam.gserviceaccount.com"]
-
-
 def test_the_token_is_in_no_line_of_a_job(cloud, run) -> None:
     token = cloud.url.rpartition("/")[2]
     job = run(["/bin/sh", "-c", "echo $PODLIFT_EMULATOR $https_proxy; echo $STORAGE_EMULATOR_HOST >&2"])

@@ -5,29 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
 from google.cloud.aiplatform_v1.types import JobState
 from served import PARENT, WAIT_S, body, full
 
-from sdk.emulator.server import prepared
 from sdk.emulator.vertex.lifecycle import JobTimings
 from sdk.process.redirect import tokens
-
-
-def test_cloud_storage_is_on_the_same_port_and_output_buckets_have_to_exist(vertex) -> None:
-    job = body(0, base_output_directory={"output_uri_prefix": "gs://mine/run"})
-    refused = vertex.ask("POST", f"/v1/{PARENT}/customJobs", {**job})
-    assert refused.status_code == 400
-    assert "'mine' of the output directory does not exist" in refused.json()["error"]["message"]
-    assert vertex.ask("POST", "/storage/v1/b?project=p", {"name": "mine", "location": "us-central1"}).status_code == 200
-    made = vertex.create(job)
-    assert made.job_spec.base_output_directory.output_uri_prefix == "gs://mine/run/"
-    told = vertex.ask("GET", "/_requests").json()
-    assert told["operations"] == {"customJobs.create": 2, "buckets.insert": 1}
-    assert [each["object"] for each in told["recent"]] == ["digits", "", "digits"]
 
 
 def test_answers_on_the_wire(vertex) -> None:
@@ -62,14 +47,6 @@ def test_a_job_that_could_not_be_stored_does_not_run(serve) -> None:
     assert [each.job_id for each in server.launcher.made] == [again.name.rpartition("/")[2]]
 
 
-def test_an_option_that_does_not_exist_is_refused_and_none_is_the_default(serve, tmp_path) -> None:
-    with pytest.raises(TypeError, match=r"'capcity'.*'capacity'"), prepared(tmp_path / "other", 0, capcity=2):
-        pass
-    assert not (tmp_path / "other").exists()
-    server = serve(timings=None)
-    server.running(server.create(), 1)
-
-
 def test_jobs_survive_the_server_and_what_ran_has_failed(serve) -> None:
     server = serve(capacity=2)
     running, done, waiting = server.create(body(1)), None, None
@@ -101,15 +78,6 @@ def test_the_error_may_come_later_than_the_state(serve) -> None:
     assert not server.over(job).error.message
     server.ask("POST", "/_vertex/clock", {"advance_s": 61})
     assert "non-zero status of 1" in server.get(job).error.message
-
-
-def test_a_reset_puts_the_clock_back(serve) -> None:
-    server = serve(frozen=True, timings=JobTimings(queue_s=0, provision_s=0, grace_s=0))
-    before = server.create().create_time
-    server.ask("POST", "/_vertex/clock", {"advance_s": 3600})
-    assert (server.create().create_time - before).total_seconds() >= 3600
-    server.ask("POST", "/_reset")
-    assert server.create().create_time == before
 
 
 TOKEN = """
@@ -187,15 +155,3 @@ def test_a_replicas_token_says_who_asks_and_opens_nothing_else(vertex) -> None:
         assert ask(email, secret).status_code == 403, secret
     other = tokens.replica_token(token, tokens.ReplicaIdentity(job="1", name="workerpool0-0"))
     assert ask(email, other).text.endswith("@gcp-sa-aiplatform-cc.iam.gserviceaccount.com")
-
-
-def test_many_clients_at_once_get_what_they_made(vertex) -> None:
-    def make(number: int) -> str:
-        job = vertex.create({**body(), "display_name": f"job-{number}"})
-        assert vertex.get(job).display_name == f"job-{number}"
-        return job.name
-
-    with ThreadPoolExecutor(8) as pool:
-        names = list(pool.map(make, range(16)))
-    assert len(set(names)) == 16
-    assert len(list(vertex.client.list_custom_jobs(parent=PARENT, timeout=WAIT_S))) == 16
