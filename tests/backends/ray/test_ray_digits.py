@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,8 @@ def main(epochs):
 def test_a_plan_runs_on_a_cluster_as_on_this_machine_and_the_client_has_no_ray(
     cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert find_spec("ray") is None
+    with pytest.raises(metadata.PackageNotFoundError):
+        metadata.version("ray")
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(PROGRAM)
     backend = sdk.Ray(address=cluster.address)
