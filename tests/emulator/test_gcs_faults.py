@@ -75,29 +75,6 @@ def test_a_truncated_download_is_resumed_or_noticed(bucket, gcs) -> None:
         bucket.blob("object").download_as_bytes(retry=None)
 
 
-@pytest.mark.parametrize("size", [10, 300 << 10])
-def test_a_late_write_lands_when_its_client_has_long_left(bucket, gcs, size) -> None:
-    gcs.faults({"kind": "stall", "at": "late", "seconds": 1.0, "operation": "objects.insert", "nth": 1})
-    with pytest.raises(requests.exceptions.Timeout):
-        put(bucket, bytes(size), timeout=0.3)
-    assert stored(bucket) is None
-    gcs.faults({"kind": "latency", "seconds": 1.2, "operation": "objects.get"})
-    assert stored(bucket) == bytes(size)
-
-
-def test_a_slow_drip_is_slow_but_whole(bucket, gcs) -> None:
-    gcs.faults(
-        {"kind": "drip", "bytes_per_s": 100_000, "operation": "objects.insert"},
-        {"kind": "drip", "bytes_per_s": 100_000, "operation": "objects.download"},
-    )
-    data = bytes(range(250)) * 80
-    put(bucket, data)
-    assert stored(bucket) == data
-    slow = [each["seconds"] for each in gcs.requests().recent if each["faults"] == ["drip"]]
-    assert len(slow) == 2
-    assert min(slow) >= 0.2
-
-
 def test_bytes_that_are_changed_on_the_wire_are_refused_when_a_checksum_was_declared(bucket, gcs) -> None:
     gcs.faults({"kind": "corrupt", "at": "wire", "at_byte": 4, "method": "POST"})
     with pytest.raises(exceptions.BadRequest, match="CRC32C"):

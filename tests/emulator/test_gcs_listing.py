@@ -72,15 +72,6 @@ def test_pages_show_what_the_model_shows(gcs, data) -> None:
         assert listed(gcs.url, asked, data.draw(st.integers(1, 5))) == model(there, asked)
 
 
-def test_versions_are_paged_too(bucket) -> None:
-    bucket.versioning_enabled = True
-    bucket.patch()
-    for number in range(7):
-        bucket.blob("a" if number % 2 else "b").upload_from_string(str(number))
-    kept = list(bucket.list_blobs(versions=True, page_size=2))
-    assert [each.download_as_bytes() for each in kept] == [b"1", b"3", b"5", b"0", b"2", b"4", b"6"]
-
-
 def test_globs(bucket) -> None:
     for name in ("a.bin", "a.txt", "b.txt", "d/c.txt", "d/e/f.txt"):
         bucket.blob(name).upload_from_string("")

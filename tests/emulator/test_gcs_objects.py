@@ -8,7 +8,6 @@ import io
 import google_crc32c
 import pytest
 from google.api_core import exceptions
-from google.cloud.storage import transfer_manager
 
 NAMES = ["what? #1 100%", "späce ünïcode 日本", "a%2Fb", "..a/../b", "a//b/"]
 
@@ -124,29 +123,3 @@ def test_batches_delete_many_and_say_which_were_not_there(bucket, gcs) -> None:
         bucket.blob("a 4?").delete()
     assert list(bucket.list_blobs()) == []
     assert gcs.requests().operations["batch"] == 2
-
-
-def test_transfer_manager_moves_many_files_and_large_ones(bucket, tmp_path) -> None:
-    data = b"".join(number.to_bytes(4, "big") for number in range(2 << 20))
-    (tmp_path / "large").write_bytes(data)
-    names = [f"small-{number}" for number in range(20)]
-    for name in names:
-        (tmp_path / name).write_text(name)
-    threads = transfer_manager.THREAD
-    done = transfer_manager.upload_many_from_filenames(
-        bucket, [*names, "large"], source_directory=str(tmp_path), worker_type=threads, raise_exception=True
-    )
-    assert done == [None] * 21
-    (tmp_path / "back").mkdir()
-    transfer_manager.download_many_to_path(
-        bucket, names, destination_directory=str(tmp_path / "back"), worker_type=threads, raise_exception=True
-    )
-    assert [(tmp_path / "back" / name).read_text() for name in names] == names
-    transfer_manager.download_chunks_concurrently(
-        bucket.get_blob("large"), str(tmp_path / "copy"), chunk_size=1 << 20, worker_type=threads
-    )
-    assert (tmp_path / "copy").read_bytes() == data
-    transfer_manager.upload_chunks_concurrently(
-        str(tmp_path / "large"), bucket.blob("in parts?"), chunk_size=5 << 20, worker_type=threads
-    )
-    assert bucket.blob("in parts?").download_as_bytes() == data

@@ -46,29 +46,6 @@ def test_tasks_that_do_not_talk_to_each_other_are_said_to_train_apart(write, ser
     assert (words in run.why()) == apart
 
 
-STRATEGIES = {
-    "none": ("tf.distribute.get_strategy()", True),
-    "of the context": ("sdk.context().strategy", False),
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_real_strategies_are_told_apart(write, name: str) -> None:
-    made, apart = STRATEGIES[name]
-    write("train.py", f"""
-        import keras, sdk, tensorflow as tf
-        strategy = {made}
-        with strategy.scope():
-            model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
-            model.compile("sgd", "mse")
-        model.fit(tf.data.Dataset.from_tensors((tf.ones((4, 8)), tf.ones((4, 1)))), verbose=0)
-        """)  # fmt: skip
-    run = sdk.submit("train.py", workers=2)
-    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
-    assert bool(run.status().findings) is apart
-
-
 @pytest.mark.full
 def test_tasks_at_their_own_pace_are_preempted_and_cancelled_at_once(write) -> None:
     write("train.py", """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tracemalloc
 from collections.abc import Iterable
@@ -167,22 +166,6 @@ def test_lines_of_several_tasks_come_in_the_order_in_which_they_were_written(old
     assert [line.text for line in run.logs(follow=True)] == [line.text for line in found]
 
 
-def test_times_of_a_rotated_log_are_those_of_its_own_files(old: Path) -> None:
-    run, clock, log = sdk.attach(old), FakeClock(), log_of(old)
-    with closing(LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock)) as index:
-        for text in ("first\nsecond\n", "third\n"):
-            log.write_text(text)
-            clock.sleep(1)
-            index.update()
-            if text.startswith("first"):
-                log.rename(f"{log}.1")
-        log_of(old, "worker-0").write_text("later\n")
-        clock.sleep(1)
-        index.update()
-    found = [(line.text, line.time) for line in run.logs()]
-    assert found == [("first", 1001.0), ("second", 1001.0), ("third", 1002.0), ("later", 1003.0)]
-
-
 @pytest.mark.parametrize(
     "damage", [b"", b"{", b"\xff\n5\n[1]\n[1, 2]\n", b'[1, {"chief-0": "x"}]\n[1, {"chief-0": 99999}]']
 )
@@ -191,19 +174,6 @@ def test_without_times_or_with_damaged_ones_no_line_is_lost(old: Path, damage: b
     log_of(old, "worker-0").write_text("c\n")
     log_of(old).with_name("times.jsonl").write_bytes(damage)
     assert [line.text for line in sdk.attach(old).logs()] == ["a", "b", "c"]
-
-
-def test_the_log_index_grows_slowly_although_it_is_updated_often(old: Path) -> None:
-    run, clock, log = sdk.attach(old), FakeClock(), log_of(old)
-    with closing(LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock)) as index:
-        for _ in range(2000):
-            with log.open("a") as file:
-                file.write("x\n")
-            clock.sleep(0.01)
-            index.update()
-    noted = log.with_name("times.jsonl").read_text().splitlines()
-    assert 150 < len(noted) <= 202
-    assert json.loads(noted[-1])[1] == {"chief-0": 4000}
 
 
 def test_attempts_come_one_after_the_other(old: Path) -> None:

@@ -225,27 +225,6 @@ def test_a_task_that_is_done_may_take_its_leave_after_the_first_one_has_ended(
     assert said(run, "worker-0") == ["handler"]
 
 
-@pytest.mark.process
-def test_what_a_program_defines_travels_between_its_processes(write, fake: Fake) -> None:
-    write("train.py", """
-        import multiprocessing, tensorflow
-
-        class Mine:
-            pass
-
-        def make():
-            return Mine()
-
-        if __name__ == "__main__":
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                print(type(pool.apply(make)) is Mine)
-        """)  # fmt: skip
-    run = submit(fake("import multiprocessing"))
-    run.result(LIMIT_S)
-    assert why_fresh(run) == ""
-    assert said(run) == ["True", "True"]
-
-
 # Each of them has the tasks started in the ordinary way: the import is done by everyone.
 REFUSED = {
     "a thread is left": ("import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()",
@@ -339,11 +318,3 @@ def test_forked_tasks_are_stopped_with_their_children(write, fake: Fake) -> None
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
     assert said(run).count("asked") == 2
     assert left_alive(run) == []
-
-
-@pytest.mark.process
-def test_a_relative_pythonpath_means_another_folder_in_each_task(write) -> None:
-    write("train.py", "def later():\n    import tensorflow")
-    run = submit({"PYTHONPATH": "lib"}, start="fork")
-    run.result(LIMIT_S)
-    assert "PYTHONPATH" in why_fresh(run)

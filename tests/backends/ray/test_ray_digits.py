@@ -15,7 +15,7 @@ from .conftest import DIGITS
 PROGRAM = """
 import json, os
 def main(epochs):
-    roles = sorted(json.loads(os.environ["TF_CONFIG"])["cluster"])
+    roles = sorted(json.loads(os.environ["CLUSTER_SPEC"])["cluster"])
     return {"epochs": epochs, "roles": roles, "task": os.environ["PODLIFT_TASK"]}
 """
 
@@ -30,8 +30,8 @@ def test_a_plan_runs_on_a_cluster_as_on_this_machine_and_the_client_has_no_ray(
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(PROGRAM)
     backend = sdk.Ray(address=cluster.address)
-    there = sdk.submit("train:main", args={"epochs": 3}, workers=2, backend=backend, root=tmp_path / "shared")
-    here = sdk.submit("train:main", args={"epochs": 3}, workers=2, root=tmp_path / "own")
+    there = sdk.submit("train:main", args={"epochs": 3}, backend=backend, root=tmp_path / "shared")
+    here = sdk.submit("train:main", args={"epochs": 3}, root=tmp_path / "own")
     assert there.result(120).value == here.result(120).value
     assert there.url == f"file://{tmp_path}/shared/runs/{there.id}"
     assert sdk.attach(f"{tmp_path}/shared/runs/{there.id}").status() == there.status()

@@ -147,27 +147,26 @@ def test_a_cluster_without_room_ends_the_run_with_what_is_missing(play) -> None:
     assert cluster.started == []
 
 
-def test_a_cancelled_run_that_waits_for_room_ends_at_once(play) -> None:
-    clock = FakeClock()
-    cluster = PlayedCluster(clock, reserved=False)
+def cancelling(play, grace_s: float, *, reserved: bool) -> PlayedCluster:
+    """Return a cluster during whose first tick somebody cancels the run."""
+    cluster = PlayedCluster(FakeClock(), reserved=reserved)
 
     def cancel() -> None:
         cluster.tick = lambda: None
-        PosixStore(play.url).put_new("control/0000-abc.cancel.json", [b'{"grace_s": 0.0, "requested_at": 1.0}'])
+        wish = json.dumps({"grace_s": grace_s, "requested_at": 1.0}).encode()
+        PosixStore(play.url).put_new("control/0000-abc.cancel.json", [wish])
 
     cluster.tick = cancel
-    code, verdict, _ = play(cluster=cluster)
+    return cluster
+
+
+def test_a_cancelled_run_that_waits_for_room_ends_at_once(play) -> None:
+    code, verdict, _ = play(cluster=cancelling(play, 0.0, reserved=False))
     assert (code, verdict["state"]) == (4, "CANCELLED")
 
 
 def test_tasks_that_ignore_a_cancel_request_are_killed_after_its_grace(play) -> None:
-    cluster = PlayedCluster(FakeClock())
-
-    def cancel() -> None:
-        cluster.tick = lambda: None
-        PosixStore(play.url).put_new("control/0000-abc.cancel.json", [b'{"grace_s": 30.0, "requested_at": 1.0}'])
-
-    cluster.tick = cancel
+    cluster = cancelling(play, 30.0, reserved=True)
     began = cluster.clock.monotonic()
     code, verdict, _ = play(cluster=cluster)
     assert (code, verdict["state"]) == (4, "CANCELLED")

@@ -234,21 +234,6 @@ def test_credentials_that_have_expired_or_are_not_there_are_said_before_anything
     assert "1 failed, no warnings, 14 not known." in shown.err
 
 
-def test_a_network_without_an_answer_says_nothing_about_the_account(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def cut(*_: object) -> None:
-        raise ConnectionError("the cable is out")
-
-    monkeypatch.setattr(client, "session", cut)
-    assert command(["doctor", "--backend", "vertex", "--vertex-project", "mine"]) == 0
-    shown = capsys.readouterr()
-    assert "not known credentials whether they are accepted: ConnectionError: the cable is out" in " ".join(
-        shown.out.split()
-    )
-    assert "Nothing failed, no warnings, 15 not known." in shown.err
-
-
 def test_without_a_project_the_command_that_sets_one_is_named(
     doctor: Doctor, project: Path, podlift_vertex: Cloud
 ) -> None:

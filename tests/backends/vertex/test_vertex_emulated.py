@@ -114,15 +114,6 @@ def test_every_line_about_an_emulated_run_says_so_and_no_other_shell_asks_google
         assert "Google Cloud was not asked. Next: use the line `export PODLIFT_EMULATOR=...`" in refused
 
 
-def test_a_plan_for_an_emulator_starts_nothing_in_the_cloud(
-    project: Path, place: str, leave: Callable[[], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    told(capsys, "plan", "train.py", "-o", "emulated.json")
-    leave()
-    refused = told(capsys, "submit", "emulated.json", code=2)
-    assert f"belongs to the {place}, but no emulator is configured here. Google Cloud was not asked." in refused
-
-
 def test_a_bucket_of_an_emulator_alone_is_no_place_for_a_real_job(
     project: Path, podlift_vertex: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,12 +81,6 @@ def test_a_job_that_finds_no_machine_says_so_while_it_waits() -> None:
     assert silent[-1].causes == ()
 
 
-def test_the_link_in_an_error_is_left_to_the_root_cause() -> None:
-    text = "The replica workerpool0-0 exited with a non-zero status of 1. To find out more about why your job exited please x"
-    (cause,) = told(job("FAILED", ended=150.0, message=text))[-1].causes
-    assert cause == "The replica workerpool0-0 exited with a non-zero status of 1."
-
-
 def test_earlier_jobs_and_what_went_wrong_before_a_job_are_part_of_it() -> None:
     earlier = {
         "job": NAME.replace("77", "76"),

@@ -95,23 +95,6 @@ def test_images_by_family_are_written_as_a_table(told: Told, project: Path) -> N
     assert sdk.Vertex.of(sdk.plan("train.py", accelerator="t4").target).image == "r/g:1"
 
 
-def test_a_file_that_is_a_link_stays_one_with_the_mode_of_its_file(told: Told, project: Path) -> None:
-    (project / "shared").mkdir()
-    kept = project / "shared" / "settings.toml"
-    kept.write_text("# mine\n")
-    kept.chmod(0o600)
-    (project / "podlift.toml").symlink_to(kept)
-    told("init", "vertex")
-    told("image", "--submit")
-    assert (project / "podlift.toml").is_symlink() and kept.stat().st_mode & 0o777 == 0o600
-    assert 'project = "podlift"\n' in kept.read_text() and "[vertex.image]\n" in kept.read_text()
-
-
-def test_a_file_that_cannot_be_written_is_one_sentence(told: Told, project: Path) -> None:
-    (project / "podlift.toml").symlink_to(project / "absent" / "settings.toml")
-    assert "podlift.toml' cannot be written: No such file or directory." in told("init", "vertex", code=2)
-
-
 def test_settings_that_stand_elsewhere_are_left_alone(told: Told, project: Path) -> None:
     (project / "pyproject.toml").write_text('[tool.podlift]\nbackend = "vertex"\n')
     assert "pyproject.toml already. Nothing was written." in told("init", "vertex", code=2)

@@ -272,16 +272,6 @@ def test_a_quota_that_is_too_small_is_a_warning_with_the_place_to_ask_for_more(
     assert f"{small}: Vertex AI would reject" in found and f"iam-admin/quotas?project={podlift_vertex.project}" in found
 
 
-def test_quotas_that_nobody_tells_are_a_note_with_the_command_that_shows_them(
-    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
-) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "quotas.get", "status": 403})
-    made = plan()
-    assert "Quotas were not checked: 403" in said(made, "note") and "gcloud alpha" not in said(made, "note")
-    listed = "gcloud alpha services quota list --service=aiplatform.googleapis.com --consumer=projects/podlift"
-    assert f"Next: {listed}" in in_cloud(made.facts.online)
-
-
 def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
     plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:

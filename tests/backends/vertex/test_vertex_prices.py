@@ -146,19 +146,6 @@ def test_a_service_that_is_busy_is_asked_again_and_not_for_ever(google: Catalog)
         refresh()
 
 
-def test_a_list_that_never_ends_and_one_of_other_things_are_refused(
-    google: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(SKUS, VERTEX, [("Something else", "", "OnDemand", "us-central1", 1.0)])
-    monkeypatch.setitem(SKUS, ENGINE, [])
-    monkeypatch.setitem(SKUS, TPU, [])
-    with pytest.raises(PodliftError, match=r"No SKU of 1 .* Nothing was stored"):
-        refresh()
-    monkeypatch.setattr(prices, "_page", lambda *_: {"skus": [], "nextPageToken": "again"})
-    with pytest.raises(PodliftError, match="never ends its list"):
-        refresh()
-
-
 def test_a_refresh_needs_a_project_and_no_emulator(google: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(sdk.InputError, match=r"which is not known\. Next: --vertex-project ID"):
         prices.VertexPrices().refresh(None, os.environ, SystemClock())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -85,33 +83,6 @@ def test_a_submit_imports_nothing_of_googles(podlift_vertex: Cloud, start: Start
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.splitlines()[-1] == "[]"
     assert len(made(podlift_vertex)) == 1
-
-
-@pytest.mark.full
-def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
-    podlift_vertex: Cloud, start: Start
-) -> None:
-    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
-    run = start()
-    key = f"podlift/runs/{run.id}/control/0000-abcdef.cancel.json"
-    wish = json.dumps({"grace_s": 3600.0, "requested_at": time.time()})
-    podlift_vertex.client().bucket(podlift_vertex.bucket).blob(key).upload_from_string(wish)
-    podlift_vertex.faults()
-    assert run.wait(LIMIT_S).state is State.CANCELLED
-    assert list(run.logs()) == []
-    assert made(podlift_vertex)[0].state.name == "JOB_STATE_FAILED"
-
-
-@pytest.mark.full
-def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
-    podlift_vertex: Cloud, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", 0.0)
-    run = start("import time; time.sleep(600)")
-    until(lambda: run.status().state is State.RUNNING, run.why)
-    run.cancel(grace_s=0.5)
-    assert run.wait(LIMIT_S).state is State.CANCELLED
-    assert made(podlift_vertex)[0].state.name == "JOB_STATE_CANCELLED"
 
 
 @pytest.mark.full

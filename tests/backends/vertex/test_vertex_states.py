@@ -39,11 +39,6 @@ def test_every_state_of_googles_own_enum_has_a_name_and_a_meaning() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [3, "3", "JOB_STATE_RUNNING"])
-def test_a_state_may_be_told_as_a_number_or_as_a_name(value: object) -> None:
-    assert state_name(value) == "JOB_STATE_RUNNING"
-
-
 @pytest.mark.parametrize(("value", "kept"), [(12, "JOB_STATE_12"), ("JOB_STATE_HIBERNATING", "JOB_STATE_HIBERNATING")])
 def test_a_state_that_is_not_known_is_kept_and_changes_nothing(value: object, kept: str) -> None:
     before = status("RUNNING", "training")
@@ -209,12 +204,6 @@ def test_replicas_have_the_names_of_tasks_whatever_the_pools() -> None:
         "workerpool2-1": "ps-1",
         "workerpool3-0": "evaluator-0",
     }
-
-
-def test_merging_changes_only_what_it_says() -> None:
-    before = status("RUNNING", "training")
-    told = merge(before, job("RUNNING"))
-    assert dataclasses.replace(told, vendor="", console="", service="") == before
 
 
 EXITED = 'The replica workerpool1-1 exited with a non-zero status of 3. Termination reason: Error. Its "log".'

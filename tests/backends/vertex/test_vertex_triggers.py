@@ -14,7 +14,7 @@ from support import FakeClock, made, needs
 import sdk
 from sdk import InputError, PodliftError
 from sdk.backends.vertex import scheduler_calls
-from sdk.cli import app, schedule_text
+from sdk.cli import app
 from sdk.planning.settings.merge import Destination
 from sdk.schedules import creation
 from sdk.schedules.creation import Created
@@ -99,23 +99,6 @@ def test_creating_a_schedule_again_writes_nothing_also_from_another_checkout(
     assert objects(podlift_vertex) == before
     recent = podlift_vertex.ask("GET", "/_requests")["recent"]
     assert recent and {each["method"] for each in recent if not each["path"].startswith("/_")} == {"GET"}
-
-
-def test_what_create_says_at_first_is_not_repeated_and_names_the_root_that_others_need(
-    podlift_vertex: Cloud, create: Create, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = create(image="podlift/emulated")
-    monkeypatch.delenv("PODLIFT_VERTEX_BUCKET", raising=False)
-    monkeypatch.delenv("PODLIFT_ROOT", raising=False)
-    capsys.readouterr()
-    schedule_text.say_created([made], json_output=False)
-    first = capsys.readouterr().err
-    assert "named by a tag" in first and "gcloud alpha monitoring" in first
-    assert f"podlift schedule list weekly --check --root {made.plan.root}\n" in first
-    assert f"other commands need --root {made.plan.root}" in first
-    schedule_text.say_created([create(image="podlift/emulated")], json_output=False)
-    again = capsys.readouterr().err
-    assert again.startswith("weekly: unchanged\n") and "tag" not in again and "gcloud" not in again
 
 
 def test_a_changed_schedule_shows_the_differences_and_keeps_its_job(podlift_vertex: Cloud, create: Create) -> None:

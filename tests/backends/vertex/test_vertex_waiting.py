@@ -142,15 +142,6 @@ def test_a_job_that_ended_is_reported_once(plan: Plan, store: PosixStore, clock:
     assert [text for text in said if text.startswith("Job 1 ended")] == ["Job 1 ended (stockout). Job 2 follows."]
 
 
-def test_a_lease_is_renewed_every_20_seconds(plan: Plan, store: PosixStore, clock: FakeClock) -> None:
-    lease, generations = resubmission(plan, store, Latest(), clock).lease, []
-    for _ in range(5):
-        lease.renew()
-        generations.append(store.stat(KEYS.waiting).generation)
-        clock.sleep(8.0)
-    assert [generations.index(each) for each in generations] == [0, 0, 0, 3, 3]
-
-
 # --- The keeper -----------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,6 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from google.cloud.scheduler_v1.types import Job
 from served import WAIT_S
 from timetable import ACCOUNT, DAY_S, WEEK_S, Timetable
 
@@ -183,13 +182,6 @@ def test_deliveries_may_be_early_and_late(timetable: Timetable) -> None:
     slots = [datetime.fromisoformat(each["schedule_time"]) for each in attempts]
     assert [(at - slot).total_seconds() for at, slot in zip(times(attempts), slots, strict=True)] == [-0.2, 3000, 0]
     assert [each.create_time for each in timetable.custom_jobs()] == times(attempts)
-
-
-def test_a_job_that_the_service_disables_is_not_sent_any_more(timetable: Timetable) -> None:
-    timetable.add()
-    timetable.rules({"kind": "disable", "nth": 2})
-    assert len(timetable.advance(4 * WEEK_S)) == 1
-    assert timetable.look().state == Job.State.DISABLED
 
 
 def test_a_forced_run_is_one_more_delivery_also_of_a_paused_job(timetable: Timetable) -> None:

