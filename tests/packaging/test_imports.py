@@ -21,12 +21,8 @@ def findings(entry: str = "train.py", **options: object) -> list[str]:
         "import sys\nfrom os.path import dirname\nsys.path.insert(0, dirname(__file__) + '/lib')\nimport helper\n",
         "import helper\n",
         "import sys, types\nsys.modules['fake'] = types.ModuleType('fake')\nimport fake\n",
-        "from sys import path\npath.append('/elsewhere')\nimport outside\n",
-        "import site\nsite.addsitedir('/elsewhere')\nimport outside\n",
-        "import importlib.util\nimport outside\n",
         "from importlib import import_module\nimport outside\n",
         "open('written.py', 'w').write('X = 1')\nimport written\n",
-        "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'x'])\nimport outside\n",
         "try:\n    import arranging\nexcept ImportError:\n    pass\nimport outside\n",
         "import linked\n",
     ],
@@ -46,11 +42,9 @@ def test_an_import_that_the_program_may_provide_for_is_a_warning_and_no_error(wr
     [
         "from contextlib import suppress\nwith suppress(ImportError):\n    import not_there\n",
         "if __name__ != '__main__':\n    import not_there\n",
-        "if '__main__' == __name__ + 'x':\n    import not_there\n",
         "try:\n    import not_there\nexcept (AttributeError, OSError):\n    pass\n",
         "import fastmod\n",
         "import fastpkg.inner\n",
-        "import empty\n",
         "import data\n",
     ],
 )
@@ -142,8 +136,6 @@ def test_a_function_inside_another_scope_is_not_there(write, text: str) -> None:
     [
         ("async def main(): ...\n", "train.py:1: main is an async function"),
         ("def main():\n    for i in range(3):\n        yield i\n", "train.py:1: main is a generator"),
-        ("def main():\n    x = yield\n", "main is a generator"),
-        ("def main():\n    yield from []\n", "main is a generator"),
     ],
 )
 def test_a_function_that_would_succeed_without_running_is_refused(write, text: str, said: str) -> None:
@@ -158,7 +150,6 @@ def test_a_function_that_would_succeed_without_running_is_refused(write, text: s
     [
         "def main():\n    def batches():\n        yield 1\n    return sum(batches())\n",
         "def run(f):\n    return f\n@run\nasync def main(): ...\n",
-        "def main():\n    return sum(x for x in [1])\n",
     ],
 )
 def test_a_function_that_only_uses_generators_is_accepted(write, text: str) -> None:
@@ -170,7 +161,6 @@ def test_a_function_that_only_uses_generators_is_accepted(write, text: str) -> N
     ("head", "args", "said"),
     [
         ("epochs=3", {"epoch": 1}, "main has no argument 'epoch'. Did you mean 'epochs'?"),
-        ("", {"x": 1}, "main has no argument 'x'. It accepts none."),
         ("a, b, *, c, d=1", {"b": 1}, "main needs 'a', 'c'. Received: 'b'."),
         ("a", None, "main needs 'a'. Received: no keyword arguments."),
         ("a, /", {"a": 1}, "main has no argument 'a'"),
@@ -202,11 +192,9 @@ def test_a_list_that_a_function_would_never_see_is_refused(write, args: list, ne
     [
         "import sys\ndef main(argv=None): print(sys.argv)",
         "import argparse\ndef main(epochs=3): argparse.ArgumentParser().parse_args()",
-        "from absl import app\ndef main(argv=()): ...",
         "import sdk\ndef main(epochs=3): print(sdk.context().args)",
         "import helpers\ndef main(epochs=3): helpers.go()",
         "def main(): ...",
-        "def main(*words): ...",
     ],
 )
 def test_a_list_that_a_program_may_read_is_its_argv(write, text: str) -> None:
@@ -219,10 +207,8 @@ def test_a_list_that_a_program_may_read_is_its_argv(write, text: str) -> None:
     ("text", "args"),
     [
         ("def main(a, b=2, *, c): ...", {"a": 1, "c": 3}),
-        ("def main(**options): ...", {"x": 1}),
         ("def main(*words, a=1): ...", {"a": 1}),
         ("def fill(f): return lambda **k: f(1)\n@fill\ndef main(a): ...", {"x": 1}),
-        ("def main(a): ...\nmain = print", {}),
         ("class main:\n    def __init__(self, a): ...", {"a": 1}),
     ],
 )

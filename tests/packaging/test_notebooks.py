@@ -65,24 +65,17 @@ def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path:
         ("x = 1\n!ls -l \\\n  data\ny = 2", "x = 1\n\n\ny = 2", ["2: dropped `!ls -l \\`"]),
         ("x = 1\nx?\n?x\nx.real??", "x = 1\n\n\n", ["2: dropped `x?`", "3: dropped `?x`", "4: dropped `x.real??`"]),
         ("x = !ls\n", "\n", ["1: dropped `x = !ls`; 'x' is then undefined"]),
-        ("a.b, c[0] = %sql do", "", ["1: dropped `a.b, c[0] = %sql do`; 'a.b, c[0]' is then undefined"]),
         ("if 1:\n  %cd data\nelse:\n  y = 2", "if 1:\n  pass\nelse:\n  y = 2", ["2: dropped `%cd data`"]),
         ("%time f(1)", "f(1)", ["1: dropped `%time`, kept its statement"]),
-        ("x = %time f(1)", "x = f(1)", ["1: dropped `%time`, kept its statement"]),
         ("\n%%time\n\nx = 1", "\n\n\nx = 1", ["2: dropped `%%time`; kept the rest of the cell"]),
         ("%%prun -s time\n%%time\nx = 1\n%who", "\n\nx = 1\n",
          ["1: dropped `%%prun -s time`; kept the rest of the cell", "2: dropped `%%time`; kept the rest of the cell",
           "4: dropped `%who`"]),
         ("%%capture out\nx = 1", "\nx = 1", ["1: dropped `%%capture out`; 'out' is then undefined"]),
         ("%%bash\nif then 'x", "\n", ["1: dropped `%%bash`; with the rest of the cell"]),
-        ("%%html\n<b>", "\n", ["1: dropped `%%html`; with the rest of the cell"]),
         ("!pip install x\n%pip install y", "\n", ["1: dropped `!pip install x`; add what it installs to the requirements",
          "2: dropped `%pip install y`; add what it installs to the requirements"]),
-        ("%run a.py\n%cd b", "\n", ["1: dropped `%run a.py`", "2: dropped `%cd b`"]),
         ("%env API=abc", "", ["1: dropped `%env ...`"]),
-        ("!wandb login 0123abc", "", ["1: dropped `!wandb ...`"]),
-        ("!git clone https://me:pw@example.com/x", "", ["1: dropped `!git ...`"]),
-        ("!echo " + "x" * 99, "", ["1: dropped `!echo ...`"]),
         ("!echo \"it's\"\nx = 1  # it's\n%who", "\nx = 1  # it's\n", ["1: dropped `!echo \"it's\"`", "3: dropped `%who`"]),
     ],
 )  # fmt: skip
@@ -98,17 +91,14 @@ def test_what_only_a_notebook_understands_is_dropped_with_a_note(
     "cell",
     [
         "x = (7\n% 4)",
-        "x = 7 \\\n% 4",
         "x = '''\n%who\n!ls\nx?\n'''",
         'x = """a\\"""\n%who"""',
         "x = f'{1}' % () if 0 else [\n  '=%s' % 1,\n]",
         'print("a=!b")',
-        "x = 'a=%d' % 3",
         "x = {'#': 1,\n'(': 2}\ny = 7 != 8",
         "x = 'open \\\n%who'",
         "x = 1 # why?",
         "x = r'\\' '\ny = 7",
-        "x: int = 7\nx %= 4",
     ],
 )
 def test_a_percent_sign_that_is_python_stays(tmp_path: Path, cell: str) -> None:
@@ -190,12 +180,9 @@ def test_what_only_a_notebook_has_stands_for_itself_outside_of_one(tmp_path: Pat
     ("cell", "warned"),
     [
         ("%matplotlib inline\n%load_ext tensorboard\n%time x = 1\nlen?\n!pip install numpy\n%pip install numpy", []),
-        ("%%capture out\nx = 1", []),
         ("!rm -rf logs", ["!rm -rf logs"]),
         ("files = !ls", ["files = !ls"]),
-        ("%run other.py", ["%run other.py"]),
         ("%env LEARNING_RATE=3", ["%env ..."]),
-        ("%cd data", ["%cd data"]),
         ("%%bash\nls", ["%%bash"]),
     ],
 )
@@ -219,11 +206,9 @@ def test_a_notebook_that_has_its_own_display_keeps_it(tmp_path: Path, cell: str)
         (b"\xff\xfe\xff", "because it is not JSON"),
         ("[" * 100_000, "it is nested too deeply"),
         ("9" * 5000, "Not a notebook"),
-        ("3", "its nbformat is not a number"),
         ("{}", "its nbformat is not a number"),
         ({"nbformat": True}, "its nbformat is not a number"),
         ({"nbformat": 3, "worksheets": []}, "format of the notebook is not 4. Received: nbformat 3. Next: save it with a"),
-        ({"nbformat": 5}, "format of the notebook is not 4. Received: nbformat 5"),
         ({"nbformat": 4}, "its cells are not a list"),
         ({"nbformat": 4, "cells": []}, "has no code cell"),
         ({"nbformat": 4, "cells": [{"cell_type": "raw"}]}, "has no code cell"),
@@ -246,11 +231,6 @@ def test_what_is_wrong_in_a_notebook_is_said_with_its_cell(write) -> None:
     for include in ([], ["../common"]):
         with pytest.raises(sdk.InputError, match=r"^(\w+/)?train\.ipynb: cell 3 line 3 imports 'not_there_at_all'"):
             sdk.plan(sdk.Job("sub/train.ipynb", code=sdk.Code(project="sub", include=include)))
-
-
-def test_a_python_kernel_is_taken_whatever_it_is_called(tmp_path: Path) -> None:
-    metadata = {"kernelspec": {"name": "tf", "language": "python"}, "language_info": {"name": "ipython3"}}
-    assert converted(tmp_path, "x = 1", metadata=metadata).notes == ()
 
 
 def test_a_notebook_that_is_not_there_or_too_large_is_said(tmp_path: Path) -> None:
@@ -358,13 +338,8 @@ lines = st.sampled_from(
         "if x:",
         "# cell 2, 3 lines",
         "%%writefile a.py",
-        "  pass",
-        "  %x",
-        "'''",
-        '"',
-        "(",
-        ")",
     ]
+    + ["  pass", "  %x", "'''", '"', "(", ")"]
     + ["\\", "x = 1", "x = [", "]", "from __future__ import annotations", "await x", "# é \\", "\t", "\x0c", "\r"]
     + ["f'{x!r}'", "\ud800", "from __future__ import x", "global x", "import os; from __future__ import division"]
 )
@@ -385,7 +360,7 @@ notebooks = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(notebooks | anything)
 def test_anything_is_a_program_or_a_sentence(tmp_path: Path, data: Any) -> None:
     path = tmp_path / "fuzz.ipynb"
@@ -398,7 +373,7 @@ def test_anything_is_a_program_or_a_sentence(tmp_path: Path, data: Any) -> None:
         compile(found.text.encode(), "fuzz", "exec", dont_inherit=True)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(lines, max_size=8).map("\n".join))
 def test_every_line_of_a_cell_keeps_its_number(tmp_path: Path, cell: str) -> None:
     try:

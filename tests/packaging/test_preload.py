@@ -16,15 +16,12 @@ def plan(entry: str = "train.py", *, workers: int = 2, **settings) -> sdk.Plan:
     ("text", "modules"),
     [
         ("import tensorflow as tf", ["tensorflow", "keras"]),
-        ("from tensorflow import keras", ["tensorflow", "keras"]),
         ("import tensorflow.data", ["tensorflow", "keras"]),
         ("import keras", ["keras"]),
-        ("import keras, tensorflow", ["tensorflow", "keras"]),
         ("import tf_keras", ["tf_keras"]),
         ("def main():\n    import tensorflow", ["tensorflow", "keras"]),
         ("try:\n    import tensorflow\nexcept ImportError: pass", ["tensorflow", "keras"]),
         ("import helper", ["tensorflow", "keras"]),
-        ("def main():\n    import helper", ["tensorflow", "keras"]),
     ],
 )
 def test_what_the_program_imports_is_imported_once(write, text: str, modules: list[str]) -> None:
@@ -43,26 +40,19 @@ def test_legacy_keras_is_what_legacy_programs_get(write) -> None:
 
 FRESH = [
     ("print(1)", "does not import TensorFlow"),
-    ("import numpy", "does not import TensorFlow"),
     ("import tensorflow, os\nos.environ['KERAS_BACKEND'] = 'tensorflow'", "train.py:2 sets KERAS_BACKEND"),
     ("import tensorflow, os\nos.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')", "sets TF_CPP_MIN_LOG_LEVEL"),
     ("import tensorflow, os\ndef unseen():\n    os.environ.update(OMP_NUM_THREADS='1')", "train.py:3 sets OMP_NUM_THREADS"),
-    ("import tensorflow, os\nos.environ.update({'A': '1', 'OPENBLAS_NUM_THREADS': '1'})", "sets OPENBLAS_NUM_THREADS"),
-    ("import tensorflow, os\ndel os.environ['XLA_FLAGS']", "sets XLA_FLAGS"),
     ("import tensorflow, os\nos.environ.pop('TF_XLA_FLAGS', None)", "sets TF_XLA_FLAGS"),
     ("import tensorflow\nfrom os import environ\nenviron |= dict(MKL_NUM_THREADS='1')", "sets MKL_NUM_THREADS"),
     ("import tensorflow, os\nos.putenv('GCS_READ_CACHE_BLOCK_SIZE_MB', '1')", "sets GCS_READ_CACHE"),
     ("import tensorflow, arrange", "arrange.py:2 sets KERAS_BACKEND"),
-    ("import tensorflow\nif True:\n    import arrange", "arrange.py:2 sets KERAS_BACKEND"),
 ]  # fmt: skip
 DOUBTED = [
     ("import tensorflow, os\nname = 'X'\nos.environ[name] = '1'", "train.py:3 sets a variable whose name"),
     ("import tensorflow, os\nos.environ.update(settings())", "sets a variable whose name"),
-    ("import tensorflow, os\nos.environ |= settings", "sets a variable whose name"),
-    ("import tensorflow, os\nos.environ.update({**settings})", "sets a variable whose name"),
     ("import tensorflow, os\nos.environ.clear()", "sets a variable whose name"),
     ("import tensorflow\ntry:\n    import torch\nexcept ImportError: pass", "imports torch"),
-    ("import tensorflow\ntry:\n    import dotenv\nexcept ImportError: pass", "imports dotenv"),
 ]  # fmt: skip
 
 
@@ -81,10 +71,8 @@ def test_where_sharing_would_make_a_difference_each_task_starts_fresh(write, tex
     [
         "import os\nos.environ['WANDB_MODE'] = 'offline'",
         "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'",
-        "import os\nos.environ['TF_CONFIG'] = '{}'",
         "import os\nprint(os.environ.get('KERAS_BACKEND'), os.environ['HOME'], 'XLA_FLAGS' in os.environ)",
         "import os, subprocess\nsubprocess.run(['true'], env={**os.environ, 'XLA_FLAGS': 'x'})",
-        "environ = {}\nsettings = dict(KERAS_BACKEND='jax')",
     ],
 )
 def test_variables_that_nobody_reads_at_an_import_make_no_difference(write, text: str) -> None:

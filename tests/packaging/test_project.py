@@ -165,10 +165,8 @@ def test_a_project_inside_the_project_that_a_requirement_names_loads_from_its_so
     [
         ("../comon", "Did you mean 'common'?"),
         ("..", "contains the project itself"),
-        (".", "contains the project itself"),
         ("/etc/hostname", "only '/' in common, which is shared"),
         ("data/*.csv", "does not match any file. Received: 'data/*.csv'"),
-        ("missing.txt", "does not match any file"),
         ("a\0b", "does not match any file. Received: 'a\\x00b'"),
     ],
 )
@@ -208,22 +206,11 @@ def test_what_is_ignored_can_be_left_out_brought_back_and_included(write) -> Non
 def test_the_ignore_rules_agree_with_git(write, tmp_path: Path) -> None:
     project = write("train.py", "print(1)").parent
     write(".gitignore", "# c\n*.tmp\n!keep.tmp\n/top\nfold/\n**/deep/*.x\na?c\n[xy].z\n\\#hash\ntrail\\ \n")
-    names = [
-        "a.tmp",
-        "keep.tmp",
-        "top",
-        "in/top",
-        "fold/x",
-        "in/fold/y",
-        "in/deep/f.x",
-        "abc",
-        "x.z",
-        "z.z",
-        "#hash",
-        "trail ",
-    ]
-    for name in names:
-        write(name if name != "top" else "top", name)
+    for name in (
+        *("a.tmp", "keep.tmp", "top", "in/top", "fold/x", "in/fold/y", "in/deep/f.x"),
+        *("abc", "x.z", "z.z", "#hash", "trail "),
+    ):
+        write(name, name)
     write("in/.gitignore", "!top\n*.q\n")
     write("in/r.q", "1")
     subprocess.run(["git", "init", "-q", str(project)], check=True)
@@ -250,16 +237,6 @@ def test_a_file_that_no_rule_matches_is_judged_as_one_that_some_do(lines: list[s
     except ValueError:
         return
     assert (IgnoreRules.of(lines, "").why(path + end) is not None) == bool(spec.check_file(path + end).include)
-
-
-def test_a_gitignore_above_the_project_counts_only_with_a_folder_beside_it(write, monkeypatch) -> None:
-    write(".gitignore", "*.bin\n")
-    write("common/x.bin", "1")
-    write("common/x.py")
-    write("app/requirements.txt")
-    write("app/train.py", "import x\n")
-    monkeypatch.chdir("app")
-    assert "common/x.bin" not in files(sdk.plan(job("train.py", include=("../common",))))
 
 
 def test_files_that_look_like_secrets_stay_here_and_are_named(write) -> None:
@@ -365,3 +342,13 @@ def test_a_pipe_in_the_place_of_a_project_file_is_refused(tmp_path, name) -> Non
     os.mkfifo(tmp_path / name)
     with pytest.raises(InputError, match="is not a file"):
         project.read_toml(tmp_path / name)
+
+
+def test_a_gitignore_above_the_project_counts_only_with_a_folder_beside_it(write, monkeypatch) -> None:
+    write(".gitignore", "*.bin\n")
+    write("common/x.bin", "1")
+    write("common/x.py")
+    write("app/requirements.txt")
+    write("app/train.py", "import x\n")
+    monkeypatch.chdir("app")
+    assert "common/x.bin" not in files(sdk.plan(job("train.py", include=("../common",))))

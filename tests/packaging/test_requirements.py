@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from packaging.requirements import Requirement
 
 import sdk
 from sdk.packaging.requirements.read import Requirements, gather
@@ -27,11 +26,9 @@ def refused(setting: str | tuple[str, ...] = "auto") -> list[str]:
 @pytest.mark.parametrize(
     ("written", "line"),
     [
-        ("numpy", "numpy"),
         ("Scikit_Learn >= 1.3 , <2", "scikit-learn<2,>=1.3"),
         ("requests[socks, Use-Chardet]~=2.0", "requests[socks,use-chardet]~=2.0"),
         ("tomli ; python_version<'3.11'", 'tomli ; python_version < "3.11"'),
-        ("numpy==1.*  # the old one", "numpy==1.*"),
         ("numpy==1.*  # not ${VERSION}", "numpy==1.*"),
         ("x @ https://host.example/x-1.0.tar.gz", "x @ https://host.example/x-1.0.tar.gz"),
         (
@@ -42,14 +39,12 @@ def refused(setting: str | tuple[str, ...] = "auto") -> list[str]:
             "https://host.example/some_thing-1.0-py3-none-any.whl",
             "some-thing @ https://host.example/some_thing-1.0-py3-none-any.whl",
         ),
-        ("https://host.example/x-1.0.tar.gz", "x @ https://host.example/x-1.0.tar.gz"),
         ("https://host.example/x-1.0.tar.bz2", "x @ https://host.example/x-1.0.tar.bz2"),
         (
             "git+https://host.example/x.git@v1#egg=x&subdirectory=a",
             "x @ git+https://host.example/x.git@v1#subdirectory=a",
         ),
         ("-e git+https://host.example/x.git#egg=x", "x @ git+https://host.example/x.git"),
-        ("numpy==1.0 --hash=sha256:ab --hash=sha256:cd", "numpy==1.0 --hash=sha256:ab --hash=sha256:cd"),
         ("numpy==1.0 ; os_name=='nt' \\\n    --hash=sha256:ab", 'numpy==1.0 ; os_name == "nt" --hash=sha256:ab'),
         ("numpy>=1,\\\n<2", "numpy<2,>=1"),
     ],
@@ -167,20 +162,14 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("numpy==1 --hash=sha256:ab pandas", "nothing may follow the options of a line"),
         ("numpy==1 --hash=sha256:ab ; python_version < '3'", "name, marker, options"),
         ("--index-url https://host.example/simple numpy", "nothing may follow the options of a line"),
         ("-e ./libs/x ; python_version < '3'", "A local folder needs no -e"),
-        ("-e ./libs/x numpy", "nothing may follow the options of a line"),
         ("-e ./libs/x -e ./libs/y", "--editable must be in a line of its own"),
-        ("-e ./libs/x --hash=sha256:ab", "--editable must be in a line of its own"),
         ("--hash=sha256:ab --index-url https://host.example/simple", "a --hash must follow a requirement"),
         ("--global-option=x numpy", "does not accept pip's option --global-option"),
-        ("numpy --global-option=x", "does not accept pip's option --global-option"),
-        ("--allow-external x", "does not accept pip's option --allow-external"),
         ("--editabel ./libs/x", "Did you mean '--editable'?"),
         ("-", "this is not a requirement. Received: '-'"),
-        ("--", "this is not a requirement. Received: '--'"),
     ],
 )
 def test_nothing_in_a_line_is_left_out_without_a_word(write, line: str, said: str) -> None:
@@ -195,18 +184,15 @@ def test_nothing_in_a_line_is_left_out_without_a_word(write, line: str, said: st
     "line",
     [
         "x @ https://user:S3CRET@host.example/x.whl",
-        "x @ https://S3CRET@host.example/x.whl",
         "x @ git+https://S3CRET@host.example/x",
         "x @ git+ssh://git:S3CRET@host.example/x",
         "x @ https://host.example/x.whl?token=S3CRET",
         "--index-url https://user:S3CRET@host.example/simple",
         "--extra-index-url https://S3CRET@host.example/simple",
-        "--find-links https://user:S3CRET@host.example/files",
         "https://user:S3/CRET@host.example/x-1-py3-none-any.whl",
         "git+https://user:S3CRET@host.example/x#egg=x",
         "x @ https://user:S3CRET@host.example/x.whl and more",
         "https://user:S3CRET@host.example",
-        "-e https://user:S3CRET@host.example more",
         "--unknown https://user:S3CRET@host.example",
     ],
 )
@@ -277,7 +263,6 @@ def test_pyproject_is_read_with_its_dynamic_files(write) -> None:
         ),
         ("[tool.poetry.dependencies]\npython = '^3.10'\nnumpy = '^2'\n", "", "Poetry's own tables are not read"),
         ("[project]\nname = 'app'\n", "", ""),
-        ("[tool.ruff]\n", "", ""),
     ],
 )
 def test_what_pyproject_does_not_say_is_said(write, text: str, source: str, said: str) -> None:
@@ -414,25 +399,16 @@ def test_the_first_file_that_says_anything_wins_and_the_others_are_named(write) 
     ("setting", "said"),
     [
         ("requirments.txt", "Did you mean 'requirements.txt'?"),
-        ("atuo", "Did you mean 'auto'?"),
         ("numpy>=1", "write one requirement as a list"),
         ("poetry.lock", "poetry export"),
         ("config.yaml", "Not a requirements file"),
         ("x" * 5000, "not a usable path"),
-        ("", "No such requirements file"),
     ],
 )
 def test_a_setting_that_names_no_file_of_requirements_is_refused(write, setting: str, said: str) -> None:
     for name in ("requirements.txt", "poetry.lock", "config.yaml"):
         write(name)
     assert said in refused(setting)[0]
-
-
-def test_lines_are_requirements_again(write) -> None:
-    found = read(("numpy==1.0 --hash=sha256:ab", "x; os_name == 'nt'"))
-    assert [str(item) for item in found.parsed()] == [
-        str(Requirement(text)) for text in ("numpy==1.0", "x; os_name == 'nt'")
-    ]
 
 
 PIECES = st.sampled_from(
