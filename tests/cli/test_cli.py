@@ -17,42 +17,6 @@ from sdk.planning.settings import table
 
 pytestmark = pytest.mark.process
 
-KEYS = {
-    "version",
-    "progress",
-    "backend",
-    "emulator",
-    "url",
-    "id",
-    "state",
-    "reason",
-    "exit_code",
-    "attempts",
-    "restarted_alone",
-    "saved_step",
-    "saved_at",
-    "machine",
-    "saved_every_s",
-    "spent",
-    "goodput",
-    "continued_step",
-    "metrics",
-    "timings",
-    "vendor",
-    "console",
-    "findings",
-    "registered",
-}
-
-
-def test_the_first_help_screen_shows_the_few_verbs_and_the_exit_codes(podlift, here) -> None:
-    shown = podlift("--help")
-    assert shown.code == 0
-    for verb in ("submit", "plan", "list", "status", "logs", "wait", "cancel"):
-        assert f"│ {verb} " in shown.stdout
-    assert "75 checkpointed" in " ".join(shown.stdout.split())
-    assert here("--version") == (0, f"podlift {sdk.__version__}\n", "")
-
 
 def test_every_setting_is_an_option_of_submit_and_plan(here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
@@ -91,7 +55,6 @@ def test_the_exit_code_is_the_runs_and_json_is_one_object_on_one_line(
     assert shown.code == code
     found = json.loads(shown.stdout.splitlines()[-1])
     assert len(shown.stdout.splitlines()) == 1
-    assert set(found) == KEYS
     assert found["exit_code"] == code
     assert found["attempts"] == 1
     assert found["metrics"] == {"loss": 0.5}
@@ -165,26 +128,12 @@ def test_a_second_ctrl_c_cancels(write, in_terminal) -> None:
     assert sdk.attach(sdk.runs()[0].id).status().state is sdk.State.CANCELLED
 
 
-def test_a_reader_that_leaves_early_sees_no_traceback(write, environment, limit_s: float) -> None:
-    write("train.py", "for i in range(20000): print('x' * 80)")
-    run = sdk.submit("train.py")
-    run.wait(limit_s)
-    reader, end = os.pipe()
-    os.close(reader)
-    try:
-        command = [sys.executable, "-m", "sdk", "logs", run.url]
-        done = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, env=environment(), timeout=limit_s)
-    finally:
-        os.close(end)
-    assert (done.returncode, done.stderr) == (141, b"")
-
-
 @pytest.mark.parametrize(
     "words",
     [
         ("plan", "train.py"),
-        ("--help",),
-        *map(full_only, [("list",), ("status", "latest"), ("why", "latest"), ("plan", "--settings")]),
+        ("logs", "latest"),
+        *map(full_only, [("--help",), ("list",), ("status", "latest"), ("why", "latest"), ("plan", "--settings")]),
     ],
 )
 def test_every_verb_ends_quietly_when_its_reader_has_left(
@@ -192,6 +141,8 @@ def test_every_verb_ends_quietly_when_its_reader_has_left(
 ) -> None:
     write("train.py", "print(1)")
     shutil.copytree(FINISHED_RUN, root / "runs" / FINISHED_RUN.name)
+    for log in (root / "runs").rglob("*.log"):
+        log.write_text(("x" * 80 + "\n") * 20_000)
     reader, end = os.pipe()
     os.close(reader)
     try:

@@ -144,17 +144,7 @@ def test_options_and_their_values_are_completed(complete) -> None:
 
 
 def test_ids_of_runs_are_there_at_once_and_nothing_heavy_is_loaded(root: Path, runs: list[str]) -> None:
-    heavy = (
-        "tensorflow",
-        "keras",
-        "pydantic",
-        "typer",
-        "rich",
-        "google",
-        "sdk.api",
-        "sdk.backends",
-        "sdk.planning",
-    )
+    heavy = ("tensorflow", "keras", "pydantic", "typer", "rich", "google", "sdk.api", "sdk.backends", "sdk.planning")
     code = (
         "import sys\nbare = set(sys.modules)\nfrom sdk.cli import main\nmain()\n"
         f"print([m for m in set(sys.modules) - bare if m.startswith({heavy!r})], file=sys.stderr)"
@@ -169,19 +159,21 @@ def test_ids_of_runs_are_there_at_once_and_nothing_heavy_is_loaded(root: Path, r
     ("line", "said"),
     [
         ("podlift st", "status\n"),
-        full_only("podlift status mn", "mnist-bbbbbb\n"),
         full_only("PODLIFT_X=1 bin/podlift status 'mn", ""),
         ("A=1 bin/podlift status mn", "mnist-bbbbbb\n"),
         # What stands before a break is there already.
         ("podlift submit --accelerator l4:", "2\n4\n8\n"),
         full_only("podlift submit --accelerator=l4:", "2\n4\n8\n"),
-        full_only("podlift submit --backend=v", "vertex\n"),
         ("podlift submit ", ":files\n"),
         full_only('podlift status "', ""),
     ],
 )
 def test_bash_asks_with_its_whole_line(podlift, runs: list[str], line: str, said: str) -> None:
     assert podlift(line, _PODLIFT_COMPLETE="bash") == (0, said, "")
+
+
+def terminal_of(home: Path, command: Path, root: Path) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": f"{command}:/usr/bin:/bin", "PODLIFT_ROOT": str(root), "TERM": "dumb"}
 
 
 def typed(shell: list[str], environ: dict[str, str], keys: str, until: str, limit_s: float) -> str:
@@ -212,13 +204,7 @@ def test_an_interactive_bash_takes_what_was_installed(
     home = tmp_path / "home"
     home.mkdir()
     (home / ".bashrc").write_text("# mine")
-    environ = {
-        "HOME": str(home),
-        "PATH": f"{command}:/usr/bin:/bin",
-        "PODLIFT_ROOT": str(root),
-        "PS1": "READY",
-        "TERM": "dumb",
-    }
+    environ = terminal_of(home, command, root) | {"PS1": "READY"}
     for _ in range(2):
         shown = subprocess.run(
             ["podlift", "--install-completion", "bash"], env=environ, capture_output=True, text=True, check=True
@@ -238,7 +224,7 @@ def test_an_interactive_bash_takes_what_was_installed(
 def test_an_interactive_zsh_takes_what_was_installed(
     command: Path, runs, root: Path, tmp_path: Path, limit_s: float
 ) -> None:
-    environ = {"HOME": str(tmp_path), "PATH": f"{command}:/usr/bin:/bin", "PODLIFT_ROOT": str(root), "TERM": "dumb"}
+    environ = terminal_of(tmp_path, command, root)
     subprocess.run(["podlift", "--install-completion", "zsh"], env=environ, capture_output=True, check=True)
     lines = (tmp_path / ".zshrc").read_text()
     assert lines == "fpath+=~/.zfunc; autoload -Uz compinit; compinit\n"
@@ -249,12 +235,7 @@ def test_an_interactive_zsh_takes_what_was_installed(
 @pytest.mark.full
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
 def test_fish_takes_what_was_installed(command: Path, runs, root: Path, tmp_path: Path) -> None:
-    environ = {
-        "HOME": str(tmp_path),
-        "PATH": f"{command}:/usr/bin:/bin",
-        "PODLIFT_ROOT": str(root),
-        "SHELL": "/usr/bin/fish",
-    }
+    environ = terminal_of(tmp_path, command, root) | {"SHELL": "/usr/bin/fish"}
     subprocess.run(["podlift", "--install-completion"], env=environ, capture_output=True, check=True)
     Path(tmp_path, "train.py").write_text("")
     for line, said in (

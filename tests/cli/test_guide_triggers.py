@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support import LIMIT_S, REPO, needs
+from support import LIMIT_S, REPO, full_only, needs
 
 import sdk
 
@@ -68,7 +68,7 @@ def commands() -> dict[str, str]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("trigger", ["cron", "kubernetes", "github"])
+@pytest.mark.parametrize("trigger", ["cron", full_only("kubernetes"), full_only("github")])
 def test_a_shell_that_runs_the_command_starts_the_run_of_the_slot(
     here, write, root: Path, environment, tmp_path: Path, trigger: str
 ) -> None:

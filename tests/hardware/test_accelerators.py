@@ -18,36 +18,15 @@ from sdk.hardware.accelerators import ROWS, in_step, lookup, pools
     ("typed", "name", "machine", "kind", "count"),
     [
         ("cpu", "cpu", "n1-standard-4", None, None),
-        ("l4", "l4", "g2-standard-4", "NVIDIA_L4", 1),
-        ("L4:1", "l4", "g2-standard-4", "NVIDIA_L4", 1),
         (" l4:4 ", "l4:4", "g2-standard-48", "NVIDIA_L4", 4),
         ("nvidia-l4:8", "l4:8", "g2-standard-96", "NVIDIA_L4", 8),
-        ("NVIDIA_L4:2", "l4:2", "g2-standard-24", "NVIDIA_L4", 2),
         ("NVIDIA_TESLA_T4", "t4", "n1-standard-4", "NVIDIA_TESLA_T4", 1),
-        ("t4:2", "t4:2", "n1-standard-8", "NVIDIA_TESLA_T4", 2),
-        ("t4:4", "t4:4", "n1-standard-16", "NVIDIA_TESLA_T4", 4),
-        ("v100:4", "v100:4", "n1-standard-16", "NVIDIA_TESLA_V100", 4),
-        ("v100:8", "v100:8", "n1-standard-32", "NVIDIA_TESLA_V100", 8),
-        ("p4", "p4", "n1-standard-4", "NVIDIA_TESLA_P4", 1),
-        ("a100", "a100", "a2-highgpu-1g", "NVIDIA_TESLA_A100", 1),
-        ("a100:8", "a100:8", "a2-highgpu-8g", "NVIDIA_TESLA_A100", 8),
         ("a100:16", "a100:16", "a2-megagpu-16g", "NVIDIA_TESLA_A100", 16),
-        ("a100-80gb:8", "a100-80gb:8", "a2-ultragpu-8g", "NVIDIA_A100_80GB", 8),
         ("a100_80gb", "a100-80gb", "a2-ultragpu-1g", "NVIDIA_A100_80GB", 1),
-        ("h100:8", "h100:8", "a3-highgpu-8g", "NVIDIA_H100_80GB", 8),
-        ("h100-mega:8", "h100-mega:8", "a3-megagpu-8g", "NVIDIA_H100_MEGA_80GB", 8),
-        ("h200:8", "h200:8", "a3-ultragpu-8g", "NVIDIA_H200_141GB", 8),
-        ("b200:8", "b200:8", "a4-highgpu-8g", "NVIDIA_B200", 8),
-        ("gb200:4", "gb200:4", "a4x-highgpu-4g", "NVIDIA_GB200", 4),
-        ("rtx-pro-6000:2", "rtx-pro-6000:2", "g4-standard-96", "NVIDIA_RTX_PRO_6000", 2),
-        ("v2-8", "v2-8", "cloud-tpu", "TPU_V2", 8),
         ("tpu-v3-8", "v3-8", "cloud-tpu", "TPU_V3", 8),
-        ("v5e-1", "v5e-1", "ct5lp-hightpu-1t", None, None),
         ("tpu-v5e-4", "v5e-4", "ct5lp-hightpu-4t", None, None),
         ("v5litepod-4", "v5e-4", "ct5lp-hightpu-4t", None, None),
-        ("v5e-8", "v5e-8", "ct5lp-hightpu-8t", None, None),
         ("v5e-16", "v5e-16", "ct5lp-hightpu-4t", None, None),
-        ("v6e-8", "v6e-8", "ct6e-standard-8t", None, None),
     ],
 )
 def test_names_that_people_type_are_one_machine_type_and_one_accelerator(typed, name, machine, kind, count) -> None:
@@ -61,19 +40,13 @@ def test_names_that_people_type_are_one_machine_type_and_one_accelerator(typed, 
     [
         ("l4:3", "l4 comes in machines of 1, 2, 4 or 8. Nearest: 'l4:4'."),
         ("h200", "h200 comes in machines of 8. Nearest: 'h200:8'."),
-        ("h100-mega", "h100-mega comes in machines of 8. Nearest: 'h100-mega:8'."),
-        ("t4:8", "t4 comes in machines of 1, 2 or 4. Nearest: 't4:4'."),
         ("a100:x", "Nearest: 'a100'."),
         ("l4:" + "9" * 5000, "Nearest: 'l4:8'."),
         ("v4-8", "v4 is not offered for training. Nearest: 'v3-8'."),
-        ("tpu-v5p-8", "v5p is not offered for training. Nearest: 'v5e-8'."),
-        ("gb300", "gb300 is not offered for training. Nearest: 'h200:8'."),
         ("GB300:4", "gb300 is not offered for training. Nearest: 'h200:8'."),
         ("v5e8", "Did you mean 'v5e-8'?"),
-        ("a10", "Did you mean 'a100'?"),
         ("gpu", "Did you mean 'cpu'?"),
         ("", "Known: "),
-        ("quantum-annealer", "Known: "),
     ],
 )
 def test_an_unknown_name_is_answered_by_the_nearest_that_can_be_had(typed: str, said: str) -> None:
@@ -120,6 +93,7 @@ def test_a_row_says_all_that_a_request_needs_or_why_there_is_none(row: accelerat
         assert 0 < rate.usd < 1000 and rate.source.date.startswith("202") and rate.source.name
 
 
+@pytest.mark.full
 @pytest.mark.process
 def test_types_are_those_of_the_real_client() -> None:
     code = (
@@ -135,13 +109,9 @@ def test_types_are_those_of_the_real_client() -> None:
     [
         ("n1-highmem-2", {"t4", "t4:2", "t4:4", "v100", "v100:2", "v100:4", "v100:8"}),
         ("n1-highcpu-16", {"t4", "t4:2", "t4:4", "v100:2", "v100:4", "v100:8"}),
-        ("n1-standard-32", {"t4:2", "t4:4", "v100:4", "v100:8"}),
         ("n1-standard-64", {"t4:4", "v100:8"}),
-        ("n1-highcpu-64", {"t4:4", "v100:8"}),
-        ("n1-highmem-96", {"t4:4", "v100:8"}),
         ("g2-standard-32", {"l4"}),
         ("n1-standard-2", set()),
-        ("n1-highcpu-8", set()),
     ],
 )
 def test_a_host_carries_the_numbers_of_gpus_that_are_documented(machine: str, expected: set[str]) -> None:
@@ -157,10 +127,7 @@ def test_a_host_carries_the_numbers_of_gpus_that_are_documented(machine: str, ex
         *[(name, True) for name in ("n1-highmem-2", "m1-ultramem-40", "n1-highcpu-96")],
         *[(name, False) for name in ("n1-standard-1", "n1-standard-2", "n1-highcpu-8", "e2-standard-2", "e2-micro")],
         *[(name, True) for name in ("n4-standard-2", "n2-highmem-2", "n2-highcpu-80", "m1-megamem-96")],
-        *[
-            (name, False)
-            for name in ("n2-standard-7", "n4-standard-3", "n2-highcpu-999", "n2-standard-2", "m1-megamem-40")
-        ],
+        *[(name, False) for name in ("n2-standard-7", "n2-highcpu-999", "n2-standard-2", "m1-megamem-40")],
         *[(name, False) for name in ("c3-standard-8", "n2-standard-0", "n2-standard-16\n", "", "g2-standard-4")],
     ],
 )
@@ -173,10 +140,7 @@ def test_machine_types_are_those_that_training_may_have(machine: str, allowed: b
     [
         ("n4-standard-8", ["hyperdisk-balanced"]),
         ("a3-ultragpu-8g", ["hyperdisk-balanced"]),
-        ("a4x-highgpu-4g", ["hyperdisk-balanced"]),
-        ("g4-standard-48", ["hyperdisk-balanced"]),
         ("n1-standard-4", ["pd-ssd", "pd-standard"]),
-        ("e2-standard-4", ["pd-ssd", "pd-standard"]),
         ("a2-highgpu-1g", ["pd-ssd", "pd-standard", "hyperdisk-balanced"]),
     ],
 )
@@ -189,18 +153,9 @@ def test_a_machine_boots_from_the_disks_that_compute_engine_lets_it(machine: str
     [
         ("l4:4", {"us-east4", "me-central2"}, {"us-west4", "europe-west1", "asia-east1"}),
         ("t4", {"southamerica-east1", "us-west2"}, {"me-west1", "southamerica-west1"}),
-        ("a100", {"me-west1", "us-west3"}, {"asia-northeast1"}),
-        ("a100-80gb", {"us-east5"}, {"me-west1", "us-west1"}),
-        ("h100:8", {"northamerica-northeast2"}, {"us-east1"}),
-        ("h100-mega:8", {"europe-north1", "asia-east1"}, {"asia-south1"}),
         ("h200:8", {"asia-south2", "us-south1"}, {"us-west4"}),
-        ("b200:8", {"us-west2", "us-west3"}, {"us-west1"}),
-        ("gb200:4", {"us-central1", "us-east4"}, {"us-east1"}),
-        ("rtx-pro-6000", {"asia-south2"}, {"us-west1"}),
         ("v5e-8", {"us-east1"}, {"us-south1", "europe-west4"}),
         ("v2-8", {"asia-east1"}, {"us-east1"}),
-        ("v2-32", {"europe-west4"}, {"asia-east1"}),
-        ("v3-32", {"europe-west4"}, {"us-central1"}),
         ("cpu", {"africa-south1", "asia-south2"}, {"us-east7", "us-west8"}),
     ],
 )

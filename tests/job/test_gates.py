@@ -60,14 +60,10 @@ def test_a_guard_reads_what_was_written(comparison: str, sign: str, number: floa
         ("", "not a guard. Received: ''"),
         ("accuracy", "Expected: 'accuracy >= 0.9'"),
         ("accuracy => 0.9", "unknown comparison '=>'"),
-        ("accuracy == 0.9", "unknown comparison '=='"),
         ("accuracy >= good", "not a bound: 'good'"),
         ("accuracy >= champion / 2", "not a bound: 'champion / 2'"),
-        ("accuracy >= champoin", "not a bound: 'champoin'"),
         ("0.8 <= accuracy <= 0.9", "not a bound: 'accuracy <= 0.9'"),
-        ("accuracy >= nan", "not a bound: 'nan'"),
         ("accuracy >= 1e999", "not a bound: '1e999'"),
-        ("accuracy >=", "not a bound: ''"),
     ],
 )
 def test_what_is_no_guard_is_refused_with_an_example(text: str, said: str) -> None:

@@ -50,7 +50,6 @@ def test_a_gate_whose_parts_exist_is_planned(project: Path) -> None:
             "quality:mesure",
             "gate_evaluate: 'quality:mesure': quality.py has no function 'mesure'. Did you mean 'measure'?",
         ),
-        ("inner.deep.quality:measure", "has no such module"),
         ("json:loads", "the packaged code has no such module"),
     ],
 )
@@ -66,7 +65,6 @@ def test_a_function_that_is_not_in_the_packaged_code_is_named_with_the_nearest(
     [
         ("def measure(model): pass", "with the folder of a model and the place of the data. It is measure(model)."),
         ("def measure(a, b, c): pass", "Next: def measure(model: str, data: str) -> dict[str, float]."),
-        ("def measure(a, b, *, c): pass", "It is measure(a, b, *, c)."),
         ("async def measure(a, b): pass", "quality.py:1: measure is an async function"),
         ("def measure(a, b):\n    yield {}", "measure is a generator"),
         ("def measure(a, b", "quality.py:1: syntax error"),
@@ -84,9 +82,7 @@ def test_a_function_that_cannot_be_called_with_a_model_and_its_data_is_refused(
     "source",
     [
         "def measure(model, data, batch=32): return {}",
-        "def measure(*paths): return {}",
         "from train import *",
-        "measure = lambda model, data: {}",
         "import functools\n@functools.cache\ndef measure(model): return {}",
         "try:\n    from fast import measure\nexcept ImportError:\n    def measure(a, b): return {}",
     ],

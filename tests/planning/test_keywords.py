@@ -43,11 +43,7 @@ def test_every_setting_reaches_the_plan_as_a_keyword(write) -> None:
     write("hello.py", "print(1)")
     job = sdk.plan("hello.py", **SAID).job  # type: ignore[arg-type]
     assert (job.limits.timeout_s, job.limits.hang_s, job.limits.grace_s) == (60.0, None, 7.0)
-    assert (job.checkpoints.every_steps, job.checkpoints.every_s, job.checkpoints.auto) == (
-        20,
-        None,
-        False,
-    )
+    assert (job.checkpoints.every_steps, job.checkpoints.every_s, job.checkpoints.auto) == (20, None, False)
     assert (job.code.writes, job.code.exclude, job.retry.infrastructure) == ("all", ("*.csv",), 7)
     assert (job.limits.max_steps, job.env) == (20, {"A": "b"})
     assert job.resources.workers == 2

@@ -135,14 +135,11 @@ def test_a_plan_and_its_payload_come_back_from_their_json(plan: Plan) -> None:
     [
         (("job", "resources", "workers"), "2"),
         (("job", "resources", "evaluator"), 1),
-        (("job", "limits", "grace_s"), None),
         (("job", "checkpoints", "on_busy"), "wait"),
         (("backend_options", "network"), 3),
         (("files", 0), ["train.py", "3", "b" * 64, False]),
-        (("findings",), [["fatal", "no such level"]]),
         (("facts", "cpus"), 1.5),
         (("tasks",), "chief-0"),
-        (("kwargs",), []),
     ],
 )
 def test_a_plan_with_a_field_of_another_type_is_damaged(write: Any, path: tuple[Any, ...], value: object) -> None:
