@@ -30,15 +30,8 @@ STEPS = {
     ],
 }
 MOMENTS = [
-    "written 1",
-    "written 5",
-    "synced 1",
-    "synced 9",
-    "linked 1",
-    "linked 8",
-    "replaced 1",
-    "deleted 1",
-    "deleted 3",
+    *("written 1", "written 5", "synced 1", "synced 9", "linked 1", "linked 8"),
+    *("replaced 1", "deleted 1", "deleted 3"),
 ]
 
 
@@ -60,7 +53,7 @@ def test_a_kill_at_a_moment_of_a_write_loses_nothing_acknowledged(tmp_path: Path
     killed(tmp_path, *chains(MOMENTS))
 
 
-@pytest.mark.parametrize("steps", [["the data", "retention"], pytest.param([*STEPS], marks=pytest.mark.full)])
+@pytest.mark.parametrize("steps", [["retention"], pytest.param([*STEPS], marks=pytest.mark.full)])
 def test_02_a_kill_at_a_step_of_the_protocol_of_a_bucket_loses_nothing_acknowledged(
     tmp_path: Path, steps: list[str]
 ) -> None:
@@ -72,6 +65,6 @@ def test_01_kills_at_random_moments_lose_nothing_acknowledged(tmp_path: Path, co
     killed(tmp_path, "--count", str(count), "--seed", str(count))
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [2, pytest.param(50, marks=pytest.mark.full)])
 def test_01_kills_among_the_faults_of_a_bucket_lose_nothing_acknowledged(tmp_path: Path, count: int) -> None:
     killed(tmp_path, "--store", "gcs", "--faults", "0.2", "--count", str(count))

@@ -14,7 +14,17 @@ pytestmark = pytest.mark.process
 MB = 1_000_000
 MEMINFO = {"proc/meminfo": "MemTotal: 16000000 kB\nMemAvailable:    8000000 kB\n"}
 SECOND = {"proc/self/cgroup": "0::/user/job\n"}
+UNLIMITED = {"sys/fs/cgroup/user/job/memory.max": "max\n"}
 FIRST = {"proc/self/cgroup": "7:pids:/\n4:memory:/job\n"}
+
+
+def group(name: str, *, limit: int, used: int, **stat: int) -> dict[str, str]:
+    """The files of a control group, in MB; `stat` is what it knows of its memory."""
+    limit_name, used_name = ("limit_in_bytes", "usage_in_bytes") if name.startswith("memory") else ("max", "current")
+    texts = {limit_name: f"{limit * MB}\n", used_name: f"{used * MB}\n"}
+    if stat:
+        texts["stat"] = "".join(f"{field} {size * MB}\n" for field, size in stat.items())
+    return {f"sys/fs/cgroup/{name}/memory.{file}": text for file, text in texts.items()}
 
 
 @pytest.mark.parametrize(
@@ -23,63 +33,21 @@ FIRST = {"proc/self/cgroup": "7:pids:/\n4:memory:/job\n"}
         ({}, None),
         (MEMINFO, 8_192_000_000),
         ({"proc/meminfo": "MemAvailable: lots\n"}, None),
-        ({**MEMINFO, **SECOND, "sys/fs/cgroup/user/job/memory.max": "max\n"}, 8_192_000_000),
-        (
-            {
-                **MEMINFO,
-                **SECOND,
-                "sys/fs/cgroup/user/job/memory.max": "300000000\n",
-                "sys/fs/cgroup/user/job/memory.current": "100000000\n",
-            },
-            200_000_000,
-        ),
+        ({**MEMINFO, **SECOND, **UNLIMITED}, 8_192_000_000),
+        ({**MEMINFO, **SECOND, **group("user/job", limit=300, used=100)}, 200_000_000),
         # Files that were read fill a group up to its limit, and are given up for memory.
+        ({**SECOND, **group("user/job", limit=300, used=299, file=250, inactive_file=199)}, 200_000_000),
         (
-            {
-                **SECOND,
-                "sys/fs/cgroup/user/job/memory.max": "300000000\n",
-                "sys/fs/cgroup/user/job/memory.current": "299000000\n",
-                "sys/fs/cgroup/user/job/memory.stat": "anon 9\nfile 250000000\ninactive_file 199000000\n",
-            },
-            200_000_000,
-        ),
-        (
-            {
-                **FIRST,
-                "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "300000000",
-                "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "299000000",
-                "sys/fs/cgroup/memory/job/memory.stat": "inactive_file 7\ntotal_inactive_file 199000000\n",
-            },
+            {**FIRST, **group("memory/job", limit=300, used=299, inactive_file=7, total_inactive_file=199)},
             200_000_000,
         ),
         # A group that contains this one has less left.
         (
-            {
-                **MEMINFO,
-                **SECOND,
-                "sys/fs/cgroup/user/job/memory.max": "max\n",
-                "sys/fs/cgroup/user/memory.max": "300000000\n",
-                "sys/fs/cgroup/user/memory.current": "299000000\n",
-                "sys/fs/cgroup/user/memory.stat": "inactive_file 99000000\n",
-            },
+            {**MEMINFO, **SECOND, **UNLIMITED, **group("user", limit=300, used=299, inactive_file=99)},
             100_000_000,
         ),
-        (
-            {
-                **FIRST,
-                "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "300000000",
-                "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "400000000",
-            },
-            0,
-        ),
-        (
-            {
-                **FIRST,
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
-                "sys/fs/cgroup/memory/memory.usage_in_bytes": "400000000",
-            },
-            None,
-        ),
+        ({**FIRST, **group("memory/job", limit=300, used=400)}, 0),
+        ({**FIRST, **group("memory", limit=9223372036854, used=400)}, None),
     ],
 )
 def test_42_what_is_left_is_what_the_kernel_and_the_control_group_leave(

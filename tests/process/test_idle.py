@@ -119,7 +119,6 @@ def test_parameter_servers_and_evaluators_are_not_watched() -> None:
             {"accelerator": "v5e-1", "backend": VERTEX},
             "backend='vertex' with accelerator='v5e-1'.",
         ),
-        ({"backend": VERTEX}, "backend='vertex' with accelerator='cpu'."),
         (
             {"backend": "ray", "root": "gs://mine/podlift", "ray_address": "http://127.0.0.1:8265"},
             "backend='ray' with accelerator='cpu'.",

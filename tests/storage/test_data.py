@@ -260,7 +260,6 @@ def test_an_empty_folder_is_worth_a_warning(tmp_path: Path) -> None:
         ("~nobody-of-this-name/x", "not a usable path: Could not determine home directory."),
         ("a\0b", "not a usable path: embedded null byte."),
         ("file://elsewhere/x", "starts with file:///"),
-        ("file:relative", "There is no '{base}/file:relative'."),
     ],
 )
 def test_what_is_not_on_the_disk_is_said_with_what_is(tmp_path: Path, place: str, said: str) -> None:
@@ -315,15 +314,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(place: str) -> None:
 # In Google's storage.
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "gs://data/train.csv",
-        "gs://data",
-        "gs://data/train/*.tfrecord",
-        "gs://data/odd [1].csv",
-    ],
-)
+@pytest.mark.parametrize("place", ["gs://data", "gs://data/train/*.tfrecord", "gs://data/odd [1].csv"])
 def test_objects_folders_and_patterns_of_a_bucket_are_found(google: None, place: str) -> None:
     assert resolve({"train": place}, Path("/")) == ({"train": place}, [])
 
@@ -333,11 +324,9 @@ def test_objects_folders_and_patterns_of_a_bucket_are_found(google: None, place:
     [
         ("gs://data/trian.csv", "no object of this name or below it. In gs://data/: Did you mean 'train.csv'?"),
         ("gs://data/train/c.tfrecord", "In gs://data/train/: Did you mean 'b.tfrecord'?"),
-        ("gs://data/nowhere/x", "In gs://data/nowhere/: The folder is empty."),
         ("gs://data/*.parquet", "No object of the bucket 'data' matches '*.parquet'."),
         ("gs://empty", "The bucket 'empty' is empty."),
         ("gs://nobodys", "there is no bucket 'nobodys'."),
-        ("gs:///x", "names no bucket"),
         ("gs://forbidden/x", "permission denied (403): me@example.com does not have"),
         (
             "gs://forbidden/x",
@@ -436,13 +425,10 @@ def test_what_a_web_server_says_becomes_a_sentence(server: str) -> None:
     assert "cannot be reached" in problem("http://nowhere.invalid/x")
 
 
-def test_a_protocol_that_needs_a_package_says_which() -> None:
+def test_a_protocol_that_needs_a_package_says_which_and_an_unknown_one_has_a_nearest() -> None:
+    assert "Unknown protocol. Received: 'gss'. Did you mean 'gs'?" in problem("gss://bucket/x")
     assert "Next: pip install s3fs." in problem("s3://bucket/x")
     assert "Next: pip install paramiko." in problem("sftp://host/x")
-
-
-def test_an_unknown_protocol_has_a_nearest_one() -> None:
-    assert "Unknown protocol. Received: 'gss'. Did you mean 'gs'?" in problem("gss://bucket/x")
 
 
 def test_what_lives_in_this_process_is_no_input() -> None:

@@ -49,10 +49,3 @@ def test_an_input_that_is_not_there_starts_nothing(write, root: Path) -> None:
     assert len(caught.value.problems) == 2
     assert "Did you mean 'train.csv'?" in str(caught.value)
     assert not root.exists()
-
-
-def test_a_secret_in_a_url_is_in_no_message(write) -> None:
-    write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError) as caught:
-        sdk.plan(sdk.Job("train.py", inputs={"train": "https://me:hunter2@example.com/x"}))
-    assert "hunter2" not in str(caught.value)

@@ -82,7 +82,7 @@ def test_a_walk_is_bounded_and_says_where_it_ended(tmp_path: Path) -> None:
     assert tree.others == {"c": "beyond the first 2 files, like all that follow"}
 
 
-@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.ESTALE, errno.EACCES])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
 def test_a_complete_walk_fails_where_another_try_may_list_more(tmp_path: Path, monkeypatch, code: int) -> None:
     (tmp_path / "a").mkdir()
     scandir = os.scandir
