@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support import LIMIT_S
+from support import FINISHED_RUN, LIMIT_S
 
 import sdk
 from sdk.cli import app
@@ -55,6 +56,22 @@ def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Shown]:
         return Shown(code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def ended_runs(root: Path) -> Callable[..., list[str]]:
+    """Make runs that have ended, each newer than the one before: `ended_runs("digits-aaaaaa", "digits-bbbbbb")`."""
+
+    def make(*names: str) -> list[str]:
+        for age, name in enumerate(names):
+            run = root / "runs" / name
+            shutil.copytree(FINISHED_RUN, run)
+            plan = (run / "plan.json").read_text().replace(FINISHED_RUN.name, name)
+            (run / "plan.json").write_text(plan)
+            os.utime(run / "plan.json", (1000 + age, 1000 + age))
+        return [str(root / "runs" / name) for name in names]
+
+    return make
 
 
 @pytest.fixture

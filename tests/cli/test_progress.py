@@ -98,6 +98,7 @@ class Hand:
         self.time += seconds
 
 
+@pytest.mark.full
 @pytest.mark.tensorflow
 @pytest.mark.xdist_group("forked")
 @pytest.mark.usefixtures("warm_tensorflow")

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
-from support import FINISHED_RUN
 
 import sdk
 
 pytestmark = pytest.mark.usefixtures("warm_podlift")
 
 
-@pytest.fixture
-def made(root: Path):
-    """Make runs that have ended, each newer than the one before: `made("digits-aaaaaa", "digits-bbbbbb")`."""
-
-    def make(*names: str) -> list[str]:
-        for age, name in enumerate(names):
-            run = root / "runs" / name
-            shutil.copytree(FINISHED_RUN, run)
-            plan = (run / "plan.json").read_text().replace(FINISHED_RUN.name, name)
-            (run / "plan.json").write_text(plan)
-            os.utime(run / "plan.json", (1000 + age, 1000 + age))
-        return [str(root / "runs" / name) for name in names]
-
-    return make
-
-
-def test_latest_and_the_beginning_of_an_id_name_a_run_for_every_verb_and_for_attach(made, here) -> None:
-    digits, other = made("digits-aaaaaa", "mnist-bbbbbb")
+def test_latest_and_the_beginning_of_an_id_name_a_run_for_every_verb_and_for_attach(ended_runs, here) -> None:
+    digits, other = ended_runs("digits-aaaaaa", "mnist-bbbbbb")
     assert sdk.attach("latest").url == other
     assert sdk.attach("dig").url == digits
     assert sdk.attach("digits-aaaaaa").url == digits
@@ -44,8 +26,8 @@ def test_latest_and_the_beginning_of_an_id_name_a_run_for_every_verb_and_for_att
     assert "digits-aaaaaa" in here("resume", "dig").stderr
 
 
-def test_a_run_that_goes_on_from_another_may_name_it_in_the_same_ways(made, write) -> None:
-    made("digits-aaaaaa", "digits-bbbbbb")
+def test_a_run_that_goes_on_from_another_may_name_it_in_the_same_ways(ended_runs, write) -> None:
+    ended_runs("digits-aaaaaa", "digits-bbbbbb")
     write("train.py", "print(1)")
     for name, said in (
         ("latest", "run digits-bbbbbb has no such checkpoint. Received: 'last'"),
@@ -57,8 +39,8 @@ def test_a_run_that_goes_on_from_another_may_name_it_in_the_same_ways(made, writ
             sdk.plan(sdk.Job("train.py", checkpoints=sdk.Checkpoints(resume_from=name)))
 
 
-def test_the_beginning_of_several_ids_lists_them_newest_first(made, here) -> None:
-    made(*(f"digits-{letter * 6}" for letter in "abcdefgh"))
+def test_the_beginning_of_several_ids_lists_them_newest_first(ended_runs, here) -> None:
+    ended_runs(*(f"digits-{letter * 6}" for letter in "abcdefgh"))
     with pytest.raises(sdk.InputError) as caught:
         sdk.attach("digits")
     assert not isinstance(caught.value, sdk.RunNotFoundError)
@@ -71,8 +53,8 @@ def test_the_beginning_of_several_ids_lists_them_newest_first(made, here) -> Non
 @pytest.mark.parametrize(
     ("word", "said"), [("digitz-aaaaaa", "Did you mean 'digits-aaaaaa'?"), ("zzz", "The newest is 'digits-")]
 )
-def test_a_word_that_names_none_says_what_there_is(made, word: str, said: str) -> None:
-    made("digits-aaaaaa")
+def test_a_word_that_names_none_says_what_there_is(ended_runs, word: str, said: str) -> None:
+    ended_runs("digits-aaaaaa")
     with pytest.raises(sdk.RunNotFoundError, match=said.replace("?", r"\?")):
         sdk.attach(word)
 
@@ -82,8 +64,8 @@ def test_a_root_without_runs_has_no_latest(root: Path) -> None:
         sdk.attach("latest")
 
 
-def test_a_folder_of_a_runs_name_does_not_hide_the_run(made, here, tmp_path: Path, monkeypatch) -> None:
-    (url,) = made("digits-aaaaaa")
+def test_a_folder_of_a_runs_name_does_not_hide_the_run(ended_runs, here, tmp_path: Path, monkeypatch) -> None:
+    (url,) = ended_runs("digits-aaaaaa")
     monkeypatch.chdir(tmp_path)
     for name in ("digits-aaaaaa", "latest", "digits"):
         (tmp_path / name).mkdir(exist_ok=True)
@@ -111,8 +93,8 @@ def test_every_verb_finds_a_run_in_the_folder_into_which_it_was_brought(write, h
     assert "it holds the outputs that podlift get copied. Next: name the root of the run (--root)." in shown.stderr
 
 
-def test_what_is_no_run_is_not_the_latest(made, root: Path) -> None:
-    (url,) = made("digits-aaaaaa")
+def test_what_is_no_run_is_not_the_latest(ended_runs, root: Path) -> None:
+    (url,) = ended_runs("digits-aaaaaa")
     (root / "runs" / "broken-bbbbbb").mkdir()
     (root / "runs" / "empty-bbbbbb").mkdir()
     (root / "runs" / "empty-bbbbbb" / "plan.json").touch()

@@ -32,11 +32,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.process
-def test_it_gets_the_folders_of_the_runs_and_listens_on_this_machine_only(write, here, asked: Path) -> None:
-    write("train.py", "print(1)")
-    runs = [sdk.submit("train.py") for _ in range(2)]
-    for run in runs:
-        run.wait(60)
+def test_it_gets_the_folders_of_the_runs_and_listens_on_this_machine_only(ended_runs, here, asked: Path) -> None:
+    runs = [sdk.attach(url) for url in ended_runs("digits-aaaaaa", "digits-bbbbbb")]
     shown = here("tensorboard", runs[0].id, "--port", "0")
     assert shown.code == 3, "its own exit code"
     common = ["--host", "127.0.0.1", "--port", "0"]

@@ -78,24 +78,6 @@ def test_caches_environments_and_the_root_of_runs_are_left_out_by_name(tmp_path:
     )
 
 
-def test_links_that_leave_the_folder_and_special_files_are_left_out_with_the_reason(tmp_path: Path) -> None:
-    folder = tree(tmp_path / "project", FILES)
-    (tmp_path / "secret").write_text("s")
-    (folder / "out").symlink_to(tmp_path / "secret")
-    (folder / "dangling").symlink_to(folder / "nothing")
-    (folder / "inside").symlink_to(folder / "train.py")
-    (folder / "folder").symlink_to(tmp_path)
-    os.mkfifo(folder / "pipe")
-    found = build(folder)
-    assert {member.path for member in found.members} == {*FILES, "inside"}
-    assert sorted(found.left_out) == [
-        "dangling (a broken link)",
-        "folder/ (a link to a folder)",
-        "out (a link that leaves the folder)",
-        "pipe (not a regular file)",
-    ]
-
-
 def test_too_large_a_folder_names_its_largest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tree(tmp_path, {**FILES, "big.bin": "x" * 5000, "huge.bin": "x" * 9000})
     monkeypatch.setattr(bundle, "MAX_BYTES", 10000)

@@ -43,6 +43,8 @@ def test_an_import_that_the_program_may_provide_for_is_a_warning_and_no_error(wr
         "from contextlib import suppress\nwith suppress(ImportError):\n    import not_there\n",
         "if __name__ != '__main__':\n    import not_there\n",
         "try:\n    import not_there\nexcept (AttributeError, OSError):\n    pass\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import not_there\n",
+        "from fastpkg import inner, NAME\nfrom fastpkg.inner import *\nimport space.module\n",
         "import fastmod\n",
         "import fastpkg.inner\n",
         "import data\n",
@@ -50,7 +52,13 @@ def test_an_import_that_the_program_may_provide_for_is_a_warning_and_no_error(wr
 )
 def test_an_import_that_works_or_may_be_meant_to_fail_says_nothing(write, text: str) -> None:
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-    for name in (f"fastmod{suffix}", f"fastpkg/__init__{suffix}", "fastpkg/inner.py", "data/numbers.csv"):
+    for name in (
+        f"fastmod{suffix}",
+        f"fastpkg/__init__{suffix}",
+        "fastpkg/inner.py",
+        "data/numbers.csv",
+        "space/module.py",
+    ):
         write(name)
     write("train.py", text).with_name("empty").mkdir()
     assert findings() == []
@@ -72,7 +80,6 @@ def test_what_a_guard_for_main_holds_runs_in_a_script_and_a_module_but_not_for_a
         ("return 1\n", "train.py:1: syntax error: 'return' outside function"),
         ("from __future__ import nonsense\n", "train.py:1: syntax error"),
         ("x = 1\0\n", "train.py: "),
-        ("x = " + "(" * 5000 + ")" * 5000, "train.py"),
         ("x = " + "-" * 200_000 + "1", "nested too deeply"),
         ("x = 1" + " + 1" * 200_000, "nested too deeply"),
     ],
@@ -106,15 +113,14 @@ def test_a_relative_import_is_refused_in_a_script_and_accepted_in_a_module(write
     [
         "main, other = print, len\n",
         "with open(__file__):\n    def main(): ...\n",
-        "for i in range(2):\n    def main(): ...\n",
         "def __getattr__(name):\n    return print\n",
         "match 1:\n    case main:\n        pass\n",
         "if (main := print):\n    pass\n",
-        "try:\n    def main(): ...\nfinally:\n    pass\n",
         "def make():\n    global main\n    main = print\nmake()\n",
         "globals()['main'] = print\n",
-        "from os.path import *\n",
         "import json as main\n",
+        "def main():\n    def batches():\n        yield 1\n    return sum(batches())\n",
+        "def run(f):\n    return f\n@run\nasync def main(): ...\n",
     ],
 )
 def test_a_function_that_comes_about_in_any_way_is_accepted(write, text: str) -> None:
@@ -123,38 +129,19 @@ def test_a_function_that_comes_about_in_any_way_is_accepted(write, text: str) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["def outer():\n    def main(): ...\n", "class C:\n    def main(self): ...\n", "if 1: x = 1\n"]
-)
-def test_a_function_inside_another_scope_is_not_there(write, text: str) -> None:
-    write("train.py", text)
-    with pytest.raises(sdk.InputError, match="has no function 'main'"):
-        sdk.plan("train:main")
-
-
-@pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("def outer():\n    def main(): ...\n", "has no function 'main'"),
+        ("class C:\n    def main(self): ...\n", "has no function 'main'"),
         ("async def main(): ...\n", "train.py:1: main is an async function"),
         ("def main():\n    for i in range(3):\n        yield i\n", "train.py:1: main is a generator"),
     ],
 )
-def test_a_function_that_would_succeed_without_running_is_refused(write, text: str, said: str) -> None:
+def test_a_function_that_is_not_there_or_would_succeed_without_running_is_refused(write, text: str, said: str) -> None:
     write("train.py", text)
     with pytest.raises(sdk.InputError) as caught:
         sdk.plan("train:main")
     assert said in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "def main():\n    def batches():\n        yield 1\n    return sum(batches())\n",
-        "def run(f):\n    return f\n@run\nasync def main(): ...\n",
-    ],
-)
-def test_a_function_that_only_uses_generators_is_accepted(write, text: str) -> None:
-    write("train.py", text)
-    sdk.plan("train:main")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def runs_below(folder: Path) -> list[sdk.RunInfo]:
     return [info for root in folder.glob("**/podlift") for info in sdk.runs(root=root)]
 
 
-def test_a_program_runs_with_any_setting_and_its_result_comes_back(pytester, run, root) -> None:
+def test_a_program_runs_with_any_setting_and_its_result_comes_back(pytester, run_here, root) -> None:
     pytester.makepyfile(
         train="""
         import os, sdk, sys
@@ -73,7 +73,7 @@ def test_a_program_runs_with_any_setting_and_its_result_comes_back(pytester, run
         ctx.report({"steps": steps, "tasks": len(ctx.tasks), "words": len(sys.argv), "mine": int(os.environ["MINE"])})
         """
     )
-    shown = run("""
+    shown = run_here("""
         def test_training(podlift_run, tmp_path):
             result = podlift_run("train.py", max_steps=20, workers=2, args=["--x", "y"], env={"MINE": "7"}, name="smoke")
             assert result.metrics == {"steps": 19, "tasks": 2, "words": 3, "mine": 7}
