@@ -111,9 +111,7 @@ class BrokenClock(SystemClock):
         raise OSError("no clock")
 
 
-def test_a_save_that_fails_in_a_way_that_nothing_expects_is_not_taken_for_saved(
-    store: PosixStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_that_fails_in_a_way_that_nothing_expects_is_not_taken_for_saved(store, monkeypatch) -> None:
     saved(store, 1)
     attempt = Attempt(FaultyStore(store, StoreFault("put_new", "data/", error=UnprintableError("?"))), 1)
     monkeypatch.setattr(parts, "CLOCK", BrokenClock())
@@ -360,9 +358,7 @@ class Skewed(SystemClock):
 
 
 @pytest.mark.parametrize("hours", [-1.0, 1.0])
-def test_28_nothing_depends_on_what_time_it_is(
-    store: PosixStore, hours: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_28_nothing_depends_on_what_time_it_is(store, hours: float, monkeypatch) -> None:
     saved(store, 1, 2)
     monkeypatch.setattr(parts, "CLOCK", Skewed(hours))
     saved(store, 3, 4, 5, 6, number=1)
@@ -525,9 +521,7 @@ def test_a_damaged_lease_does_not_make_later_epochs_older(store: PosixStore, dam
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
-def test_33_what_the_disk_says_is_said_in_a_sentence(
-    store: PosixStore, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_33_what_the_disk_says_is_said_in_a_sentence(store, monkeypatch, number: int) -> None:
     saved(store, 1)
     attempt = Attempt(store, 1)
 

@@ -80,9 +80,7 @@ def test_no_save_is_more_than_five_minutes_after_the_last_one_whatever_it_costs(
     assert training.waits_s() == 300
 
 
-def test_a_position_in_the_data_that_takes_a_quarter_of_a_second_is_asked_for_every_24_seconds(
-    training: Training,
-) -> None:
+def test_a_position_in_the_data_that_takes_a_quarter_of_a_second_is_asked_for_every_24_seconds(training) -> None:
     training.save(0, waited_s=0.24)
     training.save(0, waited_s=60.0)  # a single time may be that of a machine that slept
     assert 24 <= training.waits_s() < 40
@@ -101,17 +99,13 @@ def test_a_save_for_which_the_training_waits_where_memory_is_short_counts_with_a
     assert 195 <= training.waits_s() <= 220
 
 
-def test_in_a_bucket_the_state_is_saved_every_thirty_seconds(
-    training: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_bucket_the_state_is_saved_every_thirty_seconds(training, monkeypatch) -> None:
     training.save(1000)
     monkeypatch.setattr(training.manager, "_url", "gs://bucket/runs/test/store")
     assert training.waits_s() == 30
 
 
-def test_a_save_whose_interval_is_chosen_never_waits_for_a_slow_disk(
-    training: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_whose_interval_is_chosen_never_waits_for_a_slow_disk(training, monkeypatch) -> None:
     training.save(10)
     with monkeypatch.context() as slow:
         slow.setattr(AsyncSaver, "busy", True)
@@ -120,9 +114,7 @@ def test_a_save_whose_interval_is_chosen_never_waits_for_a_slow_disk(
     assert training.manager.due(epochs=True) == "save"
 
 
-def test_a_full_disk_that_takes_no_record_of_the_interval_does_not_end_the_training(
-    training: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_that_takes_no_record_of_the_interval_does_not_end_the_training(training, monkeypatch) -> None:
     def full(every_s: float) -> None:
         training.paced.append(every_s)
         raise OSError(errno.ENOSPC, "full")

@@ -54,9 +54,7 @@ def test_a_kill_at_a_moment_of_a_write_loses_nothing_acknowledged(tmp_path: Path
 
 
 @pytest.mark.parametrize("steps", [["retention"], pytest.param([*STEPS], marks=pytest.mark.full)])
-def test_02_a_kill_at_a_step_of_the_protocol_of_a_bucket_loses_nothing_acknowledged(
-    tmp_path: Path, steps: list[str]
-) -> None:
+def test_02_a_kill_at_a_step_of_the_protocol_of_a_bucket_loses_nothing_acknowledged(tmp_path, steps: list[str]) -> None:
     killed(tmp_path, "--store", "gcs", *chains(*(STEPS[step] for step in steps)))
 
 

@@ -88,9 +88,7 @@ def test_an_empty_store_is_no_fresh_start_where_the_records_know_of_a_checkpoint
     assert opening.open_first(store, 2, "me", CLOCK, run_id="mine-aaaaaa").commit is None
 
 
-def test_the_first_acknowledged_checkpoint_of_an_attempt_is_told_once_and_before_its_ticket_is_done(
-    tmp_path: Path,
-) -> None:
+def test_the_first_acknowledged_checkpoint_of_an_attempt_is_told_once_and_before_its_ticket_is_done(tmp_path) -> None:
     told: list[int] = []
     attempt = Attempt(PosixStore(tmp_path / "store"))
     saver = attempt.saver(0, 1)

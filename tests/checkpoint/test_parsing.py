@@ -181,9 +181,7 @@ def test_a_flipped_bit_of_an_object_is_noticed_before_its_store_looks(place: int
 
 @settings(max_examples=20)
 @given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 7))
-def test_whatever_lies_in_the_place_of_an_object_is_refused(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, place: int, bit: int
-) -> None:
+def test_whatever_lies_in_the_place_of_an_object_is_refused(tmp_path_factory, data: bytes, place, bit: int) -> None:
     store = PosixStore(tmp_path_factory.mktemp("store"))
     with pytest.raises(MissingError):
         store.get("x")

@@ -46,9 +46,7 @@ def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         disk.close()
 
 
-def test_a_file_that_was_put_is_there_with_every_folder_on_its_way_and_is_never_there_by_half(
-    tmp_path: Path, watch: Watch
-) -> None:
+def test_a_file_that_was_put_is_there_with_every_folder_on_its_way_and_is_never_there_by_half(tmp_path, watch) -> None:
     names = [f"disk/runs/a/events/{number}" for number in range(3)]
     acknowledged: list[str] = []
 
@@ -181,9 +179,7 @@ def test_what_a_store_has_acknowledged_is_there_and_every_object_is_whole(tmp_pa
 
 
 @pytest.mark.parametrize("tasks", [pytest.param(1, marks=pytest.mark.full), 2])
-def test_an_acknowledged_checkpoint_is_restored_whenever_the_power_goes(
-    tmp_path: Path, watch: Watch, tasks: int
-) -> None:
+def test_an_acknowledged_checkpoint_is_restored_whenever_the_power_goes(tmp_path, watch, tasks: int) -> None:
     acknowledged = 0
 
     def checked(world: Path) -> None:

@@ -65,9 +65,7 @@ def test_verbs_are_completed(complete) -> None:
     assert complete("init", "") == ["vertex"]
 
 
-def test_schedules_are_completed_also_those_of_a_bucket_that_this_machine_has_seen(
-    complete, root: Path, tmp_path: Path
-) -> None:
+def test_schedules_are_completed_also_those_of_a_bucket_that_this_machine_has_seen(complete, root, tmp_path) -> None:
     (root / "schedules" / "specs").mkdir(parents=True)
     (root / "schedules" / "specs" / "weekly.json").write_text("{}")
     (tmp_path / "podlift" / "schedules").mkdir(parents=True)
@@ -111,9 +109,7 @@ def test_runs_are_completed_newest_first(complete, runs: list[str], root: Path, 
     assert complete("status", "--root", str(root), "m", PODLIFT_ROOT="/nowhere") == ["mnist-bbbbbb"]
 
 
-def test_the_root_of_the_projects_file_is_where_runs_are_looked_for(
-    complete, runs: list[str], write, root: Path
-) -> None:
+def test_the_root_of_the_projects_file_is_where_runs_are_looked_for(complete, runs: list[str], write, root) -> None:
     write("podlift.toml", 'root = "mine"\n')
     (Path("mine") / "runs" / "own-aaaaaa").mkdir(parents=True)
     Path("deep").mkdir()
@@ -198,9 +194,7 @@ def typed(shell: list[str], environ: dict[str, str], keys: str, until: str, limi
     return shown
 
 
-def test_an_interactive_bash_takes_what_was_installed(
-    command: Path, runs, root: Path, tmp_path: Path, limit_s: float
-) -> None:
+def test_an_interactive_bash_takes_what_was_installed(command: Path, runs, root, tmp_path, limit_s) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / ".bashrc").write_text("# mine")
@@ -221,9 +215,7 @@ def test_an_interactive_bash_takes_what_was_installed(
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
-def test_an_interactive_zsh_takes_what_was_installed(
-    command: Path, runs, root: Path, tmp_path: Path, limit_s: float
-) -> None:
+def test_an_interactive_zsh_takes_what_was_installed(command: Path, runs, root, tmp_path, limit_s) -> None:
     environ = terminal_of(tmp_path, command, root)
     subprocess.run(["podlift", "--install-completion", "zsh"], env=environ, capture_output=True, check=True)
     lines = (tmp_path / ".zshrc").read_text()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from support import FINISHED_RUN, LIMIT_S
+from support import LIMIT_S
 
 import sdk
 from sdk.records.recorder import read_events
@@ -57,9 +56,7 @@ def test_without_a_folder_it_is_the_runs_name_here(run: sdk.Run, here: Callable,
     assert len((tmp_path / run.id / "work/log.csv").read_text()) == 20_000
 
 
-def test_json_names_every_file_of_a_failed_run_and_what_was_not_collected(
-    write, here: Callable, tmp_path: Path
-) -> None:
+def test_json_names_every_file_of_a_failed_run_and_what_was_not_collected(write, here, tmp_path) -> None:
     write("train.py", "import os; open(b'caf\\xe9', 'w').close(); os.symlink('/etc/passwd', 'users'); 1/0")
     run = sdk.submit("train.py")
     run.wait(LIMIT_S)
@@ -94,19 +91,7 @@ def test_a_run_that_left_nothing_says_so(write, here: Callable, tmp_path: Path) 
     assert not (tmp_path / "home").exists()
 
 
-def test_a_run_of_an_earlier_podlift_says_that_nothing_was_collected(here: Callable, tmp_path: Path) -> None:
-    old = tmp_path / "old/runs" / FINISHED_RUN.name
-    shutil.copytree(FINISHED_RUN, old)
-    shown = here("get", str(old), str(tmp_path / "home"), "--json")
-    assert shown.code == 0
-    said = json.loads(shown.stdout)
-    assert (said["dest"], said["files"], said["collected"]) == (None, [], None)
-    assert "the supervisor of the run was killed" in shown.stderr
-
-
-def test_a_run_whose_supervisor_was_killed_says_where_its_files_are(
-    write, here: Callable, until_ready: Callable
-) -> None:
+def test_a_run_whose_supervisor_was_killed_says_where_its_files_are(write, here, until_ready: Callable) -> None:
     write("train.py", LEAVE + "    print('ready', flush=True)\n    import time; time.sleep(600)\n")
     run = sdk.submit("train.py")
     until_ready(run)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 from support import FINISHED_RUN
 
@@ -16,9 +15,7 @@ from sdk.runtime.reporting import ProgressWriter
 from sdk.status import Goodput
 
 
-def test_a_run_of_an_earlier_podlift_says_that_it_is_not_recorded_and_one_of_this_names_each_task(
-    root: Path, here
-) -> None:
+def test_a_run_of_an_earlier_podlift_says_that_it_is_not_recorded_and_one_of_this_names_each_task(root, here) -> None:
     paths = RunPaths(str(root / "runs" / FINISHED_RUN.name))
     shutil.copytree(FINISHED_RUN, paths.url)
     assert "\ngoodput    not recorded\n" in here("status", paths.url).stdout

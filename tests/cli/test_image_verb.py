@@ -70,9 +70,7 @@ def test_it_prints_a_build_that_gcloud_can_submit_and_sends_nothing(cloud: Cloud
 
 
 @pytest.mark.process
-def test_the_step_gives_docker_the_dockerfile_as_it_is(
-    tmp_path: Path, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_step_gives_docker_the_dockerfile_as_it_is(tmp_path, here, monkeypatch) -> None:
     """Cloud Build makes a dollar sign of two."""
     build = json.loads(here("image", "tpu", "--vertex-project", "my-project").stdout)
     [step] = build["steps"]
@@ -87,9 +85,7 @@ def test_the_step_gives_docker_the_dockerfile_as_it_is(
     assert done.stderr == f"build --target tpu --tag {build['images'][0]} -\n"
 
 
-def test_before_the_image_the_plan_names_the_command_its_minutes_and_its_price(
-    cloud: Cloud, here: Callable[..., Any]
-) -> None:
+def test_before_the_image_the_plan_names_the_command_its_minutes_and_its_price(cloud, here) -> None:
     shown = here("plan", "train.py", "--backend", "vertex", "--accelerator", "v5e-1")
     advice = "podlift image tpu --submit, which builds one with Cloud Build in about 6 minutes for about 0.04 USD"
     assert f"No container image is configured for vertex. Next: {advice}; or --vertex-image" in shown.stdout
@@ -156,9 +152,7 @@ def test_a_build_that_nobody_saw_is_neither_repeated_nor_forgotten(cloud: Cloud)
 
 
 @pytest.mark.parametrize("answer", [{"builds": [{"id": "../.."}]}, {"builds": 7}, []])
-def test_an_answer_of_another_shape_starts_no_build(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, answer: object
-) -> None:
+def test_an_answer_of_another_shape_starts_no_build(cloud, monkeypatch, answer: object) -> None:
     """It may be that of a proxy."""
     sent = []
 
@@ -179,9 +173,7 @@ def test_an_answer_of_another_shape_starts_no_build(
     assert set(sent) == {"GET"}
 
 
-def test_who_leaves_is_told_how_to_go_on_and_finds_the_build_again(
-    cloud: Cloud, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_leaves_is_told_how_to_go_on_and_finds_the_build_again(cloud, here, monkeypatch) -> None:
     def interrupt(self: SystemClock, seconds: float) -> None:
         raise KeyboardInterrupt
 
@@ -201,9 +193,7 @@ def test_who_leaves_is_told_how_to_go_on_and_finds_the_build_again(
     assert len(builds(cloud)) == 1 and images()
 
 
-def test_an_outage_while_a_build_goes_on_says_how_to_find_it_again(
-    cloud: Cloud, here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outage_while_a_build_goes_on_says_how_to_find_it_again(cloud, here, monkeypatch) -> None:
     monkeypatch.setattr(client, "_RETRY_S", 0.0)
     cloud.faults(fault("builds.get", "status_before", status=503))
     shown = here("image", "cpu", "--submit")
@@ -225,9 +215,7 @@ def test_an_outage_while_a_build_goes_on_says_how_to_find_it_again(
         ("CANCELLED", "It was cancelled."),
     ],
 )
-def test_a_failed_build_says_why_and_what_to_do(
-    cloud: Cloud, here: Callable[..., Any], ends: str, sentence: str
-) -> None:
+def test_a_failed_build_says_why_and_what_to_do(cloud, here, ends: str, sentence: str) -> None:
     cloud.faults({"api": "vertex", "kind": "fail_build", "ends": ends})
     shown = here("image", "cpu", "--submit")
     assert shown.code == 3
@@ -242,18 +230,14 @@ def test_a_failed_build_says_why_and_what_to_do(
         ("repositories.get", "roles/artifactregistry.reader"),
     ],
 )
-def test_a_missing_right_names_the_narrowest_role(
-    cloud: Cloud, here: Callable[..., Any], operation: str, role: str
-) -> None:
+def test_a_missing_right_names_the_narrowest_role(cloud, here, operation: str, role: str) -> None:
     cloud.faults(fault(operation, "deny"))
     shown = here("image", "cpu", "--submit")
     assert shown.code != 0 and role in shown.stderr
     assert builds(cloud) == [] and images() == {}
 
 
-def test_a_missing_repository_is_named_with_the_command_before_anything_is_built(
-    cloud: Cloud, here: Callable[..., Any]
-) -> None:
+def test_a_missing_repository_is_named_with_the_command_before_anything_is_built(cloud, here) -> None:
     name = "//artifactregistry.googleapis.com/projects/podlift/locations/europe-west4/repositories/podlift"
     cloud.ask("POST", "/_project", {"absent": [name]})
     shown = here("image", "cpu", "--submit", "--region", "europe-west4")
@@ -289,9 +273,7 @@ def test_another_dockerfile_and_another_account_are_part_of_the_build(cloud: Clo
     assert here(*words, "--submit").code == 0
 
 
-def test_a_file_that_cannot_be_changed_is_refused_before_anything_is_spent(
-    cloud: Cloud, here: Callable[..., Any]
-) -> None:
+def test_a_file_that_cannot_be_changed_is_refused_before_anything_is_spent(cloud, here) -> None:
     text = "vertex = { project = 'podlift' }\n"
     Path("podlift.toml").write_text(text)
     shown = here("image", "cpu", "--submit")

@@ -87,9 +87,7 @@ def test_models_are_registered_promoted_compared_rolled_back_and_loaded(runs: li
     assert (listed["champion"], listed["latest"], listed["awaiting"]) == (1, 2, 0)
 
 
-def test_a_registry_of_a_root_finds_the_runs_of_that_root(
-    runs: list[sdk.Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_of_a_root_finds_the_runs_of_that_root(runs: list[sdk.Run], tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path / "elsewhere"))
     registry = sdk.models(tmp_path / "root")
     assert registry.add(runs[0].id).model.root == str(tmp_path / "root")
@@ -98,9 +96,7 @@ def test_a_registry_of_a_root_finds_the_runs_of_that_root(
         sdk.models().add(runs[0].id)
 
 
-def test_on_a_narrow_terminal_no_column_is_cut(
-    runs: list[sdk.Run], here: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_narrow_terminal_no_column_is_cut(runs: list[sdk.Run], here, monkeypatch) -> None:
     here("models", "add", runs[0].id, "--ask", "in the band")
     monkeypatch.setattr(screen, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
@@ -128,9 +124,7 @@ def test_podlift_remove_keeps_versions_their_runs_and_their_code_and_a_version_o
     assert here("get", "digits:champion").code == 0
 
 
-def test_a_version_is_removed_and_podlift_remove_frees_its_files_and_its_run(
-    runs: list[sdk.Run], here: Callable
-) -> None:
+def test_a_version_is_removed_and_podlift_remove_frees_its_files_and_its_run(runs: list[sdk.Run], here) -> None:
     for run in runs[:2]:
         here("models", "add", run.id)
     here("models", "promote", "digits", "1")

@@ -181,9 +181,7 @@ def test_a_plan_for_one_location_goes_on_there_and_an_emulators_costs_nothing(wr
     assert "next job" in labels and not {"price", "cap", "cost limit"} & {*labels}
 
 
-def test_a_plan_says_what_becomes_of_its_model_however_the_gate_was_written(
-    write, here, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_says_what_becomes_of_its_model_however_the_gate_was_written(write, here, monkeypatch) -> None:
     write("train.py", "print(1)")
     write("quality.py", "def measure(model, data):\n    return {}\n")
     write("test/a.csv", "1")

@@ -21,7 +21,7 @@ from sdk.cli.pace import MetricRecord, TrainingPace, Update, is_stale, recorded_
 from sdk.clock import SystemClock
 from sdk.job.layout import RunPaths
 from sdk.records.recorder import position, read_position
-from sdk.records.sync.index import Heartbeat, SyncedRun
+from sdk.records.sync.index import SyncedRun
 from sdk.records.sync.push import ContainerUploader
 from sdk.runtime import reporting as runtime
 from sdk.status import Progress
@@ -297,16 +297,3 @@ def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path:
     bucket.swap("heartbeat.json", [b'{"supervised": true, "resumes": 2}'], expected=generation)
     copy.read_heartbeat()
     assert copy.progress is None
-
-
-@pytest.mark.process
-def test_the_heartbeat_of_a_run_in_a_bucket_says_how_far_it_is(
-    bucket, write, monkeypatch, tmp_path: Path, limit_s: float
-) -> None:
-    write("train.py", "import sdk\nfor n in range(1, 8): sdk.context().report({}, step=n)\n")
-    run = sdk.submit("train.py", root="gs://mine/podlift")
-    run.wait(limit_s)
-    assert str(run.progress()) == "step 7"
-    synced = SyncedRun(run.plan.paths, run.url, SystemClock())
-    synced.write_heartbeat("chief-0", supervised=True, resumes=0)
-    assert synced.read_heartbeat() == Heartbeat(supervised=True, resumes=0, progress=Progress(step=7))

@@ -64,15 +64,6 @@ def test_the_list_says_state_age_duration_metric_and_backend(made, here, root: P
     assert "is not a run of podlift" in rows["broken"][4]
 
 
-def test_a_summary_that_an_earlier_podlift_wrote_is_read_with_what_it_lacks(made, here) -> None:
-    made("digits-aaaaaa", loss=0.25)
-    path = Path(sdk.attach("latest").plan.paths.summary)
-    data = json.loads(path.read_text())
-    del data["shown"]
-    path.write_text(json.dumps(data))
-    assert here("list").stdout.split("\t")[3:] == ["3 min 12 s", "loss 0.25", "local\n"]
-
-
 def test_the_list_is_cut_and_filtered(made, here) -> None:
     for number, state in enumerate(("SUCCEEDED", "FAILED", "CANCELLED", "FAILED")):
         made(f"{'mnist' if number % 2 else 'digits'}-{'abcd'[number] * 6}", state, "killed", age_s=1000.0 - number)

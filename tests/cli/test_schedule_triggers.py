@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, needs, until
+from support import LIMIT_S, needs
 
 import sdk
 
@@ -28,6 +28,7 @@ def minutes_ago() -> tuple[str, ...]:
     return "--cron", f"{datetime.now(timezone.utc).minute} * * * *"
 
 
+@pytest.mark.full
 def test_two_triggers_and_a_server_that_fire_at_once_start_one_run(podlift, here, write, environment) -> None:
     write("train.py", "import sys; print(sys.argv[1])")
     made = here("schedule", "create", "hourly", "train.py", *minutes_ago(), "--", "{slot:%H%%}")
@@ -77,31 +78,3 @@ def test_mistakes_of_a_firing_are_named_at_once(here, write) -> None:
     assert done.code == 2
     assert "Only a slot that is due has --within and --detach. Next: podlift schedule run weekly --due." in done.stderr
     assert sdk.Schedule("weekly").history() == []
-
-
-def test_a_slot_at_which_nothing_is_due_ends_the_command_at_once(here, write) -> None:
-    write("train.py", "print(1)")
-    minute = (datetime.now(timezone.utc).minute + 30) % 60
-    here("schedule", "create", "hourly", "train.py", "--cron", f"{minute} * * * *")
-    done = here("schedule", "run", "hourly", "--due", "--within", "10m")
-    assert done.code == 0 and "nothing is due: the last slot was " in done.stderr
-    assert sdk.Schedule("hourly").history() == []
-
-
-@pytest.mark.full
-def test_a_run_goes_on_when_its_command_is_killed_and_the_next_delivery_of_that_name_follows_it(
-    podlift, here, write, environment, tmp_path: Path
-) -> None:
-    go = tmp_path / "go"
-    write("train.py", f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.05)\n")
-    assert here("schedule", "create", "hourly", "train.py", *minutes_ago()).code == 0
-    command = [sys.executable, "-m", "sdk", "schedule", "run", "hourly", "--due", "--id", "job-1"]
-    first = subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL)
-    schedule = sdk.Schedule("hourly")
-    until(lambda: [each.state for each in schedule.history()] == ["RUNNING"], lambda: str(schedule.history()))
-    first.kill()
-    first.wait()
-    go.write_text("")
-    done = podlift("schedule", "run", "hourly", "--due", "--id", "job-1")
-    assert done.code == 0 and ": SUCCEEDED" in done.stderr
-    assert len(sdk.runs()) == 1

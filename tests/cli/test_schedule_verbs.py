@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S, needs, until
+from support import LIMIT_S, needs
 
 import sdk
 from sdk.backends.local.backend import LocalBackend
@@ -211,39 +210,6 @@ def test_a_program_schedules_itself_by_name_and_podlift_remove_keeps_the_code_of
     assert removed() == []
     sdk.Schedule("daily").remove()
     assert removed() == ["bundle"]
-
-
-@pytest.mark.full
-def test_a_server_killed_between_lock_and_submit_starts_the_slot_once_after_its_restart(
-    podlift, write, root: Path
-) -> None:
-    write("train.py", "import sys; print(sys.argv[1])")
-    write(
-        "ready.py",
-        f"""
-        import os, pathlib, signal
-        def ready(firing):
-            first = pathlib.Path({str(root)!r}, "first")
-            if not first.exists():
-                first.write_text("")
-                os.kill(os.getppid(), signal.SIGKILL)
-            return True
-        """,
-    )
-    created = podlift("schedule", "create", "weekly", "train.py", *CRON, "--when", "ready:ready", "--", "{slot:%Y}")
-    assert created.code == 0, created.stderr
-    assert podlift("schedule", "run", "weekly").code == -signal.SIGKILL
-    schedule = sdk.Schedule("weekly")
-    assert [record.state for record in schedule.history()] == ["TAKEN"]
-    for _ in range(2):
-        served = podlift("schedule", "serve", "--once")
-        assert served.code == 0, served.stderr
-    until(lambda: not schedule.history()[0].is_open, lambda: str(schedule.history()))
-    (record,) = schedule.history()
-    assert (record.state, record.cause) == ("SUCCEEDED", "manual")
-    (run,) = sdk.runs()
-    assert run.id == record.run and run.id.startswith("weekly-20")
-    assert [line.text for line in sdk.attach(run.id).logs()][-1] == str(record.moment.year)
 
 
 @pytest.mark.process

@@ -202,9 +202,7 @@ def test_a_lock_names_all_there_is(world, write) -> None:
     assert level == "error"
 
 
-def test_a_script_alone_says_how_to_package_what_lies_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_alone_says_how_to_package_what_lies_beside_it(tmp_path, monkeypatch) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)

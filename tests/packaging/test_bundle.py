@@ -214,9 +214,7 @@ def test_a_file_that_goes_between_the_walk_and_the_reading_is_not_packaged(tmp_p
     assert members.get("gone.txt") == (len("saved again") if back else None)
 
 
-def test_what_cannot_be_read_is_left_out_with_a_warning_and_the_project_stays_usable(
-    tmp_path: Path, monkeypatch
-) -> None:
+def test_what_cannot_be_read_is_left_out_with_a_warning_and_the_project_stays_usable(tmp_path, monkeypatch) -> None:
     folder = tree(tmp_path, {**FILES, "locked/secret.txt": "", "key.bin": "", "unseen.bin": ""})
     scan, look, read = os.scandir, os.lstat, os.open
 

@@ -104,9 +104,7 @@ def problems(function: object) -> str:
         (["# coding: latin-1\nWORD = 'é'\ndef main(): return WORD + 'ß'"], "éß"),
     ],
 )  # fmt: skip
-def test_a_function_of_a_notebook_gives_the_same_in_another_process(
-    cells: list[str], value: Any, tmp_path: Path
-) -> None:
+def test_a_function_of_a_notebook_gives_the_same_in_another_process(cells: list[str], value: Any, tmp_path) -> None:
     scope = notebook(*cells)
     found = function_module(scope["main"])
     assert elsewhere(found, tmp_path) == (scope["main"]() if value is None else value)
@@ -161,9 +159,7 @@ def test_decorators_are_applied_once_and_find_what_they_use(tmp_path: Path) -> N
     assert "def main(n=1): return n" in found.text
 
 
-def test_what_keeps_its_function_as_tensorflow_does_is_written_with_its_decorator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_keeps_its_function_as_tensorflow_does_is_written_with_its_decorator(tmp_path, monkeypatch) -> None:
     text = "class function:\n def __init__(self, f): self.python_function = f\n"
     text += " def __call__(self, *args): return self.python_function(*args), 'graph'\n"
     (tmp_path / "fakeflow.py").write_text(text)
@@ -192,9 +188,7 @@ def test_a_projects_own_modules_are_imported_not_copied(tmp_path: Path, monkeypa
     assert import_name(scope["b"]) == "helping:build"
 
 
-def test_a_closure_of_an_importable_module_takes_the_rest_from_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closure_of_an_importable_module_takes_the_rest_from_there(tmp_path, monkeypatch) -> None:
     (tmp_path / "owner.py").write_text(
         "SEEN = []\ndef note(n): SEEN.append(n)\ndef make(n):\n def main():\n  note(n)\n  return SEEN\n return main\n"
     )

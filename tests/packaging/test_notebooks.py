@@ -186,9 +186,7 @@ def test_what_only_a_notebook_has_stands_for_itself_outside_of_one(tmp_path: Pat
         ("%%bash\nls", ["%%bash"]),
     ],
 )
-def test_a_warning_says_what_was_dropped_if_the_program_may_miss_it(
-    tmp_path: Path, cell: str, warned: list[str]
-) -> None:
+def test_a_warning_says_what_was_dropped_if_the_program_may_miss_it(tmp_path, cell: str, warned: list[str]) -> None:
     found = converted(tmp_path, cell).warnings
     assert [text.split("`")[1] for text in found] == warned
 

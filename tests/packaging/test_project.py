@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
-from support import WAITS
 
 import sdk
 from sdk.errors import InputError
@@ -289,17 +288,6 @@ def test_a_program_starts_where_its_user_stands(write, monkeypatch, root: Path) 
     assert [line.text for line in run.logs()] == ["jobs"]
     monkeypatch.chdir("/")
     assert sdk.plan(str(Path(plan.code.project) / "jobs" / "train.py")).code.cwd == ""
-
-
-def test_editing_the_source_after_submit_changes_neither_the_run_nor_its_copy(write, root: Path) -> None:
-    script = write("train.py", f"{WAITS}import helper\nprint(helper.WORD, open('helper.py').read())\n")
-    helper = write("helper.py", "WORD = 'old'")
-    run = sdk.submit("train.py")
-    script.write_text("print('new')")
-    helper.write_text("WORD = 'new'")
-    Path(run.url, "go").touch()
-    run.result(60)
-    assert [line.text for line in run.logs()] == ["old WORD = 'old'"]
 
 
 def test_planning_writes_nothing_but_the_cache_of_what_was_read(write, tmp_path: Path, monkeypatch) -> None:

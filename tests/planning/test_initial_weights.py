@@ -69,9 +69,7 @@ def test_without_a_version_the_weights_are_fresh_and_the_plan_says_why(root: Pat
     assert sdk.plan("train.py", root=root).initial is None
 
 
-def test_a_model_of_another_root_is_not_found_and_the_plan_names_that_root(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_another_root_is_not_found_and_the_plan_names_that_root(root, tmp_path, monkeypatch) -> None:
     register(root, "digits", {"model.keras": b"one"})
     monkeypatch.setenv("PODLIFT_ROOT", str(root))
     (line,) = lines(planned(tmp_path / "elsewhere"), "warm start")
@@ -112,9 +110,7 @@ def test_a_damaged_version_is_an_error_before_anything_is_written(root: Path) ->
         ),
     ],
 )
-def test_a_version_without_weights_that_can_be_read_is_refused_with_the_next_step(
-    root: Path, path: str, said: str
-) -> None:
+def test_a_version_without_weights_that_can_be_read_is_refused_with_the_next_step(root, path: str, said: str) -> None:
     register(root, "digits", {path: b"{}"})
     with pytest.raises(InputError, match=said):
         planned(root)

@@ -58,9 +58,7 @@ def test_a_keyword_reaches_the_backends_value(write) -> None:
         assert '"us-east1"' in text
 
 
-def test_none_is_a_value_where_the_setting_has_one_and_else_as_if_not_given(
-    write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_none_is_a_value_where_the_setting_has_one_and_else_as_if_not_given(write, monkeypatch) -> None:
     write("hello.py", "print(1)")
     for name, value in (("TIMEOUT", "60"), ("WORKERS", "3"), ("PS", "1"), ("ARGS", '["a"]')):
         monkeypatch.setenv(f"PODLIFT_{name}", value)

@@ -34,9 +34,7 @@ def test_what_the_user_allows_is_stored(write) -> None:
     assert plan.job.env == {"DB_PASSWORD": "for tests only"}
 
 
-def test_a_copied_variable_stays_as_it_is_here_and_is_refused_in_a_request(
-    write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copied_variable_stays_as_it_is_here_and_is_refused_in_a_request(write, monkeypatch) -> None:
     write("train.py", "print(1)")
     monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
     job = sdk.Job("train.py", env={"WANDB_API_KEY": sdk.FromCaller()})

@@ -197,9 +197,7 @@ def test_a_run_keeps_to_the_cpus_that_it_may_use_and_to_threads_of_its_jobs_own(
 
 
 @several
-def test_threads_that_write_may_use_all_cpus_unless_the_program_has_chosen_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threads_that_write_may_use_all_cpus_unless_the_program_has_chosen_its_own(monkeypatch) -> None:
     whole = sorted(os.sched_getaffinity(0))
 
     def after(own: int) -> list[int]:

@@ -102,9 +102,7 @@ def test_what_the_kernel_counts_tells_whether_memory_ran_out(
         (b"rubbish", OutOfMemory.UNKNOWN),
     ],
 )
-def test_a_process_that_the_kernels_log_names_was_ended_by_it(
-    tmp_path: Path, record: bytes, expected: OutOfMemory
-) -> None:
+def test_a_process_that_the_kernels_log_names_was_ended_by_it(tmp_path, record: bytes, expected: OutOfMemory) -> None:
     log = tmp_path / "log"
     log.write_bytes(record % 10**15 if b"%d" in record else record)
     assert MemoryWatch(str(tmp_path), str(log)).ended(1234) is expected

@@ -139,9 +139,7 @@ def test_the_network_is_that_of_the_machine_without_loopback_and_the_limit_is_th
 @pytest.mark.parametrize(
     ("visible", "uses"), [(None, [0.0, 0.75]), ("1", [0.75]), ("GPU-of-one", [0.75]), ("", []), ("-1", []), ("7", [])]
 )
-def test_a_task_has_the_gpus_that_it_sees(
-    monkeypatch: pytest.MonkeyPatch, visible: str | None, uses: list[float]
-) -> None:
+def test_a_task_has_the_gpus_that_it_sees(monkeypatch, visible: str | None, uses: list[float]) -> None:
     assert machine.Gpus("no-such-library.so").read(visible) == []
     monkeypatch.setattr(ctypes, "CDLL", FakeNvml)
     found = machine.Gpus().read(visible)

@@ -303,9 +303,7 @@ def test_what_a_task_has_started_ends_with_it_while_the_others_go_on(write: Call
 
 
 @pytest.mark.parametrize("killed", ["task", "supervisor and janitor", *map(full_only, ["nothing", "supervisor"])])
-def test_shared_memory_of_a_task_that_was_killed_is_removed_and_no_other(
-    write: Callable[..., Path], killed: str
-) -> None:
+def test_shared_memory_of_a_task_that_was_killed_is_removed_and_no_other(write, killed: str) -> None:
     write(
         "program.py",
         """
@@ -341,9 +339,7 @@ def test_shared_memory_of_a_task_that_was_killed_is_removed_and_no_other(
         mine.unlink()
 
 
-def test_a_janitor_removes_the_halves_of_records_and_the_temporary_folder_but_nothing_of_clients(
-    tmp_path: Path,
-) -> None:
+def test_a_janitor_removes_the_halves_of_records_and_the_temporary_folder_but_nothing_of_clients(tmp_path) -> None:
     events, temporary = tmp_path / "events", tmp_path / "tmp"
     (temporary / "deep").mkdir(parents=True)
     events.mkdir()
@@ -395,9 +391,7 @@ def test_a_persons_processes_that_look_at_a_run_carry_no_mark_of_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_stopped_janitor_is_woken_and_one_that_keeps_the_lock_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
-) -> None:
+def test_a_stopped_janitor_is_woken_and_one_that_keeps_the_lock_is_ended(tmp_path, monkeypatch, ends: bool) -> None:
     monkeypatch.setattr(janitor, "_WAKE_S", 0.02)
     monkeypatch.setattr(janitor, "_HELD_S", LIMIT_S if ends else 0.1)
     events = str(tmp_path / "events")

@@ -193,13 +193,6 @@ def test_an_environment_holds_its_requirements_in_their_versions_and_nothing_els
     assert say(python, "import unwanted") == "ModuleNotFoundError: No module named 'unwanted'"
 
 
-@pytest.mark.full
-def test_its_versions_are_known_by_normalized_name(built) -> None:
-    _, python = built
-    found = envs.installed(python)
-    assert found == {"tiny-base": "1.0", "tiny-top": "1.5"}
-
-
 def test_settings_that_would_install_something_else_are_not_passed_on_and_named_in_the_log(built) -> None:
     place, _ = built
     assert not (place.folder / "astray").exists()
@@ -332,9 +325,7 @@ def test_stop_while_waiting_for_another_builder_ends_the_wait(place: Place) -> N
             place.ensure(stop=lambda: "waiting" in place.log.read_text())
 
 
-def test_a_process_that_uv_leaves_behind_does_not_hold_the_build_and_is_ended(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_uv_leaves_behind_does_not_hold_the_build_and_is_ended(place, monkeypatch) -> None:
     (place.folder / "uv").write_text("#!/bin/sh\nsleep 1000 &\necho $! > pid\necho the end; exit 3\n")
     (place.folder / "uv").chmod(0o755)
     pids: list[int] = []
@@ -594,9 +585,7 @@ def failing_index() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["busy", "page", "wheel", pytest.param("stalled", marks=pytest.mark.full)])
-def test_after_a_network_that_fails_in_mid_download_a_retry_may_succeed(
-    place: Place, kind: str, failing_index: str
-) -> None:
+def test_after_a_network_that_fails_in_mid_download_a_retry_may_succeed(place, kind: str, failing_index: str) -> None:
     env = clean_environ(place.folder, UV_HTTP_RETRIES="0", UV_HTTP_TIMEOUT="1", NO_PROXY="*")
     options = (f"--index-url {failing_index}/{kind}",)
     wanted = envs.EnvironmentSpec(python=sys.executable, requirements=("tiny",), options=options)
@@ -617,9 +606,7 @@ def test_after_a_network_that_fails_in_mid_download_a_retry_may_succeed(
         {"PIP_INDEX_URL": "user:S3CRET@127.0.0.1:9/simple"},
     ],
 )
-def test_no_secret_of_an_index_is_in_the_log_which_is_uploaded_with_the_run(
-    place: Place, environ: dict[str, str]
-) -> None:
+def test_no_secret_of_an_index_is_in_the_log_which_is_uploaded_with_the_run(place, environ: dict[str, str]) -> None:
     env = clean_environ(place.folder, UV_HTTP_RETRIES="0", **environ)
     wanted = envs.EnvironmentSpec(python=sys.executable, requirements=("tiny",))
     with pytest.raises(uv.EnvironmentBuildError) as caught:

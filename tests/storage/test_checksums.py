@@ -51,9 +51,7 @@ def test_the_c_library_of_a_wheel_counts_as_compiled_and_gives_the_same_sums() -
 
 @pytest.mark.usefixtures("pure")
 @pytest.mark.parametrize("wrong", ["damaged", "another library", "other sums"])
-def test_a_library_that_does_not_compute_crc32c_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
+def test_a_library_that_does_not_compute_crc32c_is_not_used(tmp_path, monkeypatch, wrong: str) -> None:
     library = tmp_path / "google_crc32c.libs" / "libcrc32c-1.so"
     library.parent.mkdir()
     library.write_bytes(b"Mach-O")

@@ -220,9 +220,7 @@ def test_paths_become_absolute_and_urls_stay(write, tmp_path: Path, monkeypatch:
     assert findings == []
 
 
-def test_a_name_with_brackets_is_a_name_where_it_exists_and_a_pattern_leaves_the_folders_name_alone(
-    tmp_path: Path,
-) -> None:
+def test_a_name_with_brackets_is_a_name_where_it_exists_and_a_pattern_leaves_the_folders_name_alone(tmp_path) -> None:
     home = tmp_path / "[1]"
     home.mkdir()
     (home / "a[b].csv").write_text("1")
@@ -363,9 +361,7 @@ def test_without_credentials_the_command_that_gets_them_is_named(internet: None)
     assert "Next: gcloud auth application-default login." in said
 
 
-def test_credentials_that_have_expired_are_said(
-    internet: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_that_have_expired_are_said(internet: None, tmp_path, monkeypatch) -> None:
     user = {"type": "authorized_user", "client_id": "i", "client_secret": "hunter2", "refresh_token": "hunter2"}
     (tmp_path / "user.json").write_text(json.dumps(user))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "user.json"))

@@ -65,9 +65,7 @@ def other() -> Iterator[str]:
         yield address.rpartition(":")[2]
 
 
-def test_what_is_not_there_or_something_else_is_said_soon(
-    monkeypatch: pytest.MonkeyPatch, podlift_gcs: GcsServer, other: str
-) -> None:
+def test_what_is_not_there_or_something_else_is_said_soon(monkeypatch, podlift_gcs: GcsServer, other: str) -> None:
     dead = free_port()
     for name, url, said in (
         ("PODLIFT_EMULATOR", f"http://127.0.0.1:{dead}/{TOKEN}", "is not running: nothing listens"),

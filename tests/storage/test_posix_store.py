@@ -137,9 +137,7 @@ def test_a_killed_holder_leaves_no_lock(store: PosixStore) -> None:
     assert bytes(store.get("y")) == b"1"
 
 
-def test_a_lock_that_is_held_for_ever_is_an_error_that_says_how_to_find_the_holder(
-    store: PosixStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_is_held_for_ever_is_an_error_that_says_how_to_find_the_holder(store, monkeypatch) -> None:
     store.put_new("x", [b""])
     monkeypatch.setattr(locking, "_WAIT_S", 0.02)
     with locking.held(store.url), pytest.raises(StoreError, match="fuser"):
@@ -147,9 +145,7 @@ def test_a_lock_that_is_held_for_ever_is_an_error_that_says_how_to_find_the_hold
 
 
 @pytest.mark.process
-def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_one_writes_is_not(
-    store: PosixStore,
-) -> None:
+def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_one_writes_is_not(store) -> None:
     text = """
         import os, signal
         from programs.store_faults import kill_at
@@ -170,9 +166,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_
     assert list(parts.iterdir()) == []
 
 
-def test_a_file_in_the_making_that_a_sweeper_took_away_before_it_was_locked_is_made_anew(
-    store: PosixStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_in_the_making_that_a_sweeper_took_away_before_it_was_locked_is_made_anew(store, monkeypatch) -> None:
     locked, swept = locking._locked, []
 
     def late(handle: int) -> bool:
@@ -252,9 +246,7 @@ def test_a_file_where_a_folder_should_be_is_said_to_be_one(tmp_path: Path) -> No
         store.put_new("x", [b""])
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(
-    store: PosixStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(store, monkeypatch) -> None:
     store.put_new("commits/x", [b""])
 
     def scandir(path: object) -> None:
@@ -279,9 +271,7 @@ def test_a_large_object_is_written_from_where_it_lies(store: PosixStore) -> None
         tracemalloc.stop()
 
 
-def test_a_folder_that_another_process_removed_before_the_link_is_made_again(
-    store: PosixStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_process_removed_before_the_link_is_made_again(store, monkeypatch) -> None:
     link, removed = os.link, []
 
     def remove_first(source: str, target: str) -> None:
@@ -295,9 +285,7 @@ def test_a_folder_that_another_process_removed_before_the_link_is_made_again(
     assert bytes(store.get("folder/x")) == b"data" and len(removed) == 1
 
 
-def test_an_object_that_another_task_deletes_with_its_folder_at_once_was_still_written(
-    store: PosixStore, tmp_path: Path
-) -> None:
+def test_an_object_that_another_task_deletes_with_its_folder_at_once_was_still_written(store, tmp_path) -> None:
     def delete(moment: str) -> None:
         if moment == "linked":
             store.delete("data/skipped/x")
@@ -307,9 +295,7 @@ def test_an_object_that_another_task_deletes_with_its_folder_at_once_was_still_w
     assert not Path(store.url, "data").exists()
 
 
-def test_what_the_kernel_does_not_take_at_once_is_written_too(
-    store: PosixStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_kernel_does_not_take_at_once_is_written_too(store, monkeypatch) -> None:
     writev = os.writev
     monkeypatch.setattr(os, "writev", lambda handle, views: writev(handle, [views[0][:3]]))
     store.put_new("x", [b"0123456789", b"", b"abcdefgh"])
@@ -391,9 +377,7 @@ class Unwilling:
 
 
 @pytest.mark.parametrize("how", ["no flag", "no writes", "short writes", "a write within a page"])
-def test_a_file_system_without_direct_writes_gets_the_same_bytes(
-    store: PosixStore, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_a_file_system_without_direct_writes_gets_the_same_bytes(store, monkeypatch, how: str) -> None:
     unwilling = Unwilling(how)
     monkeypatch.setattr(fcntl, "fcntl", unwilling.fcntl)
     monkeypatch.setattr(os, "write", unwilling.write)
