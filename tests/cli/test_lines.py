@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from support import FakeClock
 
 from sdk.backends.base import LogLine
 from sdk.cli.lines import Printer, since_then, too_many
@@ -14,20 +15,18 @@ pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
 BAR = [("start", "\n"), ("1/3", "\r"), ("2/3", "\r"), ("3/3", "\n"), ("half ", ""), ("whole", "\n"), ("last", "")]
 
 
-class Hand:
+class Hand(FakeClock):
     """A clock that goes so many seconds at each look."""
 
     def __init__(self, step_s: float = 0.0) -> None:
-        self.time, self.step_s = 0.0, step_s
+        super().__init__(0.0)
+        self.step_s = step_s
 
     def now(self) -> float:
         self.time += self.step_s
         return self.time
 
     monotonic = now
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 @pytest.mark.parametrize(

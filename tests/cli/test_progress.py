@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 from rich.live import Live
-from support import until
+from support import FakeClock, until
 
 import sdk
 from sdk.cli import live, watch
@@ -27,7 +27,7 @@ from sdk.runtime import reporting as runtime
 from sdk.status import Progress
 from sdk.storage.gcs.store import GcsStore
 
-pytestmark = pytest.mark.usefixtures("warm_podlift")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("warm_podlift")]
 
 IN_EPOCH = Progress(step=107, epoch=2, epochs=5, epoch_step=7, epoch_steps=100)
 RUNNING = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
@@ -66,7 +66,6 @@ model.fit(data.repeat(), steps_per_epoch=20, epochs=2, verbose=0, callbacks=[Rep
 """
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("progress", "record", "stale"),
     [
@@ -81,21 +80,6 @@ def test_a_position_that_is_older_than_the_last_metrics_of_the_attempt_is_not_sh
     progress: Progress, record: MetricRecord, stale: bool
 ) -> None:
     assert is_stale(progress, record, attempt=1) is stale
-
-
-class Hand:
-    """A clock that somebody sets."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def monotonic(self) -> float:
-        return self.time
-
-    now = monotonic
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 @pytest.mark.full
@@ -125,7 +109,6 @@ def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, 
     assert "\nprogress" not in here("status", run.id).stdout
 
 
-@pytest.mark.process
 def test_a_loop_says_its_steps(write, limit_s: float) -> None:
     write("train.py", "import sdk\nfor n in range(1, 8): sdk.context().report({}, step=n)\n")
     run = sdk.submit("train.py")
@@ -133,7 +116,6 @@ def test_a_loop_says_its_steps(write, limit_s: float) -> None:
     assert str(run.progress()) == "step 7"
 
 
-@pytest.mark.process
 def test_of_a_file_that_is_cut_short_no_position_is_read(tmp_path: Path) -> None:
     short = tmp_path / "chief-0"
     short.write_bytes(struct.pack("<QQ", 12, 15))
@@ -141,7 +123,6 @@ def test_of_a_file_that_is_cut_short_no_position_is_read(tmp_path: Path) -> None
     assert read_position(str(tmp_path / "none")) is None
 
 
-@pytest.mark.process
 def test_the_last_attempt_counts(tmp_path: Path) -> None:
     paths = RunPaths(str(tmp_path / "runs" / "a-aaaaaa"))
     assert position(paths, "chief-0") is None
@@ -150,9 +131,8 @@ def test_the_last_attempt_counts(tmp_path: Path) -> None:
     assert position(paths, "chief-0") == Progress(step=3)
 
 
-@pytest.mark.process
 def test_a_pace_has_a_rate_and_the_time_that_is_left() -> None:
-    clock = Hand()
+    clock = FakeClock()
     pace = TrainingPace(clock)
     shown = []
     for step in range(100, 131, 10):
@@ -167,18 +147,16 @@ def test_a_pace_has_a_rate_and_the_time_that_is_left() -> None:
     assert pace(None) == ""
 
 
-@pytest.mark.process
 def test_the_limit_of_steps_is_what_is_left() -> None:
-    clock = Hand()
+    clock = FakeClock()
     pace = TrainingPace(clock, max_steps=20)
     pace(Progress(step=0))
     clock.sleep(30)
     assert pace(Progress(step=10)) == "step 10, 3.0 s a step, 30 s left"
 
 
-@pytest.mark.process
 def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Hand()
+    clock = FakeClock()
     plain = watch.Plain(clock)
     run = type("", (), {"id": "digits-aaaaaa"})
     for second in range(61):
@@ -191,7 +169,6 @@ def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.C
     ]  # fmt: skip
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("width", [40, 80, 100])
 def test_a_terminal_has_one_line_of_progress_whatever_its_width(width: int) -> None:
     screen = io.StringIO()
@@ -207,7 +184,6 @@ def test_a_terminal_has_one_line_of_progress_whatever_its_width(width: int) -> N
     assert ("━━" in shown) is (width == 100), "a bar has the room that the words leave"
 
 
-@pytest.mark.process
 def test_nothing_is_drawn_again_until_something_has_changed() -> None:
     screen, begun = io.StringIO(), time.time() - 0.1
     run = type("", (), {"id": "digits-aaaaaa"})
@@ -219,31 +195,28 @@ def test_nothing_is_drawn_again_until_something_has_changed() -> None:
     assert sizes[0] == sizes[1] < sizes[2]
 
 
-@pytest.mark.process
 def test_each_task_has_a_line_of_its_own_if_that_is_wanted(tmp_path: Path) -> None:
     paths = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa"))
     plan = type("", (), {"paths": paths, "tasks": [f"worker-{number}" for number in range(20)]})
     runtime.ProgressWriter(paths.progress(1, "worker-0")).step(9)
-    paces = {task: TrainingPace(Hand()) for task in plan.tasks[:2]}
+    paces = {task: TrainingPace(FakeClock()) for task in plan.tasks[:2]}
     said = watch.task_lines(type("", (), {"plan": plan}), paces)  # type: ignore[arg-type]
     assert said == ["worker-0  step 9", "worker-1  no step yet", "and 18 more tasks"]
 
 
-@pytest.mark.process
 def test_the_share_of_a_fit_is_that_of_its_own_steps_and_is_unknown_without_an_end() -> None:
-    pace = TrainingPace(Hand())
+    pace = TrainingPace(FakeClock())
     pace(IN_EPOCH)
     assert pace.share == 107 / 500
     pace(Progress(step=1000, epoch=2, epochs=5, epoch_step=7, epoch_steps=100))
     assert pace.share == 107 / 500, "a second fit"
     pace(Progress(step=7))
     assert pace.share is None
-    limited = TrainingPace(Hand(), max_steps=28)
+    limited = TrainingPace(FakeClock(), max_steps=28)
     limited(Progress(step=7))
     assert limited.share == 0.25
 
 
-@pytest.mark.process
 def test_a_status_has_the_rate_that_the_records_show() -> None:
     records: list[MetricRecord] = [
         {"attempt": attempt, "time": time, "step": step, "epoch": 0, "metrics": {}}
@@ -265,12 +238,11 @@ def bucket(podlift_gcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     return GcsStore("mine/podlift/runs/digits-aaaaaa")
 
 
-@pytest.mark.process
 def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path: Path) -> None:
     paths, url, clock = (
         RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")),
         "gs://mine/podlift/runs/digits-aaaaaa",
-        Hand(),
+        FakeClock(),
     )
     first = ContainerUploader(paths, url, clock, task="chief-0", resumes=2)
     other = ContainerUploader(paths, url, clock)

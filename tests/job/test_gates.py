@@ -23,14 +23,11 @@ ASKED = {"evaluate": "quality:measure", "data": "test", "metric": "accuracy"}
     ("text", "champion", "bound"),
     [
         ("accuracy >= 0.9", None, 0.9),
-        ("accuracy>=.9", 3.0, 0.9),
         ("loss < -1.5e-3", None, -1.5e-3),
         ("accuracy[eights] >= champion - 0.01", 0.95, 0.94),
         ("loss <= champion * 1.05", 2.0, 2.1),
-        ("loss <= champion + 1", -2.0, -1.0),
         ("loss <= champion", 0.25, 0.25),
         ("loss <= champion", None, None),
-        ("loss <= champion * 0", 7.0, 0.0),
         ("loss <= champion", math.nan, None),
     ],
 )
@@ -80,7 +77,6 @@ def test_what_is_no_guard_is_refused_with_an_example(text: str, said: str) -> No
         ("a >= 0.9", "a <= 0.8", False),
         ("a >= 0.9", "b <= 0.8", True),
         ("a >= champion + 1", "a <= champion - 1", False),
-        ("a >= champion + 1", "a <= 0.8", True),
     ],
 )
 def test_guards_that_never_hold_together_are_refused(low: str, high: str, possible: bool) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from support import FakeClock
 
 import sdk
 from sdk import ids
@@ -20,26 +21,20 @@ pytestmark = pytest.mark.usefixtures("warm_podlift")
 SIZE = 400_000_000
 
 
-class Clock:
-    def __init__(self, now: float) -> None:
-        self._now = now
-
-    def now(self) -> float:
-        return self._now
-
-
 def ran(root: Path, plan: sdk.Plan, *, size: int | None = SIZE, step_s: float = 0.2, run: str = "") -> RunPaths:
     """Leave a run of a plan that made 101 steps."""
     paths = RootPaths(str(root)).run(run or plan.run_id)
     Path(paths.events).mkdir(parents=True)
     Path(paths.plan).write_text(json.dumps(json.loads(plan.to_json()) | {"run_id": paths.run_id}))
     first = plan.tasks[0]
-    Recorder(paths, first, 1, Clock(1000.0)).record("first_step", **({} if size is None else {"gradient_bytes": size}))
+    Recorder(paths, first, 1, FakeClock(1000.0)).record(
+        "first_step", **({} if size is None else {"gradient_bytes": size})
+    )
     account = TaskAccount(
         begun=1000.0, seen=1200.0, part="step", steps=101, reached=101, measures_input=True, compile=30.0,
         step=75 * step_s, input_wait=25 * step_s, evaluation=50.0,
     )  # fmt: skip
-    Recorder(paths, "supervisor", 1, Clock(1200.0)).record("accounted", tasks={first: asdict(account)})
+    Recorder(paths, "supervisor", 1, FakeClock(1200.0)).record("accounted", tasks={first: asdict(account)})
     return paths
 
 

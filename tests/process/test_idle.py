@@ -158,7 +158,6 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int],
 PROGRAM = "import time, pathlib\nwhile not pathlib.Path('{}').exists(): time.sleep(0.05)\n"
 
 
-@pytest.mark.process
 def test_a_run_here_whose_gpu_is_idle_ends_with_its_own_reason_and_is_not_restarted(write, with_gpu, capsys) -> None:
     with_gpu(0)
     write("train.py", PROGRAM.format("never"))
@@ -175,7 +174,6 @@ def test_a_run_here_whose_gpu_is_idle_ends_with_its_own_reason_and_is_not_restar
     assert "FAILED (accelerator_idle)" in capsys.readouterr().out
 
 
-@pytest.mark.process
 def test_a_run_here_whose_gpu_is_used_goes_on(write, with_gpu, tmp_path: Path) -> None:
     use = with_gpu(50)
     write("train.py", "import time\ntime.sleep(2.5)\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import FakeClock
 
 from sdk.job.layout import RunPaths
 from sdk.process import machine
@@ -32,21 +33,6 @@ SAMPLE = MachineSample(
     gpus=(GpuUse(use=0.5, memory_bytes=3, memory_limit_bytes=4),),
 )
 NVML_GPUS = {0: (0, 10), 1: (75, 20)}
-
-
-class Hand:
-    """A clock that is set."""
-
-    def __init__(self) -> None:
-        self.time = 1000.0
-
-    def monotonic(self) -> float:
-        return self.time
-
-    now = monotonic
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 class FakeNvml:
@@ -102,7 +88,6 @@ def test_a_reading_has_the_time_and_the_bytes_that_a_process_has_used(tmp_path: 
     assert machine.memory_limit() is not None
 
 
-@pytest.mark.process
 def test_the_children_of_a_process_count() -> None:
     child = "import time\nwhile time.process_time() < 0.5: pass\nprint(1, flush=True)\nimport sys; sys.stdin.read()"
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
@@ -149,7 +134,7 @@ def test_a_task_has_the_gpus_that_it_sees(monkeypatch, visible: str | None, uses
 
 
 def test_samples_come_after_two_seconds_then_every_ten_and_rarely_when_there_are_many(tmp_path: Path) -> None:
-    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), Hand()
+    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), FakeClock()
     sampler = machine.Sampler(paths, 1, clock)
     assert machine_use(paths, "chief-0") is None
     for _ in range(400):
@@ -170,7 +155,7 @@ def test_samples_come_after_two_seconds_then_every_ten_and_rarely_when_there_are
 
 
 def test_a_task_that_starts_again_counts_from_its_own_beginning(tmp_path: Path, monkeypatch) -> None:
-    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), Hand()
+    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), FakeClock()
     readings = {
         pid: machine.Reading(cpu_s=cpu_s, memory_bytes=1, read_bytes=0, written_bytes=0, received_bytes=0, sent_bytes=0)
         for pid, cpu_s in ((1, 500.0), (2, 0.0))
@@ -186,7 +171,7 @@ def test_a_task_that_starts_again_counts_from_its_own_beginning(tmp_path: Path, 
 
 
 def test_a_sample_has_what_was_used_in_each_second_since_the_one_before(tmp_path: Path, monkeypatch) -> None:
-    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), Hand()
+    paths, clock = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), FakeClock()
 
     def read(pid: int) -> machine.Reading:
         passed = clock.time - 1000
@@ -235,7 +220,7 @@ def test_averages_are_those_of_the_time_and_not_of_the_samples_which_come_less_o
 
 
 def test_a_task_that_ended_before_its_first_sample_does_not_keep_the_sampler_busy(tmp_path: Path, monkeypatch) -> None:
-    paths, clock, looks = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), Hand(), []
+    paths, clock, looks = RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")), FakeClock(), []
     same = machine.Reading(cpu_s=1.0, memory_bytes=1, read_bytes=0, written_bytes=0, received_bytes=0, sent_bytes=0)
     monkeypatch.setattr(machine, "read", lambda pid: same)
     sampler = machine.Sampler(paths, 1, clock)
