@@ -83,36 +83,21 @@ LOST = "restarts all, from the last checkpoint: what is newer is lost"
     [
         ({}, f"the task, from its last checkpoint; {BUDGETS}", []),
         ({"workers": 2}, f"all tasks together, from the last checkpoint; {BUDGETS}", []),
-        (
-            {"workers": 3, "ps": 1},
-            f"a lost worker restarts alone, and the others go on; a lost chief or parameter server {LOST}; {BUDGETS}",
-            ["worker-0", "worker-1"],
-        ),
-        (
-            {"workers": 2, "ps": 1, "evaluator": True, "backend": sdk.Local(cluster="workers")},
-            "a lost worker or evaluator restarts alone, and the others go on; "
-            f"a lost worker-0 or parameter server {LOST}; {BUDGETS}",
-            ["worker-1", "evaluator-0"],
-        ),
-        (
-            {
-                "workers": 2,
-                "evaluator": True,
-                "retry_preemptions": 0,
-                "retry_infrastructure": 0,
-                "retry_user_errors": 1,
-            },
-            "a lost evaluator restarts alone, and the others go on; a lost chief or worker "
-            f"{LOST}; after an error in the program 1 time",
-            ["evaluator-0"],
-        ),
-        (
-            {"retry_preemptions": 0, "retry_infrastructure": 0},
-            "none (retry_user_errors, retry_infrastructure, retry_preemptions)",
-            [],
-        ),
+        ({"workers": 3, "ps": 1},
+         f"a lost worker restarts alone, and the others go on; a lost chief or parameter server {LOST}; {BUDGETS}",
+         ["worker-0", "worker-1"]),
+        ({"workers": 2, "ps": 1, "evaluator": True, "backend": sdk.Local(cluster="workers")},
+         "a lost worker or evaluator restarts alone, and the others go on; "
+         f"a lost worker-0 or parameter server {LOST}; {BUDGETS}",
+         ["worker-1", "evaluator-0"]),
+        ({"workers": 2, "evaluator": True, "retry_preemptions": 0, "retry_infrastructure": 0, "retry_user_errors": 1},
+         f"a lost evaluator restarts alone, and the others go on; a lost chief or worker {LOST}; after an error in the "
+         "program 1 time",
+         ["evaluator-0"]),
+        ({"retry_preemptions": 0, "retry_infrastructure": 0},
+         "none (retry_user_errors, retry_infrastructure, retry_preemptions)", []),
     ],
-)
+)  # fmt: skip
 def test_a_plan_says_what_restarts_and_how_often(write, settings, restarts: str, alone: list[str]) -> None:
     write("train.py", "print(1)")
     made = sdk.plan("train.py", **{"retry_preemptions": None, "retry_infrastructure": 3, **settings})

@@ -408,50 +408,26 @@ def test_the_users_own_configuration_of_uv_counts_and_that_of_a_project_above_th
     ("environ", "options", "arguments", "variables", "unknown"),
     [
         ({"PIP_NO_INDEX": "0", "PIP_PRE": "true"}, (), ["--prerelease=allow"], {}, []),
-        (
-            {"PIP_INDEX_URL": "https://me:secret@a.b/simple", "PIP_FIND_LINKS": "/one /two"},
-            ("--find-links '/with space'", "--no-index"),
-            ["--no-index"],
-            {"UV_DEFAULT_INDEX": "https://me:secret@a.b/simple", "UV_FIND_LINKS": "/one,/two,/with space"},
-            [],
-        ),
-        (
-            {"PIP_INDEX_URL": "https://a.b", "PIP_EXTRA_INDEX_URL": "https://c.d"},
-            ("--index-url https://x.y", "--extra-index-url https://z", "--trusted-host z", "--only-binary a,b"),
-            ["--allow-insecure-host=z", "--only-binary=a", "--only-binary=b"],
-            {"UV_DEFAULT_INDEX": "https://x.y", "UV_EXTRA_INDEX_URL": "https://c.d https://z"},
-            [],
-        ),
-        (
-            {"PIP_CERT": "/ca.pem", "PIP_PROXY": "http://p:1", "PIP_DEFAULT_TIMEOUT": "9", "PIP_NO_INPUT": "1"},
-            ("--prefer-binary",),
-            [],
-            {
-                "SSL_CERT_FILE": "/ca.pem",
-                "HTTP_PROXY": "http://p:1",
-                "HTTPS_PROXY": "http://p:1",
-                "UV_HTTP_TIMEOUT": "9",
-            },
-            ["prefer-binary"],
-        ),
+        ({"PIP_INDEX_URL": "https://me:secret@a.b/simple", "PIP_FIND_LINKS": "/one /two"},
+         ("--find-links '/with space'", "--no-index"), ["--no-index"],
+         {"UV_DEFAULT_INDEX": "https://me:secret@a.b/simple", "UV_FIND_LINKS": "/one,/two,/with space"}, []),
+        ({"PIP_INDEX_URL": "https://a.b", "PIP_EXTRA_INDEX_URL": "https://c.d"},
+         ("--index-url https://x.y", "--extra-index-url https://z", "--trusted-host z", "--only-binary a,b"),
+         ["--allow-insecure-host=z", "--only-binary=a", "--only-binary=b"],
+         {"UV_DEFAULT_INDEX": "https://x.y", "UV_EXTRA_INDEX_URL": "https://c.d https://z"}, []),
+        ({"PIP_CERT": "/ca.pem", "PIP_PROXY": "http://p:1", "PIP_DEFAULT_TIMEOUT": "9", "PIP_NO_INPUT": "1"},
+         ("--prefer-binary",), [],
+         {"SSL_CERT_FILE": "/ca.pem", "HTTP_PROXY": "http://p:1", "HTTPS_PROXY": "http://p:1", "UV_HTTP_TIMEOUT": "9"},
+         ["prefer-binary"]),
         (dict.fromkeys(("PIP_NO_INDEX", "PIP_REQUIRE_HASHES", "PIP_PROXY", "UV_FIND_LINKS"), ""), (), [], {}, []),
-        (
-            {"UV_FIND_LINKS": "/a,/b", "UV_EXTRA_INDEX_URL": "https://a https://b", "PIP_EXTRA_INDEX_URL": "https://c"},
-            ("--find-links /c",),
-            [],
-            {"UV_FIND_LINKS": "/a,/b,/c", "UV_EXTRA_INDEX_URL": "https://a https://b https://c"},
-            [],
-        ),
+        ({"UV_FIND_LINKS": "/a,/b", "UV_EXTRA_INDEX_URL": "https://a https://b", "PIP_EXTRA_INDEX_URL": "https://c"},
+         ("--find-links /c",), [],
+         {"UV_FIND_LINKS": "/a,/b,/c", "UV_EXTRA_INDEX_URL": "https://a https://b https://c"}, []),
         ({"PIP_TIMEOUT": "15.5"}, (), [], {"UV_HTTP_TIMEOUT": "16"}, []),
-        (
-            {"PIP_FIND_LINKS": "/a,b https://c/d,e"},
-            ("--extra-index-url '/f g'",),
-            [],
-            {"UV_FIND_LINKS": "file:///a%2Cb,https://c/d%2Ce", "UV_EXTRA_INDEX_URL": "file:///f%20g"},
-            [],
-        ),
+        ({"PIP_FIND_LINKS": "/a,b https://c/d,e"}, ("--extra-index-url '/f g'",), [],
+         {"UV_FIND_LINKS": "file:///a%2Cb,https://c/d%2Ce", "UV_EXTRA_INDEX_URL": "file:///f%20g"}, []),
     ],
-)
+)  # fmt: skip
 def test_pips_settings_become_uvs_and_those_it_lacks_are_named(
     environ: dict, options: tuple, arguments: list, variables: dict, unknown: list
 ) -> None:
