@@ -421,7 +421,7 @@ def test_what_a_web_server_says_becomes_a_sentence(server: str) -> None:
     assert "cannot be reached" in problem("http://nowhere.invalid/x")
 
 
-def test_a_protocol_that_needs_a_package_says_which_and_an_unknown_one_has_a_nearest() -> None:
+def test_a_protocol_needs_a_package_that_is_named_or_has_a_nearest() -> None:
     assert "Unknown protocol. Received: 'gss'. Did you mean 'gs'?" in problem("gss://bucket/x")
     assert "Next: pip install s3fs." in problem("s3://bucket/x")
     assert "Next: pip install paramiko." in problem("sftp://host/x")
