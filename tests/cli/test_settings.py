@@ -80,6 +80,8 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
         ("[code]\ninclude = 'data'", "must be a list of texts"),
         ("[code]\nisolated = 'yes'", "code_isolated: "),
         ("backend = 3", "backend must be a text"),
+        ("root = 7", "root must be a text"),
+        ("env = 3", "env: Must be"),
         ("workers = ", "is not TOML"),
         ("[env]\nA = 3", "'A' must be a text"),
         ("[inputs]\ntrain = 3", "inputs.train: Must be a valid string"),

@@ -69,6 +69,8 @@ CHANGES = {
     "another version": lambda data: {**data, "version": 9},
     "a run that climbs": lambda data: {**data, "run_id": "../../x-aaaaaa"},
     "a file that climbs": lambda data: {**data, "files": [["../../etc/passwd", 1, "0" * 64, False]]},
+    "an absolute file": lambda data: {**data, "files": [["/etc/passwd", 1, "0" * 64, False]]},
+    "files that are none": lambda data: {**data, "files": 3},
     "a row that is no file": lambda data: {**data, "files": [["train.py"]]},
     "a digest that is a path": lambda data: {**data, "digest": "../x"},
     "a root that climbs": lambda data: {**data, "roots": ["../.."]},

@@ -60,6 +60,7 @@ def test_a_guard_reads_what_was_written(comparison: str, sign: str, number: floa
         ("accuracy >= good", "not a bound: 'good'"),
         ("accuracy >= champion / 2", "not a bound: 'champion / 2'"),
         ("0.8 <= accuracy <= 0.9", "not a bound: 'accuracy <= 0.9'"),
+        ("accuracy >= nan", "not a bound: 'nan'"),
         ("accuracy >= 1e999", "not a bound: '1e999'"),
     ],
 )

@@ -46,6 +46,7 @@ def test_a_package_below_src_is_found_and_src_goes_first_on_the_path(write) -> N
         ("pkg", "cannot be run: it has no __main__.py"),
         ("pkg.trian", "Did you mean 'train'?"),
         ("pkg.train:mian", "Did you mean 'main'?"),
+        ("pkgs.train", "Did you mean 'pkg'?"),
         ("pkg-train", "is not a script, module or function"),
         (".", "is a folder"),
         ("notes.ipynb", "No such entry"),

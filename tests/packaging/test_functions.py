@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import REPO
 
@@ -218,6 +218,7 @@ exact_values = st.recursive(
 
 @settings(max_examples=50)
 @given(json_values | exact_values, json_values)
+@example([(), set()], {})
 def test_values_of_globals_closures_and_defaults_arrive_as_they_were(one: Any, two: Any) -> None:
     scope = notebook("def make(two):\n def main(three=two):\n  return one, two, three\n return main")
     scope["one"] = one
@@ -281,6 +282,7 @@ def yielding() -> Any:
         (functools.partial(waiting, lr=0.1), "is a functools.partial. Next: give its function, and args={'lr': ...}"),
         (Callable_().method, "is a bound method"),
         (Callable_(), "this Callable_ is an instance with __call__"),
+        (Callable_, "is a class"),
         (len, "len is a builtin"),
         (waiting, "is an async function: calling it would run nothing. Next: give a plain function that calls asyncio"),
         (yielding, "is a generator: calling it would run nothing. Next: give one without `yield`"),

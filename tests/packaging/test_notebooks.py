@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import sdk
@@ -373,6 +373,7 @@ def test_anything_is_a_program_or_a_sentence(tmp_path: Path, data: Any) -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(lines, max_size=8).map("\n".join))
+@example("%%writefile a.py\n\ud800")
 def test_every_line_of_a_cell_keeps_its_number(tmp_path: Path, cell: str) -> None:
     try:
         found = converted(tmp_path, "0", cell)

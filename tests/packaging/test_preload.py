@@ -52,6 +52,7 @@ DOUBTED = [
     ("import tensorflow, os\nname = 'X'\nos.environ[name] = '1'", "train.py:3 sets a variable whose name"),
     ("import tensorflow, os\nos.environ.update(settings())", "sets a variable whose name"),
     ("import tensorflow, os\nos.environ.clear()", "sets a variable whose name"),
+    ("import tensorflow\ntry:\n    import dotenv\nexcept ImportError: pass", "imports dotenv"),
     ("import tensorflow\ntry:\n    import torch\nexcept ImportError: pass", "imports torch"),
 ]  # fmt: skip
 

@@ -325,3 +325,10 @@ def test_a_gitignore_above_the_project_counts_only_with_a_folder_beside_it(write
     write("app/train.py", "import x\n")
     monkeypatch.chdir("app")
     assert "common/x.bin" not in files(sdk.plan(job("train.py", include=("../common",))))
+
+
+def test_a_project_file_that_is_no_toml_is_named(write) -> None:
+    write("pyproject.toml", "[tool")
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError, match=r"pyproject\.toml' is not TOML"):
+        sdk.plan("train.py")

@@ -79,6 +79,8 @@ def kernel(top: Path, version: str, group: int | None, machine: int | None) -> N
         ("v1", (0, 1), (None, None), OutOfMemory.YES),
         ("v2", (None, None), (3, 4), OutOfMemory.PERHAPS),
         ("none", (None, None), (3, 4), OutOfMemory.PERHAPS),
+        ("v1", (0, 0), (None, None), OutOfMemory.NO),
+        ("none", (None, None), (3, 3), OutOfMemory.NO),
         ("none", (None, None), (None, None), OutOfMemory.UNKNOWN),
         ("damaged", (None, None), (None, None), OutOfMemory.UNKNOWN),
     ],

@@ -423,6 +423,7 @@ def test_the_users_own_configuration_of_uv_counts_and_that_of_a_project_above_th
         ({"UV_FIND_LINKS": "/a,/b", "UV_EXTRA_INDEX_URL": "https://a https://b", "PIP_EXTRA_INDEX_URL": "https://c"},
          ("--find-links /c",), [],
          {"UV_FIND_LINKS": "/a,/b,/c", "UV_EXTRA_INDEX_URL": "https://a https://b https://c"}, []),
+        ({"PIP_TIMEOUT": "soon"}, (), [], {"UV_HTTP_TIMEOUT": "soon"}, []),
         ({"PIP_TIMEOUT": "15.5"}, (), [], {"UV_HTTP_TIMEOUT": "16"}, []),
         ({"PIP_FIND_LINKS": "/a,b https://c/d,e"}, ("--extra-index-url '/f g'",), [],
          {"UV_FIND_LINKS": "file:///a%2Cb,https://c/d%2Ce", "UV_EXTRA_INDEX_URL": "file:///f%20g"}, []),
@@ -579,6 +580,8 @@ def test_after_a_network_that_fails_in_mid_download_a_retry_may_succeed(place, k
         },
         {"PIP_EXTRA_INDEX_URL": "https://u:S3CRET#@127.0.0.1/x"},
         {"UV_FIND_LINKS": "http://user:S3CRET/S3CRET@127.0.0.1:9/"},
+        {"PIP_INDEX_URL": "http://127.0.0.1:9/simple?token=S3CRET"},
+        {"UV_DEFAULT_INDEX": "http://user:S3CRET@127.0.0.1:port/simple"},
         {"PIP_INDEX_URL": "user:S3CRET@127.0.0.1:9/simple"},
     ],
 )
@@ -781,6 +784,7 @@ def test_an_interpreter_that_cannot_be_used_is_named(tmp_path: Path, program: st
     ("environ", "expected"),
     [
         ({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "/c/podlift"),
+        ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/podlift"),
         ({"XDG_CACHE_HOME": "", "HOME": "/h"}, "/h/.cache/podlift"),
         ({}, f"{Path.home()}/.cache/podlift"),
     ],

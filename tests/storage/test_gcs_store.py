@@ -187,6 +187,8 @@ SENTENCES = {
     "404": (GcsStatusError(404, "No such object: b/x"), MissingError, False, "no such object"),
     "404 bucket": (GcsStatusError(404, "The specified bucket does not exist."), StoreError, False, "no bucket 'b'"),
     "412": (GcsStatusError(412, "x"), ConflictError, False, "generation is not the expected one"),
+    "408": (GcsStatusError(408, "x"), StoreError, True, r"\(408\)"),
+    "connect": (http.ConnectTimeout(), StoreError, True, "did not respond in time"),
     "429": (GcsStatusError(429, "Slow."), StoreError, True, r"slow down \(429\): Slow"),
     "500": (GcsStatusError(500, "x"), StoreError, True, r"has failed \(500\)"),
     "501": (GcsStatusError(501, "x"), StoreError, False, r"rejects the request \(501\)"),
