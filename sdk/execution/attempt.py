@@ -137,7 +137,7 @@ class ContainerAttempt:
             _log.info(f"the task was not forked: {why}")
         if self._end is not None:
             # The attempt ended before there was a process to stop.
-            self._stop_task(self._end)
+            container.process.send(signal.SIGKILL)
         detector = HangDetector(self._payload.limits.hang_s, self._activity, container.clock)
         in_step = container.task in cluster.in_step(self._payload.tasks)
         due = container.clock.monotonic()

@@ -226,8 +226,10 @@ class Stop:
 
 
 def may_save(end: AttemptEnd) -> bool:
-    """Return whether tasks may save their state on SIGTERM: no task has failed, and no attempt follows at once."""
-    return end.reason in _MAY_SAVE and not (end.failure and end.failure.task)
+    """Return whether tasks may save their state on SIGTERM: no task has failed, and no attempt may have begun elsewhere."""
+    # The end of a failed task may have no failure here: the task has recorded it.
+    of_no_task = end.failure is not None and not end.failure.task
+    return end.reason in _MAY_SAVE and not end.restart and of_no_task
 
 
 def stop(

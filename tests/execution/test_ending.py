@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,6 +90,18 @@ ENDS = {
     "SIGKILL explains SIGABRT": ({"chief-0": -6, "worker-0": -9}, [], ("FAILED", "killed", "worker-0")),
     "the memory was full": ({"worker-1": -9}, [], ("FAILED", "out_of_memory", "worker-1")),
     "SIGTERM from outside": ({"worker-0": -15}, [], ("FAILED", "preempted", "worker-0")),
+    "SIGKILL without a full memory": ({"worker-0": -9}, [], ("FAILED", "killed", "worker-0")),
+    "an abort on a machine with a full memory": ({"worker-1": -6}, [], ("FAILED", "killed", "worker-1")),
+    "a worker asks for a restart, and another has failed": (
+        {"worker-0": 75, "worker-1": 1},
+        [record("worker-1", WRONG)],
+        ("CHECKPOINTED", "checkpointed", ""),
+    ),
+    "a silent end, and an error of another": (
+        {"worker-0": 3},
+        [record("chief-0", WRONG)],
+        ("FAILED", "user_error", "chief-0"),
+    ),
     "an exit code without an error": ({"chief-0": 3}, [], ("FAILED", "user_error", "chief-0")),
     "a full disk": ({}, [record("chief-0", FULL)], ("FAILED", "infrastructure", "chief-0")),
 }
@@ -104,7 +117,8 @@ def test_codes_and_records_say_why_an_attempt_ends(codes, failed, wanted) -> Non
     ("code", "reason"), [(0, Reason.DONE), (75, Reason.CHECKPOINTED), (-9, Reason.PREEMPTED), (1, Reason.PREEMPTED)]
 )
 def test_a_task_that_was_asked_to_end_was_preempted_unless_it_is_done(code, reason) -> None:
-    view = View(tasks=TASKS, own=["chief-0"], codes={"chief-0": code}, stop_requested=True)
+    failed = [record("chief-0", WRONG)] if code == 1 else []
+    view = View(tasks=TASKS, own=["chief-0"], codes={"chief-0": code}, failed=failed, stop_requested=True)
     end = end_of(view)
     assert end is not None
     assert end.reason is reason
@@ -134,6 +148,7 @@ ECHOES = {
     "a lost peer": ({"chief-0": 1}, [record("chief-0", LOST)], (), 3.0, 5.0),
     "it aborted": ({"chief-0": -6}, [], (), 0.0, 5.0),
     "it was killed": ({"chief-0": -9}, [], (), 0.0, 0.0),
+    "one aborted, one was killed": ({"chief-0": -6, "worker-0": -9}, [], (), 0.0, 0.0),
     "nothing": ({}, [], (), 0.0, 0.0),
 }
 
@@ -163,6 +178,13 @@ ALONE = {
     "the first task": ("chief-0", {"chief-0": 1}, ""),
     "a worker, and the first task too": ("worker-0", {"worker-0": 1, "chief-0": 1}, ""),
     "an evaluator that asks for a restart": ("", {"evaluator-0": 75}, "evaluator-0"),
+    "an evaluator that asks for a restart after a worker's end": (
+        "",
+        {"worker-0": 1, "evaluator-0": 75},
+        "evaluator-0",
+    ),
+    "a worker, while a server is done": ("worker-0", {"worker-0": 1, "ps-0": 0}, "worker-0"),
+    "an error of the first task, seen with a worker's end": ("chief-0", {"worker-0": 1}, ""),
 }
 
 
@@ -180,6 +202,11 @@ ERROR = ending.failed(Reason.USER_ERROR, Failure(task="worker-1", message=""))
 DISK = ending.failed(Reason.INFRASTRUCTURE, Failure(task="worker-1", message=""))
 IDLE = ending.failed(Reason.ACCELERATOR_IDLE, Failure(task="", message=""))
 HUNG = ending.failed(Reason.HUNG, Failure(task="worker-1", message=""))
+# As another container reads it: the task has recorded its failure, and the next attempt may have begun.
+READ = AttemptEnd(state=State.FAILED, reason=Reason.INFRASTRUCTURE, task="worker-1", restart=True)
+LATE = ending.failed(Reason.TIMEOUT, Failure(task="", message=""))
+# How containers write it.
+ASKED = AttemptEnd(state=State.FAILED, reason=Reason.CHECKPOINTED, task="worker-1", restart=True)
 # The end, the running task, what it has done; how it is ended by an agent of all tasks, and by one of several agents.
 STOPS = {
     "done, and it runs": (DONE, "worker-0", {}, Stop(grace_s=2.0), Stop(grace_s=2.0)),
@@ -190,6 +217,15 @@ STOPS = {
     "another failed": (ERROR, "worker-0", {}, Stop(grace_s=2.0), Stop()),
     "it failed too, and saves": (ERROR, "worker-0", {"saving_s": 9.0}, Stop(wait_s=9.0, grace_s=2.0), Stop(wait_s=9.0)),
     "the disk of another is full": (DISK, "worker-0", {}, Stop(grace_s=2.0), Stop()),
+    "another failed elsewhere, and it saves": (
+        READ,
+        "worker-0",
+        {"saving_s": 4.0},
+        Stop(wait_s=4.0, grace_s=2.0),
+        Stop(wait_s=4.0),
+    ),
+    "another left elsewhere": (ASKED, "worker-0", {"steps": True}, Stop(wait_s=30.0, grace_s=2.0), Stop(wait_s=30.0)),
+    "the time is over": (LATE, "worker-0", {}, Stop(grace_s=5.0), Stop(grace_s=5.0)),
     "no task uses its GPU": (IDLE, "worker-0", {}, Stop(grace_s=5.0), Stop(grace_s=5.0)),
     "all hang": (HUNG, "worker-0", {"steps": True}, Stop(), Stop()),
 }
@@ -204,10 +240,28 @@ def test_a_task_that_outlives_the_attempt_is_ended(end, task, about, whole, shar
 
 
 @pytest.mark.parametrize(
-    ("end", "may"), [(IDLE, True), (DISK, False), (ERROR, False), (HUNG, False), (SAVED, False), (DONE, False)]
+    ("end", "may"),
+    [
+        (IDLE, True),
+        (LATE, True),
+        (READ, False),
+        (replace(IDLE, restart=True), False),
+        (DISK, False),
+        (ERROR, False),
+        (HUNG, False),
+        (SAVED, False),
+        (DONE, False),
+    ],
 )
 def test_a_task_may_save_on_sigterm_only_if_none_has_failed(end, may) -> None:
     assert ending.may_save(end) is may
+
+
+def test_a_long_grace_gives_tasks_that_save_together_more_time_and_a_short_one_the_others_less() -> None:
+    seen = {"done": False, "saving_s": 0.0, "steps": True, "host": WHOLE}
+    assert ending.stop(SAVED, "worker-0", TASKS, limits=Limits(grace_s=45.0), **seen).wait_s == 45.0
+    assert ending.stop(ERROR, "worker-0", TASKS, limits=Limits(grace_s=1.0), **seen).grace_s == 1.0
+    assert ending.stop(DONE, "worker-0", TASKS, limits=Limits(grace_s=1.0), **seen).grace_s == 1.0
 
 
 def test_a_failed_task_saves_for_the_time_that_it_announced_until_it_has_left() -> None:

@@ -111,9 +111,13 @@ class LocalGang:
         """Start the tasks. Return the verdict once they are gone and their outputs are collected."""
         try:
             self._start()
-            verdict, grace_s = self._watch()
+            verdict, asked_s = self._watch()
+            saves = verdict.state is State.CHECKPOINTED
+            grace_s = self._let_end(verdict) if asked_s is None and not saves else asked_s or 0.0
             self._record_exits()
             self._recorder.record("stopping", state=verdict.state.value, reason=verdict.reason.value)
+            if asked_s is None and saves:
+                grace_s = self._let_end(verdict)
             if verdict.state is State.CANCELLED:
                 self._await_step_boundary(grace_s)
             if not ending.may_save(verdict):
@@ -184,8 +188,8 @@ class LocalGang:
             cpus=division.shares[task.name].cpus,
         )
 
-    def _watch(self) -> tuple[AttemptEnd, float]:
-        """Wait for the end of the attempt. Return its verdict and how many seconds the tasks have to stop."""
+    def _watch(self) -> tuple[AttemptEnd, float | None]:
+        """Wait for the end of the attempt. Return it and, if it was asked for, how many seconds the tasks have to stop."""
         self._pauses.begin()
         limit_s = self._plan.job.limits.hang_s
         detector = HangDetector(limit_s, self._activity, self._clock)
@@ -205,17 +209,15 @@ class LocalGang:
                 # The tasks exited on request, before this loop saw the request.
                 return self._conditions.stop_requested() or (verdict, 0.0)
             if verdict is not None:
-                return verdict, self._let_end(verdict)
+                return verdict, None
             if (requested := self._conditions.stop_requested()) is not None:
                 return requested
             if self._idle.is_idle(self._visible):
-                idle = failed(Reason.ACCELERATOR_IDLE, self._idle.failure)
-                return idle, self._let_end(idle)
+                return failed(Reason.ACCELERATOR_IDLE, self._idle.failure), None
             activity = detector.hang()
             if activity is not None and limit_s is not None:
                 steps = dict(zip(cluster.in_step(self._plan.tasks), activity.beats, strict=True))
-                hung = self._hung(blame(limit_s, steps))
-                return hung, self._let_end(hung)
+                return self._hung(blame(limit_s, steps)), None
             self._clock.sleep(POLL_S)
 
     def _activity(self) -> Activity:
@@ -228,11 +230,14 @@ class LocalGang:
 
     def _let_end(self, end: AttemptEnd) -> float:
         """Let the other tasks end by themselves for as long as they may. Return how many seconds they have to stop then."""
-        begun = self._clock.monotonic()
+        begun, until = self._clock.monotonic(), float("inf")
         while True:
             ways = self._ways(end)
-            within_s = max((way.wait_s for way in ways), default=0.0)
-            if self._clock.monotonic() - begun >= within_s or self._conditions.stop_requested() is not None:
+            now = self._clock.monotonic()
+            if (asked := self._conditions.stop_requested()) is not None:
+                # A save of all tasks has what a stop would give it.
+                until = min(until, now + asked[1] if end.state is State.CHECKPOINTED else now)
+            if now >= min(until, begun + max((way.wait_s for way in ways), default=0.0)):
                 break
             self._clock.sleep(POLL_S)
             self._reap()
@@ -242,16 +247,17 @@ class LocalGang:
 
     def _ways(self, end: AttemptEnd) -> list[ending.Stop]:
         """Return how each of the running tasks is ended."""
-        tasks, done = self._plan.tasks, self._done()
-        records = [e for e in read_events(self._plan.paths, ("failed", "left")) if e.attempt == self._attempt]
+        succeeded = end.state is State.SUCCEEDED
+        done = self._done() if succeeded else ()
+        records = [] if succeeded else read_events(self._plan.paths, ("failed", "left"))
         return [
             ending.stop(
                 end,
                 task,
-                tasks,
+                self._plan.tasks,
                 done=task in done,
-                saving_s=ending.announced_s([event for event in records if event.source == task]),
-                steps=self._steps(task),
+                saving_s=ending.announced_s([e for e in records if (e.attempt, e.source) == (self._attempt, task)]),
+                steps=not succeeded and self._steps(task),
                 host=ending.WHOLE,
                 limits=self._plan.job.limits,
             )
