@@ -116,10 +116,9 @@ def main(payload_path: str, task: str, home: str) -> int:
             leave_process(code)
     elif code == 0:
         is_first = task == payload.tasks[0]
-        if is_first:
-            _record_value(recorder, returned, secrets)
-            if unused := checkpoint.warm_start.unused:
-                _report_finding(recorder, unused)
+        _record_value(recorder, returned if is_first else None, secrets)
+        if is_first and (unused := checkpoint.warm_start.unused):
+            _report_finding(recorder, unused)
         recorder.record("done")
         coordinator.rendezvous.close()
         if is_first:
