@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,8 @@ async def get(call: Call) -> Response:
 
 async def list_objects(call: Call) -> Response:
     await call.apply_faults("")
+    if call.state.catch_up is not None:
+        await asyncio.to_thread(call.state.catch_up)
     query, bucket, versions = call.query, call.route.bucket, flag(call, "versions")
     if flag(call, "softDeleted"):
         raise not_emulated("softDeleted of a listing")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +58,8 @@ class StorageState:
             raise
         self._clock = clock
         self._orphaned_blobs: list[str] = []
+        # Brings in what programs have written as files, if there may be some. Not called in this thread.
+        self.catch_up: Callable[[], None] | None = None
         self.blobs = Blobs(folder / "blobs")
         self.blobs.remove_unknown({blob for table in _WITH_BLOBS for blob in self._blobs(table)})
 

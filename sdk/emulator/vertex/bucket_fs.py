@@ -1,7 +1,8 @@
 """The buckets as a file system, which jobs see as /gcs: a change on one side becomes visible on the other.
 
 While a job runs, a thread compares both sides with what they last had in common. What a program has written becomes an object
-when it closes the file; what a client has uploaded becomes a file. The last writer wins.
+when it closes the file; what a client has uploaded becomes a file. The last writer wins. The thread may be late, on a busy machine
+by seconds: a list of objects does not wait for it (`catch_up`).
 """
 
 from __future__ import annotations
@@ -255,6 +256,7 @@ class BucketFs:
         with self._users_lock:
             self._users += 1
             if self._poller is None:
+                self._state.catch_up = self.catch_up
                 self._stop = threading.Event()
                 self._poller = threading.Thread(target=self._poll, args=(self._stop,), name="podlift-gcs", daemon=True)
                 self._poller.start()
@@ -265,6 +267,7 @@ class BucketFs:
             if self._users or self._poller is None:
                 return
             self._stop.set()
+            self._state.catch_up = None
             poller, self._poller = self._poller, None
         poller.join()
 
@@ -272,8 +275,15 @@ class BucketFs:
         time.sleep(_MARGIN_S)
         self.sync()
 
-    def sync(self) -> None:
-        """Make the changes of each side visible on the other one."""
+    def catch_up(self) -> None:
+        """Make objects of all files that a program has closed by now, however long the thread takes to look again."""
+        with suppress(PodliftError):  # the emulator has ended
+            if not self.sync():
+                self.flush()
+
+    def sync(self) -> bool:
+        """Make the changes of each side visible on the other one; False if a file was too new to become an object."""
+        complete = True
         with self._sync_lock:
             limit_ns = time.time_ns() - int(_MARGIN_S * 1e9)
             changed = self._refresh()
@@ -287,6 +297,8 @@ class BucketFs:
             for key in sorted(written, key=lambda key: here[key].changed_ns):
                 if here[key].changed_ns <= limit_ns:
                     self._import_file(key, here[key])
+                else:
+                    complete = False
             for key in [key for key in self._synced if key not in here]:
                 self._delete_object_of(key)
             if changed:
@@ -295,6 +307,7 @@ class BucketFs:
                     if path.name not in self._live.buckets:
                         with suppress(OSError):  # it is not empty
                             path.rmdir()
+        return complete
 
     def download(self, bucket: str, name: str, target: Path) -> None:
         blob = self._thread.run(lambda: self._state.get(bucket, name).blob)
