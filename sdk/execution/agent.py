@@ -324,8 +324,11 @@ class Agent:
     ) -> int:
         """Do what follows the last attempt, and return the container's exit code."""
         succeeded = end is not None and end.state is State.SUCCEEDED and self._is_first
-        if not succeeded or not self._payload.model or self._container.process.stop_requested:
-            return self._leave(end, error, partial(self._tidy, number, recorder, kept))
+        stopped = self._container.process.stop_requested
+        if not succeeded or not self._payload.model or stopped:
+            # The next container registers the model: with the program's code, the run would end without it.
+            again = self._container.terms.restart_code if succeeded and self._payload.model else None
+            return self._leave(end, error, partial(self._tidy, number, recorder, kept), code=again)
         # It has imported TensorFlow, and the evaluation may need the memory.
         self._end_spare()
         self._collect(number, recorder)

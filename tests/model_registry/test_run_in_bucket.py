@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, until
 
 import sdk
 from sdk.model_registry.models import Model
@@ -51,3 +51,19 @@ def test_a_run_in_a_bucket_is_registered_and_promoted_by_its_last_phase(
     assert (dict(version.metrics), version.record.state) == ({"accuracy": 0.5}, "SUCCEEDED")
     assert len(version.record.data["rows"].digest) == 64
     assert Path(version.download(tmp_path / "home"), "model.keras").read_text() == "trained"
+
+
+@pytest.mark.full
+def test_a_container_that_is_taken_away_as_its_program_ends_leaves_the_last_phase_to_the_next(
+    podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    at_the_end = "import signal, threading\nstopped = threading.Event()\nsignal.signal(15, lambda *_: stopped.set())\n"
+    waits = "print('waits', flush=True)\nwhile not stopped.wait(0.05): pass\n"
+    (tmp_path / "train.py").write_text(at_the_end + PROGRAM.replace("folder = ", f"{waits}folder = "))
+    run = sdk.submit("train.py", backend=podlift_vertex.backend(), model="digits", retry_infrastructure=2)
+    until(lambda: "waits" in [line.text for line in run.logs()], lambda: run.why())
+    assert podlift_vertex.preempt(podlift_vertex._newest_job(run))
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 1), run.why()
+    assert status.registered is not None and status.registered.version == 1, status.registered
