@@ -71,23 +71,12 @@ RESERVATION = ".machine_spec.reservation_affinity"
 # The rule, the request as a change of a plain one, the field, and what is said.
 RULES: list[tuple[str, dict[str, Any], str, str]] = [
     ("n2-standard-7", machine("n2-standard-7"), MACHINE, 'Machine type "n2-standard-7" is not supported.'),
-    ("n4-standard-3", machine("n4-standard-3"), MACHINE, 'Machine type "n4-standard-3" is not supported.'),
-    ("n2-highcpu-999", machine("n2-highcpu-999"), MACHINE, 'Machine type "n2-highcpu-999" is not supported.'),
-    ("n1-standard-2", machine("n1-standard-2"), MACHINE, 'Machine type "n1-standard-2" is not supported.'),
-    ("m1-megamem-40", machine("m1-megamem-40"), MACHINE, 'Machine type "m1-megamem-40" is not supported.'),
     ("gb300", machine("a4x-maxgpu-4g-metal"), MACHINE, 'Machine type "a4x-maxgpu-4g-metal" is not supported.'),
-    ("a fraction of a GPU", machine("g4-standard-24"), MACHINE, 'Machine type "g4-standard-24" is not supported.'),
     (
         "P100",
         gpu("n1-standard-4", "NVIDIA_TESLA_P100", 1),
         MACHINE,
         'Accelerator "NVIDIA_TESLA_P100" is not supported for machine type "n1-standard-4".',
-    ),
-    (
-        "K80",
-        gpu("n1-standard-4", "NVIDIA_TESLA_K80", 1),
-        MACHINE,
-        'Accelerator "NVIDIA_TESLA_K80" is not supported for machine type "n1-standard-4".',
     ),
     ("three T4", gpu("n1-standard-4", "NVIDIA_TESLA_T4", 3), MACHINE, "Accelerator count 3 of NVIDIA_TESLA_T4 is not"),
     (
@@ -98,18 +87,12 @@ RULES: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("no GPU", machine("a2-highgpu-1g"), MACHINE, 'Machine type "a2-highgpu-1g" requires accelerator type NVIDIA_TESLA'),
     ("7x", machine("tpu7x-standard-4t", tpuTopology="3x5x7"), MACHINE, "TPU topology '3x5x7' is not supported for"),
-    ("7x 2", machine("tpu7x-standard-4t", tpuTopology="9x9x9"), MACHINE, "2x2x1, 2x2x2, 2x2x4, 2x4x4, 4x4x4, 4x4x8"),
-    ("v5e", machine("ct5lp-hightpu-4t", tpuTopology="3x3"), MACHINE, "TPU topology '3x3' is not supported for"),
     ("v5e on 8", machine("ct5lp-hightpu-8t", tpuTopology="2x2"), MACHINE, "TPU topology '2x2' is not supported for"),
-    ("no topology", machine("ct6e-standard-1t"), MACHINE, "TPU topology '' is not supported for machine type"),
     ("a CPU's topology", machine("n1-standard-4", tpuTopology="2x2"), MACHINE, "has no TPU topology."),
     ("cores", gpu("cloud-tpu", "TPU_V2", 16), MACHINE, "Accelerator count 16 is not supported for TPU_V2; it is 8 or a"),
     ("a v3 pod here", gpu("cloud-tpu", "TPU_V3", 32), MACHINE, "TPU_V3 is not supported in region us-central1."),
     ("a floppy", disk("n1-standard-4", "floppy"), DISK, "Boot disk type 'floppy' is not supported: pd-ssd, pd-standard"),
     ("N4", disk("n4-standard-4", "pd-ssd"), DISK, "pd-ssd disk type cannot be used by n4-standard-4 machine type."),
-    ("N4's default", machine("n4-standard-4"), DISK, "pd-ssd disk type cannot be used by n4-standard-4 machine type."),
-    ("N1", disk("n1-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by n1-stand"),
-    ("E2", disk("e2-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by e2-stand"),
     ("N2", disk("n2-standard-4", "hyperdisk-balanced"), DISK, "hyperdisk-balanced disk type cannot be used by n2-stand"),
     (
         "A3 Ultra",
@@ -118,11 +101,9 @@ RULES: list[tuple[str, dict[str, Any], str, str]] = [
         "pd-ssd disk type cannot be used by a3-ultragpu-8g machine type.",
     ),
     ("GB200", pool(machineSpec=GB200), RESERVATION, 'Machine type "a4x-highgpu-4g" requires a reservation'),
-    ("GB200 with none", reserved("NO_RESERVATION", base=GB200), RESERVATION, "requires a reservation: ANY_RESERVATION"),
     ("no kind of it", reserved("TYPE_UNSPECIFIED"), RESERVATION, "The reservation affinity type has to be set: NO_RE"),
     ("no key", named("projects/p/zones/us-central1-a/reservations/r", key="name"), ".key", "The key of a SPECIFIC_RESERV"),
     ("no name", named(), ".values", "A reservation has the form `projects/{project}/zones/{zone}/reservations/{reserv"),
-    ("a short name", named("mine"), ".values", "A reservation has the form `projects/{project}/zones/{zone}/reservatio"),
     (
         "a reservation elsewhere",
         named("projects/p/zones/europe-west4-a/reservations/r"),
@@ -157,23 +138,10 @@ RULES: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("a key's name", {"encryptionSpec": {"kmsKeyName": "key"}}, ".kms_key_name", "The Cloud KMS key has the form `proje"),
     (
-        "a version of a key",
-        {"encryptionSpec": {"kmsKeyName": f"{P}/{HERE}/{KEY}/cryptoKeyVersions/1"}},
-        ".kms_key_name",
-        "The Cloud KMS key has the form",
-    ),
-    ("no key at all", {"encryptionSpec": {}}, ".kms_key_name", "The Cloud KMS key has the form"),
-    (
         "a key elsewhere",
         {"encryptionSpec": {"kmsKeyName": f"{P}/us-east1/{KEY}"}},
         ".kms_key_name",
         "The Cloud KMS key needs to be in the same region as the job, us-central1.",
-    ),
-    (
-        "a key everywhere",
-        {"encryptionSpec": {"kmsKeyName": f"{P}/global/{KEY}"}},
-        ".kms_key_name",
-        "The Cloud KMS key needs to be in the same region as the job",
     ),
     (
         "a TensorBoard and no account",
@@ -187,14 +155,7 @@ RULES: list[tuple[str, dict[str, Any], str, str]] = [
         ".tensorboard",
         "The tensorboard has the form `projects/{project}/locations/{location}/tensorboards/{tensorboard}`.",
     ),
-    (
-        "a TensorBoard elsewhere",
-        spec(tensorboard=f"{P}/europe-west4/tensorboards/1", serviceAccount="a@acme.iam.gserviceaccount.com"),
-        ".tensorboard",
-        "The tensorboard needs to be in the same region as the job",
-    ),
     ("an experiment's name", spec(experiment="mine"), ".experiment", "The experiment has the form `projects/{project}/"),
-    ("a run's name", spec(experimentRun="mine-1"), ".experiment_run", "The experiment_run has the form `projects/{proje"),
     (
         "an experiment elsewhere",
         spec(experiment=f"{P}/us-east1/metadataStores/default/contexts/mine"),
@@ -207,10 +168,7 @@ RULES: list[tuple[str, dict[str, Any], str, str]] = [
         ".persistent_resource_id",
         "persistent_resource_id can only contain numbers, lower case letters and hyphens.",
     ),
-    ("a resource's path", spec(persistentResourceId=f"{P}/x"), ".persistent_resource_id", "can only contain numbers, low"),
     ("a network's name", spec(network="default"), ".network", "The network has the form `projects/{project number}/glob"),
-    ("a project's id", spec(network="projects/acme/global/networks/x"), ".network", "`projects/{project number}/global"),
-    ("a network's capital", spec(network="projects/1/global/networks/myVPC"), ".network", "with lowercase letters in its"),
     (
         "peering with H200",
         patched(pool(machineSpec=H200), spec(network=NETWORK)),
@@ -232,7 +190,6 @@ RULES: list[tuple[str, dict[str, Any], str, str]] = [
     ("an NFS server's name", mount(server="nas.corp"), ".server", "The NFS server is an IP address in your network. Rec"),
     ("a relative path", mount(path="share"), ".path", "The NFS path has to start with '/'. Received: 'share'."),
     ("a mount point's path", mount(mountPoint="/mnt/x"), ".mount_point", "The mount point is the name of a directory in"),
-    ("a mount point above", mount(mountPoint=".."), ".mount_point", "The mount point is the name of a directory in"),
     ("NFS and no network", mount(network=None), ".nfs_mounts", "NFS mounts require a network or a psc_interface_config."),
     (
         "an executor of one's own",
@@ -271,32 +228,19 @@ def test_a_plan_says_of_a_request_what_the_service_refuses_it_with(raw, field: s
     assert f"Vertex AI would reject the request that raw makes: {where}: {text.rstrip('.')}." in messages
 
 
-def test_each_rule_is_another() -> None:
-    assert len({rule[0] for rule in RULES}) == len(RULES)
-
-
 @pytest.mark.parametrize(
     "raw",
     [
         pool(machineSpec={"machineType": "n4-standard-2"}, diskSpec={"bootDiskType": "hyperdisk-balanced"}),
         pool(machineSpec=H200),
-        machine("m1-ultramem-160"),
-        gpu("n1-highcpu-64", "NVIDIA_TESLA_T4", 4),
         machine("tpu7x-standard-4t", tpuTopology="4x8x8"),
-        gpu("cloud-tpu", "TPU_V2", 32),
         disk("n4-standard-4", "hyperdisk-balanced"),
-        disk("n1-standard-4", "pd-standard"),
-        disk("c2-standard-4", "hyperdisk-balanced"),
         patched(reserved("ANY_RESERVATION", base=GB200), pool(diskSpec={"bootDiskType": "hyperdisk-balanced"})),
-        patched(
-            pool(machineSpec=GB200, diskSpec={"bootDiskType": "hyperdisk-balanced"}), spec(persistentResourceId="warm")
-        ),
         named("projects/other-project/zones/us-central1-ai1a/reservations/mine"),
         {"encryptionSpec": {"kmsKeyName": f"projects/acme.com:keys/locations/{HERE}/{KEY}"}},
         spec(tensorboard=f"projects/12/locations/{HERE}/tensorboards/34", serviceAccount="a@b.iam.gserviceaccount.com"),
         spec(experiment=f"{STORE}/mine", experimentRun=f"{STORE}/mine-1", persistentResourceId="warm-1"),
         spec(network=NETWORK),
-        spec(pscInterfaceConfig={"networkAttachment": "mine"}),
         spec(pscInterfaceConfig={"networkAttachment": f"projects/acme/regions/{HERE}/networkAttachments/mine"}),
         mount(),
     ],

@@ -85,20 +85,12 @@ BLACKWELL = "has no kernels for Blackwell GPUs. If the image has one of your own
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     # Hardware that no job gets.
     ("v6e", {R + "accelerator": "v6e-8"}, V6E, BEST),
-    ("v6e-1", {R + "accelerator": "v6e-1"}, V6E, "accelerator='v5e-1'"),
-    ("v6e-4", {R + "accelerator": "v6e-4"}, V6E, "accelerator='v5e-4'"),
-    ("a v6e pod", {R + "accelerator": "v6e-256"}, V6E, BEST),
     ("tpu7x", {R + "accelerator": "tpu7x-4"}, "documented for JAX only", "accelerator='v5e-4'"),
     ("a v5e pod", {R + "accelerator": "v5e-16"}, "spans 4 machines", BEST),
-    ("the largest v5e pod", {R + "accelerator": "v5e-256"}, "spans 64 machines", BEST),
     ("eight chips in two machines", {R + "accelerator": "v5e-8@4t"}, "spans 2 machines", BEST),
-    ("a v2 pod", {R + "accelerator": "v2-32"}, "spans 4 machines", "accelerator='v2-8'"),
-    ("a v3 pod", {R + "accelerator": "v3-128"}, "spans 16 machines", "accelerator='v3-8'"),
     ("p100", {R + "accelerator": "p100"}, "support for P100 ended on 2026-09-15", "accelerator='t4'"),
-    ("p100:4", {R + "accelerator": "p100:4"}, "support for P100 ended", "accelerator='t4:4'"),
     ("k80", {R + "accelerator": "k80"}, "K80 is no longer offered", "accelerator='t4'"),
     ("b200", {R + "accelerator": "b200:8"}, f"trains on b200:8: TensorFlow up to 2.21 {BLACKWELL}", "'h200:8'"),
-    ("rtx-pro-6000:2", {R + "accelerator": "rtx-pro-6000:2"}, BLACKWELL, "accelerator='h100:2'"),
     ("gb200", {R + "accelerator": "gb200:4"}, "and GB200 is in ARM machines", "accelerator='h100:4'"),
     (
         "gb200 unreserved",
@@ -108,8 +100,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     # A TPU with more than one task.
     ("a TPU twice", {R + "accelerator": "v5e-8", R + "workers": 2}, "exactly one task", "Nearest: workers=1."),
-    ("a TPU and servers", {R + "accelerator": "v2-8", R + "ps": 1}, "Received: ps=1", "Nearest: ps=0."),
-    ("a TPU and an evaluator", {R + "accelerator": "v3-8", R + "evaluator": True}, "evaluator=True", "evaluator=False"),
     (
         "a TPU and all of them",
         {R + "accelerator": "v5e-1", R + "workers": 3, R + "ps": 1, R + "evaluator": True},
@@ -118,32 +108,15 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     # Machine types.
     (
-        "n1-standard-1",
-        {T + "machine": "n1-standard-1"},
-        "'n1-standard-1' is not available for training",
-        "'n1-standard-4'",
-    ),
-    (
         "n1-standard-2",
         {T + "machine": "n1-standard-2"},
         "Known: n1-standard-4, n1-standard-8",
         "machine='n1-standard-4'",
     ),
-    ("n1-highcpu-8", {T + "machine": "n1-highcpu-8"}, "is not available for training", "machine='n1-highcpu-16'"),
-    ("e2-standard-2", {T + "machine": "e2-standard-2"}, "is not available for training", "machine='e2-standard-4'"),
-    ("e2-standard-64", {T + "machine": "e2-standard-64"}, "is not available for training", "machine='e2-standard-32'"),
     ("n2-standard-7", {T + "machine": "n2-standard-7"}, "'n2-standard-7' is not available", "'n2-standard-8'"),
-    ("n4-standard-3", {T + "machine": "n4-standard-3"}, "'n4-standard-3' is not available", "'n4-standard-4'"),
-    ("n2-highcpu-999", {T + "machine": "n2-highcpu-999"}, "'n2-highcpu-999' is not available", "'n2-highcpu-80'"),
-    ("m1-megamem-40", {T + "machine": "m1-megamem-40"}, "'m1-megamem-40' is not available", "'m1-megamem-96'"),
-    ("a machine of gb300", {T + "machine": "a4x-maxgpu-4g-metal"}, "is not available for training", "machine="),
-    ("a fraction of a GPU", {T + "machine": "g4-standard-24"}, "is not available for training", "machine="),
-    ("c2-standard-8x", {T + "machine": "c2-standard-8x"}, "is not available for training", "machine='c2-standard-8'"),
     ("c3", {T + "machine": "c3-standard-8"}, "n2, n4, c2 and m1 machines", "machine='c2-standard-8'"),
-    ("n2 misspelt", {T + "machine": "n2standard16"}, "is not available for training", "machine='n2-standard-16'"),
     ("no machine type at all", {T + "machine": "big"}, "'big'", "machine="),
     ("a GPU's machine", {T + "machine": "a2-highgpu-1g"}, "includes an accelerator", "accelerator='a100'"),
-    ("a TPU's machine", {T + "machine": "ct5lp-hightpu-4t"}, "includes an accelerator", "accelerator='v5e-4'"),
     (
         "a v6e's machine",
         {T + "machine": "ct6e-standard-8t"},
@@ -157,28 +130,10 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Nearest: accelerator='l4:4'.",
     ),
     (
-        "a host that is too large for one GPU",
-        {R + "accelerator": "t4", T + "machine": "n1-standard-32"},
-        "does not come with t4",
-        "machine='n1-standard-16'",
-    ),
-    (
-        "V100 on 96 CPUs",
-        {R + "accelerator": "v100:4", T + "machine": "n1-highmem-96"},
-        "does not come with v100:4",
-        "machine='n1-highmem-32'",
-    ),
-    (
         "a T4 on n2",
         {R + "accelerator": "t4", T + "machine": "n2-standard-8"},
         "'n2-standard-8' does not come with t4",
         "machine='n1-standard-8'",
-    ),
-    (
-        "an A100 elsewhere",
-        {R + "accelerator": "a100:2", T + "machine": "a2-ultragpu-2g"},
-        "does not come with a100:2: a100:2 comes with a2-highgpu-2g",
-        "machine='a2-highgpu-2g'",
     ),
     (
         "eight chips on four",
@@ -206,36 +161,11 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Nearest: vertex_regions=['europe-west4'].",
     ),
     (
-        "v3 in Asia",
-        {R + "accelerator": "v3-8", T + "regions": ["asia-east1"]},
-        "us-central1, europe-west4, not in asia-east1",
-        "regions=['us-central1']",
-    ),
-    (
-        "V100 on the other coast",
-        {R + "accelerator": "v100", T + "regions": ["us-west2"]},
-        "v100 is available in us-central1, us-east1",
-        "regions=['us-central1']",
-    ),
-    (
-        "V100 in another part of Europe",
-        {R + "accelerator": "v100:2", T + "regions": ["europe-west1"]},
-        "not in europe-west1",
-        "regions=['europe-west4']",
-    ),
-    (
-        "L4 where only inference has it",
-        {R + "accelerator": "l4", T + "regions": ["europe-west1"]},
-        "l4 is available in us-central1, us-east1,",
-        "regions=['europe-west2']",
-    ),
-    (
         "A100 in one of two locations",
         {R + "accelerator": "a100", T + "regions": ["us-east1:spot", "asia-northeast1"]},
         "asia-northeast1: a100 is available in",
         "vertex_regions=['us-east1:spot', 'asia-northeast3']",
     ),
-    ("a zone", {T + "regions": ["us-central1-a"]}, "not in a zone or a continent", "regions=['us-central1']"),
     ("a continent", {T + "regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-west9']"),
     (
         "a misspelt region",
@@ -243,7 +173,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Vertex AI has no region 'us-centrall1'",
         "regions=['us-central1']",
     ),
-    ("no region", {T + "regions": ["europe-north9"]}, "no region 'europe-north9'", "regions=['europe-north1']"),
     (
         "no training",
         {T + "regions": ["us-central1", "us-east7"]},
@@ -271,7 +200,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Flex-start is offered for l4, a100, h100, h200, b200",
         "provisioning='standard'",
     ),
-    ("flex on V100", {R + "accelerator": "v100", T + "provisioning": "flex"}, "'v100'", "provisioning='standard'"),
     ("flex without a GPU", {T + "provisioning": "flex"}, "Received: accelerator='cpu'", "provisioning='standard'"),
     (
         "flex for more than a week",
@@ -292,18 +220,11 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "A boot disk has 100 to 64000 GB. Received: vertex_disk_gb=99",
         "vertex_disk_gb=100",
     ),
-    ("a large disk", {T + "disk_gb": 64001}, "Received: vertex_disk_gb=64001", "vertex_disk_gb=64000"),
     (
         "many variables",
         {"env": ENV_99},
         "at most 100 variables, and podlift sets 3. Received: 99",
         "Nearest: 97 of them",
-    ),
-    (
-        "many variables for a TPU",
-        {"env": dict(list(ENV_99.items())[:97]), R + "accelerator": "v5e-8"},
-        "podlift sets 5",
-        "Nearest: 95 of them",
     ),
     # Settings of local mode.
     ("an isolated environment", {C + "isolated": True}, "the image is the environment", "isolated=False"),
@@ -314,12 +235,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "MultiWorkerMirroredStrategy trains without parameter servers",
         "Nearest: ps=0.",
     ),
-    (
-        "servers beside one machine",
-        {R + "ps": 1, R + "workers": 2, "strategies": ("MirroredStrategy", "OneDeviceStrategy")},
-        "MirroredStrategy and OneDeviceStrategy train without",
-        "ps=0",
-    ),
     # Where it goes.
     ("a project's name", {T + "project": "My Project"}, "A project's id has", "project='my-project'"),
     (
@@ -328,17 +243,10 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Received: 'projects/my-project'",
         "project='my-project'",
     ),
-    ("a short project", {T + "project": "ab"}, "6 to 30", ""),
     ("a capital bucket", {T + "bucket": "My_Bucket!", "root": ""}, "A bucket's name", "bucket='my_bucket'"),
     ("a folder", {"root": "/home/me/runs"}, "buckets, but no folder", "root='gs://my-bucket/podlift'"),
     ("a folder, no bucket", {"root": "/r", T + "bucket": None}, "Next: root='gs://BUCKET/podlift'", ""),
     ("an address as bucket", {"root": "gs://192.168.1.1/pods"}, "The name of a bucket is no IP address", ""),
-    (
-        "two dots",
-        {"root": "gs://my..bucket/pods", T + "bucket": None},
-        "The name of a bucket has lowercase letters",
-        "",
-    ),
     ("a long bucket", {"root": f"gs://{'a' * 64}/x", T + "bucket": None}, "The name of a bucket has 3 to 63", ""),
     ("two buckets", {"root": "gs://other/podlift"}, "Two buckets are given", "root='gs://my-bucket/podlift'"),
     (
@@ -350,29 +258,15 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("a person", {T + "service_account": "me@example.com"}, "not as a person", "service_account=None"),
     ("a long name", {"run_id": "r" * 129}, "at most 128 characters. Received: 129", ""),
     # Images.
-    ("prebuilt 2.17", {T + "image": TF + "gpu.2-17.py310:latest"}, "since 2026-07-11", f"image='{MINE}2.17'"),
     ("prebuilt 2.16", {T + "image": TF + "cpu.2-16.py310:latest"}, "since 2026-06-28", f"image='{MINE}2.16'"),
-    (
-        "prebuilt 2.15",
-        {T + "image": TF.replace("us-", "europe-") + "gpu.2-15.py310:latest"},
-        "since 2025-11-14",
-        f"image='{MINE}2.16'",
-    ),
     ("prebuilt for TPUs", {T + "image": TF + "tpu.2-15.cp310:latest"}, "since 2025-10-23", f"image='{MINE}2.16'"),
     ("an old prebuilt", {T + "image": TF + "cpu.2-11:latest"}, "no longer maintained", f"image='{MINE}2.16'"),
-    (
-        "the base of pods",
-        {T + "image": TF + "tpu-pod-base-cp310:latest"},
-        "no longer maintained",
-        f"image='{MINE}2.16'",
-    ),
     (
         "an image with a scheme",
         {T + "image": "https://gcr.io/p/tf:1"},
         "and no scheme",
         "image='gcr.io/p/tf:1'",
     ),
-    ("an image with a space", {T + "image": "gcr.io/p/tf :1"}, "letters, digits and", "image='gcr.io/p/tf:1'"),
     (
         "an image of one family with a scheme",
         {T + "regions": ["us-central1", "us-central1::t4"], T + "image": {"cpu": "a/b:1", "gpu": "docker://a/b:2"}},
@@ -380,27 +274,18 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "vertex_image={'cpu': 'a/b:1', 'gpu': 'a/b:2'}",
     ),
     ("a keeper's image", {T + "keeper_image": "docker://a/b c"}, "letters, digits and", "vertex_keeper_image='a/bc'"),
-    ("a keeper's, prebuilt", {T + "keeper_image": TF + "cpu.2-16.py310:1"}, "is retired", "vertex_keeper_image=None"),
     # Labels.
     ("a capital label", {T + "labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),
     ("a label with a dot", {T + "labels": {"team": "a.b c"}}, "of 'team' holds '. '", "labels={'team': 'a-b-c'}"),
     ("a long label", {T + "labels": {"k" * 65: ""}}, "has 65 characters", f"labels={{'{'k' * 64}': ''}}"),
-    ("an empty label", {T + "labels": {"": "x"}}, "the key '' is empty", "labels={'label': 'x'}"),
     ("podlift's label", {T + "labels": {"podlift-run": "x"}}, "'podlift-run' is set by podlift", "labels={}"),
     # Pools that raw changes.
     ("two chiefs", {T + "raw": in_raw(0, replicaCount="2")}, "one chief, in pool 0. Received: replicaCount 2", "raw="),
-    ("two evaluators in raw", {T + "raw": in_raw(3, replicaCount=2)}, "at most one evaluator, in pool 3", "raw="),
     ("five pools", {T + "raw": in_raw(4, replicaCount=1)}, "at most 4 pools", "raw="),
     (
         "a TPU twice in raw",
         {R + "accelerator": "v5e-8", T + "raw": in_raw(1, replicaCount=3)},
         "exactly one task. Received: replicaCount 3 in raw",
-        "raw=",
-    ),
-    (
-        "a GPU beside a TPU",
-        {R + "accelerator": "v5e-8", T + "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_L4"})},
-        "one pool, without GPUs",
         "raw=",
     ),
     (
@@ -527,18 +412,12 @@ def test_a_plan_that_cannot_run_is_refused_with_the_reason_and_the_nearest_that_
     assert [finding.message for finding in asked.of("error")] == []
 
 
-def test_there_are_sixty_refusals_and_each_is_another() -> None:
-    assert len({row[0] for row in REFUSED}) == len(REFUSED) >= 60
-
-
 @pytest.mark.parametrize(
     "changes",
     [
         {},
         {R + "accelerator": "v5e-8", T + "provisioning": "spot"},
-        {R + "accelerator": "v5e-8", T + "machine": "ct5lp-hightpu-8t", T + "regions": ["us-west4", "us-east1"]},
         {R + "accelerator": "v2-8", T + "regions": ["asia-east1"]},
-        {R + "accelerator": "l4", T + "machine": "g2-standard-32", R + "workers": 1000},
         {R + "accelerator": "t4:2", T + "machine": "n1-standard-32"},
         {R + "accelerator": "v100:8", T + "machine": "n1-highmem-96"},
         {R + "accelerator": "gb200:4", T + "raw": RESERVED, T + "own_tensorflow": True},
@@ -547,27 +426,18 @@ def test_there_are_sixty_refusals_and_each_is_another() -> None:
         {R + "accelerator": "l4", T + "regions": ["us-east4", "me-central2"]},
         {R + "accelerator": "l4", T + "provisioning": "flex", R + "workers": 4, L + "timeout_s": 7 * DAY},
         {T + "provisioning": "spot", R + "workers": 4, R + "ps": 2, R + "evaluator": True},
-        {T + "machine": "n2-standard-16"},
-        {T + "machine": "n1-highmem-2"},
         {T + "machine": "m1-ultramem-40"},
         {T + "disk_gb": 64_000},
         {"env": dict(list(ENV_99.items())[:97])},
         {R + "ps": 2, R + "workers": 3, "strategies": ("ParameterServerStrategy", "MirroredStrategy")},
-        {R + "ps": 2, R + "workers": 3, "strategies": ()},
-        {R + "workers": 3, "strategies": ("MultiWorkerMirroredStrategy",)},
         {T + "project": "example.com:my-project"},
-        {T + "project": "123456789012"},
         {T + "project": None, T + "image": None, T + "bucket": None, "root": "gs://<bucket>/podlift"},
         {T + "bucket": "my-bucket/some/prefix", "root": "gs://my-bucket/other"},
-        {T + "service_account": "trainer@my-project.iam.gserviceaccount.com"},
         {T + "service_account": "123456-compute@developer.gserviceaccount.com"},
         {T + "image": "tensorflow/tensorflow:2.19.0-gpu"},
-        {T + "image": "us-docker.pkg.dev/vertex-ai/training/pytorch-gpu.2-3.py310:latest"},
         {T + "image": "us-docker.pkg.dev/my-project/training/tf-gpu.2-17:latest"},
-        {T + "labels": {"team": "", "größe": "k" * 64, "a_b-c": "1"}},
         {T + "raw": in_raw(0, replicaCount="1", machineSpec={"gpuPartitionSize": "1g.5gb"})},
         {T + "raw": {"jobSpec": {"workerPoolSpecs": [{"replicaCount": 1}], "persistentResourceId": "warm"}}},
-        {T + "raw": {"jobSpec": {"network": "projects/1/global/networks/mine"}, "encryptionSpec": None}},
         {L + "max_cost_usd": 0.22},
         {T + "regions": ["us-east1", "us-east1:standard"], T + "provisioning": "spot"},
         {R + "accelerator": "l4", L + "max_cost_usd": 9.0, L + "allow_unknown_price": True},
@@ -592,12 +462,10 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
             "v5e-8 needs TensorFlow 2.16 to 2.20 in the image: tensorflow-tpu",
         ),
         ({"facts": "2.14.1"}, "podlift is tested with TensorFlow 2.16 to 2.21 in the image; here it is 2.14.1"),
-        ({T + "image": "tensorflow/tensorflow:2.13.0-gpu"}, "2.16 to 2.21, but the image's name says 2.13"),
         (
             {R + "accelerator": "v5e-4", T + "image": "x/tensorflow-tpu:2.21"},
             "v5e-4 needs TensorFlow 2.16 to 2.20, but",
         ),
-        ({L + "timeout_s": 8 * DAY}, "Vertex AI documents no jobs of more than 7 days"),
         ({L + "timeout_s": 30.0}, "limit_exit_wait='1m' is not below the limit of the whole job: timeout='30s'"),
         (
             {
@@ -832,15 +700,12 @@ def test_checks_of_local_mode_are_left_out_for_vertex_and_the_other_way_round() 
     ("source", "expected"),
     [
         ("import tensorflow as tf\ns = tf.distribute.MultiWorkerMirroredStrategy()", ("MultiWorkerMirroredStrategy",)),
-        ("from tensorflow.distribute import MirroredStrategy as M\nM()", ("MirroredStrategy",)),
         (
             "a.TPUStrategy\nb.experimental.ParameterServerStrategy\na.TPUStrategy",
             ("TPUStrategy", "ParameterServerStrategy"),
         ),
         ("# MirroredStrategy\n'MirroredStrategy'\nNotMirroredStrategy()", ()),
         ("def broken(:", ()),
-        ("\0", ()),
-        ("", ()),
     ],
 )
 def test_strategies_are_read_from_the_code_and_not_from_its_comments(source: str, expected: tuple[str, ...]) -> None:

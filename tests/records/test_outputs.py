@@ -409,9 +409,9 @@ def test_a_copy_that_is_cut_short_leaves_no_half_file(write, tmp_path: Path) -> 
     run.result(LIMIT_S)
     home = tmp_path / "home"
     code = f"import sdk; sdk.attach({run.url!r}).download({str(home)!r})"
-    # The kernel refuses to make any file longer than this, as a full disk would.
+    # The kernel refuses to make any file longer than this, as a full disk would: also bytecode, which would stay cut short.
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-B", "-c", code],
         env={**os.environ, "PYTHONPATH": str(Path(sdk.__file__).parent.parent)},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
         capture_output=True,

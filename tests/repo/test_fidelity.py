@@ -6,7 +6,10 @@ import ast
 from collections.abc import Iterator
 
 import pytest
+from sources import nodes_of, files_with
 from support import REPO
+
+pytestmark = pytest.mark.xdist_group("imports")
 
 
 def rows() -> dict[str, tuple[str, str]]:
@@ -20,8 +23,8 @@ def rows() -> dict[str, tuple[str, str]]:
 
 
 def marks() -> Iterator[tuple[str, str]]:
-    for path in sorted((REPO / "tests").rglob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_bytes())):
+    for path in files_with("mark.fidelity"):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef):
                 for call in node.decorator_list:
                     if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.fidelity":

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from sources import SOURCES, nodes_of, tree_of
 from support import REPO
 
 import sdk
 
 pytestmark = pytest.mark.xdist_group("imports")
 
-SOURCES = sorted((REPO / "sdk").rglob("*.py"))
 # A row may import the rows before it and itself; two names of one row never import each other.
 LAYERS = [
     ("interrupts",),
@@ -79,6 +81,10 @@ def _named(path: Path, text: str) -> str | None:
     return name if name in MODULES else None
 
 
+def _is_for_type_checkers(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
 @cache
 def imports_of(path: Path, *, by: str = "name") -> frozenset[str]:
     """Modules of podlift that a file imports, at any depth.
@@ -88,12 +94,11 @@ def imports_of(path: Path, *, by: str = "name") -> frozenset[str]:
         by: "name": by a statement, or by a string that names one; "statement": without those that only a type checker reads.
     """
     found: set[str] = set()
-    tree = ast.parse(path.read_text())
+    nodes: Iterable[ast.AST] = nodes_of(path)
     if by == "statement":
-        tree.body = [
-            node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
-        ]
-    for node in ast.walk(tree):
+        tops = [node for node in tree_of(path).body if not _is_for_type_checkers(node)]
+        nodes = chain.from_iterable(map(ast.walk, tops))
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -161,7 +166,7 @@ def test_strings_that_name_a_module_are_read_as_imports() -> None:
 
 def test_the_pure_layers_touch_no_disk_clock_or_environment() -> None:
     for module in sorted(name for name in MODULES if room(name) in PURE):
-        tree = ast.parse(MODULES[module].read_text())
+        tree = tree_of(MODULES[module])
         imported, called = set(), set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
@@ -178,7 +183,7 @@ def test_no_function_of_a_package_has_the_name_of_its_module() -> None:
     """Importing `package.name` replaces `name` in the package, depending on what was imported first."""
     twice = []
     for init in sorted((REPO / "sdk").rglob("__init__.py")):
-        tree = ast.parse(init.read_text())
+        tree = tree_of(init)
         defined = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
         modules = {path.stem for path in init.parent.glob("*.py")} | {
             path.parent.name for path in init.parent.glob("*/__init__.py")

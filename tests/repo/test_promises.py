@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from sources import SOURCES, nodes_of, tree_of
 from support import REPO
 
 import sdk
 
-SOURCES = sorted((REPO / "sdk").rglob("*.py"))
+pytestmark = pytest.mark.xdist_group("imports")
+
 HEAVY = (
     "tensorflow",
     "keras",
@@ -40,8 +40,7 @@ def imports_of(path: Path, top_level_only: bool = False) -> set[str]:
     """Dotted names that a file imports; relative ones as `sdk...`."""
     package = ["sdk", *path.relative_to(REPO / "sdk").parts[:-1]]
     found = set()
-    tree = ast.parse(path.read_text())
-    for node in tree.body if top_level_only else ast.walk(tree):
+    for node in tree_of(path).body if top_level_only else nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -73,7 +72,7 @@ def test_the_package_stays_within_its_budget_of_lines() -> None:
 def test_functions_fit_on_a_screen() -> None:
     long = {}
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
                 start = node.body[0].end_lineno if ast.get_docstring(node) else node.lineno
                 if node.end_lineno - (start or node.lineno) > 50:
@@ -127,23 +126,10 @@ def test_checkpoints_are_kept_without_tensorflow() -> None:
     assert shown.stdout.strip() == "[]"
 
 
-@pytest.mark.process
-def test_public_names_work_twice_after_every_module_was_imported() -> None:
-    for module in pkgutil.walk_packages(sdk.__path__, "sdk."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-    packages = [
-        module for name, module in sys.modules.items() if name.startswith("sdk.") and hasattr(module, "__path__")
-    ]
-    for package in packages:
-        for info in pkgutil.iter_modules(package.__path__):
-            # An import puts the module in the place of a function that is called like it.
-            assert isinstance(getattr(package, info.name, package), ModuleType), (package.__name__, info.name)
-    modules = {info.name for info in pkgutil.iter_modules(sdk.__path__)}
+def test_public_names_work_twice() -> None:
     for _ in range(2):
         for name in sdk.__all__:
             assert getattr(sdk, name).__name__ == name
-            assert name not in modules
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         sdk.nonsense  # noqa: B018
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from sources import nodes_of
 from support import REPO
 from test_layers import MODULES, imports_of
 
@@ -36,9 +37,9 @@ def _names_class(node: ast.AST) -> bool:
     return any(getattr(each, "id", getattr(each, "attr", "")) in TARGETS for each in ast.walk(node))
 
 
-def lines_that_ask(tree: ast.AST) -> Iterator[int]:
+def lines_that_ask(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """Yield the lines that ask which backend it is."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Compare):
             found = any(map(_names_backend, [node.left, *node.comparators])) or (
                 isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)) and _names_class(node.comparators[0])
@@ -56,7 +57,7 @@ def lines_that_ask(tree: ast.AST) -> Iterator[int]:
 
 
 def test_no_module_asks_which_backend_it_is() -> None:
-    asking = [f"{path}:{line}" for path in OUTSIDE.values() for line in lines_that_ask(ast.parse(path.read_text()))]
+    asking = [f"{path}:{line}" for path in OUTSIDE.values() for line in lines_that_ask(nodes_of(path))]
     assert asking == []
 
 
@@ -76,7 +77,7 @@ def test_no_module_asks_which_backend_it_is() -> None:
     ],
 )
 def test_every_way_to_ask_is_found(code: str) -> None:
-    assert list(lines_that_ask(ast.parse(code)))
+    assert list(lines_that_ask(ast.walk(ast.parse(code))))
 
 
 def test_only_the_registry_imports_a_backend() -> None:

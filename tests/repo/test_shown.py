@@ -6,7 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
+import pytest
+from sources import files_with, tree_of
 from support import REPO
+
+pytestmark = pytest.mark.xdist_group("imports")
 
 
 def promises() -> list[str]:
@@ -29,8 +33,8 @@ def promises() -> list[str]:
 
 
 def shown_by_default() -> Iterator[str]:
-    for path in sorted((REPO / "tests").rglob("test_*.py")):
-        tree = ast.parse(path.read_bytes())
+    for path in files_with("mark.shows"):
+        tree = tree_of(path)
         marks = [
             node.value
             for node in tree.body

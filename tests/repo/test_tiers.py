@@ -48,6 +48,7 @@ def test_a_shared_fixture_that_starts_a_process_counts_for_each_test_that_uses_i
     assert "2 failed, 1 passed" in done.stdout, done.stdout
 
 
+@pytest.mark.full
 def test_tests_of_a_file_go_to_one_worker(tmp_path: Path) -> None:
     """A file's fixtures would be made again for each of its tests, without a failure that says so."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tiers"]')

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from sources import SOURCES, nodes_of
 from support import REPO
 
-SOURCES = sorted((REPO / "sdk").rglob("*.py"))
+pytestmark = pytest.mark.xdist_group("imports")
+
 PAGES = [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md")), *sorted((REPO / "examples").glob("*.*"))]
 # What a reader would have to decode, and the word to use.
 HOME_MADE = {
@@ -38,7 +38,7 @@ def prose_of(path: Path) -> list[tuple[int, str]]:
     if path.suffix != ".py":
         return list(enumerate(text.splitlines(), 1))
     found = [(number, line.partition("#")[2]) for number, line in enumerate(text.splitlines(), 1) if "#" in line]
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.append((node.lineno, node.value))
     return found
@@ -52,10 +52,3 @@ def test_what_a_person_reads_holds_no_home_made_word() -> None:
         for match in FORBIDDEN.finditer(text)
     ]
     assert found == []
-
-
-@pytest.mark.process
-def test_help_of_every_verb_uses_the_fields_words() -> None:
-    for words in (["--help"], ["submit", "--help"], ["remove", "--help"], ["emulator", "--help"]):
-        shown = subprocess.run([sys.executable, "-m", "sdk", *words], capture_output=True, text=True, check=True).stdout
-        assert FORBIDDEN.search(shown) is None, words

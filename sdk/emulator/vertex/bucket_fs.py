@@ -1,8 +1,8 @@
 """The buckets as a file system, which jobs see as /gcs: a change on one side becomes visible on the other.
 
 While a job runs, a thread compares both sides with what they last had in common. What a program has written becomes an object
-when it closes the file; what a client has uploaded becomes a file. The last writer wins. On a busy machine the thread is seconds
-late: a list of objects does not wait for it (`catch_up`).
+when it closes the file; what a client has uploaded becomes a file. The last writer wins. On a busy machine the thread may be
+seconds late: a list of objects does not wait for it (`catch_up`).
 """
 
 from __future__ import annotations
