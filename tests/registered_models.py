@@ -5,13 +5,31 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import pytest
 from support import FakeClock
 
 from sdk.model_registry.lineage import Candidate
 from sdk.model_registry.models import Model, ModelVersion
 
+# For tests of models in a folder and in a bucket: what races or may be killed runs in both by default.
+in_both = pytest.mark.parametrize("root", ["folder", "bucket"], indirect=True)
+
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def candidate(folder: str | Path, run: str, **fields: Any) -> Candidate:
+    """Return the model of a run that has succeeded, in a folder."""
+    usual = {
+        "run_url": "",
+        "state": "SUCCEEDED",
+        "bundle": "b" * 64,
+        "program": "train.py",
+        "args": (),
+        "source": "model",
+    }
+    return Candidate(folder=str(folder), run=run, **{**usual, "metrics": {}, "data": {}, **fields})
 
 
 def register(root: str | Path, name: str, files: Mapping[str, bytes], *, promote: bool = True) -> ModelVersion:
@@ -23,17 +41,6 @@ def register(root: str | Path, name: str, files: Mapping[str, bytes], *, promote
             target = Path(folder, path)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
-        made = Candidate(
-            folder=folder,
-            run=f"{name}-aaaaa{_LETTERS[number]}",
-            run_url=f"{root}/runs/{name}-aaaaa{_LETTERS[number]}",
-            state="SUCCEEDED",
-            bundle=f"{number:064x}",
-            program="train.py",
-            args=(),
-            source="model",
-            metrics={},
-            data={},
-        )
-        version = model.add(made)
+        run = f"{name}-aaaaa{_LETTERS[number]}"
+        version = model.add(candidate(folder, run, run_url=f"{root}/runs/{run}", bundle=f"{number:064x}"))
     return model.promote(version.number) if promote else version

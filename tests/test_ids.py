@@ -22,12 +22,10 @@ def test_an_illegal_name_is_refused_with_the_nearest_legal_one(name: str) -> Non
 @pytest.mark.parametrize(
     ("entry", "folder", "name"),
     [
-        ("train.py", "digits", "digits"),
         ("resnet.py", "digits", "resnet"),
         ("jobs/train.py", "repo", "repo"),
         ("train.py", "", "train"),
         ("pkg.vision.train", "", "vision"),
-        ("pkg.train:main", "", "pkg"),
         ("My Script.py", "x", "my-script"),
     ],
 )

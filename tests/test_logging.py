@@ -38,18 +38,15 @@ def run(program: str, *, apart: bool = False) -> subprocess.CompletedProcess[str
     "program",
     [
         "",
-        "logging.basicConfig(level=logging.DEBUG, format='theirs: %(message)s', force=True)",
         "logging.config.dictConfig({'version': 1, 'disable_existing_loggers': True, 'root': {'handlers': ['c'], 'level': 10},"
         " 'handlers': {'c': {'class': 'logging.StreamHandler'}}})",
         "logging.disable(logging.CRITICAL)",
-        "logging.getLogger('podlift').setLevel(logging.CRITICAL)",
         "logging.basicConfig()\n"
         "for name in list(logging.root.manager.loggerDict):\n"
         "    logging.getLogger(name).handlers.clear()\n"
         "    logging.getLogger(name).propagate = True",
         "logging.setLoggerClass(type('Theirs', (logging.Logger,), {'__slots__': ()}))",
         "sys.stderr = sys.__stderr__ = open(os.devnull, 'w')",
-        "sys.stderr.close()",
         "os.dup2(os.open(os.devnull, os.O_WRONLY), 2)",
         "logging.shutdown()",
     ],

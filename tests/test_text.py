@@ -11,23 +11,14 @@ from sdk import text
     ("seconds", "written"),
     [
         (-1, "0 s"),
-        (0.04, "0 s"),
         (0.5, "0.5 s"),
-        (12.34, "12.3 s"),
-        (45, "45 s"),
         (59.99, "60 s"),
-        (60, "1 min"),
         (63.9, "1 min 3 s"),
         (3599.9, "59 min 59 s"),
-        (3600, "1 h"),
-        (3601, "1 h"),
         (3700, "1 h 1 min"),
-        (5400, "1 h 30 min"),
-        (86400, "1 day"),
         (2e5, "2 days 7 h"),
         (86400 + 59, "1 day"),
         (604800, "7 days"),
-        (1000 * 86400, "1000 days"),
     ],
 )
 def test_a_duration_has_two_units_at_most(seconds: float, written: str) -> None:
@@ -44,15 +35,11 @@ def test_an_age_has_its_largest_unit_only(seconds: float, written: str) -> None:
     [
         ("90", 90.0),
         ("1.5", 1.5),
-        ("90s", 90.0),
         ("10m", 600.0),
-        ("2h", 7200.0),
         ("1.5H", 5400.0),
-        ("1h30m", 5400.0),
         (" 1h 30m 5.5s ", 5405.5),
         ("30 d", 2592000.0),
         ("2w", 1209600.0),
-        ("0s", 0.0),
     ],
 )
 def test_a_duration_is_read(written: str, seconds: float) -> None:
@@ -73,22 +60,13 @@ def test_a_bare_number_can_be_refused() -> None:
     assert text.parse_duration("30d", unit_required=True) == 30 * 86400
 
 
-@pytest.mark.parametrize("seconds", [45, 90, 3600, 5400, 86400, 604800])
-def test_what_was_written_without_loss_is_read_again(seconds: int) -> None:
-    words = text.duration(seconds).replace("min", "m").replace("days", "d").replace("day", "d")
-    assert text.parse_duration(words) == seconds
-
-
 @pytest.mark.parametrize(
     ("count", "written"),
     [
-        (0, "0 bytes"),
         (1, "1 byte"),
         (999, "999 bytes"),
         (1000, "1.0 kB"),
-        (20_480, "20.5 kB"),
         (3_400_000, "3.4 MB"),
-        (1_200_000_000, "1.2 GB"),
         (5_000_000_000_000, "5.0 TB"),
     ],
 )
@@ -107,8 +85,6 @@ def test_an_amount_names_its_currency(usd: float | None, written: str) -> None:
 @pytest.mark.parametrize(
     ("names", "written"),
     [
-        ([], ""),
-        (["a"], "a"),
         (["a", "b"], "a, b"),
         (["a", "b", "c"], "a, b and 1 more"),
         ([*"abcde"], "a, b and 3 more"),

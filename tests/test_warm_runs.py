@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from support import LIMIT_S, said
+from support import LIMIT_S, full_only, said
 from warm_runs import WarmRuns
 
 import sdk
@@ -52,8 +52,7 @@ def seen(workers: int) -> list[dict[str, object]]:
     return [json.loads(said(run, task)[-1]) for task in run.plan.tasks]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.process
+@pytest.mark.parametrize("workers", [full_only(1), 2])
 def test_a_program_sees_no_difference(write, warm: WarmRuns, workers: int) -> None:
     write("train.py", PROGRAM)
     started = seen(workers)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support import FakeClock
+from registered_models import candidate
+from support import FakeClock, full_only
 
 from sdk.job.payload import InitialWeights
-from sdk.model_registry.lineage import Candidate
 from sdk.model_registry.models import Model, ModelVersion
 from sdk.model_registry.records import VersionData
 from sdk.storage import posix
@@ -19,12 +19,16 @@ RUN = "digits-{}"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What survives a loss of power is tested with the store."""
+    monkeypatch.setattr(posix, "sync_file", lambda handle: None)
+    monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
+
+
+@pytest.fixture(params=["folder", full_only("bucket")])
 def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param == "folder":
-        # What survives a loss of power is tested with the store.
-        monkeypatch.setattr(posix, "sync_file", lambda handle: None)
-        monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
         yield str(tmp_path / "root")
         return
     server: GcsServer = request.getfixturevalue("podlift_gcs")
@@ -50,15 +54,11 @@ def add(model: Model, tmp_path: Path) -> Callable[..., ModelVersion]:
         (folder / "variables").mkdir(parents=True, exist_ok=True)
         (folder / "model.keras").write_text(text or f"weights {number}")
         (folder / "variables" / "labels.txt").write_text("0 1 2")
-        made = Candidate(
-            folder=str(folder),
-            run=RUN.format(f"aaaaa{LETTERS[number - 1]}"),
+        made = candidate(
+            folder,
+            RUN.format(f"aaaaa{LETTERS[number - 1]}"),
             run_url=f"{model.root}/runs/x",
-            state="SUCCEEDED",
             bundle=f"{number:064x}",
-            program="train.py",
-            args=(),
-            source="model",
             metrics={"accuracy": number / 100},
             data={"rows": VersionData(location="/data", digest=f"{number // 2}")},
             warm_start=warm_start,

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from support import FakeClock
 
 import sdk
 from sdk.cli import app
@@ -16,10 +14,8 @@ from sdk.errors import CorruptObjectError, InputError
 from sdk.model_registry import evidence
 from sdk.model_registry.decision import Evaluation, decide
 from sdk.model_registry.evidence import Evidence
-from sdk.model_registry.lineage import Candidate
-from sdk.model_registry.models import Model
+from sdk.model_registry.models import Model, ModelVersion
 from sdk.model_registry.records import VersionData
-from sdk.storage import posix
 
 GATE = sdk.Gate(
     evaluate="quality:measure",
@@ -43,33 +39,16 @@ def show(model: Model, capsys: pytest.CaptureFixture[str]) -> Callable[..., list
     return run
 
 
-@pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
-    """Three versions in a folder; the first one is the champion."""
-    # What survives a loss of power is tested with the store.
-    monkeypatch.setattr(posix, "sync_file", lambda handle: None)
-    monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
-    made = Model(str(tmp_path / "root"), "digits", FakeClock(1000.0))
-    for number in (1, 2, 3):
-        folder = tmp_path / "made" / str(number)
-        folder.mkdir(parents=True)
-        (folder / "model.keras").write_text(f"weights {number}")
-        made.add(
-            Candidate(
-                folder=str(folder),
-                run=f"digits-aaaaa{'abc'[number - 1]}",
-                run_url=f"{made.root}/runs/x",
-                state="SUCCEEDED",
-                bundle=f"{number:064x}",
-                program="train.py",
-                args=(),
-                source="model",
-                metrics={"accuracy": 0.9},
-                data={},
-            )
-        )
-    made.promote(1)
-    return made
+@pytest.fixture(params=["folder"])
+def root(root: str) -> str:
+    return root
+
+
+@pytest.fixture(autouse=True)
+def three_versions(model: Model, add: Callable[..., ModelVersion]) -> None:
+    """The first one is the champion."""
+    add(), add(), add()
+    model.promote(1)
 
 
 @pytest.fixture

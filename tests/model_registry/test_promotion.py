@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from programs.store_faults import FaultyStore, Op, StoreFault
+from registered_models import candidate
 from support import FakeClock
 
 import sdk
@@ -17,18 +18,10 @@ from sdk.model_registry.lineage import Candidate
 from sdk.model_registry.models import Model, ModelVersion
 from sdk.model_registry.promotion import MOST_COMPARISONS, Trial, judge
 from sdk.status import Registered
-from sdk.storage import posix
 from sdk.storage.registry import open_store
 from sdk.storage.store import Store
 
 GATE = sdk.Gate(evaluate="quality:measure", data="test", metric="accuracy", min_gain="0.01")
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What survives a loss of power is tested with the store."""
-    monkeypatch.setattr(posix, "sync_file", lambda handle: None)
-    monkeypatch.setattr(posix, "sync_folder", lambda folder: None)
 
 
 class World:
@@ -62,10 +55,7 @@ class World:
         folder = self.folder / "made" / run
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "weights").write_text(weights)
-        return Candidate(
-            folder=str(folder), run=run, run_url="", state="SUCCEEDED", bundle="b" * 64, program="train.py", args=(),
-            source="model", metrics={}, data={},
-        )  # fmt: skip
+        return candidate(folder, run)
 
     def phase(self, run: str, weights: str, *, gate: sdk.Gate = GATE, store: Store | None = None) -> Registered:
         """What the last phase of a run does with its model."""

@@ -1,4 +1,4 @@
-"""Promotes versions in processes of their own: `ROOT race EXPECT` with 24 at once, `ROOT kill OP WHEN VERSION` with one.
+"""Promotes versions in processes of their own: `ROOT race EXPECT` with 8 at once, `ROOT kill OP WHEN VERSION` with one.
 
 EXPECT is the champion that each racer expects, "any" for whichever is there, "retry" to try until it has won.
 """
@@ -19,7 +19,7 @@ from sdk.storage.posix_store import PosixStore
 from sdk.storage.registry import open_store
 from sdk.storage.store import Store
 
-RACERS = 24
+RACERS = 8
 
 
 def race(root: str, expect: str) -> None:

@@ -34,10 +34,6 @@ def metrics_with(content: str) -> Callable[[Path], None]:
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "backend of a wrong type": plan_with(backend=5),
     "no such backend": plan_with(backend="moon"),
-    "no tasks": plan_with(tasks=[]),
-    "tasks that are a number": plan_with(tasks=3),
-    "tasks of another cluster": plan_with(tasks=["chief-0"]),
-    "a job without resources": plan_with(job={}),
     "another run's id": plan_with(run_id="other-aaaaaa"),
     "deeply nested": file_with("plan.json", "[" * 100_000),
     "records gone": lambda run: shutil.rmtree(run / "events"),
@@ -46,7 +42,6 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
         "events/0000.supervisor.000001.started.json", '{"version":1,"time":1,"data":{}}'
     ),
     "metrics that are a number": metrics_with("5"),
-    "metrics that are no table": metrics_with('{"metrics": 5}'),
     "metrics that are no JSON": metrics_with("{"),
 }
 

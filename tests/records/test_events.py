@@ -16,10 +16,14 @@ def event(kind: str, time: float = 1.0, source: str = "supervisor", attempt: int
     return Event(attempt=attempt, source=source, sequence=1, kind=kind, time=time, data=data)
 
 
+def ended(state: str, reason: str, time: float = 4.0, source: str = "supervisor") -> Event:
+    return event("final", time, source, state=state, reason=reason, failure=None)
+
+
 SUBMITTED = event("submitted", 1.0, "client")
 STARTED = event("started", 2.0, supervisor="x")
 STOPPING = event("stopping", 3.0)
-FINAL = event("final", 4.0, state="SUCCEEDED", reason="done", failure=None)
+FINAL = ended("SUCCEEDED", "done")
 
 
 @pytest.mark.parametrize(
@@ -31,41 +35,10 @@ FINAL = event("final", 4.0, state="SUCCEEDED", reason="done", failure=None)
         ([SUBMITTED, STARTED, STOPPING], True, State.RUNNING, Reason.STOPPING, None),
         ([SUBMITTED, STARTED], False, State.LOST, Reason.SUPERVISOR_LOST, 3),
         ([SUBMITTED, STARTED, STOPPING, FINAL], False, State.SUCCEEDED, Reason.DONE, 0),
-        (
-            [SUBMITTED, event("final", state="FAILED", reason="user_error", failure=None)],
-            False,
-            State.FAILED,
-            Reason.USER_ERROR,
-            1,
-        ),
-        (
-            [SUBMITTED, event("final", state="FAILED", reason="timeout", failure=None)],
-            False,
-            State.FAILED,
-            Reason.TIMEOUT,
-            1,
-        ),
-        (
-            [SUBMITTED, event("final", state="FAILED", reason="killed", failure=None)],
-            False,
-            State.FAILED,
-            Reason.KILLED,
-            3,
-        ),
-        (
-            [SUBMITTED, event("final", state="CANCELLED", reason="cancelled")],
-            False,
-            State.CANCELLED,
-            Reason.CANCELLED,
-            4,
-        ),
-        (
-            [SUBMITTED, event("final", state="CHECKPOINTED", reason="checkpointed")],
-            False,
-            State.CHECKPOINTED,
-            Reason.CHECKPOINTED,
-            75,
-        ),
+        ([SUBMITTED, ended("FAILED", "user_error")], False, State.FAILED, Reason.USER_ERROR, 1),
+        ([SUBMITTED, ended("FAILED", "killed")], False, State.FAILED, Reason.KILLED, 3),
+        ([SUBMITTED, ended("CANCELLED", "cancelled")], False, State.CANCELLED, Reason.CANCELLED, 4),
+        ([SUBMITTED, ended("CHECKPOINTED", "checkpointed")], False, State.CHECKPOINTED, Reason.CHECKPOINTED, 75),
     ],
 )
 def test_records_say_how_a_run_is_doing_in_whatever_order_they_are_found(
@@ -131,9 +104,8 @@ def test_foreign_bytes_are_no_record(data: bytes) -> None:
 
 
 def test_a_run_that_was_resumed_has_not_finished_where_it_did_before() -> None:
-    first = event("final", 5.0, state="CANCELLED", reason="cancelled", failure=None)
     resumed = event("resumed", 9.0, "client-1", attempts=0, cancel_requests=0)
-    last = event("final", 12.0, "supervisor-1", state="SUCCEEDED", reason="done", failure=None)
-    history = [SUBMITTED, first, resumed, last]
-    ended = [fold(history[:count], supervisor_alive=True).timings.get("finished") for count in (2, 3, 4)]
-    assert ended == [4.0, None, 11.0]
+    last = ended("SUCCEEDED", "done", 12.0, "supervisor-1")
+    history = [SUBMITTED, ended("CANCELLED", "cancelled", 5.0), resumed, last]
+    finished = [fold(history[:count], supervisor_alive=True).timings.get("finished") for count in (2, 3, 4)]
+    assert finished == [4.0, None, 11.0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
 from dataclasses import asdict
 from pathlib import Path
 
@@ -142,25 +141,6 @@ def test_a_summary_with_a_field_that_is_unknown_here_is_not_read(make) -> None:
     assert listed()["a-aaaaaa"].status.state is sdk.State.SUCCEEDED
 
 
-def test_a_summary_of_an_older_podlift_with_every_field_is_read(make) -> None:
-    paths = make("a")
-    data, status = json.loads(Path(paths.summary).read_text()), sdk.attach(paths.url).status()
-    data["status"] = json.loads(json.dumps(asdict(status)))
-    Path(paths.summary).write_text(json.dumps(data))
-    found = summaries.read(paths)
-    assert found is not None and found.status == status
-
-
-def test_the_statuses_of_two_runs_share_nothing_that_can_change(make) -> None:
-    make("a"), make("b")
-    found = listed()
-    found["a-aaaaaa"].status.restarted_alone["chief-0"] = 1
-    found["a-aaaaaa"].status.timings["entry"] = -1.0
-    assert found["b-aaaaaa"].status.restarted_alone == {}
-    assert found["b-aaaaaa"].status.timings.get("entry") != -1.0
-    assert sdk.Status(state=sdk.State.FAILED, reason=sdk.Reason.DONE).restarted_alone == {}
-
-
 def test_a_copy_under_another_name_is_no_run_for_its_summary_either(make) -> None:
     paths = make("a")
     copy = Path(paths.url).with_name("b-aaaaaa")
@@ -197,21 +177,6 @@ def test_so_many_damaged_folders_are_so_many_problems(make, root: Path, count: i
     assert len(found) == count + 1
     assert found["good-aaaaaa"].status is not None
     assert len(sdk.runs(limit=3)) == 3
-
-
-def test_runs_that_vanish_while_they_are_listed_are_not_there(make, root: Path) -> None:
-    make("stays")
-    folders = [root / "runs" / f"gone-{number}" for number in range(500)]
-    for folder in folders:
-        folder.mkdir()
-    remover = threading.Thread(target=lambda: [folder.rmdir() for folder in folders])
-    remover.start()
-    try:
-        while remover.is_alive():
-            assert listed()["stays-aaaaaa"].status is not None
-    finally:
-        remover.join()
-    assert list(listed()) == ["stays-aaaaaa"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")

@@ -168,30 +168,6 @@ def test_new_and_changed_files_are_what_is_left_however_well_the_change_is_hidde
     }
 
 
-def test_the_result_of_a_run_sees_all_of_a_thousand_files_under_two_places(write) -> None:
-    text = """
-        import os, sdk
-        for i in range(500):
-            for folder in (".", sdk.context().dirs.model):
-                os.makedirs(f"{folder}/{i % 7}", exist_ok=True)
-                with open(f"{folder}/{i % 7}/{i}.bin", "w") as file:
-                    file.write(f"{folder[:1]}{i}")
-    """
-    write("train.py", text)
-    run = sdk.submit("train.py")
-    found = files(run.result(LIMIT_S).outputs_dir)
-    wanted = {f"work/{i % 7}/{i}.bin": f".{i}".encode() for i in range(500)}
-    assert found == {**wanted, **{f"model/{i % 7}/{i}.bin": f"/{i}".encode() for i in range(500)}}
-    assert (run.collected() or {})["files"] == 1000
-
-
-def test_a_file_is_not_stored_twice(write) -> None:
-    write("train.py", LEAVE)
-    run = sdk.submit("train.py")
-    paths = run.result(LIMIT_S)
-    assert Path(paths.outputs_dir, "model/m.keras").samefile(Path(paths.model_dir, "m.keras"))
-
-
 def test_nothing_from_outside_is_left_and_what_is_not_collected_is_named(write) -> None:
     text = """
         import os, socket
@@ -306,16 +282,6 @@ def test_bytecode_is_nobodys_output(write) -> None:
     assert list(Path(run.plan.paths.work(1, "chief-0")).rglob("*.pyc")), "there was some"
 
 
-def test_a_program_that_never_began_leaves_nothing(write) -> None:
-    write("train.py", "print(1)")
-    plan = sdk.plan("train.py")
-    Path(plan.bundle).parent.mkdir(parents=True)
-    Path(plan.bundle).write_bytes(b"rotten")
-    run = sdk.submit(plan)
-    assert ended(run) == {}
-    assert skipped(run) == {}
-
-
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:
     """A run that has ended and left its two files, for all tests that download them."""
@@ -339,12 +305,6 @@ def test_download_again_brings_only_what_is_missing(left: sdk.Run, tmp_path: Pat
     (tmp_path / "home/work/log.csv").unlink()
     assert left.download(tmp_path / "home") == [str(tmp_path / "home/work/log.csv")]
     assert left.download(tmp_path / "home") == []
-
-
-def test_a_home_folder_may_be_written_with_a_tilde(left: sdk.Run, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    left.download("~/results")
-    assert files(tmp_path / "results") == LEFT
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdk
-from sdk import Reason, State, Status, launch
+from sdk import Reason, launch
 from sdk.clock import SystemClock
 from sdk.hardware import accelerators, pricing
 from sdk.records import spending
@@ -185,11 +185,6 @@ def test_a_status_adds_what_every_job_of_the_run_has_spent_also_before_a_resume(
     assert fold(events[:1], supervisor_alive=True).spent_s is None
 
 
-def test_a_run_that_may_not_cost_more_has_ended_because_of_its_limits() -> None:
-    status = Status(state=State.FAILED, reason=Reason.BUDGET)
-    assert status.user_fault and status.exit_code == 1
-
-
 def test_a_resume_that_could_exceed_the_limit_on_the_cost_is_refused_with_the_options_that_would_do(write) -> None:
     write("train.py", "print(1)")
     cloud = sdk.Vertex(project="my-project", bucket="mine", image="tf", regions="us-central1:spot,us-central1")
@@ -213,8 +208,3 @@ def test_a_resume_that_could_exceed_the_limit_on_the_cost_is_refused_with_the_op
         "--max-cost-usd 78.",
     )
     assert not launch._too_expensive(plan.asked_at("127.0.0.1:8123"), events), "an emulator bills nothing"
-
-
-def test_without_a_price_there_is_no_sum_of_prices() -> None:
-    assert Spent(seconds=1.0) + Spent(seconds=2.0) == Spent(seconds=3.0)
-    assert (Spent(usd=1.5) + Spent(seconds=2.0)).usd == 1.5

@@ -182,24 +182,6 @@ def test_a_hundred_attempts_lose_their_middle_and_are_counted_by_how_they_ended(
     assert sum("restarted" in line for line in found) == 4, "what the service did meanwhile is left out, too"
 
 
-def test_attempts_of_which_almost_no_record_arrived_are_counted_among_those_left_out() -> None:
-    events = [each for number in (1, 2, 7, 8, 9) for each in preempted(number)]
-    events += [event("exited", 100.0 * number, attempt=number, task="worker-1", code=0) for number in range(3, 7)]
-    found = shown(events, last=9)
-    assert [line for line in found if "left out" in line] == ["... 4 attempts left out: 4 unknown"]
-    assert found[found.index("... 4 attempts left out: 4 unknown") + 1].endswith(
-        "attempt 7 started, continues at step 70"
-    )
-
-
-def test_many_moments_without_an_attempt_lose_their_middle_too() -> None:
-    service = tuple(Moment(time=float(number), source="service", text=f"line {number}") for number in range(1000))
-    found = shown([], service)
-    assert len(found) == 41
-    assert "... 960 lines left out" in found
-    assert found[-1].endswith("line 999")
-
-
 words = st.text(st.characters(codec="ascii", exclude_categories=("C",)), max_size=400)
 any_moment = st.builds(
     Moment,

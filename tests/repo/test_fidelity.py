@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
-from sources import nodes_of, files_with
+from sources import files_with, nodes_of
 from support import REPO
 
 pytestmark = pytest.mark.xdist_group("imports")

@@ -38,7 +38,6 @@ def at(world: World, hours: float, seconds: float = 0.0) -> None:
 @pytest.mark.parametrize(
     ("seconds", "notes"),
     [
-        (-0.2, ()),
         (4.0, ()),
         (50 * 60, ("delivered 50 min after its slot: late, or by hand",)),
     ],
@@ -73,41 +72,6 @@ def test_a_slot_that_is_delivered_again_starts_nothing_and_its_record_says_so(wo
         "delivered again at 2027-01-04T00:50:00+00:00, 50 min after its slot: late, or by hand, by the job 33",
     )
     assert len(world.runs.submits) == 1
-
-
-def test_a_forced_run_before_the_first_slot_fires_the_one_before(world: World) -> None:
-    world.add()
-    at(world, -0.25)
-    world.keeper().serve()
-    (record,) = world.history()
-    assert (record.slot, record.state) == ("2027-01-03T23:00:00+00:00", "SUCCEEDED")
-    assert record.notes == ("delivered 45 min after its slot: late, or by hand",)
-
-
-def test_of_24_racing_deliveries_one_run_starts(world: World) -> None:
-    world.add()
-    at(world, 0)
-    keepers = [world.keeper(str(number)) for number in range(24)]
-    with ThreadPoolExecutor(24) as pool:
-        still = list(pool.map(lambda keeper: keeper.step(), keepers))
-    assert len(world.runs.submits) == 1
-    (record,) = world.history()
-    assert record.state == "RUNNING"
-    for keeper, goes_on in zip(keepers, still, strict=True):
-        assert goes_on or not keeper.step()
-        if goes_on and keeper.delivery.job != record.keeper:
-            assert not keeper.step()
-    assert len(world.history()[0].notes) == 23
-
-
-def test_slots_that_were_not_delivered_are_recorded_at_the_next_delivery(world: World) -> None:
-    world.add()
-    at(world, 0)
-    world.keeper("1").serve()
-    at(world, 3)
-    world.keeper("2").serve()
-    assert world.shown() == ["0 SUCCEEDED at 0", "1 SKIPPED", "2 SKIPPED", "3 SUCCEEDED at 3"]
-    assert {record.reason for record in world.history()[1:3]} == {"missed: no keeper took it"}
 
 
 def test_the_last_missed_slot_is_caught_up_before_the_delivered_one(world: World) -> None:
@@ -185,15 +149,6 @@ def test_a_run_that_an_earlier_keeper_has_lost_is_not_resumed_by_a_later_one(wor
     world.keeper("2").serve()
     assert world.runs.resumed == []
     assert [record.state for record in world.history()] == ["LOST", "SUCCEEDED"]
-
-
-def test_a_lost_run_is_resumed_by_its_own_keeper(world: World) -> None:
-    world.runs.outcome = lambda plan: State.LOST
-    world.add()
-    at(world, 0)
-    world.keeper("1").serve()
-    assert world.runs.resumed == list(world.runs.plans)
-    assert [record.state for record in world.history()] == ["SUCCEEDED"]
 
 
 def test_a_keeper_that_is_started_again_goes_on_with_its_slot(world: World) -> None:

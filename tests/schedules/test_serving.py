@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -86,16 +85,6 @@ def test_unpausing_never_fires_at_once_and_the_slots_of_the_pause_are_recorded(w
     assert {record.reason for record in world.history()[1:5]} == {"paused: by hand"}
 
 
-def test_of_24_racing_deliveries_of_one_slot_one_run_starts(world: World) -> None:
-    world.add()
-    servers = [world.server() for _ in range(24)]
-    world.clock.time = START.timestamp() + 1
-    with ThreadPoolExecutor(24) as pool:
-        list(pool.map(lambda server: server.tick(), servers))
-    assert len(world.runs.submits) == 1
-    assert world.shown() == ["0 RUNNING at 0.000277778"]
-
-
 def test_a_server_killed_between_the_lock_and_the_submit_starts_the_slot_once_after_its_restart(world: World) -> None:
     world.add()
     world.clock.time = START.timestamp()
@@ -112,13 +101,6 @@ def test_a_server_killed_between_the_lock_and_the_submit_starts_the_slot_once_af
         world.server().tick()
     assert len(world.runs.submits) == 1
     assert world.shown() == ["0 RUNNING at 0.166944"]
-
-
-def test_a_restarted_server_neither_starts_a_slot_again_nor_forgets_its_run(world: World) -> None:
-    world.add()
-    for _ in range(4):
-        world.advance(world.server(), 0.5)
-    assert world.shown() == ["0 SUCCEEDED at 0", "1 SUCCEEDED at 1"]
 
 
 def test_a_lost_firing_resumes_its_own_run_a_few_times(world: World) -> None:

@@ -153,6 +153,7 @@ def losses(count: int, worse: float = 0.0) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_report_draws_its_curves_offline_and_runs_nothing_of_the_run(
     root: Path, tmp_path: Path, opened: Callable[..., Any]
 ) -> None:

@@ -103,6 +103,8 @@ KERAS = "class backend:\n    backend = lambda: 'tensorflow'\n__version__ = '3.9.
 NUMPY = "__version__ = '2.0.0'\n"
 
 
+@pytest.mark.full
+@pytest.mark.tensorflow
 def test_a_machine_on_which_podlift_works_has_nothing_that_fails_and_nothing_is_left_on_it(tmp_path: Path) -> None:
     shown = doctor(HOME=str(tmp_path))
     assert shown.code == 0, shown.stdout
@@ -172,10 +174,8 @@ BROKEN_TENSORFLOW = {
         "--force-reinstall",
     ),
     None: ("has no attribute '__version__'", "--force-reinstall"),
-    "import nothing_of_that_name": ("No module named 'nothing_of_that_name'", "--force-reinstall"),
     "import os; os.kill(os.getpid(), 4)": ("killed by SIGILL", "AVX"),
     "import os; os._exit(7)": ("ended with exit code 7", "--force-reinstall"),
-    "raise SystemExit": ("SystemExit", "--force-reinstall"),
     TENSORFLOW.replace("4.0", "5.0"): ("computes 1 + 1 + 1 + 1 = 5.0", "--force-reinstall"),
     TENSORFLOW.replace("2.19", "2.9"): ("2.9.0 is outside 2.16 to ", "tensorflow>="),
     TENSORFLOW.replace("2.19.0", "3.0.0-dev2027"): ("3.0.0-dev2027 is", "tensorflow>="),
@@ -288,11 +288,9 @@ def test_the_limits_are_those_of_the_shell() -> None:
         (interpreter.python((3, 10), "python"), True, None),
         (interpreter.python((3, 14), "python"), False, "error"),
         (interpreter.machine("linux", "x86_64", 64, "glibc 2.36"), True, None),
-        (interpreter.machine("linux", "aarch64", 64, "glibc 2.36"), True, None),
         (interpreter.machine("linux", "i686", 32, "glibc 2.36"), False, "error"),
         (interpreter.machine("linux", "riscv64", 64, "glibc 2.36"), False, "warning"),
         (interpreter.machine("linux", "x86_64", 64, ""), False, "warning"),
-        (interpreter.machine("darwin", "arm64", 64, ""), False, "warning"),
         (machine.disk("disk", "/x", 6e9, warn_bytes=5e9, fix="x"), True, None),
         (machine.disk("disk", "/x", 4e9, warn_bytes=5e9, fix="x"), False, "warning"),
         (machine.disk("disk", "/x", 0, warn_bytes=5e9, fix="x"), False, "error"),
@@ -304,16 +302,13 @@ def test_the_limits_are_those_of_the_shell() -> None:
         (machine.limit("files", 1023, 1024, "open files", "x"), False, "warning"),
         (machine.localhost(["127.0.0.1", "::1"]), True, None),
         (machine.localhost(["::1"]), False, "error"),
-        (machine.localhost([], "unknown"), False, "error"),
         (machine.clock(0.0), False, "error"),
         (machine.clock(time.time()), True, None),
         (root.skew(0.1), True, None),
         (root.skew(-60), False, "warning"),
         (root.file_system("/r", None), True, None),
         (root.file_system("/r", Mount("/", "ext4")), True, None),
-        (root.file_system("/r", Mount("/", "overlay")), True, None),
         (root.file_system("/r", Mount("/r", "nfs4")), False, "warning"),
-        (root.file_system("/r", Mount("/r", "fuse.sshfs")), False, "warning"),
         (root.file_system("/r", Mount("/r", "tmpfs")), False, "warning"),
     ],
 )
@@ -365,9 +360,7 @@ def test_the_mount_that_holds_a_path_is_the_deepest_and_the_latest() -> None:
         ({"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["podlift/ru"]}}, "age=30"),
         ({"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["pod"]}}, "age=30"),
         ({"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["other/", "podlift-2/"]}}, ""),
-        ({"action": {"type": "Delete"}, "condition": {"numNewerVersions": 1}}, ""),
         ({"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": 1}}, ""),
-        ({"action": {"type": "SetStorageClass", "storageClass": "COLDLINE"}, "condition": {"age": 1}}, ""),
     ],
 )
 def test_lifecycle_rules_that_delete_what_a_schedule_needs_are_named(rule: dict, said: str) -> None:

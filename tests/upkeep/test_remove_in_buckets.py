@@ -395,20 +395,3 @@ def test_a_run_that_goes_on_here_keeps_its_files_whatever_its_bucket_says(gcs, w
     finally:
         run.cancel(grace_s=0)
         run.wait(LIMIT_S)
-
-
-def test_the_command_shows_what_would_go_and_removes_it_when_it_is_told_to(gcs, run, make) -> None:
-    make("a", digest="a" * 64)
-    environ = {**os.environ, "PYTHONPATH": str(Path(sdk.__file__).parent.parent)}
-    words = [sys.executable, "-m", "sdk", "remove", "--older-than", "0s", "--keep", "0", "--root", ROOT]
-
-    def command(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*words, *more], env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=True)
-
-    shown = command()
-    assert "run\ta-aaaaaa\tSUCCEEDED" in shown.stdout and f"copy\t{run.id}\tuploaded" in shown.stdout
-    assert "Would remove 2 runs, 1 copy" in shown.stderr and f"--root {ROOT} --yes" in shown.stderr
-    assert any(name.startswith("runs/a-") for name in objects(gcs))
-    removed = json.loads(command("--yes", "--json").stdout)
-    assert (removed["removed"], removed["problems"], removed["root"]) == (True, [], ROOT)
-    assert not any(name.startswith("runs/") for name in objects(gcs))
