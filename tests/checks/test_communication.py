@@ -32,7 +32,6 @@ def findings(plan: sdk.Plan) -> list[tuple[str, str]]:
         ("x = tf.distribute.MirroredStrategy(cross_device_ops=tf.distribute.NcclAllReduce())", [("NCCL", True)]),
         (f"x = {CHOICE}.NCCL if gpus else {CHOICE}.RING", [("NCCL", False), ("RING", False)]),
         (f"if gpus:\n    x = {CHOICE}.NCCL", [("NCCL", False)]),
-        (f"same = options.implementation == {CHOICE}.NCCL", [("NCCL", False)]),
         ("NCCL = 1\nmine.NCCL", []),
     ],
 )  # fmt: skip

@@ -43,11 +43,6 @@ def test_what_an_exchange_takes(megabytes: int, workers: int, rate: float, at_le
     assert at_least <= exchange_s(megabytes * 10**6, workers, Network(gbit=rate)) <= at_most
 
 
-@given(sizes, networks)
-def test_one_worker_exchanges_nothing(size: int, network: Network) -> None:
-    assert exchange_s(size, 1, network) == 0.0
-
-
 @given(sizes, counts, networks)
 def test_more_bytes_more_workers_and_a_slower_network_never_take_less(size: int, count: int, network: Network) -> None:
     takes = exchange_s(size, count, network)
@@ -124,22 +119,13 @@ def test_the_fit_finds_the_costs_that_made_the_measurements() -> None:
     assert astuple(collectives.fit(found)) == pytest.approx(astuple(costs), rel=0.05)
 
 
-def test_without_an_earlier_run_there_is_nothing_to_say() -> None:
-    assert list(dominating(None, 4, Network(gbit=1))) == []
-
-
 @pytest.mark.parametrize(
     ("machine", "rate"),
     [
         ("n1-standard-4", 10),
-        ("n1-standard-8", 16),
-        ("n1-highmem-2", 10),
         ("e2-standard-4", 8),
         ("g2-standard-48", 50),
-        ("a2-highgpu-1g", 24),
         ("m1-ultramem-40", None),
-        ("cloud-tpu", None),
-        ("n1-standard-1", None),
     ],
 )
 def test_the_bandwidth_of_machines(machine: str, rate: float | None) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import REPO
 
 import sdk
 from sdk import checks
@@ -130,22 +127,10 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Nearest: accelerator='l4:4'.",
     ),
     (
-        "a T4 on n2",
-        {R + "accelerator": "t4", T + "machine": "n2-standard-8"},
-        "'n2-standard-8' does not come with t4",
-        "machine='n1-standard-8'",
-    ),
-    (
         "eight chips on four",
         {R + "accelerator": "v5e-8", T + "machine": "ct5lp-hightpu-4t"},
         "it would take 2 of them",
         "machine='ct5lp-hightpu-8t'",
-    ),
-    (
-        "four chips on eight",
-        {R + "accelerator": "v5e-4", T + "machine": "ct5lp-hightpu-8t"},
-        "does not come with v5e-4",
-        "accelerator='v5e-8'",
     ),
     # Regions.
     (
@@ -155,24 +140,12 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "regions=['us-central1']",
     ),
     (
-        "v2 in one of two regions",
-        {R + "accelerator": "v2-8", T + "regions": ["us-east1", "europe-west4"]},
-        "not in us-east1",
-        "Nearest: vertex_regions=['europe-west4'].",
-    ),
-    (
         "A100 in one of two locations",
         {R + "accelerator": "a100", T + "regions": ["us-east1:spot", "asia-northeast1"]},
         "asia-northeast1: a100 is available in",
         "vertex_regions=['us-east1:spot', 'asia-northeast3']",
     ),
     ("a continent", {T + "regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-west9']"),
-    (
-        "a misspelt region",
-        {T + "regions": ["us-centrall1"]},
-        "Vertex AI has no region 'us-centrall1'",
-        "regions=['us-central1']",
-    ),
     (
         "no training",
         {T + "regions": ["us-central1", "us-east7"]},
@@ -200,7 +173,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Flex-start is offered for l4, a100, h100, h200, b200",
         "provisioning='standard'",
     ),
-    ("flex without a GPU", {T + "provisioning": "flex"}, "Received: accelerator='cpu'", "provisioning='standard'"),
     (
         "flex for more than a week",
         {R + "accelerator": "l4", T + "provisioning": "flex", L + "timeout_s": 8 * DAY},
@@ -237,15 +209,8 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     # Where it goes.
     ("a project's name", {T + "project": "My Project"}, "A project's id has", "project='my-project'"),
-    (
-        "a project's path",
-        {T + "project": "projects/my-project"},
-        "Received: 'projects/my-project'",
-        "project='my-project'",
-    ),
     ("a capital bucket", {T + "bucket": "My_Bucket!", "root": ""}, "A bucket's name", "bucket='my_bucket'"),
     ("a folder", {"root": "/home/me/runs"}, "buckets, but no folder", "root='gs://my-bucket/podlift'"),
-    ("a folder, no bucket", {"root": "/r", T + "bucket": None}, "Next: root='gs://BUCKET/podlift'", ""),
     ("an address as bucket", {"root": "gs://192.168.1.1/pods"}, "The name of a bucket is no IP address", ""),
     ("a long bucket", {"root": f"gs://{'a' * 64}/x", T + "bucket": None}, "The name of a bucket has 3 to 63", ""),
     ("two buckets", {"root": "gs://other/podlift"}, "Two buckets are given", "root='gs://my-bucket/podlift'"),
@@ -259,7 +224,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("a long name", {"run_id": "r" * 129}, "at most 128 characters. Received: 129", ""),
     # Images.
     ("prebuilt 2.16", {T + "image": TF + "cpu.2-16.py310:latest"}, "since 2026-06-28", f"image='{MINE}2.16'"),
-    ("prebuilt for TPUs", {T + "image": TF + "tpu.2-15.cp310:latest"}, "since 2025-10-23", f"image='{MINE}2.16'"),
     ("an old prebuilt", {T + "image": TF + "cpu.2-11:latest"}, "no longer maintained", f"image='{MINE}2.16'"),
     (
         "an image with a scheme",
@@ -334,12 +298,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "an unknown price of flex-start",
         {R + "accelerator": "a100", T + "provisioning": "flex", L + "max_cost_usd": 1000.0},
         "a100 as flex-start",
-        "allow_unknown_price=True",
-    ),
-    (
-        "an unknown price elsewhere",
-        {T + "regions": ["us-central1", "europe-west4"], L + "max_cost_usd": 1000.0},
-        "n1-standard-4 on demand in europe-west4",
         "allow_unknown_price=True",
     ),
     (
@@ -645,14 +603,6 @@ def test_any_patch_of_the_request_can_be_looked_at(name: str, pools: Any) -> Non
         assert asked.of("error") == []
 
 
-def test_a_list_of_pools_stays_one_when_it_is_mended() -> None:
-    raw = {"jobSpec": {"workerPoolSpecs": [{"replicaCount": 2, "diskSpec": {}}, {"replicaCount": 2}]}}
-    (refused,) = Asked({T + "raw": raw}).of("error")
-    assert dict(refused.nearest) == {
-        "vertex.raw": {"jobSpec": {"workerPoolSpecs": [{"diskSpec": {}}, {"replicaCount": 2}]}}
-    }
-
-
 @pytest.mark.parametrize(
     "machine", ["n1-standard-" + "9" * 5000, "n2-standard-" + "9" * 5000, "n1-standard-²", "-", "4"]
 )
@@ -710,13 +660,3 @@ def test_checks_of_local_mode_are_left_out_for_vertex_and_the_other_way_round() 
 )
 def test_strategies_are_read_from_the_code_and_not_from_its_comments(source: str, expected: tuple[str, ...]) -> None:
     assert strategies_in(source) == expected
-
-
-@pytest.mark.process
-def test_checks_import_nothing_heavy() -> None:
-    code = (
-        "import sys; bare = set(sys.modules); import sdk.checks, sdk.hardware.pricing; "
-        "print(sorted({m.partition('.')[0] for m in set(sys.modules) - bare} - set(sys.stdlib_module_names)))"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPO).stdout
-    assert shown.strip() == "['sdk']"

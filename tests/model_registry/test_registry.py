@@ -237,15 +237,6 @@ def test_a_download_appears_whole_or_not_at_all_and_overwrites_nothing(model: Mo
     assert not (tmp_path / "half").exists() and not [*tmp_path.glob(".podlift-*")]
 
 
-def test_a_file_whose_name_begins_with_two_dots_is_one_of_the_model(model: Model, add, tmp_path: Path) -> None:
-    folder = tmp_path / "made" / "1"
-    folder.mkdir(parents=True)
-    (folder / "..notes").write_text("kept")
-    version = add(number=1)
-    assert version.damage() == []
-    assert Path(version.download(tmp_path / "there"), "..notes").read_text() == "kept"
-
-
 def test_large_files_are_stored_in_parts(model: Model, add, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_PART_BYTES", 4)
     made = add("weights of many bytes")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from sdk import InputError, State
 from sdk.errors import PodliftError
 from sdk.schedules.handle import Schedule
 from sdk.schedules.notices import Notice, Notifier
-from sdk.schedules.records import Book, SlotRecord, key_of
+from sdk.schedules.records import Book
 from sdk.schedules.server import LEASE_S
 from sdk.schedules.simulation import Simulation
 
@@ -289,14 +288,3 @@ def test_a_year_of_a_daily_schedule_is_what_was_simulated(world: World) -> None:
     assert [(each.slot, each.state != "SKIPPED") for each in found] == [
         (each.slot.isoformat(), each.action == "fire") for each in expected
     ]
-
-
-def test_a_year_of_a_daily_schedule_is_listed_quickly(world: World) -> None:
-    record, book = world.add(cron="0 3 * * *"), Book(world.root)
-    for slot in record.spec.slots.between(START, START + timedelta(days=365)):
-        made = SlotRecord(key=key_of(slot), slot=slot.isoformat(), state="SUCCEEDED", run=f"each-{slot:%Y%m%d}-aaaaaa")
-        assert book.take(record, made)
-    begin = time.process_time()
-    found = Schedule("each", root=world.root, clock=world.clock).history(None)
-    assert time.process_time() - begin < 0.5
-    assert len(found) == 365 and found[0].slot > found[-1].slot
