@@ -32,8 +32,11 @@ def in_raw(index: int, **pool: Any) -> dict[str, Any]:
     return {"jobSpec": {"workerPoolSpecs": {str(index): pool}}}
 
 
+GROUPS = ("resources", "limits", "vertex", "code")
+
+
 class Asked:
-    """A plan as the checks see it, with some of its settings changed by their dotted names."""
+    """A plan as the checks see it, with some of its settings changed by their names, with or without their group."""
 
     def __init__(self, changes: dict[str, Any]) -> None:
         job = asdict(sdk.Job("train.py", limits={"timeout_s": 3600.0}))
@@ -52,7 +55,8 @@ class Asked:
                 setattr(self, name, value)
                 continue
             place = self.values
-            *above, last = name.split(".")
+            group = next((each for each in GROUPS if name in place[each]), "")
+            *above, last = f"{group}.{name}".strip(".").split(".")
             for step in above:
                 place = place[step]
             place[last] = copy.deepcopy(value)
@@ -72,7 +76,6 @@ class Asked:
         return [finding for finding in self.findings() if finding.level == level]
 
 
-R, L, T, C = "resources.", "limits.", "vertex.", "code."
 ENV_99 = {f"NAME_{number}": "1" for number in range(99)}
 TF = "us-docker.pkg.dev/vertex-ai/training/tf-"
 MINE = "us-central1-docker.pkg.dev/my-project/images/tensorflow:"
@@ -81,114 +84,109 @@ V6E = "training-with-tpu-vm ends TensorFlow's support before v6e, configure-comp
 BLACKWELL = "has no kernels for Blackwell GPUs. If the image has one of your own that does, vertex_own_tensorflow=True"
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     # Hardware that no job gets.
-    ("v6e", {R + "accelerator": "v6e-8"}, V6E, BEST),
-    ("tpu7x", {R + "accelerator": "tpu7x-4"}, "documented for JAX only", "accelerator='v5e-4'"),
-    ("a v5e pod", {R + "accelerator": "v5e-16"}, "spans 4 machines", BEST),
-    ("eight chips in two machines", {R + "accelerator": "v5e-8@4t"}, "spans 2 machines", BEST),
-    ("p100", {R + "accelerator": "p100"}, "support for P100 ended on 2026-09-15", "accelerator='t4'"),
-    ("k80", {R + "accelerator": "k80"}, "K80 is no longer offered", "accelerator='t4'"),
-    ("b200", {R + "accelerator": "b200:8"}, f"trains on b200:8: TensorFlow up to 2.21 {BLACKWELL}", "'h200:8'"),
-    ("gb200", {R + "accelerator": "gb200:4"}, "and GB200 is in ARM machines", "accelerator='h100:4'"),
+    ("v6e", {"accelerator": "v6e-8"}, V6E, BEST),
+    ("tpu7x", {"accelerator": "tpu7x-4"}, "documented for JAX only", "accelerator='v5e-4'"),
+    ("a v5e pod", {"accelerator": "v5e-16"}, "spans 4 machines", BEST),
+    ("eight chips in two machines", {"accelerator": "v5e-8@4t"}, "spans 2 machines", BEST),
+    ("p100", {"accelerator": "p100"}, "support for P100 ended on 2026-09-15", "accelerator='t4'"),
+    ("k80", {"accelerator": "k80"}, "K80 is no longer offered", "accelerator='t4'"),
+    ("b200", {"accelerator": "b200:8"}, f"trains on b200:8: TensorFlow up to 2.21 {BLACKWELL}", "'h200:8'"),
+    ("gb200", {"accelerator": "gb200:4"}, "and GB200 is in ARM machines", "accelerator='h100:4'"),
     (
         "gb200 unreserved",
-        {R + "accelerator": "gb200:4", T + "own_tensorflow": True},
+        {"accelerator": "gb200:4", "own_tensorflow": True},
         "gb200:4 needs a reservation",
         "accelerator='h100:4'",
     ),
     # A TPU with more than one task.
-    ("a TPU twice", {R + "accelerator": "v5e-8", R + "workers": 2}, "exactly one task", "Nearest: workers=1."),
+    ("a TPU twice", {"accelerator": "v5e-8", "workers": 2}, "exactly one task", "Nearest: workers=1."),
     (
         "a TPU and all of them",
-        {R + "accelerator": "v5e-1", R + "workers": 3, R + "ps": 1, R + "evaluator": True},
+        {"accelerator": "v5e-1", "workers": 3, "ps": 1, "evaluator": True},
         "Received: workers=3, ps=1, evaluator=True",
         "Nearest: workers=1, ps=0, evaluator=False.",
     ),
     # Machine types.
-    (
-        "n1-standard-2",
-        {T + "machine": "n1-standard-2"},
-        "Known: n1-standard-4, n1-standard-8",
-        "machine='n1-standard-4'",
-    ),
-    ("n2-standard-7", {T + "machine": "n2-standard-7"}, "'n2-standard-7' is not available", "'n2-standard-8'"),
-    ("c3", {T + "machine": "c3-standard-8"}, "n2, n4, c2 and m1 machines", "machine='c2-standard-8'"),
-    ("no machine type at all", {T + "machine": "big"}, "'big'", "machine="),
-    ("a GPU's machine", {T + "machine": "a2-highgpu-1g"}, "includes an accelerator", "accelerator='a100'"),
+    ("n1-standard-2", {"machine": "n1-standard-2"}, "Known: n1-standard-4, n1-standard-8", "machine='n1-standard-4'"),
+    ("n2-standard-7", {"machine": "n2-standard-7"}, "'n2-standard-7' is not available", "'n2-standard-8'"),
+    ("c3", {"machine": "c3-standard-8"}, "n2, n4, c2 and m1 machines", "machine='c2-standard-8'"),
+    ("no machine type at all", {"machine": "big"}, "'big'", "machine="),
+    ("a GPU's machine", {"machine": "a2-highgpu-1g"}, "includes an accelerator", "accelerator='a100'"),
     (
         "a v6e's machine",
-        {T + "machine": "ct6e-standard-8t"},
+        {"machine": "ct6e-standard-8t"},
         "includes an accelerator",
         "accelerator='v5e-8', vertex_machine='ct5lp-hightpu-8t'",
     ),
     (
         "an L4 machine for four",
-        {R + "accelerator": "l4", T + "machine": "g2-standard-48"},
+        {"accelerator": "l4", "machine": "g2-standard-48"},
         "does not come with l4",
         "Nearest: accelerator='l4:4'.",
     ),
     (
         "eight chips on four",
-        {R + "accelerator": "v5e-8", T + "machine": "ct5lp-hightpu-4t"},
+        {"accelerator": "v5e-8", "machine": "ct5lp-hightpu-4t"},
         "it would take 2 of them",
         "machine='ct5lp-hightpu-8t'",
     ),
     # Regions.
     (
         "v5e in Europe",
-        {R + "accelerator": "v5e-8", T + "regions": ["europe-west4"]},
+        {"accelerator": "v5e-8", "regions": ["europe-west4"]},
         "us-central1, us-east1, us-west1, us-west4, not in europe-west4",
         "regions=['us-central1']",
     ),
     (
         "A100 in one of two locations",
-        {R + "accelerator": "a100", T + "regions": ["us-east1:spot", "asia-northeast1"]},
+        {"accelerator": "a100", "regions": ["us-east1:spot", "asia-northeast1"]},
         "asia-northeast1: a100 is available in",
         "vertex_regions=['us-east1:spot', 'asia-northeast3']",
     ),
-    ("a continent", {T + "regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-west9']"),
+    ("a continent", {"regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-west9']"),
     (
         "no training",
-        {T + "regions": ["us-central1", "us-east7"]},
+        {"regions": ["us-central1", "us-east7"]},
         "regions for custom training does not name us-east7",
         "vertex_regions=['us-central1']",
     ),
-    ("no region anywhere", {T + "regions": ["mars-hill1"]}, "no region 'mars-hill1'", "regions=['us-central1']"),
-    ("a region twice", {T + "regions": ["us-east1", "us-east1"]}, "more than once", "regions=['us-east1']"),
+    ("no region anywhere", {"regions": ["mars-hill1"]}, "no region 'mars-hill1'", "regions=['us-central1']"),
+    ("a region twice", {"regions": ["us-east1", "us-east1"]}, "more than once", "regions=['us-east1']"),
     # Spot and flex-start.
     (
         "spot on a TPU pod",
-        {R + "accelerator": "v5e-16", T + "provisioning": "spot"},
+        {"accelerator": "v5e-16", "provisioning": "spot"},
         "TPUs on several machines are not available as spot machines",
         "provisioning='standard'",
     ),
     (
         "flex on a TPU",
-        {R + "accelerator": "v5e-8", T + "provisioning": "flex"},
+        {"accelerator": "v5e-8", "provisioning": "flex"},
         "Flex-start is for GPUs, not for TPUs",
         "provisioning='standard'",
     ),
     (
         "flex on T4",
-        {R + "accelerator": "t4", T + "provisioning": "flex"},
+        {"accelerator": "t4", "provisioning": "flex"},
         "Flex-start is offered for l4, a100, h100, h200, b200",
         "provisioning='standard'",
     ),
     (
         "flex for more than a week",
-        {R + "accelerator": "l4", T + "provisioning": "flex", L + "timeout_s": 8 * DAY},
+        {"accelerator": "l4", "provisioning": "flex", "timeout_s": 8 * DAY},
         "Flex-start ends after 7 days. Received: timeout='8d'",
         "timeout='7d'",
     ),
     (
         "flex on different machines",
-        {R + "accelerator": "l4", T + "provisioning": "flex", R + "ps": 1, R + "workers": 2},
+        {"accelerator": "l4", "provisioning": "flex", "ps": 1, "workers": 2},
         "the same machine in every pool. Received: g2-standard-4 with l4, n1-standard-4 with cpu",
         "provisioning='standard'",
     ),
     # What a job has no room for.
     (
         "a small disk",
-        {T + "disk_gb": 99},
+        {"disk_gb": 99},
         "A boot disk has 100 to 64000 GB. Received: vertex_disk_gb=99",
         "vertex_disk_gb=100",
     ),
@@ -199,66 +197,61 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "Nearest: 97 of them",
     ),
     # Settings of local mode.
-    ("an isolated environment", {C + "isolated": True}, "the image is the environment", "isolated=False"),
+    ("an isolated environment", {"isolated": True}, "the image is the environment", "isolated=False"),
     # Roles.
     (
         "servers that nobody uses",
-        {R + "ps": 2, R + "workers": 3, "strategies": ("MultiWorkerMirroredStrategy",)},
+        {"ps": 2, "workers": 3, "strategies": ("MultiWorkerMirroredStrategy",)},
         "MultiWorkerMirroredStrategy trains without parameter servers",
         "Nearest: ps=0.",
     ),
     # Where it goes.
-    ("a project's name", {T + "project": "My Project"}, "A project's id has", "project='my-project'"),
-    ("a capital bucket", {T + "bucket": "My_Bucket!", "root": ""}, "A bucket's name", "bucket='my_bucket'"),
+    ("a project's name", {"project": "My Project"}, "A project's id has", "project='my-project'"),
+    ("a capital bucket", {"bucket": "My_Bucket!", "root": ""}, "A bucket's name", "bucket='my_bucket'"),
     ("a folder", {"root": "/home/me/runs"}, "buckets, but no folder", "root='gs://my-bucket/podlift'"),
     ("an address as bucket", {"root": "gs://192.168.1.1/pods"}, "The name of a bucket is no IP address", ""),
-    ("a long bucket", {"root": f"gs://{'a' * 64}/x", T + "bucket": None}, "The name of a bucket has 3 to 63", ""),
+    ("a long bucket", {"root": f"gs://{'a' * 64}/x", "bucket": None}, "The name of a bucket has 3 to 63", ""),
     ("two buckets", {"root": "gs://other/podlift"}, "Two buckets are given", "root='gs://my-bucket/podlift'"),
     (
         "a short account",
-        {T + "service_account": "trainer"},
+        {"service_account": "trainer"},
         "This is not a service account: NAME@PROJECT.iam.gserviceaccount.com. Received: 'trainer'",
         "service_account='trainer@my-project.iam.gserviceaccount.com'",
     ),
-    ("a person", {T + "service_account": "me@example.com"}, "not as a person", "service_account=None"),
+    ("a person", {"service_account": "me@example.com"}, "not as a person", "service_account=None"),
     ("a long name", {"run_id": "r" * 129}, "at most 128 characters. Received: 129", ""),
     # Images.
-    ("prebuilt 2.16", {T + "image": TF + "cpu.2-16.py310:latest"}, "since 2026-06-28", f"image='{MINE}2.16'"),
-    ("an old prebuilt", {T + "image": TF + "cpu.2-11:latest"}, "no longer maintained", f"image='{MINE}2.16'"),
-    (
-        "an image with a scheme",
-        {T + "image": "https://gcr.io/p/tf:1"},
-        "and no scheme",
-        "image='gcr.io/p/tf:1'",
-    ),
+    ("prebuilt 2.16", {"image": TF + "cpu.2-16.py310:latest"}, "since 2026-06-28", f"image='{MINE}2.16'"),
+    ("an old prebuilt", {"image": TF + "cpu.2-11:latest"}, "no longer maintained", f"image='{MINE}2.16'"),
+    ("an image with a scheme", {"image": "https://gcr.io/p/tf:1"}, "and no scheme", "image='gcr.io/p/tf:1'"),
     (
         "an image of one family with a scheme",
-        {T + "regions": ["us-central1", "us-central1::t4"], T + "image": {"cpu": "a/b:1", "gpu": "docker://a/b:2"}},
+        {"regions": ["us-central1", "us-central1::t4"], "image": {"cpu": "a/b:1", "gpu": "docker://a/b:2"}},
         "Received: 'docker://a/b:2'",
         "vertex_image={'cpu': 'a/b:1', 'gpu': 'a/b:2'}",
     ),
-    ("a keeper's image", {T + "keeper_image": "docker://a/b c"}, "letters, digits and", "vertex_keeper_image='a/bc'"),
+    ("a keeper's image", {"keeper_image": "docker://a/b c"}, "letters, digits and", "vertex_keeper_image='a/bc'"),
     # Labels.
-    ("a capital label", {T + "labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),
-    ("a label with a dot", {T + "labels": {"team": "a.b c"}}, "of 'team' holds '. '", "labels={'team': 'a-b-c'}"),
-    ("a long label", {T + "labels": {"k" * 65: ""}}, "has 65 characters", f"labels={{'{'k' * 64}': ''}}"),
-    ("podlift's label", {T + "labels": {"podlift-run": "x"}}, "'podlift-run' is set by podlift", "labels={}"),
+    ("a capital label", {"labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),
+    ("a label with a dot", {"labels": {"team": "a.b c"}}, "of 'team' holds '. '", "labels={'team': 'a-b-c'}"),
+    ("a long label", {"labels": {"k" * 65: ""}}, "has 65 characters", f"labels={{'{'k' * 64}': ''}}"),
+    ("podlift's label", {"labels": {"podlift-run": "x"}}, "'podlift-run' is set by podlift", "labels={}"),
     # Pools that raw changes.
-    ("two chiefs", {T + "raw": in_raw(0, replicaCount="2")}, "one chief, in pool 0. Received: replicaCount 2", "raw="),
-    ("five pools", {T + "raw": in_raw(4, replicaCount=1)}, "at most 4 pools", "raw="),
+    ("two chiefs", {"raw": in_raw(0, replicaCount="2")}, "one chief, in pool 0. Received: replicaCount 2", "raw="),
+    ("five pools", {"raw": in_raw(4, replicaCount=1)}, "at most 4 pools", "raw="),
     (
         "a TPU twice in raw",
-        {R + "accelerator": "v5e-8", T + "raw": in_raw(1, replicaCount=3)},
+        {"accelerator": "v5e-8", "raw": in_raw(1, replicaCount=3)},
         "exactly one task. Received: replicaCount 3 in raw",
         "raw=",
     ),
     (
         "GPUs that are never in one zone",
         {
-            R + "accelerator": "l4",
-            R + "workers": 2,
-            T + "regions": ["us-east4"],
-            T + "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_TESLA_V100"}),
+            "accelerator": "l4",
+            "workers": 2,
+            "regions": ["us-east4"],
+            "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_TESLA_V100"}),
         },
         "must be in one zone, but NVIDIA_TESLA_V100 is in us-central1",
         "raw=",
@@ -266,88 +259,88 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     # Money.
     (
         "too long for the money",
-        {R + "workers": 4, L + "timeout_s": 10 * 3600.0, L + "max_cost_usd": 5.0},
+        {"workers": 4, "timeout_s": 10 * 3600.0, "max_cost_usd": 5.0},
         "may cost 8.74 USD, at 0.87 USD an hour for 10 h in us-central1. Received: max_cost_usd=5",
         "timeout='5h43m'",
     ),
     (
         "no limit of time",
-        {L + "timeout_s": None, L + "max_cost_usd": 1.0},
+        {"timeout_s": None, "max_cost_usd": 1.0},
         "Cost limit exceeded: the run may cost 36.71 USD",
         "timeout='4h34m'",
     ),
     (
         "spot would do",
-        {R + "accelerator": "v5e-8", L + "timeout_s": 10 * 3600.0, L + "max_cost_usd": 40.0},
+        {"accelerator": "v5e-8", "timeout_s": 10 * 3600.0, "max_cost_usd": 40.0},
         "may cost 110.40 USD, at 11.04 USD an hour for 10 h in us-central1",
         "provisioning='spot'",
     ),
     (
         "too little for anything",
-        {R + "accelerator": "h100", L + "max_cost_usd": 0.5},
+        {"accelerator": "h100", "max_cost_usd": 0.5},
         "The limit does not pay for a run of 10 min",
         "max_cost_usd=12.63",
     ),
     (
         "an unknown price",
-        {R + "accelerator": "l4", L + "max_cost_usd": 1000.0},
+        {"accelerator": "l4", "max_cost_usd": 1000.0},
         "no source gives the price of the machine g2-standard-4",
         "allow_unknown_price=True",
     ),
     (
         "an unknown price of flex-start",
-        {R + "accelerator": "a100", T + "provisioning": "flex", L + "max_cost_usd": 1000.0},
+        {"accelerator": "a100", "provisioning": "flex", "max_cost_usd": 1000.0},
         "a100 as flex-start",
         "allow_unknown_price=True",
     ),
     (
         "a key in one of two locations",
         {
-            T + "regions": ["us-central1:spot", "europe-west4"],
-            T + "kms_key": "projects/acme/locations/us-central1/keyRings/ring/cryptoKeys/key",
+            "regions": ["us-central1:spot", "europe-west4"],
+            "kms_key": "projects/acme/locations/us-central1/keyRings/ring/cryptoKeys/key",
         },
         "europe-west4: vertex_kms_key: The Cloud KMS key needs to be in the same region",
         "vertex_regions=['us-central1:spot', 'us-central1'].",
     ),
     (
         "a provisioning that no location uses",
-        {T + "regions": ["us-east1:standard"], T + "provisioning": "spot"},
+        {"regions": ["us-east1:standard"], "provisioning": "spot"},
         "Every location has a provisioning of its own. Received: vertex_provisioning='spot'",
         "vertex_provisioning='standard'",
     ),
     (
         "the same location twice",
-        {T + "regions": ["us-east1:spot", "us-east1:spot"]},
+        {"regions": ["us-east1:spot", "us-east1:spot"]},
         "us-east1:spot is named more than once in vertex_regions",
         "vertex_regions=['us-east1:spot']",
     ),
     (
         "a provisioning that one location's accelerator cannot have",
-        {T + "regions": ["us-central1:spot", "us-central1:flex:v5e-8"]},
+        {"regions": ["us-central1:spot", "us-central1:flex:v5e-8"]},
         "us-central1:flex:v5e-8: Flex-start is for GPUs, not for TPUs",
         "vertex_regions=['us-central1:spot', 'us-central1:standard:v5e-8']",
     ),
     (
         "an accelerator that one location's region does not have",
-        {R + "accelerator": "v5e-8", T + "regions": ["us-central1", "europe-west4:spot"]},
+        {"accelerator": "v5e-8", "regions": ["us-central1", "europe-west4:spot"]},
         "europe-west4:spot: v5e-8 is available in",
         "vertex_regions=['us-central1', 'us-central1:spot']",
     ),
     (
         "an accelerator of one location that is refused",
-        {T + "regions": ["us-central1", "us-central1::v6e-8"]},
+        {"regions": ["us-central1", "us-central1::v6e-8"]},
         "us-central1::v6e-8: accelerator='v6e-8' is not available",
         "vertex_regions=['us-central1', 'us-central1::v5e-8']",
     ),
     (
         "several tasks in a location with TPUs",
-        {R + "workers": 2, T + "regions": ["us-central1", "us-central1::v5e-8"]},
+        {"workers": 2, "regions": ["us-central1", "us-central1::v5e-8"]},
         "us-central1::v5e-8: A job with TPUs has exactly one task",
         "workers=1",
     ),
     (
         "known parts that are too dear",
-        {R + "accelerator": "l4:8", L + "timeout_s": DAY, L + "max_cost_usd": 100.0, L + "allow_unknown_price": True},
+        {"accelerator": "l4:8", "timeout_s": DAY, "max_cost_usd": 100.0, "allow_unknown_price": True},
         "may cost at least 123.65 USD",
         "timeout='19h24m'",
     ),
@@ -374,31 +367,31 @@ def test_a_plan_that_cannot_run_is_refused_with_the_reason_and_the_nearest_that_
     "changes",
     [
         {},
-        {R + "accelerator": "v5e-8", T + "provisioning": "spot"},
-        {R + "accelerator": "v2-8", T + "regions": ["asia-east1"]},
-        {R + "accelerator": "t4:2", T + "machine": "n1-standard-32"},
-        {R + "accelerator": "v100:8", T + "machine": "n1-highmem-96"},
-        {R + "accelerator": "gb200:4", T + "raw": RESERVED, T + "own_tensorflow": True},
-        {R + "accelerator": "b200:8", T + "own_tensorflow": True, T + "regions": ["us-west2"]},
-        {R + "accelerator": "rtx-pro-6000", T + "own_tensorflow": True},
-        {R + "accelerator": "l4", T + "regions": ["us-east4", "me-central2"]},
-        {R + "accelerator": "l4", T + "provisioning": "flex", R + "workers": 4, L + "timeout_s": 7 * DAY},
-        {T + "provisioning": "spot", R + "workers": 4, R + "ps": 2, R + "evaluator": True},
-        {T + "machine": "m1-ultramem-40"},
-        {T + "disk_gb": 64_000},
+        {"accelerator": "v5e-8", "provisioning": "spot"},
+        {"accelerator": "v2-8", "regions": ["asia-east1"]},
+        {"accelerator": "t4:2", "machine": "n1-standard-32"},
+        {"accelerator": "v100:8", "machine": "n1-highmem-96"},
+        {"accelerator": "gb200:4", "raw": RESERVED, "own_tensorflow": True},
+        {"accelerator": "b200:8", "own_tensorflow": True, "regions": ["us-west2"]},
+        {"accelerator": "rtx-pro-6000", "own_tensorflow": True},
+        {"accelerator": "l4", "regions": ["us-east4", "me-central2"]},
+        {"accelerator": "l4", "provisioning": "flex", "workers": 4, "timeout_s": 7 * DAY},
+        {"provisioning": "spot", "workers": 4, "ps": 2, "evaluator": True},
+        {"machine": "m1-ultramem-40"},
+        {"disk_gb": 64_000},
         {"env": dict(list(ENV_99.items())[:97])},
-        {R + "ps": 2, R + "workers": 3, "strategies": ("ParameterServerStrategy", "MirroredStrategy")},
-        {T + "project": "example.com:my-project"},
-        {T + "project": None, T + "image": None, T + "bucket": None, "root": "gs://<bucket>/podlift"},
-        {T + "bucket": "my-bucket/some/prefix", "root": "gs://my-bucket/other"},
-        {T + "service_account": "123456-compute@developer.gserviceaccount.com"},
-        {T + "image": "tensorflow/tensorflow:2.19.0-gpu"},
-        {T + "image": "us-docker.pkg.dev/my-project/training/tf-gpu.2-17:latest"},
-        {T + "raw": in_raw(0, replicaCount="1", machineSpec={"gpuPartitionSize": "1g.5gb"})},
-        {T + "raw": {"jobSpec": {"workerPoolSpecs": [{"replicaCount": 1}], "persistentResourceId": "warm"}}},
-        {L + "max_cost_usd": 0.22},
-        {T + "regions": ["us-east1", "us-east1:standard"], T + "provisioning": "spot"},
-        {R + "accelerator": "l4", L + "max_cost_usd": 9.0, L + "allow_unknown_price": True},
+        {"ps": 2, "workers": 3, "strategies": ("ParameterServerStrategy", "MirroredStrategy")},
+        {"project": "example.com:my-project"},
+        {"project": None, "image": None, "bucket": None, "root": "gs://<bucket>/podlift"},
+        {"bucket": "my-bucket/some/prefix", "root": "gs://my-bucket/other"},
+        {"service_account": "123456-compute@developer.gserviceaccount.com"},
+        {"image": "tensorflow/tensorflow:2.19.0-gpu"},
+        {"image": "us-docker.pkg.dev/my-project/training/tf-gpu.2-17:latest"},
+        {"raw": in_raw(0, replicaCount="1", machineSpec={"gpuPartitionSize": "1g.5gb"})},
+        {"raw": {"jobSpec": {"workerPoolSpecs": [{"replicaCount": 1}], "persistentResourceId": "warm"}}},
+        {"max_cost_usd": 0.22},
+        {"regions": ["us-east1", "us-east1:standard"], "provisioning": "spot"},
+        {"accelerator": "l4", "max_cost_usd": 9.0, "allow_unknown_price": True},
         {"run_id": "r" * 128},
     ],
     ids=repr,
@@ -410,41 +403,30 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({R + "accelerator": "a100-80gb", T + "provisioning": "flex"}, "unknown whether flex-start is offered"),
+        ({"accelerator": "a100-80gb", "provisioning": "flex"}, "unknown whether flex-start is offered"),
         (
-            {R + "accelerator": "t4", T + "machine": "n1-highmem-2"},
+            {"accelerator": "t4", "machine": "n1-highmem-2"},
             "so little memory that with an accelerator its logs may stop",
         ),
         (
-            {R + "accelerator": "v5e-8", "facts": "2.21.0"},
+            {"accelerator": "v5e-8", "facts": "2.21.0"},
             "v5e-8 needs TensorFlow 2.16 to 2.20 in the image: tensorflow-tpu",
         ),
         ({"facts": "2.14.1"}, "podlift is tested with TensorFlow 2.16 to 2.21 in the image; here it is 2.14.1"),
+        ({"accelerator": "v5e-4", "image": "x/tensorflow-tpu:2.21"}, "v5e-4 needs TensorFlow 2.16 to 2.20, but"),
+        ({"timeout_s": 30.0}, "limit_exit_wait='1m' is not below the limit of the whole job: timeout='30s'"),
         (
-            {R + "accelerator": "v5e-4", T + "image": "x/tensorflow-tpu:2.21"},
-            "v5e-4 needs TensorFlow 2.16 to 2.20, but",
-        ),
-        ({L + "timeout_s": 30.0}, "limit_exit_wait='1m' is not below the limit of the whole job: timeout='30s'"),
-        (
-            {
-                R + "workers": 2,
-                R + "accelerator": "t4",
-                T + "regions": ["us-central1", "us-central1::l4:2"],
-            },
+            {"workers": 2, "accelerator": "t4", "regions": ["us-central1", "us-central1::l4:2"]},
             "different numbers of replicas: us-central1:standard:t4 2, us-central1:standard:l4:2 4. ctx.global_batch_size()",
         ),
         (
-            {R + "accelerator": "t4", T + "regions": ["us-central1", "us-central1::l4"]},
+            {"accelerator": "t4", "regions": ["us-central1", "us-central1::l4"]},
             "does not end with the same weights bit by bit",
         ),
-        ({T + "provisioning": "spot", L + "grace_s": 60.0}, "more than the notice of a spot machine: 15 s at best"),
-        ({R + "ps": 1}, "Parameter servers without workers"),
+        ({"provisioning": "spot", "grace_s": 60.0}, "more than the notice of a spot machine: 15 s at best"),
+        ({"ps": 1}, "Parameter servers without workers"),
         (
-            {
-                R + "accelerator": "l4",
-                R + "workers": 2,
-                T + "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_TESLA_T4"}),
-            },
+            {"accelerator": "l4", "workers": 2, "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_TESLA_T4"})},
             "it is unknown where both are. Received: 'NVIDIA_TESLA_T4' in raw beside NVIDIA_L4",
         ),
     ],
@@ -458,55 +440,45 @@ def test_what_is_doubtful_is_a_warning(changes: dict[str, Any], said: str) -> No
 
 
 def test_locations_with_the_same_hardware_promise_the_same_weights() -> None:
-    asked = Asked({R + "accelerator": "t4", T + "regions": ["us-central1:spot", "us-central1"]})
+    asked = Asked({"accelerator": "t4", "regions": ["us-central1:spot", "us-central1"]})
     assert not [finding for finding in asked.findings() if "replicas" in finding.message or "bit" in finding.message]
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({R + "accelerator": "v5e-8"}, "Google documents TensorFlow up to 2.18 on v5e-8: 2.19 was not tried there."),
-        ({R + "accelerator": "v2-8", T + "image": "x/tensorflow-tpu:2.20"}, "up to 2.18 on v2-8: 2.20 was not tried"),
+        ({"accelerator": "v5e-8"}, "Google documents TensorFlow up to 2.18 on v5e-8: 2.19 was not tried there."),
+        ({"accelerator": "v2-8", "image": "x/tensorflow-tpu:2.20"}, "up to 2.18 on v2-8: 2.20 was not tried"),
     ],
 )
 def test_a_tensorflow_that_google_does_not_document_for_a_tpu_is_said_to_be_untried(changes, said: str) -> None:
     assert [finding.message for finding in Asked(changes).of("note") if said in finding.message]
-    documented = {**changes, T + "image": "x/tensorflow-tpu:2.18"}
+    documented = {**changes, "image": "x/tensorflow-tpu:2.18"}
     assert not [finding for finding in Asked(documented).findings() if "documents TensorFlow" in finding.message]
 
 
 def test_the_version_of_an_image_that_fits_makes_the_one_here_irrelevant() -> None:
     old = Facts(**{**FACTS.__dict__, "tensorflow": "2.14.1"})
-    assert Asked({"facts": old, T + "image": "tensorflow/tensorflow:2.19.0"}).of("warning") == []
+    assert Asked({"facts": old, "image": "tensorflow/tensorflow:2.19.0"}).of("warning") == []
 
 
 def test_all_problems_of_a_plan_are_said_at_once_and_each_once() -> None:
     asked = Asked(
         {
-            R + "accelerator": "v6e-8", R + "workers": 2, T + "disk_gb": 10, T + "provisioning": "flex",
-            T + "labels": {"A": "b"}, T + "regions": ["us-central1", "europe-west4"],
-            T + "image": TF + "tpu.2-15.cp310:latest", "root": "/tmp/runs", "env": ENV_99, C + "isolated": True,
+            "accelerator": "v6e-8", "workers": 2, "disk_gb": 10, "provisioning": "flex",
+            "labels": {"A": "b"}, "regions": ["us-central1", "europe-west4"],
+            "image": TF + "tpu.2-15.cp310:latest", "root": "/tmp/runs", "env": ENV_99, "isolated": True,
         }
     )  # fmt: skip
     said = [finding.message for finding in asked.of("error")]
     assert len(said) == len(set(said)) == 10
-    for part in (
-        "v6e",
-        "one task",
-        "boot disk",
-        "Flex",
-        "Labels",
-        "europe-west4",
-        "image",
-        "folder",
-        "variables",
-    ):
+    for part in ("v6e", "one task", "boot disk", "Flex", "Labels", "europe-west4", "image", "folder", "variables"):
         assert any(part in message for message in said), part
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_plain_plan_of_every_row_passes_or_leads_to_one_that_does(row) -> None:
-    asked = Asked({R + "accelerator": row.name, **({T + "raw": RESERVED} if row.reservation else {})})
+    asked = Asked({"accelerator": row.name, **({"raw": RESERVED} if row.reservation else {})})
     assert bool(asked.of("error")) == bool(row.refused or row.own_tensorflow)
     asked.change({name: value for finding in asked.of("error") for name, value in finding.nearest})
     assert asked.of("error") == []
@@ -522,32 +494,30 @@ def test_a_row_on_any_of_its_machines_and_regions_passes(data: st.DataObject) ->
     hows = ["standard", "spot", *(["flex"] if row.flex else [])]
     asked = Asked(
         {
-            R + "accelerator": row.name,
-            T + "machine": data.draw(st.none() | st.sampled_from(row.machines or ("n1-standard-4", "n2-standard-16"))),
-            R + "workers": 1 if row.family == "tpu" else data.draw(st.integers(1, 1000)),
-            T + "provisioning": data.draw(st.sampled_from(hows)),
-            T + "disk_gb": data.draw(st.integers(100, 64_000)),
-            T + "regions": data.draw(st.lists(st.sampled_from(row.regions), min_size=1, unique=True)),
-            T + "raw": RESERVED if row.reservation else {},
-            T + "own_tensorflow": bool(row.own_tensorflow),
+            "accelerator": row.name,
+            "machine": data.draw(st.none() | st.sampled_from(row.machines or ("n1-standard-4", "n2-standard-16"))),
+            "workers": 1 if row.family == "tpu" else data.draw(st.integers(1, 1000)),
+            "provisioning": data.draw(st.sampled_from(hows)),
+            "disk_gb": data.draw(st.integers(100, 64_000)),
+            "regions": data.draw(st.lists(st.sampled_from(row.regions), min_size=1, unique=True)),
+            "raw": RESERVED if row.reservation else {},
+            "own_tensorflow": bool(row.own_tensorflow),
         }
     )
     assert asked.of("error") == []
 
 
 ANY = {
-    R + "accelerator": st.sampled_from([row.name for row in ROWS]),
-    T + "machine": st.none()
-    | st.sampled_from(sorted({m for row in ROWS for m in row.machines}))
-    | st.text(max_size=12),
-    R + "workers": st.integers(1, 4),
-    R + "ps": st.integers(0, 2),
-    R + "evaluator": st.booleans(),
-    T + "provisioning": st.sampled_from(["standard", "spot", "flex"]),
-    T + "disk_gb": st.integers(1, 100_000),
-    L + "timeout_s": st.none() | st.floats(1, 1e7),
-    L + "max_cost_usd": st.none() | st.floats(0.01, 1e5),
-    T + "regions": st.lists(
+    "accelerator": st.sampled_from([row.name for row in ROWS]),
+    "machine": st.none() | st.sampled_from(sorted({m for row in ROWS for m in row.machines})) | st.text(max_size=12),
+    "workers": st.integers(1, 4),
+    "ps": st.integers(0, 2),
+    "evaluator": st.booleans(),
+    "provisioning": st.sampled_from(["standard", "spot", "flex"]),
+    "disk_gb": st.integers(1, 100_000),
+    "timeout_s": st.none() | st.floats(1, 1e7),
+    "max_cost_usd": st.none() | st.floats(0.01, 1e5),
+    "regions": st.lists(
         st.sampled_from(["us-central1", "europe-west4", "us-east4", "us-east1-b", "asia", "x"])
         | st.builds(
             "{}:{}:{}".format,
@@ -558,12 +528,12 @@ ANY = {
         min_size=1,
         max_size=4,
     ),
-    T + "labels": st.dictionaries(st.text(max_size=70), st.text(max_size=70), max_size=3),
-    T + "image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
-    T + "keeper_image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
-    T + "service_account": st.none() | st.text(max_size=20),
+    "labels": st.dictionaries(st.text(max_size=70), st.text(max_size=70), max_size=3),
+    "image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
+    "keeper_image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
+    "service_account": st.none() | st.text(max_size=20),
     "root": st.sampled_from(["", "/tmp/x", "gs://my-bucket/podlift", "gs://other/x"]),
-    C + "isolated": st.booleans(),
+    "isolated": st.booleans(),
 }
 
 
@@ -572,7 +542,7 @@ ANY = {
 def test_following_what_is_named_leads_from_any_plan_to_one_that_is_accepted(changes: dict[str, Any]) -> None:
     asked = Asked(changes)
     # Each finding about locations names all of them.
-    for _ in range(5 + 5 * len(changes.get(T + "regions", ()))):
+    for _ in range(5 + 5 * len(changes.get("regions", ()))):
         refused = asked.of("error")
         if not refused:
             return
@@ -597,7 +567,7 @@ POOLS = JSON | st.lists(POOL | JSON, max_size=6) | st.dictionaries(st.sampled_fr
 @settings(max_examples=60, deadline=None)
 def test_any_patch_of_the_request_can_be_looked_at(name: str, pools: Any) -> None:
     for raw in ({"jobSpec": {"workerPoolSpecs": pools}}, {"jobSpec": pools}):
-        asked = Asked({R + "accelerator": name, T + "raw": raw})
+        asked = Asked({"accelerator": name, "raw": raw})
         for _ in range(6):
             asked.change({key: value for finding in asked.of("error") for key, value in finding.nearest})
         assert asked.of("error") == []
@@ -607,20 +577,20 @@ def test_any_patch_of_the_request_can_be_looked_at(name: str, pools: Any) -> Non
     "machine", ["n1-standard-" + "9" * 5000, "n2-standard-" + "9" * 5000, "n1-standard-²", "-", "4"]
 )
 def test_a_machine_type_that_is_nonsense_is_only_refused(machine: str) -> None:
-    (refused,) = Asked({T + "machine": machine}).of("error")
-    asked = Asked({T + "machine": machine, **dict(refused.nearest)})
+    (refused,) = Asked({"machine": machine}).of("error")
+    asked = Asked({"machine": machine, **dict(refused.nearest)})
     assert asked.of("error") == []
 
 
 def test_a_plan_says_what_vertex_does_although_nobody_has_asked() -> None:
-    notes = [finding.message for finding in Asked({L + "timeout_s": None}).of("note")]
+    notes = [finding.message for finding in Asked({"timeout_s": None}).of("note")]
     unseen = (
         "It was not checked whether gs://my-bucket exists, in a region of the job (us-central1). Next: podlift plan "
         "--online."
     )
     assert notes == ["No timeout: Vertex AI stops the job after 7 days.", unseen]
     assert [finding.message for finding in Asked({}).of("note")] == [unseen]
-    legacy = [finding.message for finding in Asked({C + "keras": "legacy"}).of("note")]
+    legacy = [finding.message for finding in Asked({"keras": "legacy"}).of("note")]
     assert legacy == ["code_keras='legacy' needs tf_keras, in the image or among the requirements.", unseen]
     assert [f.message for f in Asked({"root": "gs://<bucket>/podlift"}).of("note")] == []
 

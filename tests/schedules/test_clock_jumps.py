@@ -70,20 +70,6 @@ def handle(world: World) -> Schedule:
     return Schedule("each", root=world.root, clock=world.clock)
 
 
-def test_a_clock_that_was_ahead_for_a_minute_costs_no_slot(moved: World, clock: SetClock) -> None:
-    moved.add()
-    server = moved.server()
-    serve(moved, server, HOUR)
-    clock.ahead = 10 * DAY
-    serve(moved, server, 50)
-    clock.ahead = 0.0
-    serve(moved, server, 5 * HOUR)
-    past = [record for record in moved.history() if record.moment.timestamp() <= clock.now()]
-    assert [record.state for record in past] == ["SUCCEEDED"] * 6
-    assert len(moved.runs.submits) == len(set(moved.runs.submits))
-    assert "booked before its time" in past[2].notes[0]
-
-
 def test_the_reason_and_the_log_name_the_jump_and_check_says_so(moved: World, clock: SetClock) -> None:
     lines = heard("schedules")
     moved.add()
@@ -131,21 +117,6 @@ def test_a_slot_that_a_jump_has_passed_over_is_caught_up_once_the_clock_holds(mo
     assert [record.cause for record in moved.history()] == ["catch_up"]
     clock.ahead = 0.0
     assert any("does not fire again" in problem for problem in handle(moved).problems())
-
-
-def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_booked(
-    moved: World, clock: SetClock
-) -> None:
-    moved.add(cron="* * * * *", missed="catch_up_last")
-    clock.ahead = 2 * DAY
-    serve(moved, moved.server(), 60)
-    assert len(moved.history()) > 400
-    clock.ahead, before = 0.0, len(moved.runs.submits)
-    begin = clock.time
-    serve(moved, moved.server(), HOUR, step_s=60)
-    assert len(moved.runs.submits) - before == pytest.approx(60, abs=1)
-    come = [each for each in moved.history() if begin < each.moment.timestamp() <= clock.now()]
-    assert {each.state for each in come} <= {"SUCCEEDED", "RUNNING"}
 
 
 def test_a_slot_that_nobody_serves_after_the_jump_is_overdue(moved: World, clock: SetClock) -> None:
