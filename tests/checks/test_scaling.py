@@ -52,11 +52,6 @@ def test_more_bytes_more_workers_and_a_slower_network_never_take_less(size: int,
     assert takes <= exchange_s(size, count, Network(gbit=network.gbit, per_core=network.per_core * 2))
 
 
-@given(sizes, counts, st.floats(0.1, 400))
-def test_no_sum_is_faster_than_its_wire(size: int, count: int, rate: float) -> None:
-    assert exchange_s(size, count, Network(gbit=rate)) >= size * 8 / (rate * 1e9)
-
-
 @given(paces, counts, networks)
 def test_a_share_is_a_share_and_grows_with_what_is_exchanged(pace: Pace, count: int, network: Network) -> None:
     part = share(pace, count, network)

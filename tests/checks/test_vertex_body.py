@@ -328,13 +328,6 @@ def test_a_job_boots_from_a_disk_that_its_machine_can_boot_from(accelerator: str
     assert ("bootDiskType" in pool["diskSpec"]) == (accelerator not in ("h200:8", "l4"))
 
 
-def test_hardware_that_needs_a_reservation_has_it_on_a_persistent_resource() -> None:
-    job = sdk.Job("train.py", resources={"accelerator": "gb200:4"})
-    for fields in ({"persistent_resource": "warm"}, {"raw": spec(persistentResourceId="warm")}):
-        found = checks.of_vertex(job, FACTS, target=sdk.Vertex(own_tensorflow=True, **fields))
-        assert [each.message for each in found if "reservation" in each.message] == []
-
-
 def test_the_persistent_resource_of_a_region_is_compared_with_the_machines_of_its_places() -> None:
     l4 = {"machineType": "g2-standard-4", "acceleratorType": "NVIDIA_L4", "acceleratorCount": 1}
     known = {
@@ -357,12 +350,6 @@ def test_a_region_that_does_not_exist_is_refused_by_both() -> None:
     assert field == "parent"
     assert text.startswith("The provided location ID doesn't match the endpoint. Received: 'mars-west1'")
     assert any("Vertex AI has no region 'mars-west1'" in each.message for each in planned("mars-west1"))
-
-
-def test_a_region_without_training_is_refused_by_both() -> None:
-    ((_, text),) = answer({}, "us-east7")
-    assert text == 'Machine type "n1-standard-4" is not supported in region us-east7.'
-    assert [each.level for each in planned("us-east7") if "does not name us-east7" in each.message] == ["error"]
 
 
 @pytest.mark.parametrize(

@@ -457,25 +457,6 @@ def test_a_tensorflow_that_google_does_not_document_for_a_tpu_is_said_to_be_untr
     assert not [finding for finding in Asked(documented).findings() if "documents TensorFlow" in finding.message]
 
 
-def test_the_version_of_an_image_that_fits_makes_the_one_here_irrelevant() -> None:
-    old = Facts(**{**FACTS.__dict__, "tensorflow": "2.14.1"})
-    assert Asked({"facts": old, "image": "tensorflow/tensorflow:2.19.0"}).of("warning") == []
-
-
-def test_all_problems_of_a_plan_are_said_at_once_and_each_once() -> None:
-    asked = Asked(
-        {
-            "accelerator": "v6e-8", "workers": 2, "disk_gb": 10, "provisioning": "flex",
-            "labels": {"A": "b"}, "regions": ["us-central1", "europe-west4"],
-            "image": TF + "tpu.2-15.cp310:latest", "root": "/tmp/runs", "env": ENV_99, "isolated": True,
-        }
-    )  # fmt: skip
-    said = [finding.message for finding in asked.of("error")]
-    assert len(said) == len(set(said)) == 10
-    for part in ("v6e", "one task", "boot disk", "Flex", "Labels", "europe-west4", "image", "folder", "variables"):
-        assert any(part in message for message in said), part
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_plain_plan_of_every_row_passes_or_leads_to_one_that_does(row) -> None:
     asked = Asked({"accelerator": row.name, **({"raw": RESERVED} if row.reservation else {})})

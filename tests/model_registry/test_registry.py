@@ -17,12 +17,8 @@ from support import REPO
 
 import sdk
 from sdk.errors import ConflictError, CorruptObjectError, InputError, StoreError
-from sdk.job.layout import RootPaths
-from sdk.job.payload import InitialWeights
 from sdk.model_registry import files
 from sdk.model_registry.models import Model
-from sdk.model_registry.records import version_key
-from sdk.storage.registry import open_store
 
 pytestmark = pytest.mark.process
 
@@ -81,22 +77,6 @@ def test_a_rollback_restores_the_bytes_and_a_second_one_goes_further_back(model:
     assert all(one.champion == other.before for one, other in itertools.pairwise(moves))
 
 
-def test_an_approval_holds_for_the_champion_that_was_asked_about(model: Model, add) -> None:
-    add()
-    model.promote(1)
-    asked, late = add(ask="gain 0.001 is in the band"), add(ask="the same")
-    assert model.state(asked) == "awaits approval"
-    with pytest.raises(
-        InputError, match=r"Version 1 of 'digits' does not await an approval. Those that do: versions 2, 3"
-    ):
-        model.promote(1, as_compared=True)
-    assert model.promote(2, as_compared=True, note="looks good").number == 2
-    assert model.history()[-1].cause == "promote"
-    with pytest.raises(InputError, match=r"Expected: version 1. It is version 2.*podlift diff digits:champion"):
-        model.promote(3, as_compared=True)
-    assert model.state(late) == "registered"
-
-
 def test_a_promotion_with_another_champion_in_mind_is_refused_and_names_who_moved_it(model: Model, add) -> None:
     add(), add(), add()
     model.promote(1)
@@ -117,18 +97,6 @@ def test_of_8_promotions_that_saw_the_same_champion_one_wins(model: Model, add) 
     assert raced.returncode == 0, raced.stderr
     (won,) = json.loads(raced.stdout)
     assert [move.champion for move in model.history()] == [1, won]
-
-
-def test_8_promotions_at_once_that_try_again_all_win_in_turn(model: Model, add) -> None:
-    for _ in range(9):
-        add()
-    model.promote(1)
-    raced = program(model.root, "race", "retry")
-    assert raced.returncode == 0, raced.stderr
-    assert len(json.loads(raced.stdout)) == 8
-    moves = model.history()
-    assert {move.champion for move in moves} == {*range(1, 10)}
-    assert all(one.champion == other.before for one, other in itertools.pairwise(moves))
 
 
 @in_both
@@ -254,22 +222,6 @@ def test_the_versions_differ_in_what_the_difference_says(model: Model, add) -> N
     assert model.diff(2, 3).data == ()
 
 
-def test_the_weights_that_a_training_began_with_are_in_its_lineage_and_older_records_are_read(
-    model: Model, add
-) -> None:
-    first = add()
-    key, store = version_key("digits", 1), model.store
-    older = json.loads(bytes(store.get(key)))
-    assert older.pop("warm_start") is None
-    store.delete(key)
-    store.put_new(key, [json.dumps(older).encode()])
-    assert model.version(1).record == first.record
-    began = InitialWeights(choice="champion", model="digits", version=1, manifest=first.record.manifest)
-    add(warm_start=began)
-    assert model.version(2).record.warm_start == began
-    assert model.diff(1, 2).warm_start == (0, 1)
-
-
 def test_unknown_models_and_versions_are_named_with_what_there_is(model: Model, add) -> None:
     with pytest.raises(InputError, match=r"Received: 'digits'. There is none. Next: podlift models add RUN"):
         sdk.models(model.root)["digits"]
@@ -300,20 +252,6 @@ def test_the_champion_is_found_while_another_process_registers_and_promotes_the_
     monkeypatch.setattr(Model, "numbers", promoted_meanwhile)
     assert model.champion().number == 1
     assert model.champion().number == 2
-
-
-def test_a_copy_of_the_models_of_a_root_is_all_that_its_versions_need(model: Model, add, tmp_path: Path) -> None:
-    add(), add()
-    model.promote(1)
-    model.promote(2)
-    other = open_store(RootPaths(str(tmp_path / "other")).models)
-    for stat in open_store(RootPaths(model.root).models).list(""):
-        other.put_new(stat.key, [model.store.get(stat.key)])
-        model.store.delete(stat.key)
-    copied = sdk.models(tmp_path / "other")["digits"]
-    assert [each.damage() for each in copied.versions()] == [[], []]
-    assert copied.rollback().number == 1
-    assert Path(copied.champion().download(tmp_path / "home"), "model.keras").read_text() == "weights 1"
 
 
 def test_files_that_are_absent_are_found_without_reading_the_others(model: Model, add) -> None:

@@ -1,6 +1,6 @@
 """Promotes versions in processes of their own: `ROOT race EXPECT` with 8 at once, `ROOT kill OP WHEN VERSION` with one.
 
-EXPECT is the champion that each racer expects, "any" for whichever is there, "retry" to try until it has won.
+EXPECT is the champion that each racer expects.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def race(root: str, expect: str) -> None:
         if child == 0:
             os.close(go)
             os.read(start, 1)  # returns when all have been started
-            os.write(write, f"{version} {int(_promoted(root, version, expect))}\n".encode())
+            os.write(write, f"{version} {int(_promoted(root, version, int(expect)))}\n".encode())
             os._exit(0)
         children.append(child)
     os.close(go)
@@ -45,16 +45,13 @@ def race(root: str, expect: str) -> None:
     print(json.dumps(sorted(int(version) for version, won in said.items() if won == "1")))
 
 
-def _promoted(root: str, version: int, expect: str) -> bool:
-    while True:
-        try:
-            Model(root, "digits").promote(version, expect=int(expect) if expect.isdecimal() else None)
-        except InputError as error:
-            assert "is not the expected one" in str(error), error
-            if expect == "retry":
-                continue
-            return False
-        return True
+def _promoted(root: str, version: int, expect: int) -> bool:
+    try:
+        Model(root, "digits").promote(version, expect=expect)
+    except InputError as error:
+        assert "is not the expected one" in str(error), error
+        return False
+    return True
 
 
 def kill(root: str, op: str, when: str, version: int) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.records.events import Event, first_failure, fold, parse, status_records
+from sdk.records.events import Event, fold, parse, status_records
 from sdk.status import Reason, State
 
 pytestmark = pytest.mark.usefixtures("warm_podlift")
@@ -47,16 +47,6 @@ def test_records_say_how_a_run_is_doing_in_whatever_order_they_are_found(
     for order in itertools.permutations(events):
         status = fold(order, supervisor_alive=alive)
         assert (status.state, status.reason, status.exit_code) == (state, reason, exit_code)
-
-
-def test_the_cause_is_the_earliest_error_that_is_no_echo_of_a_dead_peer() -> None:
-    echo = event("failed", 1.0, "chief-0", 1, type="UnavailableError")
-    cause = event("failed", 2.0, "worker-1", 1, type="ValueError")
-    later = event("failed", 3.0, "worker-0", 1, type="ValueError")
-    other = event("failed", 0.5, "worker-0", 2, type="KeyError")
-    assert first_failure([later, echo, cause, other], 1) is cause
-    assert first_failure([echo], 1) is echo
-    assert first_failure([echo], 3) is None
 
 
 @given(

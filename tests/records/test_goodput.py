@@ -132,21 +132,6 @@ def test_the_time_between_an_end_and_a_resume_is_idle_and_its_start_is_a_start()
     assert found.total_s == 1100
 
 
-def test_the_idle_time_before_a_resume_is_known_although_an_attempt_in_between_left_no_record() -> None:
-    events = [
-        SUBMITTED,
-        at(0, "attempt_started", 1),
-        at(40, "final", state="CANCELLED"),
-        at(100, "resumed", source="client-1", attempts=1),
-        at(1040, "resumed", source="client-2", attempts=1),
-        at(1042, "attempt_started", 3),
-        at(1100, "final", source="supervisor-2", state="SUCCEEDED"),
-    ]
-    accounts = {1: spent(0, start=10, step=30, steps=30), 3: spent(1042, start=8, step=50, steps=50, base=30)}
-    found = of(events, accounts, now=2000)
-    assert (found.idle_s, found.start_s, found.lost_to_failures_s) == (1000, 20, 0)
-
-
 def test_what_was_measured_of_the_input_belongs_to_the_steps_if_the_rest_could_not_be() -> None:
     events = [SUBMITTED, at(0, "attempt_started", 1)]
     found = of(events, {1: replace(spent(0, step=20, input_wait=7, steps=9), measures_input=False)}, now=27)

@@ -168,17 +168,6 @@ def test_what_is_no_run_is_listed_with_its_problem_and_hides_no_other(make, root
     assert "is not a file" in found["piped-aaaaaa"].problem
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.full)])
-def test_so_many_damaged_folders_are_so_many_problems(make, root: Path, count: int) -> None:
-    make("good")
-    for number in range(count):
-        (root / "runs" / f"damaged-{number}").mkdir()
-    found = listed()
-    assert len(found) == count + 1
-    assert found["good-aaaaaa"].status is not None
-    assert len(sdk.runs(limit=3)) == 3
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
 def test_a_closed_folder_is_listed_and_a_closed_root_is_said(make, root: Path) -> None:
     paths = make("closed")

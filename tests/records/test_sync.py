@@ -130,13 +130,6 @@ def test_a_heartbeat_tells_other_machines_what_the_first_task_spends_its_time_on
     assert other.account is None
 
 
-@pytest.mark.parametrize("progress", [{"steps": 4}, [None]])
-def test_progress_in_an_unknown_shape_leaves_the_rest_of_a_heartbeat_readable(bucket, here, progress: object) -> None:
-    beat = {"supervised": True, "resumes": 2, "progress": progress, "new": 1}
-    bucket.blob("runs/digits-aaaaaa/heartbeat.json").upload_from_string(json.dumps(beat))
-    assert SyncedRun(here, URL, SystemClock()).read_heartbeat() == Heartbeat(supervised=True, resumes=2, progress=None)
-
-
 @pytest.mark.parametrize("beat", [b"{", b"\xff", b'{"supervised": "yes", "resumes": "1"}'])
 def test_a_run_with_an_unreadable_heartbeat_is_alive_as_long_as_something_writes_it(
     bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beat: bytes
@@ -210,14 +203,6 @@ def test_a_folder_that_cannot_be_listed_is_a_failed_upload_and_no_verdict_goes_b
     Pusher(here, URL, SystemClock()).push(last=True)
     files = {str(path.relative_to(here.url)) for path in Path(here.url).rglob("*") if path.is_file()}
     assert {*files} <= uploaded(bucket)
-
-
-def test_files_that_are_not_the_runs_do_not_stop_the_upload(bucket, here) -> None:
-    Path(here.url, "attempts", "notes.txt").write_text("x")
-    Path(here.url, "attempts", ".DS_Store").write_text("x")
-    Path(here.log(1, "chief-0")).write_bytes(TEXT)
-    push(here)
-    assert LOG in uploaded(bucket)
 
 
 def test_names_are_uploaded_as_python_reads_them_in_a_locale_without_utf_8(

@@ -89,20 +89,6 @@ def test_a_task_that_was_restarted_alone_is_told_with_what_followed_and_is_no_fa
     assert shown([*events, *again]) == [*restarted, *ended]
 
 
-def test_tasks_that_reach_the_program_are_counted_in_one_line_before_the_first_failure() -> None:
-    events = [event("entry", 5.0, "worker-0"), event("entry", 9.0, "chief-0"), failed(8.0, "worker-0")]
-    assert shown(events) == ["00:00:08 2 tasks reached the program", "00:00:08 worker-0 failed: KeyError: 'label'"]
-    assert shown(events[:1]) == ["00:00:05 worker-0 reached the program"]
-
-
-def test_a_task_that_ends_without_a_record_is_a_cause_and_one_that_left_for_a_peer_is_not() -> None:
-    events = [
-        event("exited", 10.0, "agent-0", task="chief-0", code=-9),
-        event("exited", 11.0, "agent-1", task="worker-0", code=1, collateral=True),
-    ]
-    assert shown(events) == ["00:00:10 chief-0 ended: SIGKILL", "as a consequence: worker-0 (exit code 1)"]
-
-
 def test_what_the_service_did_is_in_the_order_of_time_and_what_is_true_now_is_last() -> None:
     service = (
         Moment(time=5.0, source="service", text="created job 7"),

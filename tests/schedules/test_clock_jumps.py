@@ -164,16 +164,6 @@ def test_a_jump_while_the_server_is_busy_fires_no_slot_that_has_passed(moved: Wo
     assert len(moved.runs.submits) <= 2
 
 
-def test_the_age_of_a_success_that_ended_later_than_now_is_not_known(moved: World, clock: SetClock) -> None:
-    moved.add(when=("older_than(90m)",))
-    server = moved.server()
-    clock.ahead = 10 * DAY
-    serve(moved, server, 300)
-    clock.ahead = 0.0
-    serve(moved, server, 2 * HOUR)
-    assert len(moved.runs.submits) >= 2
-
-
 # --- A simulation --------------------------------------------------------------------------------------------------------
 
 

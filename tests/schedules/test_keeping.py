@@ -35,24 +35,6 @@ def at(world: World, hours: float, seconds: float = 0.0) -> None:
     world.clock.time = START.timestamp() + hours * HOUR + seconds
 
 
-@pytest.mark.parametrize(
-    ("seconds", "notes"),
-    [
-        (4.0, ()),
-        (50 * 60, ("delivered 50 min after its slot: late, or by hand",)),
-    ],
-)
-def test_a_delivery_belongs_to_the_nearest_slot(world: World, seconds: float, notes: tuple[str, ...]) -> None:
-    world.add()
-    at(world, 0, seconds)
-    world.keeper().serve()
-    (record,) = world.history()
-    assert record.slot == "2027-01-04T00:00:00+00:00"
-    assert (record.state, record.cause, record.notes) == ("SUCCEEDED", "schedule", notes)
-    assert record.run.startswith("each-20270104t000000-")
-    assert list(world.runs.plans) == [record.run]
-
-
 def test_a_slot_that_is_delivered_again_starts_nothing_and_its_record_says_so(world: World) -> None:
     world.add()
     at(world, 0)
@@ -72,17 +54,6 @@ def test_a_slot_that_is_delivered_again_starts_nothing_and_its_record_says_so(wo
         "delivered again at 2027-01-04T00:50:00+00:00, 50 min after its slot: late, or by hand, by the job 33",
     )
     assert len(world.runs.submits) == 1
-
-
-def test_the_last_missed_slot_is_caught_up_before_the_delivered_one(world: World) -> None:
-    world.add(missed="catch_up_last")
-    at(world, 3)
-    keeper = world.keeper()
-    assert keeper.step()
-    assert world.history()[3].reason == f"waits for {world.history()[2].run}"
-    keeper.serve()
-    assert world.shown() == ["0 SKIPPED", "1 SKIPPED", "2 SUCCEEDED at 3", "3 SUCCEEDED at 3.01667"]
-    assert [record.cause for record in world.history()[2:]] == ["catch_up", "schedule"]
 
 
 @pytest.mark.parametrize(
@@ -149,22 +120,6 @@ def test_a_run_that_an_earlier_keeper_has_lost_is_not_resumed_by_a_later_one(wor
     world.keeper("2").serve()
     assert world.runs.resumed == []
     assert [record.state for record in world.history()] == ["LOST", "SUCCEEDED"]
-
-
-def test_a_keeper_that_is_started_again_goes_on_with_its_slot(world: World) -> None:
-    world.add()
-    at(world, 0)
-    world.runs.killed = True
-    with pytest.raises(KeyboardInterrupt):
-        world.keeper().step()
-    world.runs.killed = False
-    again = world.keeper()
-    assert again.step()
-    # Killed a second time, while the run goes on.
-    world.keeper().serve()
-    (record,) = world.history()
-    assert (record.state, record.notes) == ("SUCCEEDED", ())
-    assert len(world.runs.plans) == 1
 
 
 def test_a_second_delivery_takes_over_from_a_dead_keeper_within_two_minutes(world: World, tmp_path: Path) -> None:
@@ -323,14 +278,6 @@ def test_a_run_keeps_its_keeper_when_its_schedule_is_deleted(world: World) -> No
     assert keeper.step()
     world.clock.time += 2 * world.runs.takes_s
     assert not keeper.step()
-
-
-def test_older_than_goes_by_the_time_of_the_delivery(world: World) -> None:
-    world.add(when=("older_than(90m)",))
-    for hour in range(4):
-        at(world, hour)
-        world.keeper(str(hour)).serve()
-    assert [record.state for record in world.history()] == ["SUCCEEDED", "SKIPPED", "SUCCEEDED", "SKIPPED"]
 
 
 def test_firings_beyond_the_budget_of_a_month_are_skipped_until_the_next_one(

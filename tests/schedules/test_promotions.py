@@ -41,13 +41,3 @@ def test_a_promotion_and_a_question_are_notified_with_the_next_command(
     (record,) = world.history()
     assert record.registered == world.runs.registered
     assert world.runs.registered.line in schedule_text.row_of_slot(record)[-1]
-
-
-def test_a_keeper_notifies_as_a_server_does(world: World) -> None:
-    world.runs.registered = Registered(model="digits", version=1, outcome="promoted", reason="The first model")
-    world.add(notify=("webhook:HOOK",))
-    world.clock.time += 60
-    world.keeper().serve()
-    assert [post["event"] for post in world.posts] == ["promoted"]
-    (record,) = world.history()
-    assert record.registered is not None and record.registered.outcome == "promoted"

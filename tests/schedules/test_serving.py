@@ -56,34 +56,6 @@ def test_a_slot_whose_predecessor_goes_on(world: World, overlap: str, expected: 
     assert world.shown() == expected
 
 
-def test_slots_without_a_server_are_missed_or_the_last_one_is_caught_up(world: World) -> None:
-    world.add()
-    world.add(name="late", missed="catch_up_last")
-    world.advance(world.server(), 1)
-    world.clock.time += 3 * HOUR + 600
-    world.advance(world.server(), 0.5)
-    assert world.shown() == ["0 SUCCEEDED at 0", "1 SKIPPED", "2 SKIPPED", "3 SKIPPED", "4 SKIPPED"]
-    late = world.history("late")
-    assert [record.state for record in late] == ["SUCCEEDED", *["SKIPPED"] * 3, "SUCCEEDED"]
-    assert [record.cause for record in late] == [*["schedule"] * 4, "catch_up"]
-    assert all(record.reason.startswith("missed") for record in late[1:4])
-
-
-def test_unpausing_never_fires_at_once_and_the_slots_of_the_pause_are_recorded(world: World) -> None:
-    world.add(missed="catch_up_last")
-    schedule, server = Schedule("each", root=world.root, clock=world.clock), world.server()
-    world.advance(server, 1)
-    schedule.pause()
-    world.advance(server, 2)
-    # Also those that no server saw.
-    world.clock.time += 2 * HOUR
-    schedule.unpause()
-    world.advance(world.server(), 1)
-    states = [record.state for record in world.history()]
-    assert states == ["SUCCEEDED", *["SKIPPED"] * 4, "SUCCEEDED"]
-    assert {record.reason for record in world.history()[1:5]} == {"paused: by hand"}
-
-
 def test_a_server_killed_between_the_lock_and_the_submit_starts_the_slot_once_after_its_restart(world: World) -> None:
     world.add()
     world.clock.time = START.timestamp()

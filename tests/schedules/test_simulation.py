@@ -52,10 +52,6 @@ def test_runs_that_are_longer_than_their_period(overlap: str, expected: list[str
     assert hours(overlap, 1.5) == expected
 
 
-def test_runs_take_their_durations_in_turn() -> None:
-    assert hours("skip", 0.5, 1.5) == ["0-0.5", "1-2.5", "overlap", "3-3.5", "4-5.5", "overlap"]
-
-
 def test_slots_without_a_server_are_missed_or_the_last_one_is_caught_up() -> None:
     assert hours("skip", 0.5, down=(1, 4)) == ["0-0.5", "missed", "missed", "missed", "4-4.5", "5-5.5"]
     assert hours("skip", 0.25, missed="catch_up_last", down=(2, 6)) == [
