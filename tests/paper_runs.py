@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
+import pytest
 from support import FakeClock
 
 from sdk import Reason, RunNotFoundError, State, Status
@@ -17,6 +18,7 @@ from sdk.hardware import accelerators, pricing
 from sdk.hardware.pricing import Price
 from sdk.job.plan import Plan
 from sdk.schedules import keeper_main
+from sdk.schedules.handle import Schedule
 from sdk.schedules.keeper_server import KeeperServer
 from sdk.schedules.notices import Notice, Notifier
 from sdk.schedules.records import Book, ScheduleRecord, ScheduleSpec, SlotRecord
@@ -146,6 +148,17 @@ class World:
     def server(self) -> Server:
         notifier = AtOnce(self.clock, {"HOOK": "https://hooks.invalid/secret"}, self._post)
         return Server(self.root, self.clock, self.runs, notifier)
+
+    def killed(self, deliver: Callable[[], object]) -> None:
+        """Deliver in a process that is killed before it submits the run."""
+        self.runs.killed = True
+        with pytest.raises(KeyboardInterrupt):
+            deliver()
+        self.runs.killed = False
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule("each", root=self.root, clock=self.clock)
 
     def keeper(self, job: str = "1", *, by_hand: bool = False) -> PaperKeeper:
         """Return the keeper of a delivery that the service created now."""

@@ -62,13 +62,7 @@ def test_a_bare_number_can_be_refused() -> None:
 
 @pytest.mark.parametrize(
     ("count", "written"),
-    [
-        (1, "1 byte"),
-        (999, "999 bytes"),
-        (1000, "1.0 kB"),
-        (3_400_000, "3.4 MB"),
-        (5_000_000_000_000, "5.0 TB"),
-    ],
+    [(1, "1 byte"), (999, "999 bytes"), (1000, "1.0 kB"), (3_400_000, "3.4 MB"), (5_000_000_000_000, "5.0 TB")],
 )
 def test_a_size_has_a_decimal_unit(count: int, written: str) -> None:
     assert text.size(count) == written
@@ -83,12 +77,7 @@ def test_an_amount_names_its_currency(usd: float | None, written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "written"),
-    [
-        (["a", "b"], "a, b"),
-        (["a", "b", "c"], "a, b and 1 more"),
-        ([*"abcde"], "a, b and 3 more"),
-    ],
+    ("names", "written"), [(["a", "b"], "a, b"), (["a", "b", "c"], "a, b and 1 more"), ([*"abcde"], "a, b and 3 more")]
 )
 def test_a_long_list_is_cut(names: list[str], written: str) -> None:
     assert text.and_more(names, 2) == written

@@ -115,13 +115,7 @@ def test_the_fit_finds_the_costs_that_made_the_measurements() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "rate"),
-    [
-        ("n1-standard-4", 10),
-        ("e2-standard-4", 8),
-        ("g2-standard-48", 50),
-        ("m1-ultramem-40", None),
-    ],
+    ("machine", "rate"), [("n1-standard-4", 10), ("e2-standard-4", 8), ("g2-standard-48", 50), ("m1-ultramem-40", None)]
 )
 def test_the_bandwidth_of_machines(machine: str, rate: float | None) -> None:
     assert gbit(machine) == rate

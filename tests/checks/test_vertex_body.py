@@ -307,10 +307,7 @@ def test_any_json_in_any_field_of_a_request_can_be_checked(changes: list[tuple[t
 @pytest.mark.parametrize(
     ("fields", "raw"),
     [
-        (
-            {"tensorboard": f"{P}/{HERE}/tensorboards/1"},
-            spec(serviceAccount="abc@p-123456.iam.gserviceaccount.com"),
-        ),
+        ({"tensorboard": f"{P}/{HERE}/tensorboards/1"}, spec(serviceAccount="abc@p-123456.iam.gserviceaccount.com")),
         ({"kms_key": f"{P}/us-east1/{KEY}"}, {"encryptionSpec": {"kmsKeyName": f"{P}/{HERE}/{KEY}"}}),
     ],
 )

@@ -64,12 +64,7 @@ class World:
         return judge(version, self.trial(gate))
 
     def trial(self, gate: sdk.Gate = GATE) -> Trial:
-        return Trial(
-            gate=gate,
-            data=str(self.data),
-            evaluate=self.evaluate,
-            now=lambda: float(next(self._moments)),
-        )
+        return Trial(gate=gate, data=str(self.data), evaluate=self.evaluate, now=lambda: float(next(self._moments)))
 
     def champion(self) -> str:
         found: ModelVersion = self.model().champion()

@@ -132,9 +132,7 @@ def test_a_refused_resume_names_the_limits_that_would_do(limit, used, price, opt
 
 
 @given(
-    st.floats(60, 1e6),
-    st.floats(0.01, 1e4),
-    st.lists(st.tuples(st.floats(0.0, 50.0), st.floats(0, 1)), max_size=12),
+    st.floats(60, 1e6), st.floats(0.01, 1e4), st.lists(st.tuples(st.floats(0.0, 50.0), st.floats(0, 1)), max_size=12)
 )
 def test_no_chain_of_allowed_jobs_takes_or_costs_more_than_the_run_may(timeout_s, most, jobs) -> None:
     limit, used = limits(timeout_s, most), Spent(usd=0.0)

@@ -13,13 +13,7 @@ from benchmarks.regressions import Kept, Section, check, judge, keep, load
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "worse"),
-    [
-        (1.0, 1.1, False),
-        (1.0, 1.11, True),
-        (0.15, 0.17, True),
-        (0.0, 0.1, True),
-    ],
+    ("before", "now", "worse"), [(1.0, 1.1, False), (1.0, 1.11, True), (0.15, 0.17, True), (0.0, 0.1, True)]
 )
 def test_more_than_a_tenth_is_worse(before: float, now: float, worse: bool) -> None:
     (verdict,) = judge({"start": before}, [{"start": now}])
@@ -38,12 +32,7 @@ def test_what_was_not_measured_or_not_kept_is_said_and_fails_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "needed", "worse"),
-    [
-        ([2.0, 1.0, 1.05], 3, False),
-        ([2.0, 1.0, 1.2], 3, True),
-        ([1.2, 0.9], 2, False),
-    ],
+    ("rounds", "needed", "worse"), [([2.0, 1.0, 1.05], 3, False), ([2.0, 1.0, 1.2], 3, True), ([1.2, 0.9], 2, False)]
 )
 def test_what_seems_worse_is_measured_again_and_the_median_counts(
     rounds: list[float], needed: int, worse: bool

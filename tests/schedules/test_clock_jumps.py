@@ -14,7 +14,6 @@ from support import FakeClock, full_only, heard, needs
 
 from sdk import State
 from sdk.job.plan import Plan
-from sdk.schedules.handle import Schedule
 from sdk.schedules.records import SlotRecord
 from sdk.schedules.server import Server
 
@@ -66,10 +65,6 @@ def serve(world: World, server: Server, seconds: float, step_s: float = 300.0) -
     server.tick()
 
 
-def handle(world: World) -> Schedule:
-    return Schedule("each", root=world.root, clock=world.clock)
-
-
 def test_the_reason_and_the_log_name_the_jump_and_check_says_so(moved: World, clock: SetClock) -> None:
     lines = heard("schedules")
     moved.add()
@@ -82,18 +77,18 @@ def test_the_reason_and_the_log_name_the_jump_and_check_says_so(moved: World, cl
     why = "missed: the clock of this machine went forward by 5 h 10 min: it was set, or the machine slept"
     assert {record.reason for record in missed} == {why}
     assert any("went forward by 5 h 10 min" in line for line in lines)
-    assert handle(moved).problems() == [f"the slot {missed[-1].slot} was {why}"]
+    assert moved.schedule.problems() == [f"the slot {missed[-1].slot} was {why}"]
     clock.ahead = 0.0
     serve(moved, server, 30)
     assert any("set back by 5 h 10 min" in line for line in lines)
-    problem = handle(moved).problems()[0]
+    problem = moved.schedule.problems()[0]
     assert problem.startswith(
         "5 slots later than now, until 2027-01-04T06:00:00+00:00, are booked as skipped (missed: "
     )
     # What is still to come is no history.
-    assert [each.state for each in handle(moved).history()] == ["RUNNING", "SUCCEEDED"]
+    assert [each.state for each in moved.schedule.history()] == ["RUNNING", "SUCCEEDED"]
     serve(moved, server, 7 * HOUR)
-    assert handle(moved).problems() == []
+    assert moved.schedule.problems() == []
 
 
 def test_a_clock_that_was_ahead_for_a_minute_lets_no_slot_be_caught_up(moved: World, clock: SetClock) -> None:
@@ -116,7 +111,7 @@ def test_a_slot_that_a_jump_has_passed_over_is_caught_up_once_the_clock_holds(mo
     serve(moved, server, HOUR)
     assert [record.cause for record in moved.history()] == ["catch_up"]
     clock.ahead = 0.0
-    assert any("does not fire again" in problem for problem in handle(moved).problems())
+    assert any("does not fire again" in problem for problem in moved.schedule.problems())
 
 
 def test_a_slot_that_nobody_serves_after_the_jump_is_overdue(moved: World, clock: SetClock) -> None:
@@ -124,18 +119,18 @@ def test_a_slot_that_nobody_serves_after_the_jump_is_overdue(moved: World, clock
     clock.ahead = 2 * DAY
     moved.server().tick()
     clock.ahead, clock.time = 0.0, clock.time + 3 * HOUR
-    assert any("is overdue" in problem for problem in handle(moved).problems())
+    assert any("is overdue" in problem for problem in moved.schedule.problems())
 
 
 def test_a_pause_that_a_clock_ahead_has_booked_does_not_hold_after_its_end(moved: World, clock: SetClock) -> None:
     moved.add()
     server = moved.server()
     serve(moved, server, HOUR)
-    handle(moved).pause()
+    moved.schedule.pause()
     clock.ahead = DAY
     serve(moved, server, 30)
     clock.ahead = 0.0
-    handle(moved).unpause()
+    moved.schedule.unpause()
     serve(moved, server, 3 * HOUR)
     past = [record for record in moved.history() if record.moment.timestamp() <= clock.now()]
     assert [record.state for record in past].count("SKIPPED") == 0 and len(past) >= 4
@@ -145,10 +140,10 @@ def test_a_schedule_made_by_a_clock_that_was_ahead_begins_now(moved: World, cloc
     clock.ahead = 10 * DAY
     moved.add()
     clock.ahead = 0.0
-    assert "a clock that was ahead created it" in handle(moved).problems()[0]
+    assert "a clock that was ahead created it" in moved.schedule.problems()[0]
     serve(moved, moved.server(), 2 * HOUR)
     assert [record.state for record in moved.history()] == ["SUCCEEDED", "SUCCEEDED", "RUNNING"][: len(moved.history())]
-    assert len(moved.history()) >= 2 and handle(moved).problems() == []
+    assert len(moved.history()) >= 2 and moved.schedule.problems() == []
 
 
 def test_a_jump_while_the_server_is_busy_fires_no_slot_that_has_passed(moved: World, clock: SetClock) -> None:

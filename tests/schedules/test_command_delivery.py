@@ -12,7 +12,6 @@ from support import needs
 
 from sdk import InputError, State
 from sdk.schedules.command_delivery import Delivered, Order, deliver
-from sdk.schedules.handle import Schedule
 from sdk.schedules.records import Book
 
 needs("cronsim")
@@ -29,8 +28,7 @@ def fire(world: World, **order: Any) -> Delivered:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "notes"),
-    [(4.0, ()), (50 * MINUTE, ("delivered 50 min after its slot: late, or by hand",))],
+    ("seconds", "notes"), [(4.0, ()), (50 * MINUTE, ("delivered 50 min after its slot: late, or by hand",))]
 )
 def test_a_command_delivers_the_nearest_slot_and_follows_its_run(
     world: World, seconds: float, notes: tuple[str, ...]
@@ -123,10 +121,7 @@ def test_a_delivery_that_was_interrupted_goes_on_with_its_slot_under_its_name(wo
     world.runs.outcome = lambda plan: State.LOST
     world.add()
     at(world, 0)
-    world.runs.killed = True
-    with pytest.raises(KeyboardInterrupt):
-        fire(world, id="weekly-29")
-    world.runs.killed = False
+    world.killed(lambda: fire(world, id="weekly-29"))
     # Its machine comes back when later slots are past.
     at(world, 2, 10 * MINUTE)
     world.runs.takes_s = 60.0
@@ -156,7 +151,7 @@ def test_a_schedule_on_this_machine_has_no_keeper_to_detach_to(world: World) -> 
     world.add()
     with pytest.raises(InputError, match="--detach: nothing would follow a run of local"):
         fire(world, detach=True)
-    assert Schedule("each", root=world.root, clock=world.clock).history() == []
+    assert world.schedule.history() == []
 
 
 def test_a_delivery_of_an_expression_that_was_changed_meanwhile_serves_the_slot_that_it_was_made_for(

@@ -13,7 +13,6 @@ from support import FakeClock, needs
 
 from sdk.job.plan import Plan
 from sdk.records.sync.index import in_parallel
-from sdk.schedules.handle import Schedule
 from sdk.schedules.records import Book, SlotRecord, key_of
 from sdk.testing.gcs import GcsServer
 from sdk.upkeep import remove
@@ -52,7 +51,7 @@ def test_a_history_of_a_hundred_slots_takes_few_requests(there: World, podlift_g
     slots = [*record.spec.slots.between(START, START + timedelta(days=DAYS))]
     made = [SlotRecord(key=key_of(slot), slot=slot.isoformat(), state="SUCCEEDED") for slot in slots]
     assert all(in_parallel(lambda each: book.take(record, each), made))
-    schedule = Schedule("each", root=there.root, clock=there.clock)
+    schedule = there.schedule
     assert [each.slot for each in schedule.history(None)] == [each.slot for each in reversed(made)]
     podlift_gcs.forget_requests()
     again = schedule.history(None)
@@ -65,7 +64,7 @@ def test_a_history_of_a_hundred_slots_takes_few_requests(there: World, podlift_g
     podlift_gcs.faults({"kind": "deny", "operation": "objects.insert"})
     assert schedule.history(None)[-8].state == "FAILED"
     podlift_gcs.faults()
-    Schedule("each", root=there.root, clock=there.clock).remove()
+    there.schedule.remove()
     assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/slots")] == []
     assert [blob.name for blob in podlift_gcs.client().list_blobs("mine", prefix="podlift/schedules/history")] == []
 

@@ -20,7 +20,6 @@ from sdk import InputError, State
 from sdk.errors import StoreUnavailableError
 from sdk.records import spending
 from sdk.schedules import keeper_main
-from sdk.schedules.handle import Schedule
 from sdk.schedules.keeper_server import LEASE_S
 from sdk.schedules.records import Book, ScheduleRecord
 from sdk.schedules.simulation import Simulation
@@ -127,10 +126,7 @@ def test_a_second_delivery_takes_over_from_a_dead_keeper_within_two_minutes(worl
     data.write_text("a\n")
     world.add(inputs={"rows": str(data)}, when=("min_new_examples(rows, 1)",))
     at(world, 0)
-    world.runs.killed = True
-    with pytest.raises(KeyboardInterrupt):
-        world.keeper("1").step()
-    world.runs.killed = False
+    world.killed(lambda: world.keeper("1").step())
     (taken,) = world.history()
     # The first keeper has decided, and may have submitted the run.
     data.write_text("")
@@ -149,10 +145,7 @@ def test_a_second_delivery_takes_over_from_a_dead_keeper_within_two_minutes(worl
 def test_a_slot_that_a_dead_keeper_has_left_does_not_fire_a_week_later(world: World) -> None:
     world.add()
     at(world, 0)
-    world.runs.killed = True
-    with pytest.raises(KeyboardInterrupt):
-        world.keeper("1").step()
-    world.runs.killed = False
+    world.killed(lambda: world.keeper("1").step())
     at(world, 1)
     world.keeper("2").serve()
     assert world.shown() == ["0 SKIPPED", "1 SUCCEEDED at 1"]
@@ -215,7 +208,7 @@ def test_a_keeper_that_begins_during_an_outage_waits_for_the_bucket(
 
 def test_a_firing_by_hand_is_a_slot_of_its_own_also_while_the_schedule_is_paused(world: World) -> None:
     world.add()
-    Schedule("each", root=world.root, clock=world.clock).pause()
+    world.schedule.pause()
     at(world, 0.5, 0.25)
     world.keeper("77", by_hand=True).serve()
     (record,) = world.history()
@@ -225,7 +218,7 @@ def test_a_firing_by_hand_is_a_slot_of_its_own_also_while_the_schedule_is_paused
 
 def test_deliveries_of_a_paused_schedule_are_recorded_and_unpausing_never_fires_at_once(world: World) -> None:
     world.add(missed="catch_up_last")
-    schedule = Schedule("each", root=world.root, clock=world.clock)
+    schedule = world.schedule
     schedule.pause()
     at(world, 1)
     assert not world.keeper("1").step()

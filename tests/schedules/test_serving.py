@@ -59,11 +59,8 @@ def test_a_slot_whose_predecessor_goes_on(world: World, overlap: str, expected: 
 def test_a_server_killed_between_the_lock_and_the_submit_starts_the_slot_once_after_its_restart(world: World) -> None:
     world.add()
     world.clock.time = START.timestamp()
-    world.runs.killed = True
-    with pytest.raises(KeyboardInterrupt):
-        world.server().tick()
+    world.killed(lambda: world.server().tick())
     assert [record.state for record in world.history()] == ["TAKEN"]
-    world.runs.killed = False
     world.server().tick()
     # This process still lives, so that its lease counts.
     assert world.runs.plans == {}
@@ -90,9 +87,9 @@ def test_failures_pause_a_schedule_and_are_notified(world: World) -> None:
     assert [record.state for record in world.history()] == ["FAILED", "FAILED", "SKIPPED", "SKIPPED"]
     assert [post["event"] for post in world.posts] == ["failed", "failed", "paused"]
     assert "podlift schedule unpause each" in world.posts[-1]["text"]
-    assert Schedule("each", root=world.root, clock=world.clock).problems()[0] == "it is paused: 2 failures in a row"
+    assert world.schedule.problems()[0] == "it is paused: 2 failures in a row"
     # The failures before the end of a pause do not count again.
-    Schedule("each", root=world.root, clock=world.clock).unpause()
+    world.schedule.unpause()
     world.advance(server, 1)
     assert Book(world.root).read("each").paused == ""
 
@@ -214,7 +211,7 @@ def test_a_manual_firing_is_a_slot_of_its_own(world: World) -> None:
 def test_a_schedule_deleted_and_made_again_has_other_runs(world: World) -> None:
     first = world.add()
     world.advance(world.server(), 0.5)
-    Schedule("each", root=world.root, clock=world.clock).remove()
+    world.schedule.remove()
     assert Book(world.root).names() == []
     with pytest.raises(InputError, match="There is none"):
         Schedule("each", root=world.root)

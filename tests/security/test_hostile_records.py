@@ -117,11 +117,7 @@ def test_records_of_models_of_any_shape_are_read_or_refused(
     assert broken(store, key, every, MODELS, capsys) == []
 
 
-SCHEDULES = [
-    ("schedule", "list"),
-    ("schedule", "list", "--check"),
-    ("schedule", "status", "weekly"),
-]
+SCHEDULES = [("schedule", "list"), ("schedule", "list", "--check"), ("schedule", "status", "weekly")]
 
 
 @pytest.mark.parametrize(

@@ -179,8 +179,7 @@ def test_every_answer_forbids_foreign_and_inline_scripts(visitor: Visitor) -> No
 
 def test_the_first_answer_holds_the_rows_and_a_damaged_run_has_one_with_the_reason(visitor: Visitor) -> None:
     text = visitor.get("/").text
-    order = [text.index(f'href="/run/0/digits-{which}"') for which in ("bbbbbb", "aaaaaa")]
-    assert order == sorted(order, reverse=True) or order == sorted(order)
+    assert 'href="/run/0/digits-aaaaaa"' in text and 'href="/run/0/digits-bbbbbb"' in text
     assert "3 of 3 runs" in text
     assert "UNREADABLE" in text
     assert "is not a run of podlift" in text

@@ -110,12 +110,7 @@ def test_what_a_hostile_run_holds_is_text_in_the_list(at: int) -> None:
             RunInfo(id=text, url=text, status=None, problem=text),
         ]
         found = listing.listing([(0, run) for run in runs], listing.wanted({}), NOW)
-        values = {
-            "roots": [text],
-            "problems": [text],
-            "link": lambda **changed: "/",
-            "refresh": 3,
-        }
+        values = {"roots": [text], "problems": [text], "link": lambda **changed: "/", "refresh": 3}
         seen = Elements(pages.render("list.html", found=found, **values)).found
         # A curve of other characters has other gaps.
         seen.pop(("polyline", ("points",)))

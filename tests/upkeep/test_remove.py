@@ -167,12 +167,7 @@ def test_a_run_is_as_old_as_the_last_change_of_anything_in_it(make, find) -> Non
 
 @pytest.mark.parametrize(
     ("state", "reason"),
-    [
-        ("SUCCEEDED", "done"),
-        ("LOST", "supervisor_lost"),
-        ("RUNNING", "training"),
-        ("PENDING", "submitted"),
-    ],
+    [("SUCCEEDED", "done"), ("LOST", "supervisor_lost"), ("RUNNING", "training"), ("PENDING", "submitted")],
 )
 def test_only_a_run_that_is_over_goes(make, find, state: str, reason: str) -> None:
     run = make("a", days=400, state=state, reason=reason)
@@ -395,10 +390,7 @@ def test_what_a_removal_that_was_cut_short_has_left_goes_the_next_time(make, fin
     bundle.rename(bundle.with_name(f".{'a' * 64}.tar.0123abcd.removed"))
     assert names(find(), "remains") == [half.name]
     later = remove.find(root, keep=0, now=time.time() + 3601)
-    assert (names(later, "remains"), later.skipped) == (
-        [half.name, f".{'a' * 64}.tar.0123abcd.removed"],
-        (),
-    )
+    assert (names(later, "remains"), later.skipped) == ([half.name, f".{'a' * 64}.tar.0123abcd.removed"], ())
     assert remove.remove(later).problems == ()
     assert [list((root / name).iterdir()) for name in ("runs", "bundles")] == [[], []]
 
