@@ -29,6 +29,7 @@ STORE = f"{P}/{HERE}/metadataStores/default/contexts"
 KEY = "keyRings/ring/cryptoKeys/key"
 GB200 = {"machineType": "a4x-highgpu-4g", "acceleratorType": "NVIDIA_GB200", "acceleratorCount": 4}
 H200 = {"machineType": "a3-ultragpu-8g", "acceleratorType": "NVIDIA_H200_141GB", "acceleratorCount": 8}
+L4 = {"machineType": "g2-standard-4", "acceleratorType": "NVIDIA_L4", "acceleratorCount": 1}
 NETWORK = "projects/12/global/networks/mine"
 
 
@@ -112,21 +113,7 @@ RULES: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     (
         "a reservation and flex-start",
-        {
-            "jobSpec": {
-                "scheduling": {"strategy": "FLEX_START"},
-                "workerPoolSpecs": {
-                    "0": {
-                        "machineSpec": {
-                            "machineType": "g2-standard-4",
-                            "acceleratorType": "NVIDIA_L4",
-                            "acceleratorCount": 1,
-                            "reservationAffinity": {"reservationAffinityType": "ANY_RESERVATION"},
-                        }
-                    }
-                },
-            }
-        },
+        patched(reserved("ANY_RESERVATION", base=L4), spec(scheduling={"strategy": "FLEX_START"})),
         RESERVATION,
         "A reservation cannot be used with strategy FLEX_START.",
     ),
@@ -326,10 +313,9 @@ def test_a_job_boots_from_a_disk_that_its_machine_can_boot_from(accelerator: str
 
 
 def test_the_persistent_resource_of_a_region_is_compared_with_the_machines_of_its_places() -> None:
-    l4 = {"machineType": "g2-standard-4", "acceleratorType": "NVIDIA_L4", "acceleratorCount": 1}
     known = {
         f"persistent_resource@{HERE}": resource(),
-        "persistent_resource@us-east1": resource(machineSpec=l4),
+        "persistent_resource@us-east1": resource(machineSpec=L4),
         "persistent_resource@us-west1": resource(),
     }
     target = sdk.Vertex(persistent_resource="warm", regions=[HERE, "us-east1::l4", "us-west1::l4"])
