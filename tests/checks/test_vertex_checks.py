@@ -246,6 +246,12 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "raw=",
     ),
     (
+        "a GPU beside a TPU",
+        {"accelerator": "v5e-8", "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_L4"})},
+        "one pool, without GPUs",
+        "raw=",
+    ),
+    (
         "GPUs that are never in one zone",
         {
             "accelerator": "l4",

@@ -42,6 +42,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
         "events/0000.supervisor.000001.started.json", '{"version":1,"time":1,"data":{}}'
     ),
     "metrics that are a number": metrics_with("5"),
+    "metrics that are no table": metrics_with('{"metrics": 5}'),
     "metrics that are no JSON": metrics_with("{"),
 }
 

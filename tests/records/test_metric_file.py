@@ -88,6 +88,14 @@ def test_only_what_is_new_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(found(path)) == 1002
 
 
+def test_few_files_are_remembered(tmp_path: Path) -> None:
+    metric_file._known.clear()
+    for number in range(10):
+        (tmp_path / f"{number}").write_bytes(LINE * 1000)
+        found(tmp_path / f"{number}")
+    assert list(metric_file._known) == [str(tmp_path / f"{number}") for number in range(6, 10)]
+
+
 def test_damage_is_named_with_its_line_in_the_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "chief-0.jsonl"
     path.write_bytes(LINE * 1000)

@@ -168,6 +168,14 @@ def test_a_hundred_attempts_lose_their_middle_and_are_counted_by_how_they_ended(
     assert sum("restarted" in line for line in found) == 4, "what the service did meanwhile is left out, too"
 
 
+def test_many_moments_without_an_attempt_lose_their_middle_too() -> None:
+    service = tuple(Moment(time=float(number), source="service", text=f"line {number}") for number in range(1000))
+    found = shown([], service)
+    assert len(found) == 41
+    assert "... 960 lines left out" in found
+    assert found[-1].endswith("line 999")
+
+
 words = st.text(st.characters(codec="ascii", exclude_categories=("C",)), max_size=400)
 any_moment = st.builds(
     Moment,

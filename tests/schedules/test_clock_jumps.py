@@ -114,6 +114,21 @@ def test_a_slot_that_a_jump_has_passed_over_is_caught_up_once_the_clock_holds(mo
     assert any("does not fire again" in problem for problem in moved.schedule.problems())
 
 
+def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_booked(
+    moved: World, clock: SetClock
+) -> None:
+    moved.add(cron="* * * * *", missed="catch_up_last")
+    clock.ahead = 2 * DAY
+    serve(moved, moved.server(), 60)
+    assert len(moved.history()) > 400
+    clock.ahead, before = 0.0, len(moved.runs.submits)
+    begin = clock.time
+    serve(moved, moved.server(), HOUR, step_s=60)
+    assert len(moved.runs.submits) - before == pytest.approx(60, abs=1)
+    come = [each for each in moved.history() if begin < each.moment.timestamp() <= clock.now()]
+    assert {each.state for each in come} <= {"SUCCEEDED", "RUNNING"}
+
+
 def test_a_slot_that_nobody_serves_after_the_jump_is_overdue(moved: World, clock: SetClock) -> None:
     moved.add()
     clock.ahead = 2 * DAY
