@@ -138,9 +138,8 @@ def test_a_resumed_program_finds_the_history_that_it_had(interrupted: sdk.Run) -
 
 @trained_with_tensorflow
 def test_a_checkpoint_is_chosen_by_one_class_and_its_weights_get_into_a_model(interrupted: sdk.Run) -> None:
-    best, worst = (interrupted.checkpoints(best=f"{order}:f1_score/0") for order in ("max", "min"))
+    best = interrupted.checkpoints(best="max:f1_score/0")
     assert best and all("f1_score/0" in each.metrics for each in best)
-    assert [entry.step for entry in worst] == [entry.step for entry in reversed(best)]
     import keras
     import tf_keras
 

@@ -203,6 +203,9 @@ def _is_of_keras(value: Any) -> bool:
 
 
 def _is_keras(variable: Any) -> bool:
+    # An attribute that a distributed variable lacks is looked up in its value, a sum over all tasks: no other task has part.
+    if isinstance(variable, (tf.Variable, tf.distribute.DistributedValues)):
+        return False
     return hasattr(variable, "path") and hasattr(variable, "value") and not callable(variable.value)
 
 

@@ -165,6 +165,15 @@ def test_tf_keras_models_and_optimizers_are_saved_and_loaded():
     assert_equal(held(variables_of(model=model)), before)
 
 
+def test_a_number_that_tasks_add_up_is_listed_without_being_read(monkeypatch):
+    """The sum over all tasks is an operation of all of them, and they list their variables at different times."""
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        aggregation = {"synchronization": tf.VariableSynchronization.ON_READ, "aggregation": tf.VariableAggregation.SUM}
+        total = tf.Variable(1.0, name="total", **aggregation)
+    monkeypatch.setattr(type(total), "_get_cross_replica", lambda variable: pytest.fail("It was read."))
+    assert list(variables_of(total=total)) == ["total"]
+
+
 def test_what_cannot_be_saved_is_refused_by_name():
     with pytest.raises(InputError) as error:
         variables_of(word=tf.Variable("x", name="word"), number=5)
