@@ -73,29 +73,47 @@ def served(cloud: Cloud, write, tmp_path: Path):
 
 
 @pytest.mark.full
-def test_a_killed_worker_is_restarted_in_its_container_and_a_new_container_joins_the_attempt(served) -> None:
+def test_a_killed_worker_is_restarted_in_its_container_and_the_attempt_goes_on(served) -> None:
     found = served()
     before = {task: found.serves(task) for task in found.plan.tasks}
     found.kill("worker-0")
     again = found.serves("worker-0", restarts=1)
     assert again[0] != before["worker-0"][0] and again[1] == before["worker-0"][1], "its agent stays"
-    found.containers["worker-0"].process.kill()
-    found.containers["worker-0"].code()
-    found.containers["worker-0"] = found.start("worker-0")
-    found.serves("worker-0", restarts=2)
     assert found.end() == dict.fromkeys(found.plan.tasks, 0)
     assert {key for key in found.begun() if key[0] != "worker-0"} == {("chief-0", 1, 0), ("ps-0", 1, 0)}
-    assert [event.kind for event in found.cloud.events(found.plan, "attempt_started", "restarting")] == [
-        "attempt_started"
-    ]
-    killed = found.cloud.events(found.plan, "task_restarting")[0].data
-    assert (killed["task"], killed["code"], killed["reason"]) == ("worker-0", -9, "killed")
-    assert killed["failure"]["message"].startswith("worker-0 was killed by SIGKILL")
+    events = found.cloud.events(found.plan, "attempt_started", "restarting", "task_restarting")
+    assert [event.kind for event in events] == ["attempt_started", "task_restarting"]
+    data = events[1].data
+    assert (data["task"], data["code"], data["reason"]) == ("worker-0", -9, "killed")
+    assert data["failure"]["message"].startswith("worker-0 was killed by SIGKILL")
+    entered = [event.sequence for event in found.cloud.events(found.plan, "entry") if event.source == "worker-0"]
+    assert entered == [1, 2]
+
+
+@pytest.mark.full
+def test_a_new_container_of_a_worker_joins_the_attempt_and_its_output_and_records_are_continued(served) -> None:
+    found = served()
+    before = {task: found.serves(task) for task in found.plan.tasks}
+    # It is stopped with a notice first, then its successor is killed without one.
+    found.containers["worker-0"].process.terminate()
+    assert found.containers["worker-0"].code() == 134
+    for restarts in (1, 2):
+        found.containers["worker-0"] = found.start("worker-0")
+        found.serves("worker-0", restarts=restarts)
+        if restarts == 1:
+            found.containers["worker-0"].process.kill()
+            found.containers["worker-0"].code()
+    assert found.end() == dict.fromkeys(found.plan.tasks, 0)
+    assert {key for key in found.begun() if key[0] != "worker-0"} == {("chief-0", 1, 0), ("ps-0", 1, 0)}
+    assert {task: found.begun()[task, 1, 0] for task in found.plan.tasks} == before
+    restarted = found.cloud.events(found.plan, "task_restarting")
+    assert {event.data["reason"] for event in restarted} == {"preempted"}
     entered = [event.sequence for event in found.cloud.events(found.plan, "entry") if event.source == "worker-0"]
     assert entered[:2] == [1, 2]
     store = found.cloud.store(found.plan)
+    parts = store.list("attempts/0001/tails/worker-0.log/")
     assert len(list(store.list("attempts/0001/restarts/"))) == 2
-    output = b"".join(bytes(store.get(part.key)) for part in store.list("attempts/0001/tails/worker-0.log/")).decode()
+    output = b"".join(bytes(store.get(part.key)) for part in parts).decode()
     begun = [line[-1] for line in output.splitlines() if line.startswith("begins worker-0 1")]
-    # What the container that was killed without a notice had not uploaded is lost.
+    # What the one that was killed without a notice had not uploaded is lost.
     assert (begun[0], begun[-1]) == ("0", "2"), output
