@@ -1,0 +1,90 @@
+"""A new user's first job, by Google's own client on an emulated Vertex AI: from the submit to weights that are the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import LONG_LIMIT_S as LIMIT_S
+from support import REPO, made
+
+import sdk
+from sdk.drill.comparison import compare_ends, end_of
+from sdk.job.layout import RunPaths
+from sdk.job.payload import Drill
+from sdk.testing.vertex import Cloud
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full]
+
+DIGITS = REPO / "jobs" / "digits" / "train.py"
+
+EPOCHS = 20
+# Tasks on several machines agree on steps that are up to five seconds ahead.
+AGREED_S = 6.0
+
+
+def start(cloud: Cloud, *, workers: int, epochs: int, every_steps: int = 50) -> sdk.Run:
+    """Submit the digits, with everything that is random decided: two of these are the same training."""
+    job = sdk.Job(
+        str(DIGITS),
+        args=["--epochs", str(epochs)],
+        resources=sdk.Resources(workers=workers),
+        checkpoints=sdk.Checkpoints(every_steps=every_steps),
+        retry=sdk.Retry(infrastructure=3, preemptions=None),
+    )
+    plan = sdk.plan(job, backend=cloud.backend())
+    return sdk.submit(replace(plan, drill=Drill(seed=7)))
+
+
+def objects(cloud: Cloud, run: sdk.Run) -> set[str]:
+    """Return the names of all objects of the bucket, those of the run without its directory."""
+    place = run.url.partition("://")[2].partition("/")[2] + "/"
+    return {blob.name.removeprefix(place) for blob in cloud.client().list_blobs(cloud.bucket)}
+
+
+def undisturbed(cloud: Cloud) -> tuple[sdk.Run, int]:
+    """Return a run, and of how many epochs it is: so many that another one can be preempted in its third, and not end first."""
+    run = start(cloud, workers=3, epochs=EPOCHS)
+    assert run.result(LIMIT_S).metrics["val_accuracy"] is not None
+    times = [record["time"] for record in run.metrics()]
+    each_s = (times[-1] - times[1]) / (len(times) - 2)
+    epochs = max(EPOCHS, 4 + int(AGREED_S / each_s))
+    if epochs > EPOCHS:
+        run = start(cloud, workers=3, epochs=epochs)
+        assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    return run, epochs
+
+
+def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift_vertex: Cloud, tmp_path: Path) -> None:
+    whole, epochs = undisturbed(podlift_vertex)
+    assert len(whole.metrics()) == epochs
+    there = objects(podlift_vertex, whole)
+    assert f"podlift/bundles/{whole.plan.code.digest}.tar" in there
+    assert {"plan.json", "jobs/0001.launch_spec.json", "jobs/0001.intent.json", "jobs/0001.created.json"} <= there
+    assert {"attempts/0001/membership.json", "events/0001.chief-0.000001.entry.json", "model/digits.keras"} <= there
+    (job,) = made(podlift_vertex)
+    assert job.labels["podlift-run"] == whole.id
+    assert (job.labels["podlift-job"], job.state.name) == ("1", "JOB_STATE_SUCCEEDED")
+    whole.download(tmp_path / "home")
+    assert (tmp_path / "home" / "model" / "digits.keras").stat().st_size > 10_000
+
+    podlift_vertex.forget_requests()
+    podlift_vertex.faults({"api": "vertex", "kind": "preempt", "replica": "workerpool1-0", "log": f"Epoch 2/{epochs}"})
+    run = start(podlift_vertex, workers=3, epochs=epochs)
+    sent = [each["object"] for each in podlift_vertex.requests().recent if each["operation"] == "objects.insert"]
+    assert run.plan.code.digest == whole.plan.code.digest
+    assert [name for name in sent if "/bundles/" in name] == [], "the same code is not uploaded again"
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2)
+    why = " ".join(run.why().split())
+    assert "The machine of workerpool1-0 is being taken away." in why
+    assert "attempt 1 ended (" in why.partition("attempt 2 started, continues at step")[0]
+    there = objects(podlift_vertex, run)
+    assert {"attempts/0001/membership.json", "attempts/0002/membership.json"} <= there
+    assert any(name.startswith("events/0002.worker-1.") for name in there)
+    assert [entry.step for entry in run.checkpoints()][-1] == 24 * epochs
+    ends = [end_of(RunPaths(each.url)) for each in (whole, run)]
+    assert compare_ends(ends[0], ends[1]) == ([], [])  # type: ignore[arg-type]
+    second = [line.text for line in run.logs(task="chief-0", attempt=2)]
+    assert not any(f"Epoch 1/{epochs}" in line for line in second), "it went on where it was"
