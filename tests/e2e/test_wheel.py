@@ -80,6 +80,7 @@ def test_a_src_layout_project_with_a_lock_and_data_comes_back_with_its_model(wri
     assert Path(loaded_from).is_relative_to(run["url"]), "not from the folder that is installed in editable mode"
 
 
+@pytest.mark.full
 def test_a_module_that_loads_from_an_editable_install_only_is_refused(write, fresh) -> None:
     for path, text in SRC_LAYOUT.items():
         project = write(path, text).parents[len(Path(path).parts) - 1]

@@ -66,7 +66,7 @@ def test_what_the_owner_has_opened_outlasts_all_that_another_user_opens(address)
 
     def flood() -> None:
         with ExitStack() as opened:
-            for _ in range(800):
+            for _ in range(300):
                 opened.enter_context(socket.create_connection(address, LIMIT_S))
             os.write(ready[1], b"x")
 

@@ -21,7 +21,7 @@ def main(epochs):
 
 
 @pytest.mark.process
-@pytest.mark.shows("A Ray cluster that you have")
+@pytest.mark.full
 def test_a_plan_runs_on_a_cluster_as_on_this_machine_and_the_client_has_no_ray(
     cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
