@@ -146,7 +146,7 @@ class Plan:
         return replace(self, emulator=emulator)
 
     def at_location(self, target: Target, resources: Resources) -> Plan:
-        """Return the plan as a job in one location of its target has it: with what it asks for there."""
+        """Return the plan of a job in one location of its target, with the machines of that location."""
         return replace(self, target=target, job=changed(self.job, resources=resources))
 
     def for_firings(self, findings: tuple[Finding, ...]) -> Plan:

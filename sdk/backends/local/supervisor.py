@@ -17,7 +17,7 @@ from types import FrameType
 
 from ... import logs
 from ...clock import Clock, SystemClock
-from ...execution.ending import AttemptEnd, failed
+from ...execution.ending import POLL_S, AttemptEnd, failed
 from ...job import cluster
 from ...job.layout import RunPaths
 from ...job.plan import Plan
@@ -44,7 +44,6 @@ from .template import Standby
 
 # A Unix socket's path has at most 107 bytes, and the task's name and the names that multiprocessing adds need the others.
 _MAX_TEMPORARY = 55
-_POLL_S = 0.05
 _TAIL_LINES = 20
 _log = logs.logger("backends.local")
 
@@ -202,7 +201,7 @@ def _attempts(
         )
         until = clock.monotonic() + decision.delay_s
         while (requested := conditions.stop_requested()) is None and clock.monotonic() < until:
-            clock.sleep(_POLL_S)
+            clock.sleep(POLL_S)
         if requested is not None:
             return requested[0]
 

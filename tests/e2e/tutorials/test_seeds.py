@@ -19,7 +19,7 @@ _CASES = [
     pytest.param(program, mode, id=f"{program.name}-{mode}") for program in PROGRAMS.values() for mode in report.MODES
 ]
 needs_seeds = pytest.mark.skipif(
-    not seeds.here(), reason="the tutorials are neither where TUTORIAL_SEEDS says nor in ../shared/seeds"
+    not seeds.here(), reason="TUTORIAL_SEEDS names no folder with the texts of the tutorials"
 )
 
 
@@ -28,7 +28,7 @@ def test_a_program_of_cells_has_the_documented_outcome(
     program: Program, mode: str, tmp_path: Path, measurements: report.Measurements
 ) -> None:
     if program.cells and not seeds.here():
-        pytest.skip("the tutorials are neither where TUTORIAL_SEEDS says nor in ../shared/seeds")
+        pytest.skip("TUTORIAL_SEEDS names no folder with the texts of the tutorials")
     if program.absent and importlib.util.find_spec(program.absent):
         pytest.skip(f"{program.absent} is installed: what is documented is how the program fails without it")
     expected = getattr(program, mode)
