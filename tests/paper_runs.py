@@ -53,6 +53,9 @@ class PaperRuns:
             self.started[plan.run_id] = self.clock.now()
             self.ends[plan.run_id] = self.clock.now() + self.takes_s, self.outcome(plan)
 
+    def state_of(self, url: str) -> Status:
+        return self.status(url)
+
     def status(self, url: str) -> Status:
         run = url.rpartition("/")[2]
         if run not in self.ends:

@@ -12,9 +12,10 @@ from pathlib import Path
 from support import REPO as ROOT
 
 BOOT = """
-import runpy, sys
+import os, runpy, sys
 patched, script = sys.argv[1] == "patched", sys.argv[2]
 sys.argv = sys.argv[2:]
+sys.path.insert(0, os.path.dirname(script))
 if patched:
     from sdk import logs
     from sdk.runtime.patches import install

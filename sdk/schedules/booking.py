@@ -6,13 +6,16 @@ import math
 from collections.abc import Iterable
 from datetime import timezone
 
-from ..errors import RunNotFoundError
+from ..errors import PodliftError, RunNotFoundError
 from ..hardware.pricing import Price
 from ..job.plan import Plan
+from ..logs import logger
 from ..records import spending
 from ..status import State
 from .firing import Runs, url_of
 from .records import SKIPPED, Book, ScheduleRecord, SlotRecord
+
+_log = logger("schedules")
 
 
 def booked(
@@ -59,9 +62,13 @@ def _used(record: SlotRecord, root: str, runs: Runs, most_usd: float) -> float:
     if not record.run or record.state in (State.SUCCEEDED.value, SKIPPED):
         return known_usd
     try:
-        status = runs.status(url_of(root, record))
+        status = runs.state_of(url_of(root, record))
     except RunNotFoundError:
         return known_usd
+    except PodliftError as error:
+        # A run that cannot be read keeps no other slot from starting.
+        _log.warning(f"{record.run} counts with all that it may have cost, because it cannot be read: {error}")
+        return max(known_usd, most_usd)
     return max(known_usd, status.spent_usd or 0.0) + (0.0 if status.state.terminal else most_usd)
 
 

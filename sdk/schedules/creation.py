@@ -155,6 +155,8 @@ def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str
     step = "--timeout 12h" if unlimited else "a higher limit, or a shorter --timeout"
     # It may wait for much longer than the jobs run.
     step += ", with --vertex-keeper 12h for the longest life of the keeper" if keeper else ""
+    if reason.startswith("no source"):
+        step = "podlift accelerators --refresh, or --limit-allow-unknown-price"
     return [f"max_cost_usd_per_month={limit:g}: every slot would be skipped: {reason}. Next: {step}."]
 
 

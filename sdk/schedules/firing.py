@@ -38,6 +38,9 @@ class Runs(Protocol):
     def status(self, url: str) -> Status:
         """Return the status of a run; RunNotFoundError if it was removed."""
 
+    def state_of(self, url: str) -> Status:
+        """Return the status of a run that this process does not wait for, nor will."""
+
     def cancel(self, url: str) -> None:
         """Request that a run saves and ends."""
 
@@ -72,6 +75,9 @@ class LocalRuns:
             return plan if Path(plan.paths.plan).exists() else None
 
     def status(self, url: str) -> Status:
+        return self.state_of(url)
+
+    def state_of(self, url: str) -> Status:
         return self._run(url).status()
 
     def cancel(self, url: str) -> None:

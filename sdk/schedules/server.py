@@ -414,9 +414,10 @@ class Server:
         if not status.state.terminal:
             return
         # A keeper does not resume what an earlier one has left: its own slot is due. A resume begins the time limit again,
-        # which the limit of the month has not booked.
-        mine = record.keeper == self.keeper and schedule.spec.max_cost_usd_per_month is None
-        if mine and status.state in (State.LOST, State.CHECKPOINTED) and record.resumes < _MOST_RESUMES:
+        # which the month has not booked.
+        mine, limited = record.keeper == self.keeper, schedule.spec.max_cost_usd_per_month is not None
+        billed = limited and record.key in self._book.bookings(schedule, record.slot[:7])[0]
+        if mine and not billed and status.state in (State.LOST, State.CHECKPOINTED) and record.resumes < _MOST_RESUMES:
             with suppress(PodliftError):
                 record = self._changed(schedule, recent, record, resumes=record.resumes + 1)
                 self._runs.resume(url_of(self._root, record))

@@ -17,7 +17,7 @@ from support import LIMIT_S, Later, full_only, needs
 
 import sdk
 from sdk import InputError, State
-from sdk.errors import StoreUnavailableError
+from sdk.errors import CorruptRunError, StoreUnavailableError
 from sdk.records import spending
 from sdk.schedules import keeper_main
 from sdk.schedules.keeper_server import LEASE_S
@@ -422,12 +422,33 @@ def test_a_run_that_is_resumed_after_its_slot_counts_for_the_month(
     assert world.history()[3].state == "RUNNING"
 
 
-def test_the_schedule_resumes_no_run_whose_month_is_limited(world: World) -> None:
+@pytest.mark.parametrize(("most_usd", "state", "resumes"), [(4.0, "CHECKPOINTED", 0), (None, "SUCCEEDED", 1)])
+def test_no_billed_run_is_resumed_in_a_limited_month(world: World, monkeypatch, most_usd, state, resumes) -> None:
+    monkeypatch.setattr(spending, "most_usd", lambda plan: most_usd)
     world.runs.outcome = lambda plan: State.CHECKPOINTED
     world.add(max_cost_usd_per_month=9.0)
     at(world, 0)
     world.keeper().serve()
-    assert (world.history()[0].state, world.runs.resumed) == ("CHECKPOINTED", [])
+    assert (world.history()[0].state, len(world.runs.resumed)) == (state, resumes)
+
+
+def test_a_run_that_cannot_be_read_counts_and_keeps_no_slot_from_starting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spending, "most_usd", lambda plan: 4.0)
+    world.runs.costs_usd, world.runs.outcome = 2.0, lambda plan: State.FAILED
+    world.add(max_cost_usd_per_month=9.0, pause_after_failures=0)
+
+    def damaged(url: str) -> None:
+        raise CorruptRunError("plan.json is damaged.")
+
+    for hour in range(3):
+        at(world, hour)
+        world.keeper(str(hour)).serve()
+        monkeypatch.setattr(world.runs, "state_of", damaged)
+    found = world.history()
+    assert [record.state for record in found] == ["FAILED", "FAILED", "SKIPPED"]
+    assert found[2].reason.startswith("budget: 8.00 USD of 9.00 USD")
 
 
 def test_the_most_that_a_firing_can_cost_is_that_of_its_machines(tmp_path: Path) -> None:

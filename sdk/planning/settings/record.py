@@ -107,7 +107,7 @@ def inline(value: Mapping[str, str]) -> str:
 
 def _section(text: str, header: str) -> tuple[int, int] | None:
     """Return where the lines below a header begin and end."""
-    found = re.search(rf"^[ \t]*{re.escape(header)}[ \t]*(#.*)?$", text, re.MULTILINE)
+    found = re.search(rf"^[ \t]*{re.escape(header)}[ \t]*(#.*)?\r?$", text, re.MULTILINE)
     if found is None:
         return None
     end = re.compile(r"^[ \t]*\[", re.MULTILINE).search(text, found.end())

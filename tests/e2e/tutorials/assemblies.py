@@ -321,6 +321,7 @@ def _gone(name: str, line: str, error: str, notes: str) -> Program:
     return _talk(name, line, notes, fails, fails)
 
 
+_NO_ESTIMATOR = Fails("InputError", "uses tf.estimator, which left TensorFlow with 2.16")
 _TALK = [
     _talk(
         "compile(distribute=)",
@@ -333,14 +334,15 @@ _TALK = [
         "model_to_estimator",
         "tf.keras.estimator.model_to_estimator(line)",
         _FIT,
-        Fails("AttributeError", "has no attribute 'estimator'"),
-        Fails("NotImplementedError", "model_to_estimator function not available"),
+        _NO_ESTIMATOR,
+        _NO_ESTIMATOR,
     ),
-    _gone(
+    _talk(
         "RunConfig(train_distribute=)",
         f"tf.estimator.RunConfig(train_distribute={_ONE_DEVICE})",
-        "has no attribute 'estimator'",
         _FIT,
+        _NO_ESTIMATOR,
+        _NO_ESTIMATOR,
     ),
     _gone(
         "CollectiveAllReduceStrategy",
