@@ -99,10 +99,18 @@ class WarmRuns:
 # --- In the process that is forked ------------------------------------------------------------------------------------
 
 
-def _fork(command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, pass_fds: Sequence[int] = ()) -> Any:
+def _fork(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    log: str,
+    errors: str = "",
+    pass_fds: Sequence[int] = (),
+) -> Any:
     """Start a task, or the process that forks tasks, as `spawn.spawn` does, without a new interpreter."""
     if command[0] != sys.executable or command[1] not in _FORKED:
-        return _REAL(command, env=env, cwd=cwd, log=log, pass_fds=pass_fds)
+        return _REAL(command, env=env, cwd=cwd, log=log, errors=errors, pass_fds=pass_fds)
     ready, begun = os.pipe()
     pid = os.fork()
     if pid:

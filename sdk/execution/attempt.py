@@ -1,455 +1,478 @@
-"""One attempt in one container: starts its task, and follows what the containers of the attempt agree on."""
+"""One attempt of the tasks of one host: starts them, watches them, finds out why they ended, and leaves no process running.
+
+An agent owns all tasks of a run on a laptop, and one in a container. It looks at them twenty times a second, and at what the
+other agents of the run have agreed on (`Agreement`). Whatever ends the attempt, the tasks that still run are ended alike.
+"""
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, replace
+from typing import Generic
 
-from .. import logs
-from ..clock import Clock
 from ..errors import PodliftError
 from ..job import cluster
-from ..job.container import ContainerTerms
-from ..job.layout import RunPaths
 from ..job.payload import TASK_RESTARTS, Payload
-from ..process import exit_reasons, machine, spawn
+from ..logs import logger
+from ..process import exit_reasons, janitor, machine, spawn
 from ..process.exit_reasons import MemoryWatch, OutOfMemory
-from ..process.hang import Activity, HangDetector, blame
-from ..process.machine import Gpus, Sampler
-from ..process.template import TaskStart, Template
+from ..process.hang import Activity, HangDetector, Pauses
+from ..process.machine import Gpus, IdleWatch, Sampler
+from ..process.template import TaskStart
 from ..records.accounts import ACCOUNTED
-from ..records.events import (
-    TASK_RESTARTING,
-    TRAINS,
-    Event,
-    unsettled,
-    untrained,
-)
-from ..records.recorder import Recorder, accounts, last_step, read_events, read_progress
-from ..records.sync import task_records
-from ..runtime import task_main
-from ..status import EXIT_INFRASTRUCTURE, EXIT_USER, Failure, Reason, State
-from ..storage import file_systems, own_folders, posix
-from ..storage.store import Store
+from ..records.events import TASK_RESTARTING, TRAINS, Event, untrained
+from ..records.recorder import accounts, last_step, read_events, read_progress
+from ..status import Failure, Reason, State
+from ..storage import file_systems, posix, reserve
 from . import ending
-from .attempts import Attempts, Membership
-from .ending import POLL_S, STACKS_S, AttemptEnd
-from .identity import TaskAddress
-from .tail import CopiedOutput
-from .task_process import TaskProcess
-from .task_restarts import TaskRestart
+from .agreement import Agreement, Membership
+from .ending import DECIDED_GRACE_S, POLL_S, STACKS_S, AttemptEnd, failed
+from .host import B, Host
+from .task import TaskProcess
 
-_log = logs.logger("runtime")
+_log = logger("runtime")
 
-_FOLLOW_S = 0.5
-_SPARE_S = 1.0
-# How often to look whether the GPUs of the other containers are idle too.
-_IDLE_S = 15.0
-# How long the rest of a task's output is copied, also in a container that is about to be killed.
-DRAIN_S, LAST_DRAIN_S = 60.0, 5.0
+# SIGKILL takes effect at once, except on another user's process.
+_KILL_S = 10.0
+# How often to check whether a process is wanted that waits for the next attempt.
+_STANDBY_S = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Container:
-    """What all attempts of a container share."""
+class Attempt(Generic[B]):
+    """The tasks of a host in an attempt that has begun."""
 
-    task: str
-    paths: RunPaths  # the run's folder in this container
-    store: Store  # the run's directory in the bucket
-    terms: ContainerTerms
-    attempts: Attempts
-    process: TaskProcess
-    clock: Clock
-    place: TaskAddress
-
-
-def command(container: Container, attempt: int) -> list[str]:
-    """Return the command line of the task's process."""
-    return [sys.executable, str(Path(task_main.__file__)), container.paths.payload(attempt), container.task]
-
-
-class ContainerAttempt:
-    def __init__(
-        self,
-        container: Container,
-        payload: Payload,
-        membership: Membership,
-        output: Callable[[], CopiedOutput],
-        restarts: Sequence[TaskRestart] = (),
-    ) -> None:
-        self._container, self._payload = container, payload
-        self._new_output, self._output = output, output()
-        # Of the task alone, so far in other containers of it.
-        self._restarts = len(restarts)
-        self._attempt, self._members = membership.attempt, frozenset(membership.members.values())
-        self._is_first = container.task == payload.tasks[0]
-        source = task_records.agent_of(container.task, payload.tasks)
-        self.recorder = Recorder(container.paths, source, membership.attempt, container.clock, continued=bool(restarts))
-        self._ended = threading.Event()
-        self._gone = threading.Event()
+    def __init__(self, host: Host[B], payload: Payload, agreement: Agreement, membership: Membership, begun: B) -> None:
+        self._host, self._payload, self._agreement = host, payload, agreement
+        self._membership, self._number, self._begun = membership, membership.attempt, begun
+        self._output, self._recorder = begun.output, begun.recorder
+        self._paths, self._clock = host.paths, host.clock
+        self._first = payload.tasks[0]
+        self._tasks: dict[str, TaskProcess] = {}
+        self._starts: dict[str, TaskStart] = {}
+        self._codes: dict[str, int] = {}
+        self._unrecorded: list[str] = []
+        # Known once the attempt is over, and the task whose end it was, "" for none of this host.
         self._end: AttemptEnd | None = None
-        self._stalled_since: float | None = None
-        self._memory, self._pid = MemoryWatch(), 0
-        # An earlier container of this task may have said that its GPUs are idle.
-        self._gpus, self._said_idle = Gpus(), bool(restarts)
-        self._idle_due = container.clock.monotonic()
-        limit_s = payload.limits.idle_accelerator_s if container.task in machine.watched(payload.tasks) else None
-        self._idle = machine.IdleWatch(limit_s, self._gpus, self.recorder, container.clock)
-        if restarts:
-            message = f"The container of {container.task} was replaced."
-            failure = {"task": container.task, "message": message, "traceback": "", "log": ""}
-            found = {"reason": restarts[-1].reason.value, "failure": failure, "step": None}
-            self.recorder.record(TASK_RESTARTING, task=container.task, why=restarts[-1].why, delay_s=0.0, **found)
-
-    # --- While the task runs
-
-    def run(
-        self, env: Mapping[str, str], spare: Callable[[], Template | None], spare_wanted: Callable[[], None]
-    ) -> AttemptEnd:
-        """Run the task, and return how the attempt ended.
-
-        The task is forked from the `spare` process, if there is one; `spare_wanted` is called once a second while it trains.
-        """
-        threading.Thread(target=self._follow, name="podlift-follow", daemon=True).start()
-        while True:
-            if self._restarts:
-                env = {**env, TASK_RESTARTS: str(self._restarts)}
-            code = self._run_process(env, spare(), spare_wanted)
-            end = self._conclude(code)
-            if end is not None:
-                return end
-            self._prepare_again(env)
-
-    def _run_process(self, env: Mapping[str, str], spare: Template | None, spare_wanted: Callable[[], None]) -> int:
-        container, process = self._container, self._container.process
-        self._gone.clear()
+        self._cause = ""
+        # When tasks are due that are restarted alone, and how often that has happened.
+        self._due: dict[str, float] = {}
+        self._restarts: Counter[str] = Counter(dict.fromkeys(host.tasks, begun.restarts))
+        # Failures of tasks that were restarted alone since: the source and the number of their records.
+        self._settled: set[tuple[str, int]] = set()
+        self._echo_until: float | None = None
+        self._survivors_reported = False
+        self._pauses = Pauses(self._clock)
+        # Made before the tasks start, because it reports changes since then.
         self._memory = MemoryWatch()
-        why = process.start(self.start(env), spare)
-        self._pid = process.pid or 0
-        self._output.start()
-        if why:
-            _log.info(f"the task was not forked: {why}")
-        if self._end is not None:
-            # The attempt ended before there was a process to stop.
-            container.process.send(signal.SIGKILL)
-        detector = HangDetector(self._payload.limits.hang_s, self._activity, container.clock)
-        in_step = container.task in cluster.in_step(self._payload.tasks)
-        due = container.clock.monotonic()
-        sampler = Sampler(container.paths, self._attempt, container.clock, self._gpus)
-        while (code := process.poll()) is None:
-            if in_step and not self._ended.is_set() and (stalled := detector.hang()) is not None:
-                self._report(stalled.beats[0])
-            if container.clock.monotonic() >= due:
-                due += _SPARE_S
-                sampler.update(lambda: self._running(env))
-                self._watch_idle(env)
-                # What could not be forked once will not be forked later.
-                if self._beats() and not why:
-                    spare_wanted()
-            container.clock.sleep(POLL_S)
-        self._gone.set()
-        self._output.finish(LAST_DRAIN_S if process.stop_requested else DRAIN_S)
-        return code
+        gpus = Gpus()
+        self._sampler = Sampler(self._paths, self._number, self._clock, gpus)
+        watched = set(machine.watched(host.tasks))
+        self._idle = IdleWatch(
+            payload.limits.idle_accelerator_s if watched else None, gpus, self._recorder, self._clock
+        )
+        self._in_step = [task for task in cluster.in_step(payload.tasks) if task in host.tasks]
+        self._standby_due = self._clock.monotonic()
 
-    def _running(self, env: Mapping[str, str]) -> list[tuple[str, int, str | None]]:
-        pid = self._container.process.pid
-        return [] if pid is None else [(self._container.task, pid, env.get("CUDA_VISIBLE_DEVICES"))]
+    def run(self) -> AttemptEnd:
+        """Start the tasks. Return how the attempt ended, once they are gone.
 
-    def _prepare_again(self, env: Mapping[str, str]) -> None:
-        home = self._container.paths.root
-        for folder in (self._container.paths.work(self._attempt, self._container.task), env["TMPDIR"]):
-            own_folders.discard(home, os.path.relpath(folder, home))
-        Path(env["TMPDIR"]).mkdir(parents=True, exist_ok=True)
-        self._output = self._new_output()
+        Raises:
+            LeaveError: this host has nothing more to do in the run.
+        """
+        unfollow = self._agreement.follow(self._number)
+        try:
+            self._tasks = dict(self._host.start(self._membership, self._begun))
+            self._starts = {name: task.start for name, task in self._tasks.items()}
+            end, asked_s = self._watch()
+            self._end_tasks(end, asked_s)
+            return end
+        finally:
+            unfollow()
+            self._stop(0.0)
+            self._record_accounts()
+            self._output.close()
 
-    def start(self, env: Mapping[str, str]) -> TaskStart:
-        """Return how the task is started."""
-        container, attempt = self._container, self._attempt
-        work = container.paths.work(attempt, container.task)
-        return TaskStart(
-            task=container.task,
-            command=command(container, attempt),
-            env=dict(env),
-            cwd=os.path.dirname(work),
-            log=self._output.paths[0],
-            errors=self._output.paths[1],
+    # --- While the tasks run
+
+    def _watch(self) -> tuple[AttemptEnd, float | None]:
+        """Wait for the end of the attempt. Return it and, if it was asked for, how many seconds the tasks have to stop."""
+        self._pauses.begin()
+        detector = HangDetector(self._payload.limits.hang_s if self._in_step else None, self._activity, self._clock)
+        while True:
+            self._reap()
+            seen = self._seen()
+            if seen is None:
+                self._start_due()
+            elif seen.state is not State.FAILED and self._agreement.stop_agreed(self._number):
+                # The tasks exited on request, before this loop saw the request.
+                return self._agreement.requested() or (seen, 0.0)
+            elif (end := self._concluded(seen)) is not None:
+                return end, None
+            if (end := self._agreement.known_end(self._number)) is not None:
+                return end, None
+            if (requested := self._agreement.requested()) is not None:
+                return requested
+            if self._codes.keys() != set(self._host.tasks) and (end := self._stalled(detector)) is not None:
+                return end, None
+            self._clock.sleep(POLL_S)
+
+    def _seen(self) -> AttemptEnd | None:
+        """Return the end that follows from the records and exit codes of this host's tasks, or None."""
+        if self._host.stop_requested and self._codes.keys() == set(self._host.tasks) and not any(self._codes.values()):
+            # Whether the run has succeeded is not known here.
+            return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE)
+        view = self._view(self._codes)
+        cause = ending.cause(view) if self._codes or self._host.scope.ends_with_record else None
+        if cause is None:
+            return None
+        if cause.is_asked:
+            return ending.explained(cause, view, self)
+        if self._awaits_cause(view):
+            return None
+        if self._first in self._tasks and self._first not in self._codes and self._tasks[self._first].is_exiting:
+            # Others may fail because it exited. Its exit code will be known in a moment.
+            return None
+        known = len(self._codes)
+        self._reap()
+        # A peer that died after the last look at the exits may be the reason.
+        return ending.explained(cause, view, self) if len(self._codes) == known else None
+
+    def _view(self, codes: Mapping[str, int]) -> ending.View:
+        return ending.View(
+            tasks=self._payload.tasks,
+            own=self._host.tasks,
+            codes=codes,
+            failed=self._failure_records(),
+            stop_requested=self._host.stop_requested,
         )
 
-    def _beats(self) -> int:
-        return read_progress(self._container.paths.progress(self._attempt, self._container.task))[1]
+    def _awaits_cause(self, view: ending.View) -> bool:
+        """Return whether another task may have failed, whose failure will be known in a moment."""
+        scope, limits, now = self._host.scope, self._payload.limits, self._clock.monotonic()
+        view = replace(view, done=self._done())
+        wait_s = 0.0 if self._host.stop_requested else ending.echo_s(view, scope, limits)
+        if not wait_s:
+            return False
+        if self._echo_until is None:
+            if self._first not in self._host.tasks:
+                view = replace(view, done=self._agreement.finished(self._number))
+                wait_s = ending.echo_s(view, scope, limits)
+            self._echo_until = now + wait_s
+        return now < self._echo_until
+
+    def _concluded(self, seen: AttemptEnd) -> AttemptEnd | None:
+        """Agree on the end of the attempt, and return it; None if the task that caused it is restarted alone."""
+        alone = ending.restarts_alone(seen, self._payload.tasks, self._codes)
+        if alone and self._host.stop_requested:
+            # Its exit is not recorded: a new container continues what this one has begun.
+            self._unrecorded = []
+            why = f"The others go on without {alone}, until a new container of it joins them."
+            return replace(seen, state=State.FAILED, reason=Reason.PREEMPTED, task=alone, restart=True, why=why)
+        if alone and not self._may_restart():
+            alone = ""
+        elif alone and self._restarted_alone(seen, alone):
+            return None
+        return self._conclude(seen, alone)
+
+    def _may_restart(self) -> bool:
+        number, agreement = self._number, self._agreement
+        known = agreement.known_end(number) is not None or agreement.requested() is not None
+        return not known and not agreement.stop_agreed(number)
+
+    def _conclude(self, seen: AttemptEnd, alone: str = "") -> AttemptEnd:
+        tasks = self._host.tasks
+        if seen.state is State.SUCCEEDED and self._first not in tasks:
+            return seen
+        if seen.state is State.SUCCEEDED:
+            self._report_untrained()
+        task = seen.failure.task if seen.failure and seen.failure.task in self._codes else next(iter(self._codes), "")
+        step = last_step(self._paths, self._number, self._first if self._first in tasks else tasks[0])
+        exit_code = self._host.exit_code(seen, self._codes.get(task, 0))
+        known = self._agreement.known_end(self._number)
+        end = known or self._agreement.conclude(self._number, seen, step=step, exit_code=exit_code, alone=alone)
+        if known is not None or not self._agreement.is_own(end):
+            return end
+        self._cause = task
+        return replace(end, failure=end.failure or seen.failure)
+
+    def _stalled(self, detector: HangDetector) -> AttemptEnd | None:
+        """Return the end of the attempt if its tasks hang, or if its GPUs are idle."""
+        try:
+            if self._agreement.is_idle(self._number, idle=self._idle.is_idle(self._visible)):
+                return self._conclude(failed(Reason.ACCELERATOR_IDLE, self._idle.failure))
+            if (activity := detector.hang()) is None:
+                return None
+            hang = self._agreement.hang(self._number, dict(zip(self._in_step, activity.beats, strict=True)))
+        except PodliftError as error:
+            _log.info(f"cannot report now that this host's tasks hang or are idle: {error}")
+            return None
+        if hang is None:
+            return None
+        self._write_stacks()
+        lines, log = (
+            (self._output.last_lines(hang.task), self._output.log(hang.task)) if hang.task in self._tasks else ("", "")
+        )
+        failure = Failure(task=hang.task, message=hang.message, traceback=lines, log=log)
+        return self._conclude(failed(Reason.HUNG, failure))
 
     def _activity(self) -> Activity:
-        pid = self._container.process.pid
-        used_s = 0.0 if pid is None else spawn.cpu_s(pid)
-        return Activity(beats=(self._beats(),), output_bytes=self._output.count, cpu_s=used_s)
-
-    def _report(self, beats: int) -> None:
-        """Report that the task hangs. In the first task's container, end the attempt once all of them hang."""
-        attempts, limit_s, now = (
-            self._container.attempts,
-            self._payload.limits.hang_s or 0.0,
-            self._container.clock.monotonic(),
-        )
-        self._stalled_since = self._stalled_since or now
-        try:
-            attempts.report_stall(self._attempt, beats)
-            if not self._is_first:
-                return
-            together = cluster.in_step(self._payload.tasks)
-            found = {**attempts.stalled(self._attempt), self._container.task: beats}
-            silent = [task for task in together if task not in found]
-            if silent and now - self._stalled_since < limit_s:
-                return
-            hang = blame(limit_s, {task: found[task] for task in together if task in found}, silent=silent)
-            failure = Failure(task=hang.task, message=hang.message)
-            step = last_step(self._container.paths, self._attempt, self._container.task)
-            attempts.conclude(self._attempt, Reason.HUNG, exit_code=EXIT_INFRASTRUCTURE, step=step, failure=failure)
-        except PodliftError as error:
-            _log.info(f"cannot report that this task hangs: {error}")
-
-    def _watch_idle(self, env: Mapping[str, str]) -> None:
-        """Report whether the GPUs of the task are idle. In the first task's container, end the attempt once all of them are."""
-        found = self._idle.is_idle(lambda: [visible for _, _, visible in self._running(env)])
-        attempts, now = self._container.attempts, self._container.clock.monotonic()
-        if (
-            self._ended.is_set()
-            or not (found or self._said_idle)
-            or (found is self._said_idle and now < self._idle_due)
-        ):
-            return
-        # While only some of them are idle, each look at the others is a request that costs money.
-        self._idle_due = now + _IDLE_S
-        try:
-            if found is not self._said_idle:
-                attempts.report_idle(self._attempt, idle=found)
-                self._said_idle = found
-            if not (found and self._is_first) or set(machine.watched(self._payload.tasks)) - attempts.idle(
-                self._attempt
-            ):
-                return
-            step = last_step(self._container.paths, self._attempt, self._container.task)
-            reason = Reason.ACCELERATOR_IDLE
-            attempts.conclude(self._attempt, reason, exit_code=EXIT_USER, step=step, failure=self._idle.failure)
-        except PodliftError as error:
-            _log.info(f"cannot report that the GPUs are idle: {error}")
-
-    # --- In a thread: the end of the attempt, which any container may write
-
-    def _follow(self) -> None:
-        while not self._ended.wait(_FOLLOW_S):
-            try:
-                end = self._container.attempts.end_of(self._attempt)
-            except (PodliftError, ValueError, LookupError, TypeError) as error:
-                _log.info(f"cannot check now whether the attempt has ended: {error}")
-                continue
-            if end is not None:
-                self._end = end
-                self._ended.set()
-                self._stop_task(end)
-
-    def _stop_task(self, end: AttemptEnd) -> None:
-        if self._gone.is_set():
-            return
-        container, way = self._container, self._way(end)
-        if end.task != container.task or end.reason is Reason.HUNG:
-            _log.info(f"attempt {self._attempt} is over ({end.task}: {end.reason.value}): {container.task} is stopped")
-        if end.reason is Reason.HUNG:
-            container.process.send(signal.SIGUSR2)
-            container.clock.sleep(STACKS_S)
-        elif self._gone.wait(way.wait_s):
-            return
-        if not ending.may_save(end):
-            # Another attempt may have begun.
-            with suppress(OSError):
-                posix.put_passing(container.paths.decided(self._attempt), b"{}")
-        if way.grace_s:
-            container.process.send(signal.SIGTERM)
-            self._gone.wait(way.grace_s)
-        if not self._gone.is_set():
-            container.process.send(signal.SIGKILL)
-
-    def _way(self, end: AttemptEnd) -> ending.Stop:
-        """Return how the task is ended."""
-        records = read_events(self._container.paths, ("failed", "done", "left"))
-        records = [event for event in records if self._is_own(event)]
-        return ending.stop(
-            end,
-            self._container.task,
-            self._payload.tasks,
-            done=any(event.kind == "done" for event in records),
-            saving_s=ending.announced_s(records),
-            steps=bool(self._beats()),
-            host=ending.SHARED,
-            limits=self._payload.limits,
+        return Activity(
+            beats=tuple(self._beats(task) for task in self._in_step),
+            output_bytes=sum(self._output.count(task) for task in self._in_step),
+            cpu_s=sum(spawn.cpu_s(task.pid) for task in self._tasks.values()),
         )
 
-    def _is_own(self, event: Event) -> bool:
-        return event.attempt == self._attempt
+    def _beats(self, task: str) -> int:
+        return read_progress(self._paths.progress(self._number, task))[1]
 
-    # --- Once the task has ended
+    def _running(self) -> list[TaskProcess]:
+        return [task for task in self._tasks.values() if task.name not in self._codes]
 
-    def _conclude(self, code: int) -> AttemptEnd | None:
-        """Record how the task ended, and return how the attempt did, or None if the task is restarted alone."""
-        container = self._container
-        code = self._code(code)
-        spent = accounts(container.paths, self._attempt, [container.task])
-        self.recorder.record(ACCOUNTED, tasks={task: asdict(account) for task, account in spent.items()})
-        stopped = self._end is not None
-        view = self._view(code)
-        cause = ending.cause(view)
-        seen = ending.explained(cause, view, self) if cause else None
-        reason = seen.reason if seen else Reason.DONE
-        step = last_step(container.paths, self._attempt, container.task)
-        found = {"code": code, "reason": reason.value, "step": step}
-        if code == 0 and not self._is_first:
-            self._record_exit(found, collateral=stopped)
-        elif code == 0 and (text := untrained(read_events(container.paths, TRAINS), self._output.last_error)):
-            self._report_finding(text)
-        end = self._await_end(view)
-        alone = end is None and code != 0 and container.attempts.is_alone
-        if alone:
-            if container.process.stop_requested:
-                return self._leaving()
-            step = container.attempts.training_step()
-            if self._restarted_alone(code, reason, step, seen.failure if seen else None):
-                return self._end
-        end = end or self._decide(code, reason, step, alone=alone)
-        self._end = end
-        self._ended.set()
-        own = end.nonce == container.attempts.nonce and not stopped
-        if code != 0 or self._is_first:
-            self._record_exit({**found, "exit_code": end.exit_code}, collateral=not own and code != 0)
-        if end.nonce == container.attempts.nonce or (self._is_first and end.nonce not in self._members):
-            self._record_end(end, seen.failure if own and seen else None)
-        return end
+    def _sampled(self) -> list[tuple[str, int, str | None]]:
+        return [(task.name, task.pid, task.start.env.get("CUDA_VISIBLE_DEVICES")) for task in self._running()]
 
-    def _code(self, code: int) -> int:
-        """Return the exit code of the task, 0 if it crashed once everything of it was done."""
-        container, payload = self._container, self._payload
-        done = {event.source for event in read_events(container.paths, ("done",)) if self._is_own(event)}
-        others = cluster.end_by_themselves(payload.tasks) if code and done and self._is_first else ()
-        if len(others) > 1:
-            done |= task_records.finished_tasks(payload)
-        crashed = exit_reasons.crashed_at_exit(container.task, code, done, others)
+    def _visible(self) -> list[str | None]:
+        training = machine.watched(self._payload.tasks)
+        return [visible for name, _, visible in self._sampled() if name in training]
+
+    def _failure_records(self) -> list[Event]:
+        names = posix.list_names(self._paths.events)
+        if not any(self._codes.values()) and not any(name.endswith(".failed.json") for name in names):
+            return []
+        events = [event for event in read_events(self._paths, ("failed",)) if event.attempt == self._number]
+        # Not by their times: a program may replace the clock.
+        return [event for event in events if (event.source, event.sequence) not in self._settled]
+
+    def _done(self) -> set[str]:
+        found = [*posix.list_names(self._paths.events), *(name for name, _ in reserve.read(self._paths.reserves))]
+        names = [name.split(".") for name in found if name.endswith(".done.json")]
+        return {source for attempt, source, *_ in names if int(attempt) == self._number}
+
+    # --- Exits
+
+    def _reap(self) -> None:
+        self._output.update()
+        self._sampler.update(self._sampled)
+        self._pauses.update()
+        if self._clock.monotonic() >= self._standby_due:
+            self._standby_due += _STANDBY_S
+            if any(self._beats(task) for task in (self._in_step or self._host.tasks)[:1]):
+                self._host.keep_standby()
+        for task in self._running():
+            if (code := task.poll()) is not None:
+                self._output.ended(task.name)
+                self._codes[task.name] = self._code(task.name, code)
+                self._unrecorded.append(task.name)
+        # The exit of a task that may be restarted alone is recorded with its restart, that of the first one with the end.
+        self._record_exits(
+            [name for name in self._unrecorded if self._end or not (self._codes[name] or name == self._first)]
+        )
+
+    def _code(self, name: str, code: int) -> int:
+        """Return the exit code of a task, 0 if it crashed once everything of it was done."""
+        others = cluster.end_by_themselves(self._payload.tasks) if name == self._first else ()
+        done = self._done() if code < 0 else set[str]()
+        if name in done and not set(others) <= done:
+            done |= self._agreement.finished(self._number)
+        crashed = exit_reasons.crashed_at_exit(name, code, done, others)
         if crashed:
-            self._report_finding(crashed)
+            self._report(crashed)
         return 0 if crashed else code
 
-    def _report_finding(self, text: str) -> None:
-        _log.info(text)
-        self.recorder.record("finding", text=text)
+    def _record_exits(self, names: Sequence[str]) -> None:
+        for name in names:
+            code, end = self._codes[name], self._end
+            view = self._view({name: code})
+            view = replace(view, failed=[event for event in view.failed if event.source == name])
+            cause = ending.cause(view)
+            reason = ending.explained(cause, view, self).reason if cause else Reason.DONE
+            found = {"code": code, "reason": reason.value, "step": last_step(self._paths, self._number, name)}
+            if end is not None and (code or name == self._first):
+                found["exit_code"] = end.exit_code
+            collateral = bool(code) and name != self._cause
+            stopped = self._host.stop_requested
+            self._recorder.record("exited", task=name, collateral=collateral, stop_requested=stopped, **found)
+        self._unrecorded = [name for name in self._unrecorded if name not in names]
 
-    def _leaving(self) -> AttemptEnd:
-        task = self._container.task
-        why = f"The others go on without {task}, until a new container of it joins them."
-        return AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED, task=task, nonce="", restart=True, why=why)
+    def _report(self, finding: str) -> None:
+        _log.info(finding)
+        self._recorder.record("finding", text=finding)
 
-    def _restarted_alone(self, code: int, reason: Reason, step: int | None, failure: Failure | None) -> bool:
-        """Return whether the task is restarted alone; once it may start, or the attempt has ended."""
-        container, task = self._container, self._container.task
-        decision = container.attempts.restart_alone(self._attempt, reason, step)
+    def _report_untrained(self) -> None:
+        if finding := untrained(read_events(self._paths, TRAINS), self._output.last_error(self._first)):
+            self._report(finding)
+
+    def _record_accounts(self) -> None:
+        found = accounts(self._paths, self._number, self._host.tasks)
+        # The end of the attempt does not depend on it.
+        with suppress(OSError):
+            self._recorder.record(ACCOUNTED, tasks={task: asdict(account) for task, account in found.items()})
+
+    # --- Tasks that are restarted alone
+
+    def _restarted_alone(self, seen: AttemptEnd, name: str) -> bool:
+        """Return whether a task that has ended is restarted while the others go on."""
+        step = self._agreement.training_step()
+        decision = self._agreement.restart_alone(self._number, name, seen.reason, step)
         if not decision.restart:
             return False
-        found = {"code": code, "reason": reason.value, "step": step, "failure": failure and asdict(failure)}
-        self.recorder.record(TASK_RESTARTING, task=task, why=decision.why, delay_s=decision.delay_s, **found)
-        _log.info(f"{task} has ended ({reason.value}). {decision.why}")
-        self._restarts += 1
-        until = container.clock.monotonic() + decision.delay_s
-        while container.clock.monotonic() < until and not (self._ended.is_set() or container.process.stop_requested):
-            container.clock.sleep(POLL_S)
+        code = self._forget(name)
+        self._settled |= {(event.source, event.sequence) for event in self._failure_records() if event.source == name}
+        failure = asdict(seen.failure) if seen.failure else None
+        found = {"code": code, "reason": seen.reason.value, "step": step, "failure": failure}
+        self._recorder.record(TASK_RESTARTING, task=name, why=decision.why, delay_s=decision.delay_s, **found)
+        _log.info(f"{name} has ended ({seen.reason.value}). {decision.why}")
+        self._due[name] = self._clock.monotonic() + decision.delay_s
         return True
 
-    def _record_exit(self, found: Mapping[str, object], *, collateral: bool) -> None:
-        stop_requested = self._container.process.stop_requested
-        task = self._container.task
-        self.recorder.record("exited", task=task, collateral=collateral, stop_requested=stop_requested, **found)
+    def _forget(self, name: str) -> int:
+        """End the rest of a task's process, remove its files, and return its exit code."""
+        task = self._tasks.pop(name)
+        until = self._clock.monotonic() + DECIDED_GRACE_S
+        # It has recorded its failure, and may be about to exit.
+        while not task.has_exited and self._clock.monotonic() < until:
+            self._clock.sleep(POLL_S)
+        task.kill()
+        while (code := task.poll()) is None:
+            self._clock.sleep(POLL_S / 10)
+        # Those of the others stay.
+        output, alone = task.start.log, len(self._host.tasks) == 1
+        spawn.end_orphans(lambda pid: alone or janitor.is_of_task(pid, name, output))
+        self._codes.pop(name, None)
+        self._unrecorded = [other for other in self._unrecorded if other != name]
+        self._echo_until = None
+        self._host.clear(self._number, name)
+        return code
 
-    def _record_end(self, end: AttemptEnd, seen: Failure | None) -> None:
-        failure = end.failure or seen
-        details = failure and asdict(failure)
-        if end.restart:
-            data = {"reason": end.reason.value, "failure": details, "why": end.why, "delay_s": end.delay_s}
-            self.recorder.record("restarting", **data)
-        elif end.state is not State.SUCCEEDED:
-            about = {"why": end.why, "alone": end.alone, "step": end.step}
-            self.recorder.record("attempt_ended", reason=end.reason.value, failure=end.failure and details, **about)
+    def _start_due(self) -> None:
+        """Start the tasks that are restarted alone, at their old addresses, so that the others find them again."""
+        for name in [name for name, due in self._due.items() if self._clock.monotonic() >= due]:
+            del self._due[name]
+            self._restarts[name] += 1
+            start = self._starts[name]
+            start = replace(start, env={**start.env, TASK_RESTARTS: str(self._restarts[name])})
+            self._tasks[name] = self._host.start_again(start)
+            # All ends until now are explained. What killed this task does not explain a later one.
+            self._memory = MemoryWatch()
+            self._recorder.record("task_started", task=name, pid=self._tasks[name].pid)
 
-    def _view(self, code: int) -> ending.View:
-        task, tasks = self._container.task, self._payload.tasks
-        failed = unsettled(read_events(self._container.paths, ("failed", TASK_RESTARTING)))
-        failed = [event for event in failed if event.kind == "failed" and self._is_own(event)]
-        stop_requested = self._container.process.stop_requested
-        return ending.View(tasks=tasks, own=[task], codes={task: code}, failed=failed, stop_requested=stop_requested)
+    # --- The end of the tasks that still run
 
-    def _await_end(self, view: ending.View) -> AttemptEnd | None:
-        """Wait for the end of the attempt where another container decides about it, or is expected to do so."""
-        if self._end is not None:
-            return self._end
-        process, clock = self._container.process, self._container.clock
-        wait_s = 0.0 if self._is_first else float("inf")
-        if view.codes[self._container.task]:
-            wait_s = ending.echo_s(view, ending.SHARED, self._payload.limits)
-            if wait_s and self._first_is_done():
-                wait_s = ending.echo_s(replace(view, done=view.tasks[:1]), ending.SHARED, self._payload.limits)
-        until = clock.monotonic() + wait_s
-        while not self._ended.is_set() and clock.monotonic() < until and not process.stop_requested:
-            self._ended.wait(POLL_S)
-        return self._end
+    def _end_tasks(self, end: AttemptEnd, asked_s: float | None) -> None:
+        self._end, saves = end, end.state is State.CHECKPOINTED
+        if end.reason is Reason.HUNG and not self._agreement.is_own(end):
+            self._write_stacks()
+        grace_s = self._let_end(end) if asked_s is None and not saves else asked_s or 0.0
+        self._record_exits(self._unrecorded)
+        if self._host.scope.records_stop:
+            self._recorder.record("stopping", state=end.state.value, reason=end.reason.value)
+        if asked_s is None and saves:
+            grace_s = self._let_end(end)
+        if end.state is State.CANCELLED:
+            self._await_step_boundary(grace_s)
+        if not ending.may_save(end):
+            # It exists already, or the disk is full and tasks may save for nothing.
+            with suppress(OSError):
+                posix.put_passing(self._paths.decided(self._number), b"{}")
+        self._stop(grace_s)
 
-    def _first_is_done(self) -> bool:
-        found = task_records.read(self._container.store, ("done",), [self._attempt])
-        return any(event.source == self._payload.tasks[0] for event in found)
+    def _let_end(self, end: AttemptEnd) -> float:
+        """Let the other tasks end by themselves for as long as they may. Return how many seconds they have to stop then."""
+        begun, until = self._clock.monotonic(), float("inf")
+        while True:
+            ways = self._ways(end)
+            now = self._clock.monotonic()
+            if (asked := self._agreement.requested()) is not None:
+                # A save of all tasks has what a stop would give it.
+                until = min(until, now + asked[1] if end.state is State.CHECKPOINTED else now)
+            if now >= min(until, begun + max((way.wait_s for way in ways), default=0.0)):
+                break
+            self._clock.sleep(POLL_S)
+            self._reap()
+        return max((way.grace_s for way in ways), default=0.0)
+
+    def _ways(self, end: AttemptEnd) -> list[ending.Stop]:
+        """Return how each of the running tasks is ended."""
+        succeeded = end.state is State.SUCCEEDED
+        done = self._done() if succeeded else set[str]()
+        records = [] if succeeded else read_events(self._paths, ("failed", "left"))
+        return [
+            ending.stop(
+                end,
+                task.name,
+                self._payload.tasks,
+                done=task.name in done,
+                saving_s=ending.announced_s([e for e in records if (e.attempt, e.source) == (self._number, task.name)]),
+                steps=not succeeded and bool(self._beats(task.name)),
+                scope=self._host.scope,
+                limits=self._payload.limits,
+            )
+            for task in self._running()
+        ]
+
+    def _await_step_boundary(self, grace_s: float) -> None:
+        """Wait for tasks that check for a stop request between steps. Tasks without a reported step do not check."""
+        since = self._clock.monotonic()
+        stepped = any(self._beats(task) for task in self._in_step)
+        while stepped and not self._codes.keys() >= set(self._in_step):
+            cancel_grace_s = self._agreement.grace_s()
+            if self._clock.monotonic() >= since + (grace_s if cancel_grace_s is None else min(grace_s, cancel_grace_s)):
+                return
+            self._clock.sleep(POLL_S)
+            self._reap()
+
+    def _write_stacks(self) -> None:
+        """Make every running task write its Python stacks to its log."""
+        for task in self._running():
+            task.send(signal.SIGUSR2)
+        self._clock.sleep(STACKS_S)
+
+    def _stop(self, grace_s: float) -> None:
+        """End all processes of all tasks: SIGTERM, `grace_s` seconds, SIGKILL."""
+        if grace_s:
+            for task in self._running():
+                task.send(signal.SIGTERM)
+        since = self._clock.monotonic()
+        while self._running() and self._clock.monotonic() < since + grace_s:
+            self._clock.sleep(POLL_S)
+            self._reap()
+            cancel_grace_s = self._agreement.grace_s()
+            grace_s = grace_s if cancel_grace_s is None else min(grace_s, cancel_grace_s)
+        for task in self._running():
+            task.kill()
+        until = self._clock.monotonic() + _KILL_S
+        while self._running() and self._clock.monotonic() < until:
+            self._reap()
+            self._clock.sleep(POLL_S / 10)
+        self._report_survivors(spawn.end_orphans())
+
+    def _report_survivors(self, pids: Sequence[int]) -> None:
+        if pids and not self._survivors_reported:
+            self._survivors_reported = True
+            listed = ", ".join(spawn.described(pid) for pid in pids)
+            text = f"Processes of another user could not be ended and may still run: {listed}. Next: end them as that user."
+            self._report(text)
 
     # --- What a failure means: `ending.Evidence`
 
     def memory(self, task: str) -> OutOfMemory:
-        return self._memory.ended(self._pid)
+        return self._memory.ended(self._tasks[task].pid)
 
     def cpu_limit(self, task: str) -> float | None:
-        return None
-
-    def full_disk(self) -> str:
-        return file_systems.out_of_space(self._container.paths.root)
+        return self._tasks[task].cpu_limit_s
 
     def lost_peers(self, message: str) -> str:
-        return exit_reasons.lost_peers_message(message, stopped=(), paused_s=0.0)
+        stopped = [task.name for task in self._tasks.values() if spawn.is_stopped(task.pid)]
+        return exit_reasons.lost_peers_message(message, stopped=stopped, paused_s=self._pauses.longest_s)
 
     def last_lines(self, task: str) -> str:
-        # The service has them, and so has the log in the bucket.
-        return ""
+        return self._output.last_lines(task)
 
     def log(self, task: str) -> str:
-        return ""
+        return self._output.log(task)
 
-    def _decide(self, code: int, reason: Reason, step: int | None, *, alone: bool = False) -> AttemptEnd:
-        container = self._container
-        if code == 0 and not self._is_first:
-            # This container is stopped, and its task is done: whether the run has succeeded is not known here.
-            return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE, task=container.task, nonce="")
-        cancelled = code != 0 and container.attempts.is_cancelled()
-        own = container_code(code, container.terms, restart=False)
-        return container.attempts.conclude(
-            self._attempt, reason, exit_code=own, step=step, cancelled=cancelled, alone=alone
-        )
-
-
-_SHELL_SIGNAL = 128
-
-
-def container_code(code: int, terms: ContainerTerms, *, restart: bool) -> int:
-    """Return the container's exit code for that of its task, which is negative if a signal ended it.
-
-    `restart`: another attempt follows, but not in this container.
-    """
-    # As a shell would report it.
-    plain = code if code >= 0 else _SHELL_SIGNAL - code
-    if plain and restart:
-        return terms.restart_code
-    # The service would start what no retry budget covers, as often as its own rules allow.
-    return EXIT_INFRASTRUCTURE if plain in terms.restarting_codes else plain
+    def full_disk(self) -> str:
+        return next(filter(None, map(file_systems.out_of_space, self._host.folders)), "")

@@ -32,23 +32,27 @@ _MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE, Reason.ACCELERATOR_IDLE}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Host:
-    """What differs between the hosts of agents.
+class Scope:
+    """What differs between an agent of all tasks and one of several agents.
 
     Args:
         echo_s: how long a failed peer may take to be known, after an error that is its consequence ("peer unavailable").
         failed_grace_s: time between SIGTERM and SIGKILL for tasks that outlive a failed one; 0 for SIGKILL at once, where the
             next attempt may have begun elsewhere.
+        ends_with_record: whether the record of a failure ends the attempt; if not, the exit of the task that has failed does.
+        records_stop: whether a record says that the attempt is being ended; several agents have an object of their own for it.
     """
 
     echo_s: float
     failed_grace_s: float
+    ends_with_record: bool
+    records_stop: bool
 
 
 # One agent sees all tasks, and ends them all before the next attempt.
-WHOLE = Host(echo_s=3.0, failed_grace_s=DECIDED_GRACE_S)
+WHOLE = Scope(echo_s=3.0, failed_grace_s=DECIDED_GRACE_S, ends_with_record=True, records_stop=True)
 # The agents of a run hear of each other through its store.
-SHARED = Host(echo_s=5.0, failed_grace_s=0.0)
+SHARED = Scope(echo_s=5.0, failed_grace_s=0.0, ends_with_record=False, records_stop=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +138,7 @@ def cause(view: View) -> Cause | None:
     return Cause(task=silent[0], code=view.codes[silent[0]]) if silent else None
 
 
-def echo_s(view: View, host: Host, limits: Limits) -> float:
+def echo_s(view: View, scope: Scope, limits: Limits) -> float:
     """Return how long another failure, of which this one is the consequence, may take to be known; 0 if this is the first."""
     record, silent = _record(view), _silent(view)
     if len(view.tasks) == 1 or not (record or silent) or (record is not None and not is_collateral(record)):
@@ -144,7 +148,7 @@ def echo_s(view: View, host: Host, limits: Limits) -> float:
     if silent and not (expects_peer and all(view.codes[task] == -signal.SIGABRT for task in silent)):
         return 0.0
     # Peers may fail because the first task is done and exits, which takes a while if it has exit handlers.
-    return max(host.echo_s, limits.exit_wait_s) if view.first_is_done else host.echo_s
+    return max(scope.echo_s, limits.exit_wait_s) if view.first_is_done else scope.echo_s
 
 
 def _record(view: View) -> Event | None:
@@ -240,7 +244,7 @@ def stop(
     done: bool,
     saving_s: float,
     steps: bool,
-    host: Host,
+    scope: Scope,
     limits: Limits,
 ) -> Stop:
     """Return how a task is ended that runs at the end of an attempt.
@@ -256,7 +260,7 @@ def stop(
         return Stop()
     if may_save(end):
         return Stop(grace_s=limits.grace_s)
-    grace_s = min(host.failed_grace_s, decided_s)
+    grace_s = min(scope.failed_grace_s, decided_s)
     if end.reason is Reason.CHECKPOINTED:
         # It saves too, and leaves after the same step.
         saves = steps and task in cluster.in_step(tasks)

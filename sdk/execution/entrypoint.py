@@ -76,10 +76,10 @@ def main(fetch: Fetch, key: str, digest: str) -> int:
         set_path(runtime, installed)
         check_tensorflow(spec)
         installed = with_checksums(runtime, spec["requirements"], home, installed)
-        agent = loaded("sdk.execution.agent")
+        container = loaded("sdk.execution.container")
         # The program must not import from this folder before its own.
         sys.path.remove(str(runtime / "podlift"))
-        return int(agent.main(spec, bundle=str(bundle), home=str(home), installed=installed))
+        return int(container.main(spec, bundle=str(bundle), home=str(home), installed=installed))
     except EntrypointError as error:
         say(str(error), sys.stderr)
         return error.code

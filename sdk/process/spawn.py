@@ -1,6 +1,6 @@
 """Child processes: identity, liveness, start and end.
 
-A task in a container imports this module without psutil, which only the functions for the supervisor and the client use.
+A container's agent imports this module without psutil, which only what runs on other systems than Linux needs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import pwd
 import signal
 import subprocess
 import sys
@@ -91,17 +92,26 @@ Process = subprocess.Popen[bytes] | Adopted
 
 
 def spawn(
-    command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, pass_fds: Sequence[int] = ()
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    log: str,
+    errors: str = "",
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start a process in its own session and process group. Its raw output is appended to the file `log`."""
-    with open(log, "ab") as output:
+    """Start a process in its own session and process group.
+
+    Its raw output is appended to the file `log`, that of stderr to `errors` if there is one.
+    """
+    with open(log, "ab") as output, open(errors or os.devnull, "ab") as error_output:
         return _Spawned(
             list(command),
             env=dict(env),
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=error_output if errors else subprocess.STDOUT,
             start_new_session=True,
             pass_fds=pass_fds,
         )
@@ -131,11 +141,10 @@ def is_exiting(process: Process) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    import psutil
-
+    """Return whether a process is suspended, by SIGSTOP or a debugger (Linux only)."""
     try:
-        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-    except psutil.Error:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except OSError:
         return False
 
 
@@ -152,8 +161,7 @@ def end_orphans(among: Callable[[int], bool] = lambda pid: True) -> list[int]:
     me = str(os.getpid())
     stay: set[int] = set()
     while _BOOT_ID.exists():
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        left = [pid for pid in pids if _parent(pid) == me and pid not in stay | SPARED and among(pid)]
+        left = [pid for pid in _pids() if _parent(pid) == me and pid not in stay | SPARED and among(pid)]
         if not left:
             break
         for pid in left:
@@ -170,13 +178,14 @@ def end_orphans(among: Callable[[int], bool] = lambda pid: True) -> list[int]:
 
 
 def described(pid: int) -> str:
-    import psutil
-
     try:
-        process = psutil.Process(pid)
-        return f"{pid} ({process.name()}, of user {process.username()})"
-    except psutil.Error:
+        name, owner = Path(f"/proc/{pid}/comm").read_text().strip(), os.stat(f"/proc/{pid}").st_uid
+    except OSError:
         return str(pid)
+    try:
+        return f"{pid} ({name}, of user {pwd.getpwuid(owner).pw_name})"
+    except KeyError:  # a user without a name, as containers have
+        return f"{pid} ({name}, of user {owner})"
 
 
 def _parent(pid: int) -> str | None:
@@ -199,11 +208,9 @@ def end_group(process: Process) -> None:
     A tracker removes the shared memory that its group has left as soon as the other processes are gone. Nothing else
     knows who created a segment in /dev/shm.
     """
-    import psutil
-
     until = time.monotonic() + _TRACKERS_S
-    while time.monotonic() < until:
-        members = [pid for pid in psutil.pids() if _group_of(pid) == process.pid]
+    while time.monotonic() < until and _BOOT_ID.exists():
+        members = [pid for pid in _pids() if _group_of(pid) == process.pid]
         trackers = [pid for pid in members if _is_tracker(pid)]
         if not trackers:
             break
@@ -214,6 +221,10 @@ def end_group(process: Process) -> None:
     signal_group(process, signal.SIGKILL)
 
 
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
 def _group_of(pid: int) -> int | None:
     try:
         return os.getpgid(pid)
@@ -222,12 +233,10 @@ def _group_of(pid: int) -> int | None:
 
 
 def _is_tracker(pid: int) -> bool:
-    import psutil
-
     try:
-        return any("resource_tracker import main" in word for word in psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return False  # gone, or a zombie
+        return b"resource_tracker import main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False  # gone
 
 
 def _boot() -> str:

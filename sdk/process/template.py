@@ -38,7 +38,7 @@ class TaskStart:
 
     def spawn(self) -> processes.Process:
         with confined(self.cpus):
-            return processes.spawn(self.command, env=self.env, cwd=self.cwd, log=self.log)
+            return processes.spawn(self.command, env=self.env, cwd=self.cwd, log=self.log, errors=self.errors)
 
 
 class CannotForkError(Exception):

@@ -403,9 +403,12 @@ def _finished(paths: RunPaths, payload: Payload) -> Callable[[], set[str]]:
     """Return what tells which tasks of the attempt are done."""
     if not payload.bucket_url:
         return functools.partial(_finished_tasks, paths, payload)
+    from ..records.sync.index import SYNC_RETRY
     from ..records.sync.task_records import finished_tasks
+    from ..storage.registry import open_store
 
-    return functools.partial(finished_tasks, payload)
+    store = open_store(payload.bucket_url, retry=SYNC_RETRY)
+    return functools.partial(finished_tasks, store, payload.tasks, payload.attempt)
 
 
 def _finished_tasks(paths: RunPaths, payload: Payload) -> set[str]:

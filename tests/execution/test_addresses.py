@@ -15,8 +15,8 @@ import pytest
 from support import FakeClock, until
 
 from sdk.errors import StoreError
-from sdk.execution.attempts import Attempts
 from sdk.execution.identity import TaskAddress
+from sdk.execution.shared_agreement import SharedAgreement
 from sdk.execution.tail import LogFile
 from sdk.job import cluster
 from sdk.job.container import ContainerTerms
@@ -28,12 +28,14 @@ TASKS = ("chief-0", "worker-0")
 SERVED = ("chief-0", "worker-0", "ps-0")
 
 
-def container(folder: Path, task: str, clock: FakeClock, address: str, tasks: tuple[str, ...] = TASKS) -> Attempts:
+def container(
+    folder: Path, task: str, clock: FakeClock, address: str, tasks: tuple[str, ...] = TASKS
+) -> SharedAgreement:
     clock.time += 1
-    return Attempts(PosixStore(folder), task, tasks, 1, clock, retry=Retry(infrastructure=2), address=address)
+    return SharedAgreement(PosixStore(folder), task, tasks, 1, clock, retry=Retry(infrastructure=2), address=address)
 
 
-def begin(containers: list[Attempts]):
+def begin(containers: list[SharedAgreement]):
     """Return the attempt that the containers join, the first task's last."""
     for each in containers[:-1]:
         with pytest.raises(StoreError):

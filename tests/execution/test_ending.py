@@ -235,8 +235,8 @@ STOPS = {
 def test_a_task_that_outlives_the_attempt_is_ended(end, task, about, whole, shared) -> None:
     seen = {"done": False, "saving_s": 0.0, "steps": False, **about}
     tasks = SERVED if task == "ps-0" else TASKS
-    assert ending.stop(end, task, tasks, host=WHOLE, limits=LIMITS, **seen) == whole
-    assert ending.stop(end, task, tasks, host=SHARED, limits=LIMITS, **seen) == shared
+    assert ending.stop(end, task, tasks, scope=WHOLE, limits=LIMITS, **seen) == whole
+    assert ending.stop(end, task, tasks, scope=SHARED, limits=LIMITS, **seen) == shared
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_task_may_save_on_sigterm_only_if_none_has_failed(end, may) -> None:
 
 
 def test_a_long_grace_gives_tasks_that_save_together_more_time_and_a_short_one_the_others_less() -> None:
-    seen = {"done": False, "saving_s": 0.0, "steps": True, "host": WHOLE}
+    seen = {"done": False, "saving_s": 0.0, "steps": True, "scope": WHOLE}
     assert ending.stop(SAVED, "worker-0", TASKS, limits=Limits(grace_s=45.0), **seen).wait_s == 45.0
     assert ending.stop(ERROR, "worker-0", TASKS, limits=Limits(grace_s=1.0), **seen).grace_s == 1.0
     assert ending.stop(DONE, "worker-0", TASKS, limits=Limits(grace_s=1.0), **seen).grace_s == 1.0

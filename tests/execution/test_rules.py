@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from sdk.backends.vertex import request
 from sdk.errors import InputError
-from sdk.execution import attempt, identity
-from sdk.execution.attempts import ReadyContainer, newest
+from sdk.execution import container, identity
+from sdk.execution.shared_agreement import ReadyContainer, newest
 from sdk.job import cluster
 from sdk.packaging.runtime_archive import loader
 from sdk.runtime.rendezvous.bucket import AHEAD_S, Lookahead
@@ -24,32 +24,26 @@ from sdk.runtime.rendezvous.files import StepCoordinator
 
 TERMS = request.CONTAINER
 CODES = {
-    "done": (0, False, 0),
-    "an error": (1, False, 1),
-    "an error, and another try elsewhere": (1, True, 134),
-    "another code of the program": (17, False, 17),
-    "saved": (75, True, 134),
-    "saved, and no preemption more": (75, False, 75),
-    "aborted too often": (-6, False, 3),
-    "aborted, as a shell says": (134, False, 3),
-    "segmentation fault, too often": (-11, False, 3),
-    "segmentation fault, as a shell says": (139, False, 3),
-    "segmentation fault, and another try": (-11, True, 134),
-    "killed": (-9, True, 134),
-    "killed too often": (-9, False, 137),
-    "asked to stop": (-15, True, 134),
+    "done": (0, 0),
+    "an error": (1, 1),
+    "another code of the program": (17, 17),
+    "saved, and no preemption more": (75, 75),
+    "aborted too often": (-6, 3),
+    "aborted, as a shell says": (134, 3),
+    "segmentation fault, too often": (-11, 3),
+    "segmentation fault, as a shell says": (139, 3),
+    "killed too often": (-9, 137),
 }
 
 
-@pytest.mark.parametrize(("code", "restart", "left"), CODES.values(), ids=CODES)
-def test_a_containers_exit_code_decides_whether_the_service_starts_it_again(code, restart, left) -> None:
-    assert attempt.container_code(code, TERMS, restart=restart) == left
+@pytest.mark.parametrize(("code", "left"), CODES.values(), ids=CODES)
+def test_a_containers_exit_code_decides_whether_the_service_starts_it_again(code, left) -> None:
+    assert container.container_code(code, TERMS) == left
 
 
 def test_another_service_has_other_exit_codes() -> None:
     terms = dataclasses.replace(TERMS, restart_code=42, restarting_codes=(42,))
-    assert [attempt.container_code(code, terms, restart=True) for code in (1, 0)] == [42, 0]
-    assert [attempt.container_code(code, terms, restart=False) for code in (42, 134, -6)] == [3, 134, 134]
+    assert [container.container_code(code, terms) for code in (42, 134, -6)] == [3, 134, 134]
 
 
 # --- Which containers are an attempt ------------------------------------------------------------------------------

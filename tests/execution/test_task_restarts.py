@@ -9,14 +9,20 @@ import pytest
 from support import FakeClock
 
 from sdk.errors import AlreadyExistsError, MissingError, StoreError
-from sdk.execution.attempts import Attempts, LeaveError
+from sdk.execution.agreement import LeaveError
+from sdk.execution.ending import AttemptEnd
+from sdk.execution.shared_agreement import SharedAgreement
 from sdk.job.layout import RunPaths
 from sdk.job.policies import Retry
-from sdk.status import Reason
+from sdk.status import Reason, State
 from sdk.storage.posix_store import PosixStore
 
 TASKS = ("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0")
 KEYS = RunPaths("")
+
+
+def ended(reason: Reason) -> AttemptEnd:
+    return AttemptEnd(state=State.SUCCEEDED if reason is Reason.DONE else State.FAILED, reason=reason)
 
 
 class Job:
@@ -28,9 +34,9 @@ class Job:
         self.containers = {task: self.container(task) for task in TASKS}
         self.form()
 
-    def container(self, task: str, job: int = 1) -> Attempts:
+    def container(self, task: str, job: int = 1) -> SharedAgreement:
         self.clock.time += 1
-        return Attempts(self.store, task, TASKS, job, self.clock, retry=self.retry)
+        return SharedAgreement(self.store, task, TASKS, job, self.clock, retry=self.retry)
 
     def form(self) -> int:
         """Form the next attempt and return its number."""
@@ -56,25 +62,30 @@ def job(tmp_path: Path) -> Job:
 
 
 def test_tasks_that_are_restarted_alone_and_attempts_share_the_budgets(job: Job) -> None:
-    first = job.containers["worker-0"].restart_alone(1, Reason.KILLED)
+    first = job.containers["worker-0"].restart_alone(1, "worker-0", Reason.KILLED)
     assert first.restart
     assert first.why.startswith("Restarting worker-0 alone after an infrastructure failure (killed).")
     # One failure, and another one later.
-    assert "Restarts left after this one: 1." in job.containers["worker-1"].restart_alone(1, Reason.KILLED).why
+    assert (
+        "Restarts left after this one: 1." in job.containers["worker-1"].restart_alone(1, "worker-1", Reason.KILLED).why
+    )
     job.clock.time += 60
-    assert "Restarts left after this one: 0." in job.containers["evaluator-0"].restart_alone(1, Reason.KILLED).why
+    assert (
+        "Restarts left after this one: 0."
+        in job.containers["evaluator-0"].restart_alone(1, "evaluator-0", Reason.KILLED).why
+    )
     job.clock.time += 60
-    assert not job.containers["worker-1"].restart_alone(1, Reason.KILLED).restart
+    assert not job.containers["worker-1"].restart_alone(1, "worker-1", Reason.KILLED).restart
     # Preemptions have a budget of their own, and a parameter server ends the attempt as always.
-    assert job.containers["worker-1"].restart_alone(1, Reason.PREEMPTED).restart
-    end = job.containers["ps-0"].conclude(1, Reason.PREEMPTED, exit_code=134)
+    assert job.containers["worker-1"].restart_alone(1, "worker-1", Reason.PREEMPTED).restart
+    end = job.containers["ps-0"].conclude(1, ended(Reason.PREEMPTED), exit_code=134)
     assert end.restart
     # Too late to restart in an attempt that has ended.
-    assert not job.containers["evaluator-0"].restart_alone(1, Reason.PREEMPTED).restart
+    assert not job.containers["evaluator-0"].restart_alone(1, "evaluator-0", Reason.PREEMPTED).restart
     assert len(list(job.store.list(f"{KEYS.restarts(1)}/"))) == 4
     assert job.form() == 2
-    assert not job.containers["worker-0"].restart_alone(2, Reason.KILLED).restart
-    end = job.containers["worker-0"].conclude(2, Reason.KILLED, exit_code=137)
+    assert not job.containers["worker-0"].restart_alone(2, "worker-0", Reason.KILLED).restart
+    end = job.containers["worker-0"].conclude(2, ended(Reason.KILLED), exit_code=137)
     assert (end.restart, end.why) == (
         False,
         "Not restarted: 2 of 2 restarts after an infrastructure failure are used up (retry_infrastructure).",
@@ -88,25 +99,25 @@ def test_a_task_that_always_ends_at_the_same_step_of_the_training_ends_the_run(t
     for seen in ({"progress": None}, {"progress": {"step": 7, "epoch": None}}):
         job.beat(**seen)
     assert worker.training_step() == 7
-    decisions = [worker.restart_alone(1, Reason.KILLED, step=7) for _ in range(3)]
+    decisions = [worker.restart_alone(1, "worker-0", Reason.KILLED, step=7) for _ in range(3)]
     assert [(each.restart, each.delay_s) for each in decisions] == [(True, 0), (True, 1), (False, 0)]
-    end = worker.conclude(1, Reason.KILLED, exit_code=137, step=7, alone=True)
+    end = worker.conclude(1, ended(Reason.KILLED), exit_code=137, step=7, alone="worker-0")
     assert not end.restart and end.why.startswith("Not restarted: worker-0 ended 3 times at step 7")
 
 
 def test_two_that_decide_at_the_same_time_do_not_both_take_the_last_restart(job: Job, monkeypatch) -> None:
     faster, slower, put_new = job.containers["worker-1"], job.containers["worker-0"], job.store.put_new
-    job.containers["evaluator-0"].restart_alone(1, Reason.KILLED)
+    job.containers["evaluator-0"].restart_alone(1, "evaluator-0", Reason.KILLED)
     job.clock.time += 60
 
     def interrupted(key: str, data: list[bytes]):
         monkeypatch.undo()
         job.clock.time += 60
-        assert faster.restart_alone(1, Reason.KILLED).restart
+        assert faster.restart_alone(1, "worker-0", Reason.KILLED).restart
         return put_new(key, data)
 
     monkeypatch.setattr(job.store, "put_new", interrupted)
-    assert not slower.restart_alone(1, Reason.KILLED).restart
+    assert not slower.restart_alone(1, "worker-0", Reason.KILLED).restart
 
 
 def test_a_decision_whose_answer_was_lost_is_one_restart(job: Job, monkeypatch) -> None:
@@ -117,7 +128,7 @@ def test_a_decision_whose_answer_was_lost_is_one_restart(job: Job, monkeypatch) 
         raise AlreadyExistsError(key)
 
     monkeypatch.setattr(job.store, "put_new", lose)
-    assert job.containers["worker-0"].restart_alone(1, Reason.KILLED).restart
+    assert job.containers["worker-0"].restart_alone(1, "worker-0", Reason.KILLED).restart
     assert len(job.containers["worker-0"].restarts_of_task(1)) == 1
 
 
@@ -134,9 +145,9 @@ def test_a_new_container_of_such_a_task_joins_the_attempt_that_goes_on(job: Job)
     assert restart.reason is Reason.PREEMPTED
     # The old one, if it is still there, does not come back.
     with pytest.raises(LeaveError, match="replaced by a newer one"):
-        job.containers["worker-0"].restart_alone(1, Reason.KILLED)
+        job.containers["worker-0"].restart_alone(1, "worker-0", Reason.KILLED)
     # The next attempt has the new container.
-    job.containers["ps-0"].conclude(1, Reason.KILLED, exit_code=137)
+    job.containers["ps-0"].conclude(1, ended(Reason.KILLED), exit_code=137)
     job.containers["worker-0"] = new
     assert job.form() == 2
 

@@ -77,7 +77,7 @@ def test_a_bare_python_that_has_it_speaks_to_buckets(tmp_path: Path) -> None:
     code = (
         "import sys, sdk.storage.gcs.requests, sdk.storage.gcs.errors, sdk.records.sync.push; "
         "from sdk.storage.gcs.auth import connection; print(connection().address, type(connection().session.auth).__name__); "
-        "import sdk.execution.agent; "
+        "import sdk.execution.container; "
         "print([name for name in sys.modules if name.split('.')[0] in ('google', 'cryptography', 'pydantic')])"
     )
     path = os.pathsep.join(str(tmp_path / "archive" / part) for part in ("podlift", "vendor"))

@@ -8,37 +8,36 @@ import sys
 import tempfile
 import traceback
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from ... import logs
 from ...clock import Clock, SystemClock
-from ...execution.ending import POLL_S, AttemptEnd, failed
+from ...execution.agent import Agent
+from ...execution.agreement import LeaveError, OwnAgreement
+from ...execution.ending import AttemptEnd, failed
+from ...execution.phase import PhaseProcess
 from ...job import cluster
 from ...job.layout import RunPaths
 from ...job.plan import Plan
 from ...job.policies import Local
-from ...process import exit_reasons, janitor, namespaces, spawn, task_environment
+from ...process import exit_reasons, janitor, namespaces, spawn
 from ...process.janitor_watch import JanitorWatch, temporary_folders
-from ...process.log_index import LogIndexWriter
-from ...process.log_tail import last_lines
 from ...process.redirect import start
 from ...process.uv import EnvironmentBuildError, EnvironmentStoppedError
 from ...records import summaries
 from ...records.events import TRAINED, Event, source_of
 from ...records.plans import read_plan
 from ...records.recorder import Recorder, last_attempt, last_step, read_events
-from ...records.restarts import Decision, EndedAttempt, decide
 from ...runtime import last_phase
 from ...status import Failure, Reason, State
 from ...storage import emulator, file_systems, own_folders
 from ...storage.reserve import Reserve
 from . import interpreter
-from .gang import HiddenLogs, LocalGang, Place
+from .host import LocalHost
 from .stop_conditions import StopConditions
 from .template import Standby
 
@@ -135,10 +134,8 @@ def _supervise(
             redirected = start.start(os.environ, temporary)
             starter = replace(starter, variables={**starter.variables, **redirected})
             with closing(Standby(plan, starter, temporary)) as standby:
-                place = Place(
-                    temporary=temporary, interpreter=starter, standby=standby, conditions=conditions, clock=clock
-                )
-                return _attempts(plan, partial(LocalGang, plan, place, named=named), place, history)
+                host = LocalHost(plan, temporary, starter, standby, conditions, clock, named=named)
+                return _trained(plan, host, standby, conditions, history)
     except EnvironmentBuildError as error:
         reason = Reason.INFRASTRUCTURE if error.transient else Reason.USER_ERROR
         return failed(reason, Failure(task="", message=str(error), log=plan.paths.environment_log))
@@ -163,109 +160,48 @@ def _collect_signals() -> list[int]:
     return signals
 
 
-def _attempts(
-    plan: Plan,
-    gang: Callable[[int, Callable[[EndedAttempt], Decision]], LocalGang],
-    place: Place,
-    earlier: History,
-) -> AttemptEnd:
-    """Start attempts as long as the policy allows it, and return the verdict on the last one."""
-    history: list[EndedAttempt] = []
-    conditions, clock = place.conditions, place.clock
-
-    def decided(ended: EndedAttempt) -> Decision:
-        decision = decide([*history, ended], plan.job.retry, drill=bool(plan.drill))
-        if decision.restart:
-            history.append(ended)
-        return decision
-
-    number, trained = earlier.attempts, earlier.trained and Path(plan.paths.outputs).exists()
-    while True:
-        if not trained:
-            # An earlier supervisor may have been killed after the first file of an attempt, and before its first record.
-            number = max(number, last_attempt(plan.paths)) + 1
-            verdict = gang(number, decided).run()
-            trained = verdict.state is State.SUCCEEDED and bool(plan.model)
-        if trained:
+def _trained(plan: Plan, host: LocalHost, standby: Standby, conditions: StopConditions, earlier: History) -> AttemptEnd:
+    """Run attempts as long as the policy allows it, then the last phase, and return the verdict."""
+    payload = plan.payload(0)
+    agreement = OwnAgreement(plan.paths, payload, plan.job.retry, conditions, host.clock, earlier=earlier.attempts)
+    end = None
+    try:
+        if not (earlier.trained and Path(plan.paths.outputs).exists()):
+            end = Agent(host, payload, agreement).run()
+        while end is None or (end.state is State.SUCCEEDED and plan.model):
             # The evaluation may need the memory.
-            place.standby.close()
-            verdict = _finished(plan, number, place)
-        step = last_step(plan.paths, number, plan.tasks[0])
-        decision = decided(EndedAttempt(state=verdict.state, reason=verdict.reason, step=step, task=verdict.alone))
-        if not decision.restart:
-            return verdict if not decision.why else _with_note(verdict, decision.why)
-        failure = asdict(verdict.failure) if verdict.failure else None
-        recorder = Recorder(plan.paths, "supervisor", number, clock, continued=True)
-        recorder.record(
-            "restarting", reason=verdict.reason.value, failure=failure, why=decision.why, delay_s=decision.delay_s
-        )
-        until = clock.monotonic() + decision.delay_s
-        while (requested := conditions.stop_requested()) is None and clock.monotonic() < until:
-            clock.sleep(POLL_S)
-        if requested is not None:
-            return requested[0]
+            standby.close()
+            number = last_attempt(plan.paths)
+            end = _finished(plan, number, host, conditions)
+            if end.state is State.SUCCEEDED:
+                return end
+            end = agreement.conclude(number, end, step=last_step(plan.paths, number, plan.tasks[0]))
+            if end.restart:
+                agreement.wait(end.delay_s)
+                end = None
+    except LeaveError:
+        if (requested := conditions.stop_requested()) is None:
+            raise
+        return requested[0]
+    return end if not end.why else _with_note(end, end.why)
 
 
-def _finished(plan: Plan, attempt: int, place: Place) -> AttemptEnd:
+def _finished(plan: Plan, attempt: int, host: LocalHost, conditions: StopConditions) -> AttemptEnd:
     """Run the last phase after an attempt, and return the verdict on the run."""
-    paths, task, clock = plan.paths, plan.tasks[0], place.clock
+    paths, clock, requested = plan.paths, host.clock, conditions.stop_requested
     if not any(event.attempt == attempt for event in read_events(paths, (TRAINED,))):
         Recorder(paths, "supervisor", attempt, clock, continued=True).record(TRAINED)
-    with closing(_PhaseProcess(plan, attempt, place)) as process:
-        requested = place.conditions.stop_requested
+    with closing(host.output(attempt, f"{attempt}-phase")) as output:
+        output.open()
+        process = PhaseProcess(host.phase_start(attempt, output), host.start_again, output, clock.sleep)
         why = last_phase.run(process, plan.payload(attempt), paths, lambda: requested() is not None, clock)
     if why is None and (stopped := requested()) is not None:
         return stopped[0]
     if not why:
         return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE)
-    log = paths.log(attempt, task)
-    return failed(
-        Reason.INFRASTRUCTURE,
-        Failure(task="", message=why, traceback=last_lines(log, _TAIL_LINES), log=log),
-    )
-
-
-class _PhaseProcess:
-    """The process of the last phase, whose output is in the log of the first task."""
-
-    def __init__(self, plan: Plan, attempt: int, place: Place) -> None:
-        self._plan, self._attempt, self._place = plan, attempt, place
-        self._index = LogIndexWriter(plan.paths, attempt, plan.tasks, place.clock)
-        self._hidden = HiddenLogs.of(plan, attempt, f"{place.temporary}/{attempt}-phase")
-        self._hidden.open()
-        self._process: spawn.Process | None = None
-
-    def start(self, arguments: list[str]) -> None:
-        plan, attempt, temporary, task = self._plan, self._attempt, self._place.temporary, self._plan.members[0]
-        python = self._place.interpreter
-        scratch = Path(task_environment.scratch(temporary, attempt, task.name))
-        scratch.mkdir(parents=True, exist_ok=True)
-        # There is no cluster any more: nothing listens at these addresses.
-        addresses = {each.name: "localhost:0" for each in plan.members}
-        variables = task_environment.environment(plan, attempt, task, addresses, temporary)
-        self._process = spawn.spawn(
-            [python.python, python.task_main, *arguments],
-            env={**python.inherited(plan), **variables, "PODLIFT_PARENT": str(os.getpid())},
-            cwd=str(scratch),
-            log=self._hidden.target(task.name),
-        )
-
-    def poll(self) -> int | None:
-        self._index.update()
-        if self._process is None or not spawn.has_exited(self._process):
-            return None
-        self.end()
-        return self._process.returncode
-
-    def end(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            spawn.end_group(self._process)
-            self._process.wait()
-            spawn.end_orphans()
-
-    def close(self) -> None:
-        self._hidden.close()
-        self._index.close()
+    first = plan.tasks[0]
+    failure = Failure(task="", message=why, traceback=output.last_lines(first), log=output.log(first))
+    return failed(Reason.INFRASTRUCTURE, failure)
 
 
 def _with_note(verdict: AttemptEnd, why: str) -> AttemptEnd:

@@ -147,6 +147,12 @@ class FileRendezvous:
             posix.put_passing(f"{self.paths.preempted(self.attempt)}/{self.task}.json", b"{}")
 
 
+def stop_agreed(paths: RunPaths, attempt: int) -> bool:
+    """Return whether tasks that share the run's directory have agreed to stop."""
+    folder = Path(paths.rendezvous(attempt, 0)).parent
+    return any(json.loads((folder / name).read_bytes())["action"] == "stop" for name in posix.list_names(str(folder)))
+
+
 class StepCoordinator:
     """Counts the steps of one task and returns the action after each."""
 

@@ -9,7 +9,9 @@ import pytest
 from support import FakeClock, heard
 
 from sdk.errors import AlreadyExistsError, StoreError
-from sdk.execution.attempts import Attempts, LeaveError, Membership
+from sdk.execution.agreement import LeaveError, Membership
+from sdk.execution.ending import AttemptEnd
+from sdk.execution.shared_agreement import SharedAgreement
 from sdk.job.layout import RunPaths
 from sdk.job.policies import Retry
 from sdk.status import EXIT_CANCELLED, Reason, State
@@ -19,18 +21,22 @@ TASKS = ("chief-0", "worker-0", "worker-1")
 KEYS = RunPaths("")
 
 
+def ended(reason: Reason) -> AttemptEnd:
+    return AttemptEnd(state=State.SUCCEEDED if reason is Reason.DONE else State.FAILED, reason=reason)
+
+
 class Service:
     """Starts containers, one after the other."""
 
     def __init__(self, store: PosixStore, tasks: tuple[str, ...] = TASKS) -> None:
         self.store, self.tasks, self.clock = store, tasks, FakeClock()
 
-    def container(self, task: str, *, job: int = 1, **more) -> Attempts:
+    def container(self, task: str, *, job: int = 1, **more) -> SharedAgreement:
         self.clock.time += 1
         retry = more.pop("retry", Retry(infrastructure=2))
-        return Attempts(self.store, task, self.tasks, job, self.clock, retry=retry, **more)
+        return SharedAgreement(self.store, task, self.tasks, job, self.clock, retry=retry, **more)
 
-    def all(self, **more) -> dict[str, Attempts]:
+    def all(self, **more) -> dict[str, SharedAgreement]:
         return {task: self.container(task, **more) for task in reversed(self.tasks)}
 
 
@@ -39,7 +45,7 @@ def service(tmp_path: Path) -> Service:
     return Service(PosixStore(str(tmp_path / "run")))
 
 
-def joined(containers: dict[str, Attempts]) -> Membership:
+def joined(containers: dict[str, SharedAgreement]) -> Membership:
     """Return the attempt that all of these join, the first task's container last."""
     for task, container in containers.items():
         if task != TASKS[0]:
@@ -54,7 +60,7 @@ def test_the_same_containers_take_part_in_attempt_after_attempt(service: Service
     containers = service.all()
     first = joined(containers)
     assert (first.attempt, first.members) == (1, {task: containers[task].nonce for task in TASKS})
-    end = containers["worker-0"].conclude(1, Reason.KILLED, exit_code=137, step=5)
+    end = containers["worker-0"].conclude(1, ended(Reason.KILLED), exit_code=137, step=5)
     assert end.restart and "Restarts left after this one: 1" in end.why
     second = joined(containers)
     assert (second.attempt, second.members) == (2, first.members)
@@ -63,7 +69,7 @@ def test_the_same_containers_take_part_in_attempt_after_attempt(service: Service
 def test_a_container_does_not_join_an_attempt_that_it_has_left(service: Service) -> None:
     containers = service.all()
     joined(containers)
-    containers["chief-0"].conclude(1, Reason.KILLED, exit_code=137)
+    containers["chief-0"].conclude(1, ended(Reason.KILLED), exit_code=137)
     with pytest.raises(StoreError, match="worker-0, worker-1 did not start within 0 s"):
         containers["chief-0"].join(wait_s=0)
     assert len(list(service.store.list("attempts/0002/ready/"))) == 1
@@ -72,7 +78,7 @@ def test_a_container_does_not_join_an_attempt_that_it_has_left(service: Service)
 def test_a_container_of_an_earlier_job_that_waited_is_no_member(service: Service) -> None:
     earlier = service.all()
     joined(earlier)
-    earlier["worker-1"].conclude(1, Reason.KILLED, exit_code=137)
+    earlier["worker-1"].conclude(1, ended(Reason.KILLED), exit_code=137)
     with pytest.raises(StoreError):
         earlier["worker-0"].join(wait_s=0)
     chief = service.container("chief-0", job=2)
@@ -96,7 +102,7 @@ def test_of_several_that_see_the_end_one_decides_and_all_read_the_same(service: 
     containers = service.all()
     joined(containers)
     reasons = dict(zip(TASKS, (Reason.USER_ERROR, Reason.KILLED, Reason.PREEMPTED), strict=True))
-    ends = [containers[task].conclude(1, reasons[task], exit_code=1) for task in order]
+    ends = [containers[task].conclude(1, ended(reasons[task]), exit_code=1) for task in order]
     assert all(end == ends[0] for end in ends)
     assert (ends[0].task, ends[0].reason) == (order[0], reasons[order[0]])
     assert [containers[task].end_of(1) for task in TASKS] == ends
@@ -113,7 +119,7 @@ def test_a_decision_whose_answer_was_lost_is_the_one_that_holds(service: Service
         raise AlreadyExistsError(key)
 
     monkeypatch.setattr(service.store, "put_new", lose)
-    assert containers["worker-0"].conclude(1, Reason.KILLED, exit_code=137).nonce == containers["worker-0"].nonce
+    assert containers["worker-0"].conclude(1, ended(Reason.KILLED), exit_code=137).nonce == containers["worker-0"].nonce
 
 
 def test_the_budget_is_that_of_all_attempts_of_the_job_and_once_it_is_used_up_the_end_is_final(
@@ -123,7 +129,7 @@ def test_the_budget_is_that_of_all_attempts_of_the_job_and_once_it_is_used_up_th
     for attempt in (1, 2, 3):
         assert joined(containers).attempt == attempt
         # Decided by another container each time.
-        end = containers[TASKS[attempt - 1]].conclude(attempt, Reason.KILLED, exit_code=137, step=10 * attempt)
+        end = containers[TASKS[attempt - 1]].conclude(attempt, ended(Reason.KILLED), exit_code=137, step=10 * attempt)
         assert end.restart is (attempt < 3)
     assert (
         end.why == "Not restarted: 2 of 2 restarts after an infrastructure failure are used up (retry_infrastructure)."
@@ -137,7 +143,7 @@ def test_the_budget_is_that_of_all_attempts_of_the_job_and_once_it_is_used_up_th
     for job, since, restarts in ((2, 0, False), (3, 2, True)):
         containers = service.all(job=job, resumes_by_users=since)
         attempt = joined(containers).attempt
-        assert containers["chief-0"].conclude(attempt, Reason.KILLED, exit_code=137, step=90).restart is restarts
+        assert containers["chief-0"].conclude(attempt, ended(Reason.KILLED), exit_code=137, step=90).restart is restarts
 
 
 def test_a_container_in_the_place_of_a_member_ends_its_attempt_once_and_joins_the_next_one(service: Service) -> None:
@@ -173,7 +179,7 @@ def test_a_chief_that_is_replaced_and_not_dead_neither_makes_an_attempt_nor_ends
 def test_a_container_that_is_lost_between_two_attempts_is_waited_for_and_replaced(service: Service) -> None:
     containers = service.all()
     joined(containers)
-    containers["chief-0"].conclude(1, Reason.KILLED, exit_code=137)
+    containers["chief-0"].conclude(1, ended(Reason.KILLED), exit_code=137)
     # It announced itself for the next attempt, and disappeared.
     with pytest.raises(StoreError):
         containers["worker-0"].join(wait_s=0)
@@ -195,7 +201,7 @@ def test_between_two_attempts_a_cancel_request_or_a_signal_starts_nothing_more(s
     stopped: list[bool] = []
     containers = service.all(stop=lambda: bool(stopped))
     joined(containers)
-    containers["worker-0"].conclude(1, Reason.KILLED, exit_code=137)
+    containers["worker-0"].conclude(1, ended(Reason.KILLED), exit_code=137)
     service.store.put_new(KEYS.remote_cancel_request(0, "abc"), [b"{}"])
     for container in containers.values():
         with pytest.raises(LeaveError, match="the run was cancelled") as left:
@@ -220,10 +226,10 @@ def test_the_next_attempt_begins_after_its_delay(service: Service) -> None:
     alone = Service(service.store, ("chief-0",))
     container = alone.container("chief-0")
     assert container.join(wait_s=0).attempt == 1
-    end = container.conclude(1, Reason.KILLED, exit_code=137)
+    end = container.conclude(1, ended(Reason.KILLED), exit_code=137)
     assert end.delay_s == 0.0, "the first restart is at once"
     assert container.join(end.delay_s, wait_s=0).attempt == 2
-    end = container.conclude(2, Reason.KILLED, exit_code=137)
+    end = container.conclude(2, ended(Reason.KILLED), exit_code=137)
     before = alone.clock.time
     assert container.join(end.delay_s, wait_s=0).attempt == 3
     assert end.delay_s == 1.0
@@ -233,14 +239,17 @@ def test_the_next_attempt_begins_after_its_delay(service: Service) -> None:
 def test_success_is_not_restarted(service: Service) -> None:
     container = Service(service.store, ("chief-0",)).container("chief-0")
     container.join(wait_s=0)
-    end = container.conclude(1, Reason.DONE, exit_code=0)
+    end = container.conclude(1, ended(Reason.DONE), exit_code=0)
     assert (end.state, end.restart, end.exit_code) == (State.SUCCEEDED, False, 0)
 
 
 def test_the_latest_report_of_each_task_that_hangs_counts(service: Service) -> None:
     containers = service.all()
-    containers["chief-0"].report_stall(1, 9)
-    containers["chief-0"].report_stall(1, 120)
-    containers["chief-0"].report_stall(1, 120)
-    containers["worker-1"].report_stall(1, 119)
-    assert containers["worker-0"].stalled(1) == {"chief-0": 120, "worker-1": 119}
+    for batches in (9, 120, 120):
+        assert containers["worker-0"].hang(1, {"worker-0": batches}) is None, (
+            "the first task's container ends the attempt"
+        )
+    containers["worker-1"].hang(1, {"worker-1": 119})
+    hang = containers["chief-0"].hang(1, {"chief-0": 120})
+    assert hang is not None
+    assert (hang.task, "chief-0 120, worker-0 120, worker-1 119" in hang.message) == ("worker-1", True)

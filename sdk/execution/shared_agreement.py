@@ -15,21 +15,25 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 from ..clock import Clock
-from ..errors import AlreadyExistsError, CorruptRunError, MissingError, StoreError
+from ..errors import AlreadyExistsError, CorruptRunError, MissingError, PodliftError, StoreError
 from ..job import cluster
 from ..job.layout import RunPaths
 from ..job.policies import Retry
 from ..job.wire import decode, parsed
 from ..logs import logger
+from ..process import machine
+from ..process.hang import Hang, blame
 from ..records.restarts import Decision, EndedAttempt, decide
-from ..records.sync import index
-from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Failure, Reason, State
+from ..records.sync import index, task_records
+from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ..storage.store import Store, create
+from .agreement import LeaveError, Membership
 from .ending import AttemptEnd
 from .task_restarts import TaskRestart, TaskRestarts
 
@@ -38,15 +42,11 @@ _log = logger("runtime")
 _KEYS = RunPaths("")
 # Containers that restart together come within a second; the machines of a job may start minutes apart.
 _SOON_S, _SOON_POLL_S, _POLL_S = 10.0, 0.2, 0.5
+# How often to look for the end of an attempt, and whether the GPUs of the other containers are idle too.
+_FOLLOW_S, _IDLE_S = 0.5, 15.0
+# No single task has caused these ends.
+_OF_ALL_TASKS = (Reason.HUNG, Reason.ACCELERATOR_IDLE)
 WAIT_S = 900.0
-
-
-class LeaveError(Exception):
-    """This container has nothing more to do. `code` is its exit code, None for the one that restarts a container."""
-
-    def __init__(self, message: str, code: int | None = None) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,28 +60,21 @@ class ReadyContainer:
     address: str = ""  # "host:port" for the other tasks; "" if the service tells them
 
 
-@dataclass(frozen=True, kw_only=True)
-class Membership:
-    """The containers of one attempt."""
-
-    attempt: int  # from 1
-    job: int  # number of the run's vendor job, from 1
-    members: Mapping[str, str]  # the nonce of each task's container
-    times: Mapping[str, float] = field(default_factory=dict)  # unix time of its start
-    addresses: Mapping[str, str] = field(default_factory=dict)  # "host:port" of each task, if the containers have told
-
-
 def newest(ready: Iterable[ReadyContainer], tasks: Sequence[str]) -> dict[str, ReadyContainer]:
     """Return each task's newest container: an older one was replaced."""
     found = {each.task: each for each in sorted(ready, key=lambda each: (each.time, each.nonce))}
     return {task: found[task] for task in tasks if task in found}
 
 
-class Attempts:
+class SharedAgreement:
     """One container's side of it.
 
-    `job` is the number of the vendor's job, `resumes_by_users` that of the last one before the last resume by a user. `stop`
-    tells whether this container has to end. `address` is where this task is, if the tasks tell each other.
+    Args:
+        job: the number of the vendor's job.
+        resumes_by_users: that of the last job before the last resume by a user.
+        hang_s: how long tasks may do nothing until that counts as a hang.
+        stop: tells whether this container has to end.
+        address: where this task is, if the tasks tell each other.
     """
 
     def __init__(
@@ -95,19 +88,24 @@ class Attempts:
         retry: Retry,
         resumes_by_users: int | None = None,
         drill: bool = False,
+        hang_s: float | None = None,
         stop: Callable[[], bool] = lambda: False,
         address: str = "",
     ) -> None:
         self._store, self._clock, self._stop = store, clock, stop
         self._task, self._tasks, self._job = task, tasks, job
         self._resumes_by_users = job - 1 if resumes_by_users is None else resumes_by_users
-        self._retry, self._drill = retry, drill
+        self._retry, self._drill, self._hang_s = retry, drill, hang_s or 0.0
         self._address = address
         self.nonce, self._started = secrets.token_hex(8), clock.now()
         self._memberships: list[Membership] = []
         self._left = self._announced = 0
         self._ready: dict[str, ReadyContainer] = {}
         self._ends: dict[int, AttemptEnd] = {}
+        self._stalled_since: float | None = None
+        # An earlier container of this task may have said that its GPUs are idle.
+        self._said_idle: bool | None = None
+        self._idle_due = clock.monotonic()
         # Whether this container's task may be restarted while the others go on, and whether any task may.
         self.is_alone = cluster.restarts_alone(task, tasks)
         self._any_alone = any(cluster.restarts_alone(each, tasks) for each in tasks)
@@ -197,7 +195,7 @@ class Attempts:
         return generation != self._heartbeat
 
     def _takes_over(self, last: Membership) -> bool:
-        if self.restart_alone(last.attempt, Reason.PREEMPTED).restart:
+        if self.restart_alone(last.attempt, self._task, Reason.PREEMPTED).restart:
             return True
         self._end_of_predecessor(last)
         return False
@@ -209,7 +207,10 @@ class Attempts:
         end = self.end_of(last.attempt)
         if end is None:
             # A container that disappears without a record was on a machine that is gone.
-            end = self.conclude(last.attempt, Reason.PREEMPTED, exit_code=EXIT_INFRASTRUCTURE)
+            lost = AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED)
+            end = self._conclude(
+                last.attempt, lost, exit_code=EXIT_INFRASTRUCTURE, step=None, alone="", cancelled=False
+            )
         if not end.restart:
             raise LeaveError(f"the run has ended ({end.reason.value}) {end.why}".rstrip(), end.exit_code)
 
@@ -272,30 +273,59 @@ class Attempts:
             self._ends[attempt] = decode(AttemptEnd, {**data, **known})
         return self._ends[attempt]
 
-    def conclude(
-        self,
-        attempt: int,
-        reason: Reason,
-        *,
-        exit_code: int,
-        step: int | None = None,
-        cancelled: bool = False,
-        failure: Failure | None = None,
-        alone: bool = False,
-    ) -> AttemptEnd:
-        """Decide what follows an attempt, and return the decision that holds: this one, or another container's.
+    def follow(self, attempt: int) -> Callable[[], None]:
+        """Look for the end of an attempt in a thread, until the function is called that this returns."""
+        over = threading.Event()
+        threading.Thread(target=self._follow, args=[attempt, over], name="podlift-follow", daemon=True).start()
+        return over.set
 
-        `alone`: this container's task has ended, and could not be restarted alone.
-        """
-        state, task = State.SUCCEEDED if reason is Reason.DONE else State.FAILED, self._task if alone else ""
+    def _follow(self, attempt: int, over: threading.Event) -> None:
+        while not over.wait(_FOLLOW_S):
+            try:
+                if self.end_of(attempt) is not None:
+                    return
+            except (PodliftError, ValueError, LookupError, TypeError) as error:
+                _log.info(f"cannot check now whether the attempt has ended: {error}")
+
+    def known_end(self, attempt: int) -> AttemptEnd | None:
+        return self._ends.get(attempt)
+
+    def requested(self) -> None:
+        """Nothing: tasks carry out cancel requests themselves, and signals are passed on to them."""
+
+    def grace_s(self) -> None:
+        """None, likewise."""
+
+    def stop_agreed(self, attempt: int) -> bool:
+        """Return False: the first task's exit code tells it."""
+        return False
+
+    def is_own(self, end: AttemptEnd) -> bool:
+        return end.nonce == self.nonce
+
+    def finished(self, attempt: int) -> set[str]:
+        return task_records.finished_tasks(self._store, self._tasks, attempt)
+
+    def conclude(
+        self, attempt: int, seen: AttemptEnd, *, step: int | None = None, exit_code: int = 0, alone: str = ""
+    ) -> AttemptEnd:
+        if alone:
+            # Its own steps say nothing about the training.
+            step = self.training_step()
+        cancelled = seen.state is not State.SUCCEEDED and self.is_cancelled()
+        return self._conclude(attempt, seen, step=step, exit_code=exit_code, alone=alone, cancelled=cancelled)
+
+    def _conclude(
+        self, attempt: int, seen: AttemptEnd, *, step: int | None, exit_code: int, alone: str, cancelled: bool
+    ) -> AttemptEnd:
         decision = Decision(restart=False)
-        if state is State.FAILED and not cancelled:
+        if seen.state is not State.SUCCEEDED and not cancelled:
             earlier = [*self._history(attempt), *self._ends_of_tasks(attempt)]
-            ended = EndedAttempt(state=state, reason=reason, step=step, task=task)
+            ended = EndedAttempt(state=State.FAILED, reason=seen.reason, step=step, task=alone)
             decision = decide([*earlier, ended], self._retry, drill=self._drill)
         end = AttemptEnd(
-            state=state,
-            reason=reason,
+            state=State.SUCCEEDED if seen.state is State.SUCCEEDED else State.FAILED,
+            reason=seen.reason,
             task=self._task,
             nonce=self.nonce,
             restart=decision.restart,
@@ -303,15 +333,16 @@ class Attempts:
             delay_s=decision.delay_s,
             step=step,
             exit_code=exit_code,
-            failure=failure,
-            alone=task,
+            # A task that has failed has recorded it.
+            failure=seen.failure if seen.reason in _OF_ALL_TASKS else None,
+            alone=alone,
         )
         try:
             self._store.put_new(_KEYS.end(attempt), [json.dumps(asdict(end)).encode()])
         except AlreadyExistsError:
-            found = self.end_of(attempt)
-            if found is not None:
-                return found
+            holds = self.end_of(attempt)
+            if holds is not None:
+                return holds
             raise
         self._ends[attempt] = end
         return end
@@ -330,18 +361,14 @@ class Attempts:
 
     # --- Tasks that are restarted alone
 
-    def restart_alone(self, attempt: int, reason: Reason, step: int | None = None) -> Decision:
-        """Decide whether this container's task is restarted alone; LeaveError if a newer container runs it.
-
-        `step` is that of the training, None if it says nothing about why the task has ended.
-        """
+    def restart_alone(self, attempt: int, task: str, reason: Reason, step: int | None = None) -> Decision:
         if any(each.time > self._started for each in self.restarts_of_task(attempt)):
             raise LeaveError("this container was replaced by a newer one")
         if self.end_of(attempt) is not None:
             # A moment ago: a restart would be spent for nothing.
             return Decision(restart=False)
         earlier = self._history(attempt)
-        ended = EndedAttempt(state=State.FAILED, reason=reason, step=step, task=self._task, time=self._clock.now())
+        ended = EndedAttempt(state=State.FAILED, reason=reason, step=step, task=task, time=self._clock.now())
 
         def by(history: list[EndedAttempt]) -> Decision:
             return decide([*earlier, *history], self._retry, drill=self._drill)
@@ -349,7 +376,7 @@ class Attempts:
         return self._restarts.decide(attempt, ended, by, nonce=self.nonce, time=self._started)
 
     def training_step(self) -> int | None:
-        """Return the training step in the last heartbeat of the first task's container, or None."""
+        """Return the step in the last heartbeat of the first task's container, or None."""
         try:
             return parsed(bytes(self._store.get(_KEYS.heartbeat)))["progress"]["step"] or None
         except (MissingError, ValueError, LookupError, TypeError):
@@ -362,33 +389,47 @@ class Attempts:
     def _ends_of_tasks(self, attempt: int) -> list[EndedAttempt]:
         return [each.ended for each in self._restarts.of(attempt)] if self._any_alone else []
 
-    # --- Tasks that hang
+    # --- Tasks that hang, and idle GPUs
 
-    def report_stall(self, attempt: int, beats: int) -> None:
-        """Report that this container's task has had no activity for so long that it counts as a hang."""
-        create(self._store, _KEYS.stall(attempt, self._task, beats), b"{}")
+    def hang(self, attempt: int, beats: Mapping[str, int]) -> Hang | None:
+        now = self._clock.monotonic()
+        self._stalled_since = self._stalled_since or now
+        for task, count in beats.items():
+            create(self._store, _KEYS.stall(attempt, task, count), b"{}")
+        if self._task != self._tasks[0]:
+            return None
+        together = cluster.in_step(self._tasks)
+        reported = {**self.stalled(attempt), **beats}
+        silent = [task for task in together if task not in reported]
+        if silent and now - self._stalled_since < self._hang_s:
+            return None
+        return blame(self._hang_s, {task: reported[task] for task in together if task in reported}, silent=silent)
 
     def stalled(self, attempt: int) -> dict[str, int]:
         """Return the finished batches of each task that was reported."""
-        found: dict[str, int] = {}
+        batches: dict[str, int] = {}
         for stat in self._store.list(f"{_KEYS.stalls(attempt)}/"):
             task, beats = stat.key.rpartition("/")[2].split(".")[:2]
-            found[task] = max(int(beats), found.get(task, 0))
-        return found
+            batches[task] = max(int(beats), batches.get(task, 0))
+        return batches
 
-    # --- Tasks whose GPUs are idle
-
-    def report_idle(self, attempt: int, *, idle: bool) -> None:
-        """Report that the GPUs of this container's task are idle, or that they are used again."""
-        key = f"{_KEYS.idle(attempt)}/{self._task}.json"
-        if idle:
-            create(self._store, key, b"{}")
-        else:
-            with suppress(MissingError):
-                self._store.delete(key)
-
-    def idle(self, attempt: int) -> set[str]:
-        """Return the tasks whose GPUs are idle."""
-        return {
-            stat.key.rpartition("/")[2].removesuffix(".json") for stat in self._store.list(f"{_KEYS.idle(attempt)}/")
-        }
+    def is_idle(self, attempt: int, *, idle: bool) -> bool:
+        now = self._clock.monotonic()
+        if self._said_idle is None:
+            self._said_idle = bool(self.restarts_of_task(attempt))
+        if not (idle or self._said_idle) or (idle is self._said_idle and now < self._idle_due):
+            return False
+        # While only some of them are idle, each look at the others is a request that costs money.
+        self._idle_due = now + _IDLE_S
+        if idle is not self._said_idle:
+            key = f"{_KEYS.idle(attempt)}/{self._task}.json"
+            if idle:
+                create(self._store, key, b"{}")
+            else:
+                with suppress(MissingError):
+                    self._store.delete(key)
+            self._said_idle = idle
+        if not idle or self._task != self._tasks[0]:
+            return False
+        names = (stat.key.rpartition("/")[2] for stat in self._store.list(f"{_KEYS.idle(attempt)}/"))
+        return set(machine.watched(self._tasks)) <= {name.removesuffix(".json") for name in names}

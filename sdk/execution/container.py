@@ -1,0 +1,603 @@
+"""A container as an agent's host: it runs one task, and uploads the task's records and outputs.
+
+It knows its own task, and what the other agents have written into the run's directory. A task that fails is restarted in the
+container, together with its gang. It never imports TensorFlow, and knows nothing of the service that runs the container but the
+terms in the launch spec.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import posixpath
+import sys
+import tarfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .. import logs
+from ..clock import Clock, SystemClock
+from ..errors import AccessError, InputError, PodliftError
+from ..job import cluster
+from ..job.container import ContainerTerms
+from ..job.layout import RunPaths
+from ..job.payload import TASK_RESTARTS, VERSION, Payload
+from ..job.policies import Retry
+from ..job.wire import decode
+from ..process import cores, free_memory, spawn
+from ..process.redirect import start
+from ..process.template import CannotForkError, Imports, TaskStart, Template, room_for, top_modules
+from ..records import outputs
+from ..records.events import PHASE, TASK_RESTARTING, TRAINED
+from ..records.recorder import Recorder
+from ..records.sync import task_records
+from ..records.sync.index import SyncedRun
+from ..records.sync.push import ContainerUploader
+from ..runtime import secret_values, task_main, unpack
+from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, State
+from ..storage import own_folders, posix
+from ..storage.folder_files import path_of
+from ..storage.registry import open_store
+from ..storage.store import Store
+from . import ending, identity, tail
+from .agent import Agent
+from .agreement import LeaveError, Membership
+from .ending import AttemptEnd
+from .host import Begun
+from .output import ContainerOutput
+from .phase import PhaseProcess
+from .shared_agreement import SharedAgreement
+from .task import StopSignals, TaskProcess
+
+_log = logs.logger("runtime")
+# For the last uploads of a container that nothing has asked to stop.
+_NORMAL_S = 120.0
+# The container whose task has failed ends first, so that the service reports that one.
+_YIELD_S, _POLL_S = 5.0, 0.1
+# How often to look for a cancel request while the last phase runs.
+_CANCEL_S = 2.0
+# A task that is still waiting for its imports then does them itself, where the hang watch looks at it.
+_IMPORT_S = 600.0
+# Where there are some, an import may open one of them, and could not be forked then.
+_ACCELERATORS = ("dev/nvidia*", "dev/accel*", "dev/vfio*", "dev/kfd")
+_SHELL_SIGNAL = 128
+
+Kept = tail.TailUploader | tail.LogFile
+
+
+def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: str) -> int:
+    """Run the task of this container, attempt after attempt, and return the container's exit code."""
+    logs.start(errors_apart=True)
+    terms = decode(ContainerTerms, launch_spec["container"])
+    try:
+        return _container(launch_spec, terms, bundle=bundle, home=home, installed=installed).run()
+    except LeaveError as left:
+        _log.info(str(left))
+        return terms.restart_code if left.code is None else left.code
+    except AccessError as error:
+        _log.error(str(error))
+        return EXIT_INFRASTRUCTURE
+    except InputError as error:
+        _log.error(str(error))
+        return error.exit_code
+    except PodliftError as error:
+        # Another try may succeed: the service starts the container again.
+        _log.error(str(error))
+        return terms.restart_code
+    except Exception:  # a full disk, or a bug in podlift: the program has not failed
+        traceback.print_exc()
+        return EXIT_INFRASTRUCTURE
+
+
+def _container(
+    launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str, home: str, installed: str
+) -> Container:
+    payload = Payload.from_json(json.dumps({"version": VERSION, **launch_spec["payload"]}))
+    task = identity.task_of(os.environ, payload.tasks, terms)
+    store, job = open_store(launch_spec["run"]), int(launch_spec["job"])
+    paths = RunPaths(posixpath.join(home, "runs", payload.run_id))
+    resumes = int(launch_spec.get("resumes_by_users", job - 1))
+    payload = replace(
+        payload,
+        run_url=paths.url,
+        bundle=bundle,
+        store=payload.store or RunPaths(launch_spec["run"]).store,
+        bucket_url=launch_spec["run"],
+        resumes=job - 1,
+        resumes_by_users=resumes,
+        vendor=posixpath.join(home, "runtime", "vendor"),
+    )
+    signals, clock = StopSignals(), SystemClock()
+    spawn.adopt_orphans()
+    place = identity.TaskAddress(task, terms, os.environ)
+    agreement = SharedAgreement(
+        store,
+        task,
+        payload.tasks,
+        job,
+        clock,
+        retry=decode(Retry, launch_spec["retry"]),
+        resumes_by_users=resumes,
+        drill=bool(payload.drill),
+        hang_s=payload.limits.hang_s,
+        stop=lambda: signals.stop_requested,
+        address=place.address,
+    )
+    # Every attempt gets the same values, also of a version that was destroyed meanwhile.
+    if payload.secrets:
+        from ..storage import secret_manager
+
+        os.environ.update(
+            {name: secret_manager.value(version, clock=clock) for name, version in payload.secrets.items()}
+        )
+    hidden, secrets = (secret_values.words(os.environ, names) for names in (payload.copied, payload.secrets))
+    about = Setup(
+        task=task,
+        paths=paths,
+        store=store,
+        terms=terms,
+        agreement=agreement,
+        signals=signals,
+        clock=clock,
+        place=place,
+        home=home,
+        installed=installed,
+        hidden=hidden,
+        secrets=secrets,
+        preload=decode(tuple[str, ...], launch_spec.get("preload", [])),
+    )
+    return Container(about, payload)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a container is made of.
+
+    Args:
+        paths: the run's folder in this container.
+        store: the run's directory in the bucket.
+        installed: the folder of the packages that the image lacked, "" for none.
+        hidden: words that are never stored.
+        secrets: words that are not shown in the log either.
+        preload: the modules that a spare process imports for the next attempt.
+    """
+
+    task: str
+    paths: RunPaths
+    store: Store
+    terms: ContainerTerms
+    agreement: SharedAgreement
+    signals: StopSignals
+    clock: Clock
+    place: identity.TaskAddress
+    home: str
+    installed: str
+    hidden: Sequence[str] = ()
+    secrets: Sequence[str] = ()
+    preload: Sequence[str] = ()
+
+
+class Container:
+    """The host of one task."""
+
+    scope = ending.SHARED
+
+    def __init__(self, setup: Setup, payload: Payload) -> None:
+        self._setup, self._payload = setup, payload
+        self.paths, self.clock = setup.paths, setup.clock
+        self.tasks: Sequence[str] = (setup.task,)
+        self.folders: Sequence[str] = (setup.paths.root,)
+        self._task, self._home, self._agreement = setup.task, setup.home, setup.agreement
+        self._is_first = setup.task == payload.tasks[0]
+        self._uploader = self._new_uploader()
+        self._redirected: Mapping[str, str] = {}
+        self._preload = setup.preload
+        self._spare: Template | None = None
+        # Of the attempt that runs, or of the last one.
+        self._kept: Kept | None = None
+        self._output = self._new_output("", lambda data: None)
+        self._attempt = 0
+        self._env: dict[str, str] = {}
+        # They finish the work for earlier attempts while the next one runs.
+        self._later: list[threading.Thread] = []
+
+    def _new_uploader(self) -> ContainerUploader:
+        task = self._task if self._is_first else ""
+        return ContainerUploader(
+            self.paths, self._payload.bucket_url, self.clock, task=task, resumes=self._payload.resumes
+        )
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._setup.signals.stop_requested
+
+    def run(self) -> int:
+        """Return the container's exit code."""
+        if self._payload.model and (trained := self._agreement.succeeded()):
+            return self._phase_alone(trained)
+        if limits := cores.within_quota(available := cores.available()):
+            _log.info(f"{available}: TensorFlow gets {limits[cores.INTRA]} threads")
+        self._redirected = start.start(os.environ, self._home)
+        if not any(path for pattern in _ACCELERATORS for path in Path("/").glob(pattern)):
+            # What its task imports is imported while the other containers are awaited.
+            Path(self._scratch(1)).mkdir(parents=True, exist_ok=True)
+            self._start_spare(self._environment(1), 1, yields=False)
+        end, error, code = None, None, None
+        try:
+            end = Agent(self, self._payload, self._agreement).run()
+        except (LeaveError, PodliftError) as failed:
+            if not self._attempt:
+                self._end_spare()
+                raise
+            if isinstance(failed, LeaveError):
+                _log.info(str(failed))
+                code = failed.code
+            else:
+                error = failed
+        return self._finish(end, error, code)
+
+    # --- An attempt: what its agent asks for
+
+    def begin(self, membership: Membership) -> Begun:
+        if not self._attempt:
+            self._uploader.start()
+        number = self._attempt = membership.attempt
+        restarts = self._agreement.restarts_of_task(number)
+        work = self.paths.work(number, self._task)
+        for folder in (posixpath.dirname(work), self._scratch(number), self.paths.events):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        posix.put_passing(self.paths.payload(number), replace(self._payload, attempt=number).to_json().encode())
+        source = task_records.agent_of(self._task, self._payload.tasks)
+        if restarts:
+            task_records.copy_own(self._setup.store, self.paths, number, (self._task, source))
+        recorder = Recorder(self.paths, source, number, self.clock, continued=bool(restarts))
+        if restarts:
+            failure = {
+                "task": self._task,
+                "message": f"The container of {self._task} was replaced.",
+                "traceback": "",
+                "log": "",
+            }
+            about = {"reason": restarts[-1].reason.value, "failure": failure, "step": None}
+            recorder.record(TASK_RESTARTING, task=self._task, why=restarts[-1].why, delay_s=0.0, **about)
+        self._kept = self._tail(number, continued=bool(restarts))
+        self._kept.start()
+        folder = posixpath.dirname(work)
+        self._output = self._new_output(folder, self._kept.buffer.add)
+        return Begun(recorder=recorder, output=self._output, restarts=len(restarts))
+
+    def start(self, membership: Membership, begun: Begun) -> Mapping[str, TaskProcess]:
+        number = membership.attempt
+        if self._is_first:
+            begun.recorder.record("attempt_started", addresses=self._addresses(membership), job=membership.job)
+        env = self._environment(number, membership)
+        if begun.restarts:
+            env[TASK_RESTARTS] = str(begun.restarts)
+        work = self.paths.work(number, self._task)
+        about = TaskStart(
+            task=self._task,
+            command=self._command(number),
+            env=env,
+            cwd=os.path.dirname(work),
+            log="",
+        )
+        self._env = env
+        return {self._task: self.start_again(about)}
+
+    def start_again(self, start: TaskStart) -> TaskProcess:
+        log, errors = self._output.opened()
+        # The kernel ends the task when this process is gone: the task compares the number with its parent's.
+        start = replace(start, log=log, errors=errors, env={**start.env, "PODLIFT_PARENT": str(os.getpid())})
+        process, signals = self._forked(start) or start.spawn(), self._setup.signals
+        signals.forward_to(process.pid)
+        self._output.started()
+        return TaskProcess(start, process, exited=lambda: signals.forward_to(None))
+
+    def _forked(self, start: TaskStart) -> spawn.Process | None:
+        """Return the task's process, forked from the spare one; None if it cannot be."""
+        spare, until = self._standing_by(), time.monotonic() + _IMPORT_S
+        if spare is None:
+            return None
+
+        def stop() -> bool:
+            over = self._agreement.known_end(self._attempt) is not None
+            return over or self.stop_requested or time.monotonic() >= until
+
+        try:
+            return spare.fork([start], stop, stays=free_memory.allows_standby())[0]
+        except CannotForkError as reason:
+            _log.info(f"the task was not forked: {reason}")
+            # It will not be forked later either.
+            self._preload = ()
+            return None
+
+    def clear(self, attempt: int, task: str) -> None:
+        scratch = self._scratch(attempt)
+        for folder in (self.paths.work(attempt, task), scratch):
+            self._discard(folder)
+        Path(scratch).mkdir(parents=True, exist_ok=True)
+
+    def keep_standby(self) -> None:
+        self._start_spare(self._env, self._attempt)
+
+    def exit_code(self, seen: AttemptEnd, code: int) -> int:
+        if seen.reason is Reason.ACCELERATOR_IDLE:
+            return EXIT_USER
+        if seen.reason is Reason.HUNG:
+            return EXIT_INFRASTRUCTURE
+        return container_code(code, self._setup.terms)
+
+    def tidy(self, attempt: int, begun: Begun, *, more: bool) -> None:
+        """Collect the program's files. The rest is done after the last phase, or by a thread while the next attempt runs."""
+        kept = self._kept
+        if more and kept is not None:
+            thread = threading.Thread(target=self._tidy, args=[attempt, begun, kept], name="podlift-tidy", daemon=True)
+            self._later.append(thread)
+            thread.start()
+            # By that thread.
+            self._kept = None
+        else:
+            self._collect(attempt, begun.recorder)
+
+    def _tidy(self, attempt: int, begun: Begun, kept: Kept) -> None:
+        self._collect(attempt, begun.recorder)
+        self._free(attempt, kept)
+
+    # --- The beginning of an attempt
+
+    def _tail(self, attempt: int, *, continued: bool) -> Kept:
+        url = self._payload.bucket_url
+        if not self._setup.terms.keeps_logs:
+            log = self.paths.log(attempt, self._task)
+            if continued:
+                # Another container has begun it.
+                SyncedRun(self.paths, url, self.clock).pull([RunPaths("").log(attempt, self._task)])
+            return tail.LogFile(log, self._setup.hidden)
+        key = RunPaths("").tail(attempt, self._task)
+        return tail.TailUploader(open_store(url), key, self.clock, self._setup.hidden, continued=continued)
+
+    def _new_output(self, folder: str, add: Callable[[bytes], None]) -> ContainerOutput:
+        return ContainerOutput(add, folder, self._setup.secrets, lambda: self.stop_requested)
+
+    def _scratch(self, attempt: int) -> str:
+        return posixpath.join(self._home, "tmp", f"{attempt:04d}")
+
+    def _addresses(self, membership: Membership | None) -> Mapping[str, str]:
+        told = {} if membership is None else membership.addresses
+        return told or identity.addresses(os.environ, self._payload.tasks, self._setup.terms)
+
+    def _environment(self, attempt: int, membership: Membership | None = None) -> dict[str, str]:
+        """Return the variables of the task's process; of the last phase without a membership, which has no cluster."""
+        payload, place = replace(self._payload, attempt=attempt), self._setup.place
+        addresses = self._addresses(membership).values()
+        variables = environment(
+            os.environ, payload, self._task, self._scratch(attempt), self._setup.installed, addresses
+        )
+        if membership is not None and membership.addresses:
+            variables |= place.variables(payload.tasks, membership.addresses, payload.run_id)
+        return {**cores.within_quota(cores.available()), **variables, **self._redirected}
+
+    def _standing_by(self) -> Template | None:
+        """Return the process from which a task can be forked, if there is one."""
+        if self._spare is not None and not self._spare.is_alive:
+            self._end_spare()
+        return self._spare
+
+    def _start_spare(self, env: Mapping[str, str], attempt: int, *, yields: bool = True) -> None:
+        """Start the process from which the next attempt is forked, if there is none yet and the memory allows it."""
+        if self._standing_by() is not None or not self._preload or not free_memory.allows_standby():
+            return
+        preload, self._preload = self._preload, ()
+        imports = Imports(
+            python=sys.executable,
+            script=str(Path(task_main.__file__).with_name("template.py")),
+            modules=preload,
+            project=top_modules(self._names(), self._payload.roots),
+            outside=self._payload.source_dirs,
+        )
+        work, log = posixpath.dirname(self.paths.work(attempt, self._task)), posixpath.join(self._home, "imports.log")
+        try:
+            self._spare = Template(
+                imports, env, cwd=work, log=log, room=room_for([self._command(attempt)]), yields=yields
+            )
+            self._spare.stand_by()
+        except OSError as error:
+            # It is not tried again: the task that trains needs what is scarce.
+            _log.info(f"no spare process for the next attempt: {error}")
+        else:
+            self._preload = preload
+
+    def _command(self, attempt: int) -> list[str]:
+        return [sys.executable, str(Path(task_main.__file__)), self.paths.payload(attempt), self._task]
+
+    def _end_spare(self) -> None:
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None
+
+    def _names(self) -> list[str]:
+        with tarfile.open(self._payload.bundle, mode="r:") as tar:
+            return tar.getnames()
+
+    # --- After the last attempt
+
+    def _finish(self, end: AttemptEnd | None, error: PodliftError | None, code: int | None) -> int:
+        """Do what follows the last attempt, and return the container's exit code."""
+        registers = end is not None and end.state is State.SUCCEEDED and self._is_first and bool(self._payload.model)
+        if not registers or self._kept is None:
+            return self._leave(end, error, code=code)
+        if self.stop_requested:
+            # The next container registers the model: with the program's code, the run would end without it.
+            return self._leave(end, error, code=self._setup.terms.restart_code)
+        # It has imported TensorFlow, and the evaluation may need the memory.
+        self._end_spare()
+        try:
+            # The version is made of what the bucket has.
+            self._uploader.flush(_NORMAL_S)
+        except PodliftError as failed:
+            return self._leave(None, failed)
+        self._uploader = self._new_uploader()
+        self._uploader.start()
+        return self._phase(end, self._kept)
+
+    def _phase_alone(self, number: int) -> int:
+        """Repeat the last phase of a run whose training an earlier container has finished."""
+        if not self._is_first:
+            raise LeaveError("the training has ended (done)", 0)
+        if self._agreement.is_cancelled():
+            raise LeaveError("the run was cancelled", EXIT_CANCELLED)
+        _log.info(f"the training has ended with attempt {number}: only its last phase is repeated")
+        self._attempt, self._redirected = number, start.start(os.environ, self._home)
+        for folder in (self.paths.attempt(number), self._scratch(number), self.paths.events):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        source = task_records.agent_of(self._task, self._payload.tasks)
+        task_records.copy_own(self._setup.store, self.paths, number, (source, PHASE))
+        self._kept = self._tail(number, continued=True)
+        self._kept.start()
+        self._uploader.start()
+        return self._phase(self._agreement.end_of(number), self._kept)
+
+    def _phase(self, end: AttemptEnd | None, kept: Kept) -> int:
+        """Register the model and decide about it, and return the container's exit code."""
+        # Nearly half of the time of all imports here, which every task would wait for.
+        from ..runtime import last_phase
+
+        number, terms = self._attempt, self._setup.terms
+        source = task_records.agent_of(self._task, self._payload.tasks)
+        recorder = Recorder(self.paths, source, number, self.clock, continued=True)
+        recorder.record(TRAINED)
+        self._output = self._new_output(self._scratch(number), kept.buffer.add)
+        about = TaskStart(
+            task=self._task,
+            command=[sys.executable, str(Path(task_main.__file__))],
+            env=self._environment(number),
+            cwd=self.paths.attempt(number),
+            log="",
+        )
+        process = PhaseProcess(about, self.start_again, self._output, self.clock.sleep)
+        payload, is_cancelled = replace(self._payload, attempt=number), _CancelRequests(self._agreement, self.clock)
+        why = last_phase.run(process, payload, self.paths, is_cancelled, self.clock)
+        code = EXIT_CANCELLED if why is None else terms.restart_code if why else None
+        if why and not self.stop_requested:
+            failure = {"task": self._task, "message": why, "traceback": "", "log": ""}
+            reason = Reason.INFRASTRUCTURE.value
+            recorder.record("attempt_ended", reason=reason, failure=failure, why="", alone="", step=None)
+        return self._leave(end, None, code=code)
+
+    def _collect(self, number: int, recorder: Recorder) -> None:
+        if self._is_first and not self.stop_requested:
+            outputs.collect(self.paths, number, self._task, self._bundled, recorder, model=False)
+
+    def _free(self, number: int, kept: Kept) -> None:
+        try:
+            kept.finish(self._within_s())
+        except PodliftError as error:
+            # The service has it too: the run ends as it has ended.
+            _log.info(f"the last output of this task could not be uploaded: {error}")
+        if not self.stop_requested:
+            self._discard(self.paths.work(number, self._task))
+        self._discard(self._scratch(number))
+
+    def _discard(self, folder: str) -> None:
+        own_folders.discard(self._home, os.path.relpath(folder, self._home))
+
+    def _within_s(self) -> float:
+        return self._setup.terms.notice_s if self.stop_requested else _NORMAL_S
+
+    def _leave(self, end: AttemptEnd | None, error: PodliftError | None, *, code: int | None = None) -> int:
+        denied = error is not None and _upload_failed(error)
+        self._end_spare()
+        for thread in self._later:
+            thread.join(self._within_s())
+        if self._kept is not None:
+            self._free(self._attempt, self._kept)
+        try:
+            self._uploader.flush(self._within_s(), last=True)
+        except PodliftError as failed:
+            denied = _upload_failed(failed) or denied
+        if code is None:
+            code = self._exit_code(end)
+        _log.info(f"{self._task}: this container exits with {code}. {end.why if end else ''}".rstrip())
+        return EXIT_INFRASTRUCTURE if denied else code
+
+    def _exit_code(self, end: AttemptEnd | None) -> int:
+        if end is None or end.restart:
+            return self._setup.terms.restart_code
+        if end.state is not State.SUCCEEDED and not self._agreement.is_own(end):
+            until = self.clock.monotonic() + _YIELD_S
+            while self.clock.monotonic() < until and not self.stop_requested:
+                self.clock.sleep(_POLL_S)
+        return end.exit_code
+
+    def _bundled(self) -> dict[str, tuple[int, str]]:
+        files = {}
+        with tarfile.open(self._payload.bundle, mode="r:") as tar:
+            for member in unpack.members(tar, Path(self._payload.bundle).stat().st_size):
+                data = tar.extractfile(member)
+                if data is not None:
+                    files[member.name] = (member.size, hashlib.sha256(data.read()).hexdigest())
+        return files
+
+
+class _CancelRequests:
+    """Tells whether a cancel request is known; the bucket is asked every two seconds."""
+
+    def __init__(self, agreement: SharedAgreement, clock: Clock) -> None:
+        self._agreement, self._clock = agreement, clock
+        self._due = clock.monotonic()
+
+    def __call__(self) -> bool:
+        if self._clock.monotonic() < self._due:
+            return False
+        self._due += _CANCEL_S
+        try:
+            return self._agreement.is_cancelled()
+        except PodliftError as error:
+            _log.info(f"cannot check now whether the run was cancelled: {error}")
+            return False
+
+
+def container_code(code: int, terms: ContainerTerms) -> int:
+    """Return the container's exit code for that of its task, which is negative if a signal ended it."""
+    # As a shell would report it.
+    plain = code if code >= 0 else _SHELL_SIGNAL - code
+    # The service would start what no retry budget covers, as often as its own rules allow.
+    return EXIT_INFRASTRUCTURE if plain in terms.restarting_codes else plain
+
+
+def environment(
+    own: Mapping[str, str], payload: Payload, task: str, scratch: str, installed: str, addresses: Iterable[str]
+) -> dict[str, str]:
+    """Return a task's environment variables: the container's own, and what podlift adds."""
+    bucket = RunPaths(path_of(payload.bucket_url))
+    hosts = [address.rpartition(":")[0] for address in addresses]
+    no_proxy = [own.get("no_grpc_proxy", ""), "localhost", *hosts]
+    variables = {
+        **cluster.network(payload.tasks),
+        **own,
+        # A service may set these itself. Here all jobs of a run have the run's own directory.
+        "AIP_MODEL_DIR": f"{bucket.model}/",
+        "AIP_CHECKPOINT_DIR": f"{bucket.checkpoints}/",
+        "AIP_TENSORBOARD_LOG_DIR": f"{bucket.tensorboard}/",
+        "PODLIFT_RUN": payload.run_url,
+        "PODLIFT_TASK": task,
+        "PODLIFT_ATTEMPT": str(payload.attempt),
+        "TMPDIR": scratch,
+        "PYTHONUNBUFFERED": "1",
+        "no_grpc_proxy": ",".join(filter(None, no_proxy)),
+    }
+    if installed:
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (installed, own.get("PYTHONPATH", ""))))
+    return variables
+
+
+def _upload_failed(error: PodliftError) -> bool:
+    """Report it, and return whether access was denied, which no restart changes."""
+    _log.error(f"this task's records and outputs could not be uploaded: {error}")
+    return isinstance(error, AccessError)
