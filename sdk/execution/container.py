@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,9 @@ from ..job.layout import RunPaths
 from ..job.payload import TASK_RESTARTS, VERSION, Payload
 from ..job.policies import Retry
 from ..job.wire import decode
-from ..process import cores, free_memory, spawn
+from ..process import cores, spawn
 from ..process.redirect import start
-from ..process.template import CannotForkError, Imports, TaskStart, Template, room_for, top_modules
+from ..process.template import Imports, TaskStart, top_modules
 from ..records import outputs
 from ..records.events import PHASE, TASK_RESTARTING, TRAINED
 from ..records.recorder import Recorder
@@ -53,6 +54,7 @@ from .host import Begun
 from .output import ContainerOutput
 from .phase import PhaseProcess
 from .shared_agreement import SharedAgreement
+from .standby import Forks, Launch, Standby
 from .task import StopSignals, TaskProcess
 
 _log = logs.logger("runtime")
@@ -197,8 +199,7 @@ class Container:
         self._is_first = setup.task == payload.tasks[0]
         self._uploader = self._new_uploader()
         self._redirected: Mapping[str, str] = {}
-        self._preload = setup.preload
-        self._spare: Template | None = None
+        self._standby = Standby(self._forks(setup.preload))
         # Of the attempt that runs, or of the last one.
         self._kept: Kept | None = None
         self._output = self._new_output("", lambda data: None)
@@ -206,6 +207,19 @@ class Container:
         self._env: dict[str, str] = {}
         # They finish the work for earlier attempts while the next one runs.
         self._later: list[threading.Thread] = []
+
+    def _forks(self, preload: Sequence[str]) -> Forks:
+        with tarfile.open(self._payload.bundle, mode="r:") as tar:
+            names = tar.getnames() if preload else []
+        imports = Imports(
+            python=sys.executable,
+            script=str(Path(task_main.__file__).with_name("template.py")),
+            modules=preload,
+            project=top_modules(names, self._payload.roots),
+            outside=self._payload.source_dirs,
+        )
+        why_not = "" if preload else "its plan does not mention it"
+        return Forks(imports=imports, folder=self._home, why_not=why_not, why_not_first="no process stands by")
 
     def _new_uploader(self) -> ContainerUploader:
         task = self._task if self._is_first else ""
@@ -227,13 +241,13 @@ class Container:
         if not any(path for pattern in _ACCELERATORS for path in Path("/").glob(pattern)):
             # What its task imports is imported while the other containers are awaited.
             Path(self._scratch(1)).mkdir(parents=True, exist_ok=True)
-            self._start_spare(self._environment(1), 1, yields=False)
+            self._standby.prepare([self._start(1, self._environment(1))], yields=False)
         end, error, code = None, None, None
         try:
             end = Agent(self, self._payload, self._agreement).run()
         except (LeaveError, PodliftError) as failed:
             if not self._attempt:
-                self._end_spare()
+                self._standby.close()
                 raise
             if isinstance(failed, LeaveError):
                 _log.info(str(failed))
@@ -279,43 +293,38 @@ class Container:
         env = self._environment(number, membership)
         if begun.restarts:
             env[TASK_RESTARTS] = str(begun.restarts)
-        work = self.paths.work(number, self._task)
-        about = TaskStart(
+        self._env = env
+        return {self._task: self.start_again(self._start(number, env))}
+
+    def _start(self, attempt: int, env: Mapping[str, str]) -> TaskStart:
+        work = self.paths.work(attempt, self._task)
+        return TaskStart(
             task=self._task,
-            command=self._command(number),
-            env=env,
+            command=[sys.executable, str(Path(task_main.__file__)), self.paths.payload(attempt), self._task],
+            env=dict(env),
             cwd=os.path.dirname(work),
             log="",
         )
-        self._env = env
-        return {self._task: self.start_again(about)}
 
     def start_again(self, start: TaskStart) -> TaskProcess:
         log, errors = self._output.opened()
         # The kernel ends the task when this process is gone: the task compares the number with its parent's.
         start = replace(start, log=log, errors=errors, env={**start.env, "PODLIFT_PARENT": str(os.getpid())})
-        process, signals = self._forked(start) or start.spawn(), self._setup.signals
-        signals.forward_to(process.pid)
-        self._output.started()
-        return TaskProcess(start, process, exited=lambda: signals.forward_to(None))
-
-    def _forked(self, start: TaskStart) -> spawn.Process | None:
-        """Return the task's process, forked from the spare one; None if it cannot be."""
-        spare, until = self._standing_by(), time.monotonic() + _IMPORT_S
-        if spare is None:
-            return None
+        until, signals, forks = time.monotonic() + _IMPORT_S, self._setup.signals, self._standby.forks
 
         def stop() -> bool:
             over = self._agreement.known_end(self._attempt) is not None
             return over or self.stop_requested or time.monotonic() >= until
 
-        try:
-            return spare.fork([start], stop, stays=free_memory.allows_standby())[0]
-        except CannotForkError as reason:
-            _log.info(f"the task was not forked: {reason}")
-            # It will not be forked later either.
-            self._preload = ()
-            return None
+        with closing(Launch([start], self._standby)) as launch:
+            process = launch.finish(stop).get(self._task) or start.spawn()
+        if launch.why_fresh not in (forks.why_not, forks.why_not_first):
+            _log.info(f"the task was not forked: {launch.why_fresh}")
+            # What could not be forked once will not be forked later.
+            self._standby = Standby(replace(forks, prepares=False))
+        signals.forward_to(process.pid)
+        self._output.started()
+        return TaskProcess(start, process, exited=lambda: signals.forward_to(None))
 
     def clear(self, attempt: int, task: str) -> None:
         scratch = self._scratch(attempt)
@@ -324,7 +333,7 @@ class Container:
         Path(scratch).mkdir(parents=True, exist_ok=True)
 
     def keep_standby(self) -> None:
-        self._start_spare(self._env, self._attempt)
+        self._standby.prepare([self._start(self._attempt, self._env)])
 
     def exit_code(self, seen: AttemptEnd, code: int) -> int:
         if seen.reason is Reason.ACCELERATOR_IDLE:
@@ -383,48 +392,6 @@ class Container:
             variables |= place.variables(payload.tasks, membership.addresses, payload.run_id)
         return {**cores.within_quota(cores.available()), **variables, **self._redirected}
 
-    def _standing_by(self) -> Template | None:
-        """Return the process from which a task can be forked, if there is one."""
-        if self._spare is not None and not self._spare.is_alive:
-            self._end_spare()
-        return self._spare
-
-    def _start_spare(self, env: Mapping[str, str], attempt: int, *, yields: bool = True) -> None:
-        """Start the process from which the next attempt is forked, if there is none yet and the memory allows it."""
-        if self._standing_by() is not None or not self._preload or not free_memory.allows_standby():
-            return
-        preload, self._preload = self._preload, ()
-        imports = Imports(
-            python=sys.executable,
-            script=str(Path(task_main.__file__).with_name("template.py")),
-            modules=preload,
-            project=top_modules(self._names(), self._payload.roots),
-            outside=self._payload.source_dirs,
-        )
-        work, log = posixpath.dirname(self.paths.work(attempt, self._task)), posixpath.join(self._home, "imports.log")
-        try:
-            self._spare = Template(
-                imports, env, cwd=work, log=log, room=room_for([self._command(attempt)]), yields=yields
-            )
-            self._spare.stand_by()
-        except OSError as error:
-            # It is not tried again: the task that trains needs what is scarce.
-            _log.info(f"no spare process for the next attempt: {error}")
-        else:
-            self._preload = preload
-
-    def _command(self, attempt: int) -> list[str]:
-        return [sys.executable, str(Path(task_main.__file__)), self.paths.payload(attempt), self._task]
-
-    def _end_spare(self) -> None:
-        if self._spare is not None:
-            self._spare.close()
-            self._spare = None
-
-    def _names(self) -> list[str]:
-        with tarfile.open(self._payload.bundle, mode="r:") as tar:
-            return tar.getnames()
-
     # --- After the last attempt
 
     def _finish(self, end: AttemptEnd | None, error: PodliftError | None, code: int | None) -> int:
@@ -436,7 +403,7 @@ class Container:
             # The next container registers the model: with the program's code, the run would end without it.
             return self._leave(end, error, code=self._setup.terms.restart_code)
         # It has imported TensorFlow, and the evaluation may need the memory.
-        self._end_spare()
+        self._standby.close()
         try:
             # The version is made of what the bucket has.
             self._uploader.flush(_NORMAL_S)
@@ -512,7 +479,7 @@ class Container:
 
     def _leave(self, end: AttemptEnd | None, error: PodliftError | None, *, code: int | None = None) -> int:
         denied = error is not None and _upload_failed(error)
-        self._end_spare()
+        self._standby.close()
         for thread in self._later:
             thread.join(self._within_s())
         if self._kept is not None:

@@ -15,6 +15,7 @@ from ...execution.agreement import Membership
 from ...execution.ending import AttemptEnd
 from ...execution.host import Begun
 from ...execution.output import FolderOutput
+from ...execution.standby import Forks, Launch, Standby
 from ...execution.task import TaskProcess
 from ...job import cluster
 from ...job.plan import Plan
@@ -23,14 +24,13 @@ from ...logs import logger
 from ...process import cores, task_environment
 from ...process.cores import Division
 from ...process.ports import PortReservation
-from ...process.template import TaskStart
+from ...process.template import Imports, TaskStart, top_modules
 from ...records import outputs
 from ...records.recorder import Recorder, sweep
 from ...storage import own_folders, posix, reserve
 from ...storage.reserve import Reserve
 from .interpreter import Interpreter
 from .stop_conditions import StopConditions
-from .template import GangLaunch, Standby
 
 _log = logger("backends.local")
 
@@ -103,8 +103,7 @@ class LocalHost:
         division = cores.divide(plan.tasks, cores.available(), wanted)
         starts = [self._start(number, task, addresses, division, begun.output) for task in plan.members]
         # Importing begins here, and everything below happens at the same time.
-        imports = f"{self._temporary}/{number}-imports.log"
-        with closing(GangLaunch(plan, starts, self._interpreter, imports, self._standby)) as launch:
+        with closing(Launch(starts, self._standby)) as launch:
             payload = replace(plan.payload(number), cores=str(division))
             posix.put_passing(paths.payload(number), payload.to_json().encode())
             for outside in (paths.model, paths.checkpoints, paths.tensorboard):
@@ -183,3 +182,23 @@ class LocalHost:
             cwd=str(scratch),
             log=output.target(task.name),
         )
+
+
+def forks(plan: Plan, interpreter: Interpreter, folder: str) -> Forks:
+    """Return when the tasks of a plan are forked; `folder` is for the logs of the imports."""
+    start, local = plan.target.start, Local.of(plan.target)
+    alone = len(plan.tasks) == 1 and local.start != "fork"
+    return Forks(
+        imports=Imports(
+            python=interpreter.python,
+            script=str(Path(interpreter.task_main).with_name("template.py")),
+            modules=plan.preload,
+            project=top_modules((file.path for file in plan.code.files), plan.code.roots),
+            outside=plan.code.outside,
+        ),
+        folder=folder,
+        why_not="" if plan.preload else plan.fresh or "its plan does not mention it",
+        why_not_first="a single task has no imports to share" if alone else "",
+        stays=start not in ("spawn", "anew"),
+        prepares=start == "standby",
+    )

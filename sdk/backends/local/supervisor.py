@@ -20,6 +20,7 @@ from ...execution.agent import Agent
 from ...execution.agreement import LeaveError, OwnAgreement
 from ...execution.ending import AttemptEnd, failed
 from ...execution.phase import PhaseProcess
+from ...execution.standby import Standby
 from ...job import cluster
 from ...job.layout import RunPaths
 from ...job.plan import Plan
@@ -37,9 +38,8 @@ from ...status import Failure, Reason, State
 from ...storage import emulator, file_systems, own_folders
 from ...storage.reserve import Reserve
 from . import interpreter
-from .host import LocalHost
+from .host import LocalHost, forks
 from .stop_conditions import StopConditions
-from .template import Standby
 
 # A Unix socket's path has at most 107 bytes, and the task's name and the names that multiprocessing adds need the others.
 _MAX_TEMPORARY = 55
@@ -133,7 +133,7 @@ def _supervise(
 
             redirected = start.start(os.environ, temporary)
             starter = replace(starter, variables={**starter.variables, **redirected})
-            with closing(Standby(plan, starter, temporary)) as standby:
+            with closing(Standby(forks(plan, starter, temporary))) as standby:
                 host = LocalHost(plan, temporary, starter, standby, conditions, clock, named=named)
                 return _trained(plan, host, standby, conditions, history)
     except EnvironmentBuildError as error:

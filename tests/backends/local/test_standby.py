@@ -16,7 +16,7 @@ from local_runs import events, left_alive
 from support import LIMIT_S, full_only, said
 
 import sdk
-from sdk.backends.local import template as local_template
+from sdk.execution.standby import Launch
 from sdk.job.job import FromCaller
 
 pytestmark = pytest.mark.process
@@ -89,12 +89,11 @@ def test_a_single_task_has_one_on_request_that_imports_while_it_trains(write, im
     assert "stands by for restarts" in str(run.plan)
 
 
-def test_what_was_taken_for_an_attempt_that_is_never_started_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_taken_for_an_attempt_that_is_never_started_is_ended() -> None:
     closed: list[bool] = []
     taken = SimpleNamespace(close=lambda: closed.append(True))
-    standby = SimpleNamespace(take=lambda starts: taken)
-    monkeypatch.setattr(local_template, "why_not", lambda *_: "")
-    monkeypatch.setattr(local_template, "single", lambda *_: "")
-    with pytest.raises(OSError, match="full"), closing(local_template.GangLaunch(None, [], None, "", standby)):
+    forks = SimpleNamespace(why_not_first="")
+    standby = SimpleNamespace(take=lambda starts: taken, why_not=lambda starts: "", forks=forks)
+    with pytest.raises(OSError, match="full"), closing(Launch([], standby)):
         raise OSError("full")
     assert closed == [True]
