@@ -124,8 +124,10 @@ class Attempt(Generic[B]):
         if self._host.stop_requested and self._codes.keys() == set(self._host.tasks) and not any(self._codes.values()):
             # Whether the run has succeeded is not known here.
             return AttemptEnd(state=State.SUCCEEDED, reason=Reason.DONE)
+        if not (self._codes or self._host.scope.ends_with_record):
+            return None
         view = self._view(self._codes)
-        cause = ending.cause(view) if self._codes or self._host.scope.ends_with_record else None
+        cause = ending.cause(view)
         if cause is None:
             return None
         if cause.is_asked:

@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, EXIT_USER, Reason, Sta
 from ..storage import own_folders, posix
 from ..storage.folder_files import path_of
 from ..storage.registry import open_store
-from ..storage.store import Store
 from . import ending, identity, tail
 from .agent import Agent
 from .agreement import LeaveError, Membership
@@ -78,7 +77,7 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
     logs.start(errors_apart=True)
     terms = decode(ContainerTerms, launch_spec["container"])
     try:
-        return _container(launch_spec, terms, bundle=bundle, home=home, installed=installed).run()
+        return Container(launch_spec, terms, bundle=bundle, home=home, installed=installed).run()
     except LeaveError as left:
         _log.info(str(left))
         return terms.restart_code if left.code is None else left.code
@@ -97,109 +96,69 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
         return EXIT_INFRASTRUCTURE
 
 
-def _container(
-    launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str, home: str, installed: str
-) -> Container:
-    payload = Payload.from_json(json.dumps({"version": VERSION, **launch_spec["payload"]}))
-    task = identity.task_of(os.environ, payload.tasks, terms)
-    store, job = open_store(launch_spec["run"]), int(launch_spec["job"])
-    paths = RunPaths(posixpath.join(home, "runs", payload.run_id))
-    resumes = int(launch_spec.get("resumes_by_users", job - 1))
-    payload = replace(
+def _payload(launch_spec: Mapping[str, Any], paths: RunPaths, *, bundle: str, home: str) -> Payload:
+    payload, job = _decoded(launch_spec), int(launch_spec["job"])
+    return replace(
         payload,
         run_url=paths.url,
         bundle=bundle,
         store=payload.store or RunPaths(launch_spec["run"]).store,
         bucket_url=launch_spec["run"],
         resumes=job - 1,
-        resumes_by_users=resumes,
+        resumes_by_users=int(launch_spec.get("resumes_by_users", job - 1)),
         vendor=posixpath.join(home, "runtime", "vendor"),
     )
-    signals, clock = StopSignals(), SystemClock()
-    spawn.adopt_orphans()
-    place = identity.TaskAddress(task, terms, os.environ)
-    agreement = SharedAgreement(
-        store,
-        task,
-        payload.tasks,
-        job,
-        clock,
-        retry=decode(Retry, launch_spec["retry"]),
-        resumes_by_users=resumes,
-        drill=bool(payload.drill),
-        hang_s=payload.limits.hang_s,
-        stop=lambda: signals.stop_requested,
-        address=place.address,
-    )
-    # Every attempt gets the same values, also of a version that was destroyed meanwhile.
-    if payload.secrets:
-        from ..storage import secret_manager
-
-        os.environ.update(
-            {name: secret_manager.value(version, clock=clock) for name, version in payload.secrets.items()}
-        )
-    hidden, secrets = (secret_values.words(os.environ, names) for names in (payload.copied, payload.secrets))
-    about = Setup(
-        task=task,
-        paths=paths,
-        store=store,
-        terms=terms,
-        agreement=agreement,
-        signals=signals,
-        clock=clock,
-        place=place,
-        home=home,
-        installed=installed,
-        hidden=hidden,
-        secrets=secrets,
-        preload=decode(tuple[str, ...], launch_spec.get("preload", [])),
-    )
-    return Container(about, payload)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setup:
-    """What a container is made of.
-
-    Args:
-        paths: the run's folder in this container.
-        store: the run's directory in the bucket.
-        installed: the folder of the packages that the image lacked, "" for none.
-        hidden: words that are never stored.
-        secrets: words that are not shown in the log either.
-        preload: the modules that a spare process imports for the next attempt.
-    """
-
-    task: str
-    paths: RunPaths
-    store: Store
-    terms: ContainerTerms
-    agreement: SharedAgreement
-    signals: StopSignals
-    clock: Clock
-    place: identity.TaskAddress
-    home: str
-    installed: str
-    hidden: Sequence[str] = ()
-    secrets: Sequence[str] = ()
-    preload: Sequence[str] = ()
+def _decoded(launch_spec: Mapping[str, Any]) -> Payload:
+    return Payload.from_json(json.dumps({"version": VERSION, **launch_spec["payload"]}))
 
 
 class Container:
-    """The host of one task."""
+    """The host of one task.
+
+    Args:
+        home: its folder, with the run's folder and temporary files.
+        installed: the folder of the packages that the image lacked, "" for none.
+    """
 
     scope = ending.SHARED
 
-    def __init__(self, setup: Setup, payload: Payload) -> None:
-        self._setup, self._payload = setup, payload
-        self.paths, self.clock = setup.paths, setup.clock
-        self.tasks: Sequence[str] = (setup.task,)
-        self.folders: Sequence[str] = (setup.paths.root,)
-        self._task, self._home, self._agreement = setup.task, setup.home, setup.agreement
-        self._is_first = setup.task == payload.tasks[0]
+    def __init__(
+        self, launch_spec: Mapping[str, Any], terms: ContainerTerms, *, bundle: str, home: str, installed: str
+    ) -> None:
+        self.paths = RunPaths(posixpath.join(home, "runs", _decoded(launch_spec).run_id))
+        payload = self._payload = _payload(launch_spec, self.paths, bundle=bundle, home=home)
+        self._task = identity.task_of(os.environ, payload.tasks, terms)
+        self._terms, self._home, self._installed = terms, home, installed
+        self._store = open_store(launch_spec["run"])
+        self.clock: Clock = SystemClock()
+        self._signals = StopSignals()
+        spawn.adopt_orphans()
+        self._place = identity.TaskAddress(self._task, terms, os.environ)
+        self._agreement = SharedAgreement(
+            self._store,
+            self._task,
+            payload.tasks,
+            int(launch_spec["job"]),
+            self.clock,
+            retry=decode(Retry, launch_spec["retry"]),
+            resumes_by_users=payload.resumes_by_users,
+            drill=bool(payload.drill),
+            hang_s=payload.limits.hang_s,
+            stop=lambda: self._signals.stop_requested,
+            address=self._place.address,
+        )
+        self.tasks: Sequence[str] = (self._task,)
+        self.folders: Sequence[str] = (self.paths.root,)
+        self._is_first = self._task == payload.tasks[0]
+        self._read_secrets()
+        # Words that are never stored, and those that are not shown in the log either.
+        self._hidden = secret_values.words(os.environ, payload.copied)
+        self._secrets = secret_values.words(os.environ, payload.secrets)
         self._uploader = self._new_uploader()
         self._redirected: Mapping[str, str] = {}
-        self._standby = Standby(self._forks(setup.preload))
+        self._standby = Standby(self._forks(decode(tuple[str, ...], launch_spec.get("preload", []))))
         # Of the attempt that runs, or of the last one.
         self._kept: Kept | None = None
         self._output = self._new_output("", lambda data: None)
@@ -207,6 +166,14 @@ class Container:
         self._env: dict[str, str] = {}
         # They finish the work for earlier attempts while the next one runs.
         self._later: list[threading.Thread] = []
+
+    def _read_secrets(self) -> None:
+        """Read what the program gets from Secret Manager: every attempt the same, also of a version that is destroyed."""
+        if self._payload.secrets:
+            from ..storage import secret_manager
+
+            versions = self._payload.secrets.items()
+            os.environ.update({name: secret_manager.value(version, clock=self.clock) for name, version in versions})
 
     def _forks(self, preload: Sequence[str]) -> Forks:
         with tarfile.open(self._payload.bundle, mode="r:") as tar:
@@ -229,7 +196,7 @@ class Container:
 
     @property
     def stop_requested(self) -> bool:
-        return self._setup.signals.stop_requested
+        return self._signals.stop_requested
 
     def run(self) -> int:
         """Return the container's exit code."""
@@ -269,7 +236,7 @@ class Container:
         posix.put_passing(self.paths.payload(number), replace(self._payload, attempt=number).to_json().encode())
         source = task_records.agent_of(self._task, self._payload.tasks)
         if restarts:
-            task_records.copy_own(self._setup.store, self.paths, number, (self._task, source))
+            task_records.copy_own(self._store, self.paths, number, (self._task, source))
         recorder = Recorder(self.paths, source, number, self.clock, continued=bool(restarts))
         if restarts:
             failure = {
@@ -310,7 +277,7 @@ class Container:
         log, errors = self._output.opened()
         # The kernel ends the task when this process is gone: the task compares the number with its parent's.
         start = replace(start, log=log, errors=errors, env={**start.env, "PODLIFT_PARENT": str(os.getpid())})
-        until, signals, forks = time.monotonic() + _IMPORT_S, self._setup.signals, self._standby.forks
+        until, signals, forks = time.monotonic() + _IMPORT_S, self._signals, self._standby.forks
 
         def stop() -> bool:
             over = self._agreement.known_end(self._attempt) is not None
@@ -340,7 +307,7 @@ class Container:
             return EXIT_USER
         if seen.reason is Reason.HUNG:
             return EXIT_INFRASTRUCTURE
-        return container_code(code, self._setup.terms)
+        return container_code(code, self._terms)
 
     def tidy(self, attempt: int, begun: Begun, *, more: bool) -> None:
         """Collect the program's files. The rest is done after the last phase, or by a thread while the next attempt runs."""
@@ -362,32 +329,30 @@ class Container:
 
     def _tail(self, attempt: int, *, continued: bool) -> Kept:
         url = self._payload.bucket_url
-        if not self._setup.terms.keeps_logs:
+        if not self._terms.keeps_logs:
             log = self.paths.log(attempt, self._task)
             if continued:
                 # Another container has begun it.
                 SyncedRun(self.paths, url, self.clock).pull([RunPaths("").log(attempt, self._task)])
-            return tail.LogFile(log, self._setup.hidden)
+            return tail.LogFile(log, self._hidden)
         key = RunPaths("").tail(attempt, self._task)
-        return tail.TailUploader(open_store(url), key, self.clock, self._setup.hidden, continued=continued)
+        return tail.TailUploader(open_store(url), key, self.clock, self._hidden, continued=continued)
 
     def _new_output(self, folder: str, add: Callable[[bytes], None]) -> ContainerOutput:
-        return ContainerOutput(add, folder, self._setup.secrets, lambda: self.stop_requested)
+        return ContainerOutput(add, folder, self._secrets, lambda: self.stop_requested)
 
     def _scratch(self, attempt: int) -> str:
         return posixpath.join(self._home, "tmp", f"{attempt:04d}")
 
     def _addresses(self, membership: Membership | None) -> Mapping[str, str]:
         told = {} if membership is None else membership.addresses
-        return told or identity.addresses(os.environ, self._payload.tasks, self._setup.terms)
+        return told or identity.addresses(os.environ, self._payload.tasks, self._terms)
 
     def _environment(self, attempt: int, membership: Membership | None = None) -> dict[str, str]:
         """Return the variables of the task's process; of the last phase without a membership, which has no cluster."""
-        payload, place = replace(self._payload, attempt=attempt), self._setup.place
+        payload, place = replace(self._payload, attempt=attempt), self._place
         addresses = self._addresses(membership).values()
-        variables = environment(
-            os.environ, payload, self._task, self._scratch(attempt), self._setup.installed, addresses
-        )
+        variables = environment(os.environ, payload, self._task, self._scratch(attempt), self._installed, addresses)
         if membership is not None and membership.addresses:
             variables |= place.variables(payload.tasks, membership.addresses, payload.run_id)
         return {**cores.within_quota(cores.available()), **variables, **self._redirected}
@@ -401,7 +366,7 @@ class Container:
             return self._leave(end, error, code=code)
         if self.stop_requested:
             # The next container registers the model: with the program's code, the run would end without it.
-            return self._leave(end, error, code=self._setup.terms.restart_code)
+            return self._leave(end, error, code=self._terms.restart_code)
         # It has imported TensorFlow, and the evaluation may need the memory.
         self._standby.close()
         try:
@@ -424,7 +389,7 @@ class Container:
         for folder in (self.paths.attempt(number), self._scratch(number), self.paths.events):
             Path(folder).mkdir(parents=True, exist_ok=True)
         source = task_records.agent_of(self._task, self._payload.tasks)
-        task_records.copy_own(self._setup.store, self.paths, number, (source, PHASE))
+        task_records.copy_own(self._store, self.paths, number, (source, PHASE))
         self._kept = self._tail(number, continued=True)
         self._kept.start()
         self._uploader.start()
@@ -435,7 +400,7 @@ class Container:
         # Nearly half of the time of all imports here, which every task would wait for.
         from ..runtime import last_phase
 
-        number, terms = self._attempt, self._setup.terms
+        number, terms = self._attempt, self._terms
         source = task_records.agent_of(self._task, self._payload.tasks)
         recorder = Recorder(self.paths, source, number, self.clock, continued=True)
         recorder.record(TRAINED)
@@ -475,7 +440,7 @@ class Container:
         own_folders.discard(self._home, os.path.relpath(folder, self._home))
 
     def _within_s(self) -> float:
-        return self._setup.terms.notice_s if self.stop_requested else _NORMAL_S
+        return self._terms.notice_s if self.stop_requested else _NORMAL_S
 
     def _leave(self, end: AttemptEnd | None, error: PodliftError | None, *, code: int | None = None) -> int:
         denied = error is not None and _upload_failed(error)
@@ -495,7 +460,7 @@ class Container:
 
     def _exit_code(self, end: AttemptEnd | None) -> int:
         if end is None or end.restart:
-            return self._setup.terms.restart_code
+            return self._terms.restart_code
         if end.state is not State.SUCCEEDED and not self._agreement.is_own(end):
             until = self.clock.monotonic() + _YIELD_S
             while self.clock.monotonic() < until and not self.stop_requested:
