@@ -4,7 +4,7 @@ It joins an attempt, runs it to its end, and joins the next one if the end says 
 how tasks are started and where they write, and the agreement (`Agreement`) who else takes part.
 
 For example, worker 1 of 3 is killed. On a laptop the one agent sees that at its next look, concludes the end of the attempt by
-itself, and stops the two other tasks. On Vertex AI the agent in the container of worker 1 sees it, and writes the end into the
+itself, and stops the two other tasks. In a cloud, the agent in the container of worker 1 sees it, and writes the end into the
 run's store unless another agent has; the two others read that end, and each stops its task. If the budgets allow a restart, all
 join the next attempt: the laptop at once, the containers when each of them has said that it is ready. `attempt.py` has what
 happens within an attempt; `ending.py` decides.
@@ -66,7 +66,7 @@ class Agent(Generic[B]):
         if end.restart:
             recorder.record("restarting", reason=end.reason.value, failure=failure, why=end.why, delay_s=end.delay_s)
         elif end.nonce and end.state is not State.SUCCEEDED:
-            # Whoever writes the verdict finds the failure of a single task in its own records.
+            # The verdict on the run takes the failure of a single task from the task's own records.
             common = failure if end.failure and (not end.failure.task or end.reason is Reason.HUNG) else None
             about = {"why": end.why, "alone": end.alone, "step": end.step}
             recorder.record("attempt_ended", reason=end.reason.value, failure=common, **about)

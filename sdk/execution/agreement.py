@@ -48,7 +48,7 @@ class Agreement(Protocol):
         ...
 
     def requested(self) -> tuple[AttemptEnd, float] | None:
-        """Return the end that somebody asks for now, and how many seconds the tasks have to stop."""
+        """Return the end that is asked for now, by a user or by the time limit, and how many seconds the tasks have to stop."""
         ...
 
     def grace_s(self) -> float | None:
@@ -142,7 +142,7 @@ class OwnAgreement:
         return Membership(attempt=self._attempt)
 
     def wait(self, delay_s: float) -> None:
-        """Wait so many seconds; LeaveError if the run is asked to stop."""
+        """Wait `delay_s` seconds; LeaveError if the run is asked to stop."""
         until = self._clock.monotonic() + delay_s
         while self.requested() is None and self._clock.monotonic() < until:
             self._clock.sleep(POLL_S)

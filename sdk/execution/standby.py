@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..job import cluster
 from ..job.payload import TASK_RESTARTS
 from ..process import cores, free_memory
 from ..process import spawn as processes
@@ -16,7 +17,7 @@ from ..process.template import CannotForkError, Imports, TaskStart, Template, ro
 
 # Variables that differ between tasks and are not read before the program runs. All others are the template's from its start.
 _PER_TASK = frozenset(
-    {"PODLIFT_TASK", "PODLIFT_PARENT", "TMPDIR", "TF_CONFIG", "CLUSTER_SPEC", cores.VARIABLE, cores.INTRA, cores.INTER}
+    {"PODLIFT_TASK", "PODLIFT_PARENT", "TMPDIR", *cluster.VARIABLES, cores.VARIABLE, cores.INTRA, cores.INTER}
 )
 # The same for those that differ between attempts: gRPC reads its own when the program connects.
 _PER_ATTEMPT = frozenset({"PODLIFT_ATTEMPT", TASK_RESTARTS, "no_grpc_proxy", "TF_GRPC_REUSE_PORT"})

@@ -86,6 +86,10 @@ def end_by_themselves(names: Sequence[str]) -> tuple[str, ...]:
     return (*in_step(names), *(name for name in names if role_of(name) == "evaluator"))
 
 
+# The variables that `environment` returns.
+VARIABLES = ("TF_CONFIG", "CLUSTER_SPEC")
+
+
 def network(names: Sequence[str]) -> dict[str, str]:
     """Return the variables that TensorFlow needs so that the first task notices lost workers and parameter servers."""
     return {"GRPC_FAIL_FAST": "use_caller"} if has_servers(names) else {}

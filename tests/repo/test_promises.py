@@ -183,7 +183,7 @@ def test_every_example_is_short_and_run_by_a_test() -> None:
 
 # Inside of a run's directory, which its owner alone may write to; or a folder of `mkdtemp` that is removed itself.
 REMOVES_BY_PATH = {
-    "backends/local/gang.py",
+    "backends/local/host.py",
     "backends/ray/run.py",
     "backends/vertex/run.py",
     "planning/remote.py",
@@ -193,7 +193,7 @@ REMOVES_BY_PATH = {
 }
 
 
-_COPIES_IN_MEMORY = {"checkpoint/recent.py", "process/janitor.py", "execution/agent.py"}
+_COPIES_IN_MEMORY = {"checkpoint/recent.py", "process/janitor.py", "execution/container.py"}
 
 
 def test_folders_outside_of_runs_are_removed_by_one_function() -> None:
