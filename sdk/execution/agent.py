@@ -62,11 +62,15 @@ class Agent(Generic[B]):
         is_first = self._payload.tasks[0] in self._host.tasks
         if not self._agreement.is_own(end) and not (is_first and end.nonce not in membership.members.values()):
             return
-        failure = end.failure and asdict(end.failure)
         if end.restart:
-            recorder.record("restarting", reason=end.reason.value, failure=failure, why=end.why, delay_s=end.delay_s)
+            record_restart(end, recorder)
         elif end.nonce and end.state is not State.SUCCEEDED:
             # The verdict on the run takes the failure of a single task from the task's own records.
-            common = failure if end.failure and (not end.failure.task or end.reason is Reason.HUNG) else None
+            common = end.failure if end.failure and (not end.failure.task or end.reason is Reason.HUNG) else None
             about = {"why": end.why, "alone": end.alone, "step": end.step}
-            recorder.record("attempt_ended", reason=end.reason.value, failure=common, **about)
+            recorder.record("attempt_ended", reason=end.reason.value, failure=common and asdict(common), **about)
+
+
+def record_restart(end: AttemptEnd, recorder: Recorder) -> None:
+    failure = end.failure and asdict(end.failure)
+    recorder.record("restarting", reason=end.reason.value, failure=failure, why=end.why, delay_s=end.delay_s)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -104,14 +104,14 @@ def spawn(
 
     Its raw output is appended to the file `log`, that of stderr to `errors` if there is one.
     """
-    with open(log, "ab") as output, open(errors or os.devnull, "ab") as error_output:
+    with open(log, "ab") as output, open(errors, "ab") if errors else nullcontext(subprocess.STDOUT) as error_output:
         return _Spawned(
             list(command),
             env=dict(env),
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=error_output if errors else subprocess.STDOUT,
+            stderr=error_output,
             start_new_session=True,
             pass_fds=pass_fds,
         )

@@ -16,7 +16,7 @@ from types import FrameType
 
 from ... import logs
 from ...clock import Clock, SystemClock
-from ...execution.agent import Agent
+from ...execution.agent import Agent, record_restart
 from ...execution.agreement import LeaveError, OwnAgreement
 from ...execution.ending import AttemptEnd, failed
 from ...execution.phase import PhaseProcess
@@ -177,6 +177,7 @@ def _trained(plan: Plan, host: LocalHost, standby: Standby, conditions: StopCond
                 return end
             end = agreement.conclude(number, end, step=last_step(plan.paths, number, plan.tasks[0]))
             if end.restart:
+                record_restart(end, Recorder(plan.paths, "supervisor", number, host.clock, continued=True))
                 agreement.wait(end.delay_s)
                 end = None
     except LeaveError:
