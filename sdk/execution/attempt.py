@@ -60,8 +60,10 @@ class Attempt(Generic[B]):
         # When tasks are due that are restarted alone, and how often that has happened.
         self._due: dict[str, float] = {}
         self._restarts: Counter[str] = Counter(dict.fromkeys(host.tasks, begun.restarts))
-        # Failures of tasks that were restarted alone since: the source and the number of their records.
+        # Failures of tasks that were restarted alone since, also by another container: source and number of their records.
         self._settled: set[tuple[str, int]] = set()
+        if begun.restarts:
+            self._settle(host.tasks)
         self._echo_until: float | None = None
         self._survivors_reported = False
         self._pauses = Pauses(self._clock)
@@ -214,10 +216,10 @@ class Attempt(Generic[B]):
         if hang is None:
             return None
         self._write_stacks()
-        lines, log = (
-            (self._output.last_lines(hang.task), self._output.log(hang.task)) if hang.task in self._tasks else ("", "")
-        )
-        failure = Failure(task=hang.task, message=hang.message, traceback=lines, log=log)
+        failure = Failure(task=hang.task, message=hang.message)
+        if hang.task in self._tasks:
+            lines = self._output.last_lines(hang.task)
+            failure = replace(failure, traceback=lines, log=self._output.log(hang.task))
         return self._conclude(failed(Reason.HUNG, failure))
 
     def _activity(self) -> Activity:
@@ -322,13 +324,17 @@ class Attempt(Generic[B]):
         if not decision.restart:
             return False
         code = self._forget(name)
-        self._settled |= {(event.source, event.sequence) for event in self._failure_records() if event.source == name}
+        self._settle([name])
         failure = asdict(seen.failure) if seen.failure else None
         found = {"code": code, "reason": seen.reason.value, "step": step, "failure": failure}
         self._recorder.record(TASK_RESTARTING, task=name, why=decision.why, delay_s=decision.delay_s, **found)
         _log.info(f"{name} has ended ({seen.reason.value}). {decision.why}")
         self._due[name] = self._clock.monotonic() + decision.delay_s
         return True
+
+    def _settle(self, names: Sequence[str]) -> None:
+        records = [event for event in read_events(self._paths, ("failed",)) if event.attempt == self._number]
+        self._settled |= {(event.source, event.sequence) for event in records if event.source in names}
 
     def _forget(self, name: str) -> int:
         """End the rest of a task's process, remove its files, and return its exit code."""
