@@ -55,8 +55,14 @@ class Agreement(Protocol):
         """Return the shortest time that cancel requests leave the tasks, None without one."""
         ...
 
-    def follow(self, attempt: int) -> Callable[[], None]:
-        """Look from now on for the end of an attempt, until the function is called that this returns."""
+    def follow(self, attempt: int, trains: Callable[[], bool]) -> Callable[[], None]:
+        """Look from now on for the end of an attempt, until the function is called that this returns.
+
+        Args:
+            attempt: its number.
+            trains: tells whether tasks of this agent have taken a step, which needs all others, since it was called last: then
+                the attempt has not ended, and looks that cost money are left out.
+        """
         ...
 
     def stop_agreed(self, attempt: int) -> bool:
@@ -158,7 +164,7 @@ class OwnAgreement:
     def stop_agreed(self, attempt: int) -> bool:
         return stop_agreed(self._paths, attempt)
 
-    def follow(self, attempt: int) -> Callable[[], None]:
+    def follow(self, attempt: int, trains: Callable[[], bool]) -> Callable[[], None]:
         return lambda: None
 
     def known_end(self, attempt: int) -> AttemptEnd | None:

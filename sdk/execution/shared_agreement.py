@@ -44,6 +44,8 @@ _KEYS = RunPaths("")
 _SOON_S, _SOON_POLL_S, _POLL_S = 10.0, 0.2, 0.5
 # How often to look for the end of an attempt, and whether the GPUs of the other containers are idle too.
 _FOLLOW_S, _IDLE_S = 0.5, 15.0
+# A task that goes on without the others is told of the end within this many looks.
+_MOST_LEFT_OUT = 3
 # No single task has caused these ends.
 _OF_ALL_TASKS = (Reason.HUNG, Reason.ACCELERATOR_IDLE)
 WAIT_S = 900.0
@@ -273,14 +275,17 @@ class SharedAgreement:
             self._ends[attempt] = decode(AttemptEnd, {**data, **known})
         return self._ends[attempt]
 
-    def follow(self, attempt: int) -> Callable[[], None]:
-        """Look for the end of an attempt in a thread, until the function is called that this returns."""
+    def follow(self, attempt: int, trains: Callable[[], bool]) -> Callable[[], None]:
         over = threading.Event()
-        threading.Thread(target=self._follow, args=[attempt, over], name="podlift-follow", daemon=True).start()
+        threading.Thread(target=self._follow, args=[attempt, trains, over], name="podlift-follow", daemon=True).start()
         return over.set
 
-    def _follow(self, attempt: int, over: threading.Event) -> None:
+    def _follow(self, attempt: int, trains: Callable[[], bool], over: threading.Event) -> None:
+        left_out = 0
         while not over.wait(_FOLLOW_S):
+            left_out = left_out + 1 if trains() and left_out < _MOST_LEFT_OUT else 0
+            if left_out:
+                continue
             try:
                 if self.end_of(attempt) is not None:
                     return

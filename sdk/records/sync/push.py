@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 _log = logger("records")
 
-# A part is uploaded when it has this size or age.
+# A part is uploaded when it has this size or age. Each is a request that a cloud bills: a container that has trained for a
+# while uploads less often what no record waits for.
 _PART_BYTES, _PART_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
+_YOUNG_S, _LATER_PART_S = 60.0, 10.0
 # Objects have names in UTF-8, of limited length and without line breaks. Bytes that are not UTF-8 are surrogates here.
 _NOT_IN_NAMES = re.compile("[\r\n\ud800-\udfff]")
 _GROWING = ("/logs", "/metrics", "/machine", "/unseeded")
@@ -59,6 +61,7 @@ class Pusher(SyncedRun):
         self._unlisted = [] if one_task else known
         self._uploaded: dict[str, tuple[int, int]] = {}
         self._last: dict[str, float] = {}
+        self._young_until = clock.monotonic() + _YOUNG_S if one_task else math.inf
 
     def push(self, *, last: bool) -> None:
         """Upload everything that exists now, in an order that is consistent for readers. `last`: no writer is left."""
@@ -71,11 +74,13 @@ class Pusher(SyncedRun):
         attempts = [folder for folder in self._found("attempts") if folder[-4:].isdecimal()]
         inside = [key for attempt in attempts for key in self._found(attempt)]
         growing = [file for key in inside if key.endswith(_GROWING) for file in self._found(key)]
-        in_parallel(partial(self._grow, last=last), [KEYS.supervisor_log, KEYS.environment_log, *growing], _THREADS)
+        fresh = [key for key in records if key not in self.objects]
+        part_s = _PART_S if self._clock.monotonic() < self._young_until else _LATER_PART_S
+        grow = partial(self._grow, part_s=0.0 if last or fresh else part_s)
+        in_parallel(grow, [KEYS.supervisor_log, KEYS.environment_log, *growing], _THREADS)
         payloads = [key for key in inside if key.endswith("/payload.json")]
         shared = [] if self._one_task else [*self._found("plans"), *payloads]
         in_parallel(self.create, [key for key in shared if key not in self.objects], _THREADS)
-        fresh = [key for key in records if key not in self.objects]
         # If no supervisor was left to collect outputs, the files are uploaded as they are.
         if last or any(key.endswith((".collected.json", ".final.json")) for key in fresh):
             self._push_outputs()
@@ -86,12 +91,12 @@ class Pusher(SyncedRun):
         """Return what is in a folder. One that cannot be listed is an error: what is in it would be lost."""
         return [f"{folder}/{name}" for name in posix.list_names(f"{self.paths.url}/{folder}") if name[0] != "."]
 
-    def _grow(self, file: str, *, last: bool) -> None:
-        """Upload the part of a growing file that is not in the bucket yet."""
+    def _grow(self, file: str, *, part_s: float) -> None:
+        """Upload the part of a growing file that is not in the bucket yet, unless it is small and younger than `part_s`."""
         with suppress(FileNotFoundError), posix.opened(f"{self.paths.url}/{file}") as handle:
             size, sent, now = os.fstat(handle).st_size, self.size(file), self._clock.monotonic()
-            recent = now - self._last.get(file, -_PART_S) < _PART_S
-            if size - sent < (1 if last or not recent else _PART_BYTES):
+            recent = now - self._last.get(file, -math.inf) < part_s
+            if size - sent < (_PART_BYTES if recent else 1):
                 return
             self._last[file] = now
             while sent < size and (data := os.pread(handle, min(_LARGEST_BYTES, size - sent), sent)):

@@ -8,6 +8,7 @@ task writes an entry some seconds before the training reaches the one before it,
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -32,7 +33,9 @@ _log = logger("runtime")
 _KEYS = RunPaths("")
 # The training time between two entries. The first entries are one, two, four ... steps apart.
 AHEAD_S = 2.0
-_REQUEST_S = 1.0
+# How often to look for a preempted task, which is one read, and for a cancel request: a list, which costs twelve times as much.
+_PREEMPTED_S, _CANCEL_S = 1.0, 4.0
+_RETRY_S = 1.0
 # Poll intervals of the thread: the writer polls the step count, readers poll the bucket, both poll while the training waits.
 _WRITER_S, _READER_S, _WAITING_S = 0.1, 0.5, 0.05
 # Longer than anything that the first task does between two steps.
@@ -98,7 +101,7 @@ class BucketRendezvous:
         self._written = 0
         self._saves_at = 0
         self._last_written = self._preemption_written = False
-        self._polled = -_REQUEST_S
+        self._preempted_due = self._cancel_due = -math.inf
 
     # --- Called by the training
 
@@ -171,7 +174,7 @@ class BucketRendezvous:
         store = self._opened()
         if self._shared.value.preempted and not self._preemption_written and not self.is_single:
             with suppress(AlreadyExistsError):
-                store.put_new(f"{_KEYS.preempted(self.payload.attempt)}/{self.task}.json", [b"{}"])
+                store.put_new(_preempted_key(self.payload.attempt), [b"{}"])
             self._preemption_written = True
         if not self.decides:
             self._read(store)
@@ -193,13 +196,17 @@ class BucketRendezvous:
         now, state = self.clock.monotonic(), self._shared.value
         if state.requested == "stop":
             return
-        if now - self._polled < _REQUEST_S and (state.requested or not state.preempted):
-            return
-        self._polled = now
-        preempted = f"{_KEYS.preempted(self.payload.attempt)}/"
-        if index.cancel_requests(store, self.payload.resumes, self.payload.resumes_by_users):
-            self._shared.swap(lambda state: replace(state, requested="stop"))
-        elif state.preempted or (not self.is_single and _any(store, preempted)):
+        preempts = state.preempted and not state.requested
+        # A cancel request comes first.
+        if preempts or now >= self._cancel_due:
+            self._cancel_due = now + _CANCEL_S
+            if index.cancel_requests(store, self.payload.resumes, self.payload.resumes_by_users):
+                self._shared.swap(lambda state: replace(state, requested="stop"))
+                return
+        if not (preempts or state.requested or self.is_single) and now >= self._preempted_due:
+            self._preempted_due = now + _PREEMPTED_S
+            preempts = _exists(store, _preempted_key(self.payload.attempt))
+        if preempts:
             self._shared.swap(lambda state: replace(state, requested="preempt"))
 
     def _write(self) -> None:
@@ -217,7 +224,7 @@ class BucketRendezvous:
                 _log.info(f"cannot publish to the other tasks what to do after step {at}: {error}")
                 if self._shared.value.closed:
                     return
-                self.clock.sleep(_REQUEST_S)
+                self.clock.sleep(_RETRY_S)
         self._written = number
         self._last_written = action in ("stop", "preempt")
         if action in SAVING:
@@ -248,5 +255,14 @@ class BucketRendezvous:
         self._add(None if entry["action"] == "end" else (int(entry["step"]), entry["action"]))
 
 
-def _any(store: Store, prefix: str) -> bool:
-    return next(iter(store.list(prefix)), None) is not None
+def _preempted_key(attempt: int) -> str:
+    """Return the one object that any preempted task creates."""
+    return f"{_KEYS.preempted(attempt)}/any.json"
+
+
+def _exists(store: Store, key: str) -> bool:
+    try:
+        store.stat(key)
+    except MissingError:
+        return False
+    return True
