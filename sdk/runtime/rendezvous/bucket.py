@@ -262,7 +262,7 @@ def _preempted_key(attempt: int) -> str:
 
 def _exists(store: Store, key: str) -> bool:
     try:
-        store.stat(key)
+        store.get(key)
     except MissingError:
         return False
     return True
