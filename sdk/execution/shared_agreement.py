@@ -44,7 +44,7 @@ _KEYS = RunPaths("")
 _SOON_S, _SOON_POLL_S, _POLL_S = 10.0, 0.2, 0.5
 # How often to look for the end of an attempt, and whether the GPUs of the other containers are idle too.
 _FOLLOW_S, _IDLE_S = 0.5, 15.0
-# A task that steps without the others still learns of the end, after so many looks that were left out.
+# At most this many looks in a row are left out: a task that steps without the others learns of the end, too.
 _MOST_LEFT_OUT = 3
 # No single task has caused these ends.
 _OF_ALL_TASKS = (Reason.HUNG, Reason.ACCELERATOR_IDLE)
