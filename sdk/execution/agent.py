@@ -3,11 +3,15 @@
 It joins an attempt, runs it to its end, and joins the next one if the end says so. What differs is data: the host (`Host`) says
 how tasks are started and where they write, and the agreement (`Agreement`) who else takes part.
 
-For example, worker 1 of 3 is killed. On a laptop the one agent sees that at its next look, concludes the end of the attempt by
-itself, and stops the two other tasks. In a cloud, the agent in the container of worker 1 sees it, and writes the end into the
-run's store unless another agent has; the two others read that end, and each stops its task. If the budgets allow a restart, all
-join the next attempt: the laptop at once, the containers when each of them has said that it is ready. `attempt.py` has what
-happens within an attempt; `ending.py` decides.
+For example, the process of worker 1 of 3 is killed. On a laptop the one agent sees that at its next look, concludes the end of
+the attempt by itself, and stops the two other tasks: SIGTERM, two seconds, SIGKILL. In a cloud, the agent in the container of
+worker 1 sees it, and writes the end into the run's store unless another agent has; the two others read that end within two
+seconds, and each kills its task. The budget of infrastructure failures pays for the next attempt, which all join: the laptop at
+once, the containers when each of them has said that it is ready. If the whole container is killed, its agent too, the service
+starts another one for worker 1, whose agent finds an attempt that it is no member of, and ends that as preempted. With
+parameter servers, a worker restarts alone, and the others go on.
+
+`attempt.py` has what happens within an attempt; `ending.py` decides.
 """
 
 from __future__ import annotations

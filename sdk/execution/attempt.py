@@ -19,7 +19,7 @@ from ..job.payload import TASK_RESTARTS, Payload
 from ..logs import logger
 from ..process import exit_reasons, janitor, machine, spawn
 from ..process.exit_reasons import MemoryWatch, OutOfMemory
-from ..process.hang import Activity, HangDetector, Pauses
+from ..process.hang import Activity, Hang, HangDetector, Pauses
 from ..process.machine import Gpus, IdleWatch, Sampler
 from ..process.template import TaskStart
 from ..records.accounts import ACCOUNTED
@@ -54,9 +54,9 @@ class Attempt(Generic[B]):
         self._starts: dict[str, TaskStart] = {}
         self._codes: dict[str, int] = {}
         self._unrecorded: list[str] = []
-        # Known once the attempt is over, and the task whose end it was, "" for none of this host.
+        # Known once the attempt is over; the task of this host that has caused its end as it seems, and as is agreed on.
         self._end: AttemptEnd | None = None
-        self._cause = ""
+        self._suspect = self._cause = ""
         # When tasks are due that are restarted alone, and how often that has happened.
         self._due: dict[str, float] = {}
         self._restarts: Counter[str] = Counter(dict.fromkeys(host.tasks, begun.restarts))
@@ -107,6 +107,8 @@ class Attempt(Generic[B]):
         while True:
             self._reap()
             seen = self._seen()
+            if seen is None and self._due and self._host.stop_requested:
+                return self._leaving(next(iter(self._due))), None
             if seen is None:
                 self._start_due()
             elif seen.state is not State.FAILED and self._agreement.stop_agreed(self._number):
@@ -133,6 +135,7 @@ class Attempt(Generic[B]):
         cause = ending.cause(view)
         if cause is None:
             return None
+        self._suspect = cause.task
         if cause.is_asked:
             return ending.explained(cause, view, self)
         if self._awaits_cause(view):
@@ -165,6 +168,9 @@ class Attempt(Generic[B]):
             if self._first not in self._host.tasks:
                 view = replace(view, done=self._agreement.finished(self._number))
                 wait_s = ending.echo_s(view, scope, limits)
+            if view.first_is_done:
+                # It waits for the others, and looks whether they have ended.
+                self._record_exits(self._unrecorded)
             self._echo_until = now + wait_s
         return now < self._echo_until
 
@@ -172,15 +178,18 @@ class Attempt(Generic[B]):
         """Agree on the end of the attempt, and return it; None if the task that caused it is restarted alone."""
         alone = ending.restarts_alone(seen, self._payload.tasks, self._codes)
         if alone and self._host.stop_requested:
-            # Its exit is not recorded: a new container continues what this one has begun.
-            self._unrecorded = []
-            why = f"The others go on without {alone}, until a new container of it joins them."
-            return replace(seen, state=State.FAILED, reason=Reason.PREEMPTED, task=alone, restart=True, why=why)
+            return self._leaving(alone)
         if alone and not self._may_restart():
             alone = ""
         elif alone and self._restarted_alone(seen, alone):
             return None
         return self._conclude(seen, alone)
+
+    def _leaving(self, task: str) -> AttemptEnd:
+        """Return how this host leaves the attempt: a new container continues its task while the others go on."""
+        self._unrecorded = []
+        why = f"The others go on without {task}, until a new container of it joins them."
+        return AttemptEnd(state=State.FAILED, reason=Reason.PREEMPTED, task=task, restart=True, why=why)
 
     def _may_restart(self) -> bool:
         number, agreement = self._number, self._agreement
@@ -193,14 +202,14 @@ class Attempt(Generic[B]):
             return seen
         if seen.state is State.SUCCEEDED:
             self._report_untrained()
-        task = seen.failure.task if seen.failure and seen.failure.task in self._codes else next(iter(self._codes), "")
+        suspect = "" if seen.reason in ending.OF_ALL_TASKS else self._suspect
         step = last_step(self._paths, self._number, self._first if self._first in tasks else tasks[0])
-        exit_code = self._host.exit_code(seen, self._codes.get(task, 0))
+        exit_code = self._host.exit_code(seen, self._codes.get(suspect, 0))
         known = self._agreement.known_end(self._number)
         end = known or self._agreement.conclude(self._number, seen, step=step, exit_code=exit_code, alone=alone)
         if known is not None or not self._agreement.is_own(end):
             return end
-        self._cause = task
+        self._cause = suspect
         return replace(end, failure=end.failure or seen.failure)
 
     def _stalled(self, detector: HangDetector) -> AttemptEnd | None:
@@ -211,17 +220,19 @@ class Attempt(Generic[B]):
             if (activity := detector.hang()) is None:
                 return None
             hang = self._agreement.hang(self._number, dict(zip(self._in_step, activity.beats, strict=True)))
+            return None if hang is None else self._conclude(failed(Reason.HUNG, self._hung(hang)))
         except PodliftError as error:
+            # It is tried again.
             _log.info(f"cannot report now that this host's tasks hang or are idle: {error}")
             return None
-        if hang is None:
-            return None
+
+    def _hung(self, hang: Hang) -> Failure:
+        """Let the tasks write their stacks, and return what a user reads."""
         self._write_stacks()
         failure = Failure(task=hang.task, message=hang.message)
-        if hang.task in self._tasks:
-            lines = self._output.last_lines(hang.task)
-            failure = replace(failure, traceback=lines, log=self._output.log(hang.task))
-        return self._conclude(failed(Reason.HUNG, failure))
+        if hang.task not in self._tasks:
+            return failure
+        return replace(failure, traceback=self._output.last_lines(hang.task), log=self._output.log(hang.task))
 
     def _trains(self) -> bool:
         """Return whether the tasks that step together have taken a step since the last call."""
@@ -269,10 +280,15 @@ class Attempt(Generic[B]):
         self._pauses.update()
         if self._clock.monotonic() >= self._standby_due:
             self._standby_due += _STANDBY_S
+            # What tasks have left, and has ended since: without this they would be zombies for the whole training.
+            spawn.reap_orphans([task.pid for task in self._tasks.values()])
             if any(self._beats(task) for task in (self._in_step or self._host.tasks)[:1]):
                 self._host.keep_standby()
         for task in self._running():
             if (code := task.poll()) is not None:
+                if len(self._host.tasks) == 1:
+                    # It may hold the pipes of the task's output.
+                    spawn.end_orphans()
                 self._output.ended(task.name)
                 self._codes[task.name] = self._code(task.name, code)
                 self._unrecorded.append(task.name)
@@ -302,7 +318,7 @@ class Attempt(Generic[B]):
             found = {"code": code, "reason": reason.value, "step": last_step(self._paths, self._number, name)}
             if end is not None and (code or name == self._first):
                 found["exit_code"] = end.exit_code
-            collateral = bool(code) and name != self._cause
+            collateral = bool(code) and end is not None and name != self._cause
             stopped = self._host.stop_requested
             self._recorder.record("exited", task=name, collateral=collateral, stop_requested=stopped, **found)
         self._unrecorded = [name for name in self._unrecorded if name not in names]
@@ -377,6 +393,10 @@ class Attempt(Generic[B]):
 
     def _end_tasks(self, end: AttemptEnd, asked_s: float | None) -> None:
         self._end, saves = end, end.state is State.CHECKPOINTED
+        if running := [task.name for task in self._running() if end.task and end.task != task.name]:
+            _log.info(
+                f"attempt {self._number} is over ({end.task}: {end.reason.value}): {', '.join(running)} is stopped"
+            )
         if end.reason is Reason.HUNG and not self._agreement.is_own(end):
             self._write_stacks()
         grace_s = self._let_end(end) if asked_s is None and not saves else asked_s or 0.0
@@ -480,7 +500,9 @@ class Attempt(Generic[B]):
 
     def lost_peers(self, message: str) -> str:
         stopped = [task.name for task in self._tasks.values() if spawn.is_stopped(task.pid)]
-        return exit_reasons.lost_peers_message(message, stopped=stopped, paused_s=self._pauses.longest_s)
+        # One of several agents waits for the run's store now and then, which is no pause of the tasks.
+        paused_s = self._pauses.longest_s if set(self._payload.tasks) <= set(self._host.tasks) else 0.0
+        return exit_reasons.lost_peers_message(message, stopped=stopped, paused_s=paused_s)
 
     def last_lines(self, task: str) -> str:
         return self._output.last_lines(task)

@@ -319,6 +319,9 @@ class Container:
             # By that thread.
             self._kept = None
         else:
+            # Files of an earlier attempt must not replace newer ones.
+            for earlier in self._later:
+                earlier.join(self._within_s())
             self._collect(attempt, begun.recorder)
 
     def _tidy(self, attempt: int, begun: Begun, kept: Kept) -> None:

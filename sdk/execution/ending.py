@@ -27,6 +27,8 @@ STACKS_S = 0.5
 DECIDED_GRACE_S = 2.0
 # How long a task may at least save what all tasks save, after another one has left with 75.
 SAVING_S = 30.0
+# No single task has caused these ends.
+OF_ALL_TASKS = (Reason.HUNG, Reason.ACCELERATOR_IDLE)
 # On SIGTERM a task may save its state for these reasons; otherwise the attempt is decided, or it had its time already.
 _MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE, Reason.ACCELERATOR_IDLE}
 

@@ -34,7 +34,7 @@ from ..records.sync import index, task_records
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ..storage.store import Store, create
 from .agreement import LeaveError, Membership
-from .ending import AttemptEnd
+from .ending import OF_ALL_TASKS, AttemptEnd
 from .task_restarts import TaskRestart, TaskRestarts
 
 _log = logger("runtime")
@@ -44,10 +44,10 @@ _KEYS = RunPaths("")
 _SOON_S, _SOON_POLL_S, _POLL_S = 10.0, 0.2, 0.5
 # How often to look for the end of an attempt, and whether the GPUs of the other containers are idle too.
 _FOLLOW_S, _IDLE_S = 0.5, 15.0
+# The same, after a request that has failed.
+_IDLE_AGAIN_S = 1.0
 # At most this many looks in a row are left out: a task that steps without the others learns of the end, too.
 _MOST_LEFT_OUT = 3
-# No single task has caused these ends.
-_OF_ALL_TASKS = (Reason.HUNG, Reason.ACCELERATOR_IDLE)
 WAIT_S = 900.0
 
 
@@ -104,10 +104,10 @@ class SharedAgreement:
         self._left = self._announced = 0
         self._ready: dict[str, ReadyContainer] = {}
         self._ends: dict[int, AttemptEnd] = {}
+        # Of one attempt.
         self._stalled_since: float | None = None
-        # An earlier container of this task may have said that its GPUs are idle.
         self._said_idle: bool | None = None
-        self._idle_due = clock.monotonic()
+        self._idle_due = self._idle_asked = -math.inf
         # Whether this container's task may be restarted while the others go on, and whether any task may.
         self.is_alone = cluster.restarts_alone(task, tasks)
         self._any_alone = any(cluster.restarts_alone(each, tasks) for each in tasks)
@@ -276,6 +276,8 @@ class SharedAgreement:
         return self._ends[attempt]
 
     def follow(self, attempt: int, trains: Callable[[], bool]) -> Callable[[], None]:
+        self._stalled_since = self._said_idle = None
+        self._idle_due = self._idle_asked = -math.inf
         over = threading.Event()
         threading.Thread(target=self._follow, args=[attempt, trains, over], name="podlift-follow", daemon=True).start()
         return over.set
@@ -339,7 +341,7 @@ class SharedAgreement:
             step=step,
             exit_code=exit_code,
             # A task that has failed has recorded it.
-            failure=seen.failure if seen.reason in _OF_ALL_TASKS else None,
+            failure=seen.failure if seen.reason in OF_ALL_TASKS else None,
             alone=alone,
         )
         try:
@@ -420,7 +422,11 @@ class SharedAgreement:
 
     def is_idle(self, attempt: int, *, idle: bool) -> bool:
         now = self._clock.monotonic()
+        if now - self._idle_asked < _IDLE_AGAIN_S:
+            return False
+        self._idle_asked = now
         if self._said_idle is None:
+            # An earlier container of this task may have said so.
             self._said_idle = bool(self.restarts_of_task(attempt))
         if not (idle or self._said_idle) or (idle is self._said_idle and now < self._idle_due):
             return False

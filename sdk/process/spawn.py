@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
@@ -175,6 +175,20 @@ def end_orphans(among: Callable[[int], bool] = lambda pid: True) -> list[int]:
             except (ProcessLookupError, ChildProcessError):
                 pass
     return sorted(stay)
+
+
+def reap_orphans(besides: Collection[int]) -> None:
+    """Wait for the children that have exited, except those in `SPARED` and `besides`, which others wait for (Linux only)."""
+    while _BOOT_ID.exists():
+        try:
+            exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        # One that is waited for elsewhere comes first until then: the next call goes on.
+        if exited is None or exited.si_pid in SPARED or exited.si_pid in besides:
+            return
+        with suppress(ChildProcessError):
+            os.waitpid(exited.si_pid, 0)
 
 
 def described(pid: int) -> str:

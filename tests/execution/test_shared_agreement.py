@@ -253,3 +253,14 @@ def test_the_latest_report_of_each_task_that_hangs_counts(service: Service) -> N
     hang = containers["chief-0"].hang(1, {"chief-0": 120})
     assert hang is not None
     assert (hang.task, "chief-0 120, worker-0 120, worker-1 119" in hang.message) == ("worker-1", True)
+
+
+def test_a_hang_of_a_later_attempt_waits_for_the_others_as_long_as_that_of_the_first_one(service: Service) -> None:
+    chief = service.container("chief-0", hang_s=60.0)
+    for attempt in (1, 2):
+        over = chief.follow(attempt, lambda: True)
+        assert chief.hang(attempt, {"chief-0": 5}) is None
+        service.clock.time += 61
+        hang = chief.hang(attempt, {"chief-0": 5})
+        assert hang is not None and "worker-0, worker-1 does not report" in hang.message
+        over()
