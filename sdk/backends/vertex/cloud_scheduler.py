@@ -1,6 +1,7 @@
 """The triggers of schedules on Vertex AI: jobs of Cloud Scheduler, each of which posts a keeper job at every slot.
 
-Source: the messages Job, HttpTarget and RetryConfig of google.cloud.scheduler_v1 (read 2026-11-23).
+Sources: REST reference of Cloud Scheduler v1, projects.locations.jobs; the messages Job, HttpTarget and RetryConfig of
+google.cloud.scheduler_v1 (read 2026-11-23).
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ import base64
 import json
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from ...checks import vertex_schedule
 from ...clock import Clock
-from ...errors import InputError, UnavailableError
+from ...errors import InputError
 from ...job.findings import Finding
 from ...job.plan import Plan
 from ...job.policies import Vertex
-from ...storage.retry import Retries
 from ..containers import upload_archives
 from ..triggers import FailedKeeper, Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
 from . import failed_keepers, scheduled_keeper, scheduler_calls, trigger_text
 from . import request as job_request
 from .keeper_labels import BY_HAND, label_of
-from .scheduler_calls import Service
+from .scheduler_calls import HOST, TITLE, call
 
 PREFIX = "podlift-"
 _ATTEMPT_S, _FIRST_RETRY_S, _MOST_RETRIES = 60, 30, 3
@@ -31,22 +32,12 @@ _LONGEST_RETRIES_S = 3 * 3600
 _LARGEST = 1_000_000
 # Repeated deliveries, and the start of the keeper's container.
 _GRACE_S = 1800.0
-_REPEAT_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 45.0, 0.5, 8.0
-# The settings that are compared, and their names in an update.
-_FIELDS = {
-    "description": "description",
-    "schedule": "schedule",
-    "timeZone": "time_zone",
-    "attemptDeadline": "attempt_deadline",
-    "retryConfig": "retry_config",
-    "httpTarget": "http_target",
-}
 
 
 class CloudScheduler:
     """The trigger service of the backend called "vertex"."""
 
-    title = "Cloud Scheduler"
+    title = TITLE
     grace_s = _GRACE_S
 
     def adapted(self, plan: Plan) -> Plan:
@@ -121,7 +112,7 @@ class CloudScheduler:
             "retryConfig": _retry_config(draft.period_s),
             "httpTarget": target,
         }
-        url = f"https://cloudscheduler.googleapis.com/v1/{self.parent(draft.plan, draft.location)}/jobs"
+        url = f"{HOST}/v1/{self.parent(draft.plan, draft.location)}/jobs"
         return TriggerRequest(
             name=self._name(draft),
             body=body,
@@ -135,37 +126,38 @@ class CloudScheduler:
         upload_archives(plan)
 
     def create(self, request: TriggerRequest, clock: Clock) -> Trigger:
-        """Create a job of Cloud Scheduler. Its name is its identity, so that a lost reply is looked up."""
-        service, tries = Service(clock), Retries.within(_REPEAT_S, clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
-        while True:
-            try:
-                return service.create(request)
-            except UnavailableError:
-                found = self.get(request.name, clock)
-                if found is not None:
-                    return _same(found, request)
-                if not tries.again():
-                    raise
-            except TriggerRejectedError as error:
-                found = self.get(request.name, clock) if error.status == scheduler_calls.EXISTS else None
-                if found is None:
-                    raise
-                return _same(found, request)
+        """Create a job of Cloud Scheduler. Its name is its identity: after a lost reply, a second one is refused."""
+        parent = request.name.rpartition("/jobs/")[0]
+        try:
+            return call("POST", f"{parent}/jobs", scheduler_calls.trigger, clock, body=request.body)
+        except TriggerRejectedError as error:
+            there = self.get(request.name, clock) if error.status == scheduler_calls.EXISTS else None
+            if there is None:
+                raise
+            return _same(there, request)
 
     def get(self, name: str, clock: Clock) -> Trigger | None:
-        return Service(clock).get(name)
+        return scheduler_calls.get(name, clock)
 
     def kept(self, parent: str, clock: Clock) -> list[Trigger]:
-        found = Service(clock).kept(parent)
-        return [each for each in found if each.name.rpartition("/")[2].startswith(PREFIX)]
+        def page(answer: Any) -> tuple[list[Trigger], str]:
+            return [*map(scheduler_calls.trigger, answer.get("jobs") or ())], str(answer.get("nextPageToken") or "")
+
+        jobs, token = call("GET", f"{parent}/jobs", page, clock)
+        while token:
+            more, token = call("GET", f"{parent}/jobs", page, clock, query={"pageToken": token})
+            jobs += more
+        return [job for job in jobs if job.name.rpartition("/")[2].startswith(PREFIX)]
 
     def update(self, request: TriggerRequest, before: Trigger, clock: Clock) -> Trigger:
         if before.broken:
             self.delete(request.name, clock)
             return self.create(request, clock)
-        differing = [path for name, path in _FIELDS.items() if request.settings[name] != before.settings[name]]
+        mask = {
+            "updateMask": ",".join(name for name, value in request.settings.items() if value != before.settings[name])
+        }
         try:
-            return Service(clock).update(request, differing)
+            return call("PATCH", request.name, scheduler_calls.trigger, clock, query=mask, body=request.body)
         except TriggerRejectedError as error:
             # It was deleted a moment ago.
             if error.status != scheduler_calls.MISSING:
@@ -173,13 +165,18 @@ class CloudScheduler:
             return self.create(request, clock)
 
     def pause(self, name: str, clock: Clock) -> None:
-        Service(clock).pause(name)
+        scheduler_calls.set_paused(name, clock, paused=True)
 
     def unpause(self, name: str, clock: Clock) -> None:
-        Service(clock).unpause(name)
+        scheduler_calls.set_paused(name, clock, paused=False)
 
     def delete(self, name: str, clock: Clock) -> None:
-        Service(clock).delete(name)
+        try:
+            call("DELETE", name, dict, clock)
+        except TriggerRejectedError as error:
+            # An earlier request may have removed it.
+            if error.status != scheduler_calls.MISSING:
+                raise
 
     def fire_now(self, trigger: Trigger, clock: Clock, slot: float | None = None) -> str:
         return scheduler_calls.fire(trigger, clock, BY_HAND if slot is None else label_of(slot))

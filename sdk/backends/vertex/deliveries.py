@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import requests
-
 from ...clock import Clock
-from ...errors import MissingError, PodliftError, UnavailableError
+from ...errors import MissingError
 from ...hardware.pricing import Price
 from ...job.plan import Plan
 from ...job.policies import Vertex
-from ...storage import emulator
 from ..deliveries import Delivery
 from ..triggers import FailedKeeper
-from . import client
+from . import scheduler_calls
 from .client import JobClient
 from .keeper_labels import BY_HAND, SLOT, slot_of
 from .scheduled_keeper import keeper
 from .states import VendorJob
 
 _JOB, _REGION = "CLOUD_ML_JOB_ID", "CLOUD_ML_REGION"
-_SCHEDULER = "https://cloudscheduler.googleapis.com"
-_LIMIT_S = 20.0
 
 
 class VertexDeliveries:
@@ -43,13 +38,7 @@ class VertexDeliveries:
         return None if plan.emulator else keeper(plan, overlap).price
 
     def pause(self, trigger: str, clock: Clock) -> None:
-        address = emulator.checked_address() or _SCHEDULER
-        try:
-            answer = client.session(address).post(f"{address}/v1/{trigger}:pause", json={}, timeout=_LIMIT_S)
-        except (requests.RequestException, OSError) as error:
-            raise UnavailableError(f"Cloud Scheduler cannot be reached: {type(error).__name__}.") from error
-        if not answer.ok:
-            raise PodliftError(f"Cloud Scheduler refuses to pause {trigger}: {answer.status_code} {answer.text[:300]}")
+        scheduler_calls.set_paused(trigger, clock, paused=True)
 
 
 def _own_job(plan: Plan, environ: Mapping[str, str], clock: Clock) -> VendorJob:

@@ -1,4 +1,4 @@
-"""Calls of Cloud Scheduler's API, by Google's client: with time limits, and repeated where that is harmless."""
+"""Calls of Cloud Scheduler, also from a keeper's container: with time limits, and repeated until there is an answer."""
 
 from __future__ import annotations
 
@@ -7,35 +7,26 @@ import json
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import requests
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 from ...clock import Clock
 from ...errors import InputError, PodliftError, UnavailableError
 from ...storage import emulator
-from ...storage.retry import Retries
-from ..triggers import Trigger, TriggerDraft, TriggerRejectedError, TriggerRequest
+from ..triggers import Trigger, TriggerDraft, TriggerRejectedError
 from . import client, create_job, keeper_labels
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 
-if TYPE_CHECKING:
-    from google.cloud.scheduler_v1 import CloudSchedulerClient
-    from google.cloud.scheduler_v1 import Job as SchedulerJob
-
+TITLE = "Cloud Scheduler"
+HOST = "https://cloudscheduler.googleapis.com"
 # The default of Cloud Scheduler.
 CLOUD = "https://www.googleapis.com/auth/cloud-platform"
 EXISTS, MISSING, _WRONG_STATE = 409, 404, 400
-# Google's client repeats a call for ten minutes.
-_ONCE: Any = {"retry": None, "timeout": 20.0}
-_REPEAT_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 45.0, 0.5, 8.0
-_BUSY, _BROKEN = 429, 500
+_NO_LOGIN, _BUSY = (0, 401), 429
+_LIMIT_S = 20.0
 _TRIES = 3
 _OWNER = re.compile(r"podlift schedule=(?P<schedule>\S+) id=(?P<id>\S*) sha256=\S* root=(?P<root>.+)")
-# Google's client begins the text of an error with the request.
-_URL = re.compile(r"^[A-Z]+ https?://\S+: ")
 _POSTED_TO = re.compile(r"projects/(?P<project>[^/]+)/locations/(?P<region>[^/]+)/customJobs$")
 # google.rpc.Code
 _CODES = (
@@ -123,119 +114,65 @@ def _posted(body: str) -> Mapping[str, object] | str:
     return found if isinstance(found, dict) else body
 
 
-class Service:
-    """Cloud Scheduler, or the emulator that stands in for it here."""
+def call(
+    method: str,
+    path: str,
+    convert: Callable[[Any], _T],
+    clock: Clock,
+    *,
+    query: Mapping[str, str] | None = None,
+    body: Mapping[str, object] | None = None,
+) -> _T:
+    """Send a request until there is an answer, and return that, converted: each of these may be executed twice."""
+    send = partial(
+        client.exchange, method, f"{emulator.checked_address() or HOST}/v1/{path}", convert, _LIMIT_S,
+        query=query, body=body, service=TITLE, project=path.split("/")[1],
+    )  # fmt: skip
+    try:
+        return client.repeated("", send, clock)
+    except VertexRejectedError as error:
+        if error.status in _NO_LOGIN:
+            raise InputError(str(error)) from error
+        raise _failure(error.status, str(error), path) from error
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        address = emulator.checked_address()
-        self._client = _client(address)
 
-    def create(self, request: TriggerRequest) -> Trigger:
-        """Send the request once."""
-        parent = request.name.rpartition("/jobs/")[0]
-        return self._once(request.name, lambda: self._client.create_job(parent=parent, job=_job(request), **_ONCE))
+def get(name: str, clock: Clock) -> Trigger | None:
+    try:
+        return call("GET", name, trigger, clock)
+    except TriggerRejectedError as error:
+        if error.status == MISSING:
+            return None
+        raise
 
-    def get(self, name: str) -> Trigger | None:
-        try:
-            return self._again(name, lambda: self._client.get_job(name=name, **_ONCE))
-        except TriggerRejectedError as error:
-            if error.status == MISSING:
-                return None
+
+def set_paused(name: str, clock: Clock, *, paused: bool) -> None:
+    try:
+        call("POST", f"{name}:{'pause' if paused else 'resume'}", trigger, clock, body={})
+    except TriggerRejectedError as error:
+        # A job that is in this state already is rejected, also if an earlier request without an answer did it.
+        there = get(name, clock) if error.status == _WRONG_STATE else None
+        if there is None or there.paused is not paused:
             raise
 
-    def kept(self, parent: str) -> list[Trigger]:
-        # Its pages are requested while they are read.
-        return self._repeated(parent, lambda: [_trigger(job) for job in self._client.list_jobs(parent=parent, **_ONCE)])
 
-    def update(self, request: TriggerRequest, paths: Sequence[str]) -> Trigger:
-        about = {"job": _job(request), "update_mask": {"paths": list(paths)}}
-        return self._again(request.name, lambda: self._client.update_job(request=about, **_ONCE))
-
-    def pause(self, name: str) -> None:
-        self._set_paused(name, lambda: self._client.pause_job(name=name, **_ONCE), paused=True)
-
-    def unpause(self, name: str) -> None:
-        self._set_paused(name, lambda: self._client.resume_job(name=name, **_ONCE), paused=False)
-
-    def _set_paused(self, name: str, call: Callable[[], SchedulerJob], *, paused: bool) -> None:
-        try:
-            self._again(name, call)
-        except TriggerRejectedError as error:
-            # A job that is in this state already is rejected, also if an earlier request without an answer did it.
-            found = self.get(name) if error.status == _WRONG_STATE else None
-            if found is None or found.paused is not paused:
-                raise
-
-    def delete(self, name: str) -> None:
-        try:
-            self._repeated(name, lambda: self._client.delete_job(name=name, **_ONCE))
-        except TriggerRejectedError as error:
-            # An earlier request may have removed it.
-            if error.status != MISSING:
-                raise
-
-    def _again(self, name: str, call: Callable[[], SchedulerJob]) -> Trigger:
-        return self._repeated(name, lambda: _trigger(call()))
-
-    def _repeated(self, name: str, call: Callable[[], _T]) -> _T:
-        """Call until there is an answer: for requests that may be executed twice."""
-        tries = Retries.within(_REPEAT_S, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
-        return tries.until_answered(lambda: _translated(name, call))
-
-    def _once(self, name: str, call: Callable[[], SchedulerJob]) -> Trigger:
-        return _translated(name, lambda: _trigger(call()))
-
-
-@lru_cache(maxsize=2)
-def _client(address: str) -> CloudSchedulerClient:
-    try:
-        from google.cloud.scheduler_v1 import CloudSchedulerClient
-    except ImportError:
-        raise InputError(
-            "Schedules on Vertex AI need the package google-cloud-scheduler. Next: pip install 'podlift[schedule]'."
-        ) from None
-    from google.auth.credentials import AnonymousCredentials
-
-    if address:
-        anonymous = AnonymousCredentials()  # type: ignore[no-untyped-call]
-        found = CloudSchedulerClient(transport="rest", credentials=anonymous, client_options={"api_endpoint": address})
-        # Ignore proxies and .netrc of this machine.
-        vars(found.transport)["_session"].trust_env = False
-        return found
-    try:
-        return CloudSchedulerClient(transport="rest", credentials=client.credentials())
-    except VertexRejectedError as error:
-        raise InputError(str(error)) from error
-
-
-def _job(request: TriggerRequest) -> SchedulerJob:
-    from google.cloud.scheduler_v1 import Job as SchedulerJob
-
-    found: SchedulerJob = SchedulerJob.from_json(json.dumps(request.body))
-    return found
-
-
-def _trigger(job: SchedulerJob) -> Trigger:
-    from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped,unused-ignore]
-
-    about = MessageToDict(type(job).pb(job))
-    compared = settings(about)
+def trigger(job: Any) -> Trigger:
+    """Convert a Job of the API. Raises ValueError, TypeError or AttributeError if it is not one."""
+    compared = settings(job)
     owner = _OWNER.fullmatch(str(compared["description"]))
     return Trigger(
-        name=about["name"],
-        cron=about.get("schedule", ""),
-        time_zone=about.get("timeZone", ""),
-        paused=about.get("state") == "PAUSED",
+        name=str(job.get("name", "")),
+        cron=job.get("schedule", ""),
+        time_zone=job.get("timeZone", ""),
+        paused=job.get("state") == "PAUSED",
         description=str(compared["description"]),
         root=owner["root"] if owner else "",
         schedule=owner["schedule"] if owner else "",
         id=owner["id"] if owner else "",
         settings=compared,
-        last_attempt=client.unix_time(about.get("lastAttemptTime")),
-        status=_status(about.get("status") or {}),
-        broken=_BROKEN_STATES.get(str(about.get("state")), ""),
-        next=client.unix_time(about.get("scheduleTime")),
+        last_attempt=client.unix_time(job.get("lastAttemptTime")),
+        status=_status(job.get("status") or {}),
+        broken=_BROKEN_STATES.get(str(job.get("state")), ""),
+        next=client.unix_time(job.get("scheduleTime")),
     )
 
 
@@ -249,37 +186,11 @@ def _status(status: Any) -> str:
     return f"{name}{f': {text}' if text else ''}{f' {meant}' if meant else ''}"
 
 
-# --- Errors -------------------------------------------------------------------------------------------------------------
-
-
-def _translated(name: str, call: Callable[[], _T]) -> _T:
-    """Return what a call of Google's client returns; its errors become podlift's."""
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.auth.exceptions import GoogleAuthError, TransportError
-
-    try:
-        return call()
-    except GoogleAPICallError as error:
-        raise _failure(int(error.code or 0), emulator.mask_token(str(error.message)), name) from error
-    except TransportError as error:
-        raise UnavailableError(f"Google's servers for credentials cannot be reached: {error}") from error
-    except GoogleAuthError as error:
-        raise InputError(
-            f"The credentials are not accepted: {error}. Next: gcloud auth application-default login."
-        ) from error
-    except (requests.RequestException, OSError) as error:
-        reason = emulator.mask_token(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
-        raise UnavailableError(f"Cloud Scheduler cannot be reached: {reason}. Next: check the network.") from error
-
-
 def _failure(status: int, text: str, name: str) -> PodliftError:
-    if status in (0, _BUSY) or status >= _BROKEN:
-        return UnavailableError(f"Cloud Scheduler failed: {status or 'no status'} {_URL.sub('', text)}")
-    project = name.split("/")[1] if "/" in name else "PROJECT"
-    text = _URL.sub("", text)
     said = text if text.endswith(".") else f"{text}."
     return TriggerRejectedError(
-        f'Cloud Scheduler rejected a request about {name}: {status} "{said}" {_meant(text, project)}'.rstrip(), status
+        f'{TITLE} rejected a request about {name}: {status} "{said}" {_meant(text, name.split("/")[1])}'.rstrip(),
+        status,
     )
 
 

@@ -171,7 +171,7 @@ def test_another_roots_job_of_the_same_name_is_left_alone(
 def test_a_lost_reply_leaves_one_job(
     podlift_vertex: Cloud, create: Create, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setitem(scheduler_calls._ONCE, "timeout", 0.5)
+    monkeypatch.setattr(scheduler_calls, "_LIMIT_S", 0.5)
     lost = {"api": "scheduler", "kind": kind, "times": 1}
     podlift_vertex.faults({**lost, "operation": "jobs.create"})
     made = create()
@@ -206,8 +206,7 @@ def test_an_interrupted_create_or_delete_is_listed_and_finished_by_the_next_one(
 ) -> None:
     podlift_vertex.faults({"api": "scheduler", "kind": "status_before", "status": 503, "operation": "jobs.create"})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("sdk.backends.vertex.cloud_scheduler._REPEAT_S", 0.2)
-        patched.setattr("sdk.backends.vertex.scheduler_calls._REPEAT_S", 0.2)
+        patched.setattr("sdk.backends.vertex.client._RETRY_S", 0.2)
         with pytest.raises(sdk.PodliftError):
             create()
     (listed,) = the_json(capsys, "list")
