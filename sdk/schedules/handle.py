@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -19,9 +20,8 @@ from ..job.policies import Target
 from ..planning.roots import configured_roots, in_bucket, resolve_root
 from ..planning.settings.merge import Destination
 from ..storage import emulator_clock
-from ..text import counted, joined
+from ..text import joined
 from . import creation, lost_slots, preconditions, triggered
-from .clock_jumps import TOLERANCE_S, early
 from .command_delivery import Delivered, Order, deliver
 from .firing import LocalRuns, url_of
 from .records import MISSED, REMOVED, RUNNING, SKIPPED, TAKEN, Book, ScheduleRecord, SlotRecord, key_of
@@ -100,36 +100,15 @@ class Schedule:
     def history(self, limit: int | None = 20) -> list[SlotRecord]:
         """Return what became of its slots, newest first, also of those whose keeper failed; None for all."""
         record = self.record
-        listed = self._book.keys(record)
-        ahead = {each.key for each in self._booked_ahead(record, listed)}
-        keys = [(key, generation) for key, generation in listed.items() if key not in ahead]
-        shown = dict(keys[-limit:] if limit else keys)
-        now = self._clock.now()
-        found = [self._live(each) for each in self._book.slots(record, shown) if not early(each, now)]
-        others = {key for key, _ in keys if key not in shown}
+        listed, now = self._book.keys(record), self._now()
+        # Records of slots to come are few, except those that a clock that was ahead has booked: they are no history.
+        past = bisect_right([*listed], key_of(now) + "~")
+        shown = {key: listed[key] for key in [*listed][max(past - limit, 0) if limit else 0 :]}
+        records = [each for each in self._book.slots(record, shown) if not each.is_early(now.timestamp())]
+        found = [*map(self._live, records)]
+        others = listed.keys() - shown.keys()
         found = lost_slots.told(record, found, others, self._failed_keepers(record))
         return found[::-1][:limit]
-
-    def _fired_ahead(self, record: ScheduleRecord, listed: Mapping[str, str]) -> list[str]:
-        """Return a sentence for each slot that is to come, and that a clock that was ahead has fired."""
-        now = self._now()
-        coming = {key: generation for key, generation in listed.items() if key > key_of(now)}
-        fired = [
-            each
-            for each in self._book.slots(record, coming)
-            if each.state != SKIPPED and each.cause != "manual" and each.taken > now.timestamp() + TOLERANCE_S
-        ]
-        return [
-            f"the slot {each.slot}, later than now, was fired by a clock that was ahead, and does not fire again: "
-            f"{each.run or each.state}. Next: podlift schedule run {self.name}"
-            for each in fired
-        ]
-
-    def _booked_ahead(self, record: ScheduleRecord, listed: Mapping[str, str]) -> list[SlotRecord]:
-        """Return the records of slots that are to come, and that a clock that was ahead has booked as skipped."""
-        now = self._now()
-        coming = {key: generation for key, generation in listed.items() if key > key_of(now)}
-        return [each for each in self._book.slots(record, coming) if early(each, now.timestamp())] if coming else []
 
     def _failed_keepers(self, record: ScheduleRecord) -> list[FailedKeeper]:
         """Return the keepers that failed of late; none if the service cannot be asked, as other sentences say."""
@@ -234,7 +213,6 @@ class Schedule:
             for each in record.former
         ]
         found += seen.problems if seen is not None else []
-        found += self._clock_problems(record)
         past = self.history(50)
         if past and past[0].state == SKIPPED and past[0].reason.startswith(MISSED):
             found.append(f"the slot {past[0].slot} was {past[0].reason}")
@@ -243,24 +221,6 @@ class Schedule:
             found.append(f"the slot {newest.slot} is {newest.state}: {newest.reason}")
         overdue = self.overdue()
         return [*found, overdue] if overdue else found
-
-    def _clock_problems(self, record: ScheduleRecord) -> list[str]:
-        """Return a sentence for each trace of a clock that was ahead."""
-        now = self._now().timestamp()
-        if record.since > now + TOLERANCE_S:
-            since = _utc(record.since).isoformat(timespec="seconds")
-            return [f"its slots begin at {since}: a clock that was ahead created it. Next: {_SERVE}"]
-        listed = self._book.keys(record)
-        fired, ahead = self._fired_ahead(record, listed), self._booked_ahead(record, listed)
-        if not ahead:
-            return fired
-        last = ahead[-1]
-        slots = counted(sum(each.count for each in ahead), "slot")
-        return [
-            *fired,
-            f"{slots} later than now, until {last.slot}, {'is' if slots == '1 slot' else 'are'} booked as skipped "
-            f"({last.reason}): a clock was ahead. Each fires at its time all the same. Next: {_SERVE}",
-        ]
 
     def overdue(self) -> str:
         """Return a sentence about the latest slot if it has no record and should have one, else ""."""
@@ -287,7 +247,7 @@ class Schedule:
         key = key_of(slot)
         if key not in self._book.keys(self.record, [key.partition("/")[0]]):
             return False
-        return not early(self._book.slot(self.record, key), self._clock.now())
+        return not self._book.slot(self.record, key).is_early(self._clock.now())
 
     def _live(self, record: SlotRecord) -> SlotRecord:
         """Return a record with the state of its run, if no server has recorded its end yet."""

@@ -24,7 +24,7 @@ from ..runtime.unpack import unpack
 from ..storage import fingerprints
 from ..storage.fingerprints import DataState
 from ..text import compact_duration, duration, parse_duration
-from .clock_jumps import TOLERANCE_S
+from .records import TOLERANCE_S
 
 KNOWN = {"min_new_examples": "(INPUT, N)", "data_changed": "(INPUT)", "older_than": "(DURATION)"}
 _CALL = re.compile(r"(\w+)\(([^()]*)\)")

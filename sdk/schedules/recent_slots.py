@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ..status import State
-from .clock_jumps import TOLERANCE_S, early
-from .records import SlotRecord, hour_of, instant_of, key_of
+from .records import TOLERANCE_S, SlotRecord, hour_of, instant_of, key_of
 
 # Of older slots, only open ones matter; records are searched back to this number.
 REMEMBERED = 400
@@ -32,7 +31,7 @@ class RecentSlots:
 
     def add(self, record: SlotRecord) -> None:
         """Remember a record, unless a clock that was ahead has made it: its slot is still to come."""
-        if early(record, self.now):
+        if record.is_early(self.now):
             self.records.pop(record.key, None)
             return
         self.records[record.key] = record

@@ -40,6 +40,8 @@ _KEY = f"{_HOUR}/%M%SZ"
 # States of a slot without a run that has ended. The others are those of its run.
 TAKEN, WAITING, RUNNING, SKIPPED = "TAKEN", "WAITING", "RUNNING", "SKIPPED"
 OPEN = (TAKEN, WAITING, RUNNING)
+# The clocks of two machines may differ by this, and one clock may be set by it.
+TOLERANCE_S = 30.0
 # How the reason of a slot begins that nothing has started.
 MISSED = "missed"
 # Why a schedule is paused whose removal has begun.
@@ -138,6 +140,10 @@ class SlotRecord:
     @property
     def is_open(self) -> bool:
         return self.state in OPEN
+
+    def is_early(self, now: float) -> bool:
+        """True if it was booked as skipped later than now: the clock was ahead, and the slot is still to come."""
+        return self.state == SKIPPED and self.taken > now + TOLERANCE_S
 
 
 def plan_key(name: str, plan: Plan) -> str:

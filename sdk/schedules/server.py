@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from itertools import groupby
 
 from ..clock import Clock
 from ..errors import PodliftError, RunNotFoundError, may_pass
@@ -25,7 +24,6 @@ from ..records import spending
 from ..status import State, Status
 from ..text import counted
 from . import booking, policy, preconditions
-from .clock_jumps import TOLERANCE_S, ClockWatch, early
 from .firing import LocalRuns, Runs, plan_of, url_of
 from .notices import Notice, Notifier
 from .recent_slots import RecentSlots, hours_since, newest
@@ -34,6 +32,7 @@ from .records import (
     RUNNING,
     SKIPPED,
     TAKEN,
+    TOLERANCE_S,
     WAITING,
     Book,
     ScheduleRecord,
@@ -48,7 +47,7 @@ LEASE_S = 600.0
 # Missed slots beyond this number share one record.
 _MOST_MISSED = 500
 _MOST_RESUMES = 3
-_NO_SERVER = f"{MISSED}: no server was there"
+_NO_SERVER = f"{MISSED}: no server was there, or its machine slept"
 _FAILED = (State.FAILED.value, State.LOST.value)
 
 
@@ -66,7 +65,6 @@ class Server:
         self._notifier = notifier or Notifier(clock)
         self._holder = f"{spawn.identity(os.getpid())} {secrets.token_hex(4)}"
         self._recent: dict[str, RecentSlots] = {}
-        self._watch = ClockWatch(clock)
         self._busy = (0.0, 0.0)
         self._warned: dict[str, str] = {}
 
@@ -87,7 +85,7 @@ class Server:
 
     def tick(self) -> float:
         """Do once what is due now, and return the unix time of the next slot."""
-        begin, steady, due = self._watch.read(), self._clock.monotonic(), float("inf")
+        begin, steady, due = self._clock.now(), self._clock.monotonic(), float("inf")
         for name in self._names():
             try:
                 schedule = self._book.read(name)
@@ -146,7 +144,6 @@ class Server:
 
     def _tick(self, schedule: ScheduleRecord, begin: float) -> float:
         now = datetime.fromtimestamp(begin, timezone.utc)
-        schedule = self._began(schedule, begin)
         recent = self._remembered(schedule, now)
         self._refresh(schedule, recent)
         # A failure may have paused it.
@@ -156,16 +153,6 @@ class Server:
         self._start_waiting(schedule, recent)
         coming = next(schedule.spec.slots.after(now), None)
         return coming.timestamp() if coming else float("inf")
-
-    def _began(self, schedule: ScheduleRecord, now: float) -> ScheduleRecord:
-        """Return a schedule that has begun: a clock that was ahead may have created it, or ended its pause."""
-        ahead = {name: now for name in ("since", "pause_ended") if getattr(schedule, name) > now + TOLERANCE_S}
-        if not ahead:
-            return schedule
-        _log.warning(
-            "The schedule %s was created or unpaused by a clock that was ahead: it begins now", schedule.spec.name
-        )
-        return self._book.change(schedule.spec.name, **ahead)
 
     def _remembered(self, schedule: ScheduleRecord, now: datetime) -> RecentSlots:
         """Return the newest records, with those that other processes have added or changed."""
@@ -203,10 +190,7 @@ class Server:
             return
         late = [slot for slot in due if self._is_late(slot, now)]
         chosen = policy.caught_up(schedule.spec.missed, late)
-        if chosen and self._watch.may_be_set_back(chosen.timestamp()):
-            return
-        for reason, slots in groupby(late[:-1] if chosen else late, self._why_missed):
-            self.record_skipped(schedule, recent, list(slots), reason)
+        self.record_skipped(schedule, recent, late[:-1] if chosen else late, _NO_SERVER)
         for slot in due:
             if slot is chosen:
                 self._fire(schedule, recent, key_of(slot), slot, "catch_up")
@@ -217,9 +201,6 @@ class Server:
         since = datetime.fromtimestamp(schedule.since, timezone.utc)
         last = max(since, recent.last or since)
         return list(schedule.spec.slots.between(last + timedelta(seconds=1), now + timedelta(microseconds=1)))
-
-    def _why_missed(self, slot: datetime) -> str:
-        return self._watch.missed(slot.timestamp()) or _NO_SERVER
 
     def _is_late(self, slot: datetime, now: datetime) -> bool:
         begin, end = self._busy
@@ -278,7 +259,7 @@ class Server:
             recent.add(record)
             return True
         found = self._book.slot(schedule, record.key)
-        if early(found, recent.now):
+        if found.is_early(recent.now):
             after = replace(record, notes=(*record.notes, f"booked before its time ({found.reason})"))
             if self._book.update(schedule, found, after):
                 recent.add(after)

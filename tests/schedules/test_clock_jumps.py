@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from paper_runs import HOUR, START, PaperRuns, World
-from support import FakeClock, full_only, heard, needs
+from support import FakeClock, full_only, needs
 
 from sdk import State
 from sdk.job.plan import Plan
@@ -65,53 +65,24 @@ def serve(world: World, server: Server, seconds: float, step_s: float = 300.0) -
     server.tick()
 
 
-def test_the_reason_and_the_log_name_the_jump_and_check_says_so(moved: World, clock: SetClock) -> None:
-    lines = heard("schedules")
+def test_slots_that_a_clock_ahead_has_booked_are_no_history_and_fire_at_their_time(
+    moved: World, clock: SetClock
+) -> None:
     moved.add()
     server = moved.server()
     serve(moved, server, HOUR)
     clock.ahead = 5 * HOUR + 600
     serve(moved, server, 30)
     missed = [record for record in moved.history() if record.state == "SKIPPED"]
-    assert len(missed) == 6
-    why = "missed: the clock of this machine went forward by 5 h 10 min: it was set, or the machine slept"
-    assert {record.reason for record in missed} == {why}
-    assert any("went forward by 5 h 10 min" in line for line in lines)
+    why = "missed: no server was there, or its machine slept"
+    assert [record.reason for record in missed] == [why] * 6
     assert moved.schedule.problems() == [f"the slot {missed[-1].slot} was {why}"]
     clock.ahead = 0.0
     serve(moved, server, 30)
-    assert any("set back by 5 h 10 min" in line for line in lines)
-    problem = moved.schedule.problems()[0]
-    assert problem.startswith(
-        "5 slots later than now, until 2027-01-04T06:00:00+00:00, are booked as skipped (missed: "
-    )
-    # What is still to come is no history.
     assert [each.state for each in moved.schedule.history()] == ["RUNNING", "SUCCEEDED"]
+    assert [each.state for each in moved.schedule.history(1)] == ["RUNNING"]
     serve(moved, server, 7 * HOUR)
     assert moved.schedule.problems() == []
-
-
-def test_a_clock_that_was_ahead_for_a_minute_lets_no_slot_be_caught_up(moved: World, clock: SetClock) -> None:
-    moved.add(cron="0 3 * * *", missed="catch_up_last")
-    server = moved.server()
-    serve(moved, server, 60)
-    clock.ahead = DAY
-    serve(moved, server, 50)
-    clock.ahead = 0.0
-    serve(moved, server, 2 * DAY)
-    assert {record.cause for record in moved.history()} == {"schedule"}
-    assert len(moved.runs.submits) == 2
-
-
-def test_a_slot_that_a_jump_has_passed_over_is_caught_up_once_the_clock_holds(moved: World, clock: SetClock) -> None:
-    moved.add(cron="0 3 * * *", missed="catch_up_last")
-    server = moved.server()
-    serve(moved, server, 60)
-    clock.ahead = DAY
-    serve(moved, server, HOUR)
-    assert [record.cause for record in moved.history()] == ["catch_up"]
-    clock.ahead = 0.0
-    assert any("does not fire again" in problem for problem in moved.schedule.problems())
 
 
 def test_a_server_that_starts_after_the_jump_fires_the_slots_that_another_one_booked(
@@ -149,16 +120,6 @@ def test_a_pause_that_a_clock_ahead_has_booked_does_not_hold_after_its_end(moved
     serve(moved, server, 3 * HOUR)
     past = [record for record in moved.history() if record.moment.timestamp() <= clock.now()]
     assert [record.state for record in past].count("SKIPPED") == 0 and len(past) >= 4
-
-
-def test_a_schedule_made_by_a_clock_that_was_ahead_begins_now(moved: World, clock: SetClock) -> None:
-    clock.ahead = 10 * DAY
-    moved.add()
-    clock.ahead = 0.0
-    assert "a clock that was ahead created it" in moved.schedule.problems()[0]
-    serve(moved, moved.server(), 2 * HOUR)
-    assert [record.state for record in moved.history()] == ["SUCCEEDED", "SUCCEEDED", "RUNNING"][: len(moved.history())]
-    assert len(moved.history()) >= 2 and moved.schedule.problems() == []
 
 
 def test_a_jump_while_the_server_is_busy_fires_no_slot_that_has_passed(moved: World, clock: SetClock) -> None:
@@ -233,7 +194,7 @@ def _steps(told: Story, begin: float, end: float) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("seed", [0, *map(full_only, range(1, 4))])
-def test_each_slot_fires_once_or_is_booked_as_missed_with_the_true_reason(
+def test_each_slot_fires_once_or_is_booked_as_missed(
     tmp_path: Path, template: Plan, seed: int
 ) -> None:
     # The clocks of Berlin change on the second day.
@@ -270,8 +231,6 @@ def _check(world: World, told: Story, slots: list[float]) -> None:
         assert fired != (record.state == "SKIPPED"), record
         if not told.near(slot):
             assert fired and record.state in (State.SUCCEEDED.value, "RUNNING"), record
-        if not fired and "no server" in record.reason:
-            assert any(begin - 60 <= slot <= end + 60 for begin, end in told.down), record
-        elif not fired:
-            assert "the clock of this machine went forward" in record.reason
-            assert any(begin - 60 <= slot <= end + 60 for begin, end, _ in told.offsets), record
+        if not fired:
+            spans = [*told.down, *((begin, end) for begin, end, _ in told.offsets)]
+            assert any(begin - 60 <= slot <= end + 60 for begin, end in spans), record
