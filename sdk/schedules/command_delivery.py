@@ -145,8 +145,8 @@ def _checked(cron: Cron, schedule: ScheduleRecord, slot: datetime, now: float) -
 
 def _held(book: Book, schedule: ScheduleRecord, job: str) -> SlotRecord | None:
     """Return the newest slot that a delivery of this name has taken."""
-    keys = dict(list(book.keys(schedule).items())[-_LOOKED_AT:])
-    return next((each for each in reversed(book.slots(schedule, keys)) if each.keeper == job), None)
+    newest = book.slots(schedule, book.keys(schedule)[-_LOOKED_AT:])
+    return next((record for record in reversed(newest) if record.keeper == job), None)
 
 
 def _not_due(schedule: ScheduleRecord, delivery: Delivery, order: Order, now: float) -> str:

@@ -102,11 +102,11 @@ class Schedule:
         record = self.record
         listed, now = self._book.keys(record), self._now()
         # Records of slots to come are few, except those that a clock that was ahead has booked: they are no history.
-        past = bisect_right([*listed], key_of(now) + "~")
-        shown = {key: listed[key] for key in [*listed][max(past - limit, 0) if limit else 0 :]}
+        past = bisect_right(listed, key_of(now) + "~")
+        shown = listed[max(past - limit, 0) if limit else 0 :]
         records = [each for each in self._book.slots(record, shown) if not each.is_early(now.timestamp())]
         found = [*map(self._live, records)]
-        others = listed.keys() - shown.keys()
+        others = {*listed}.difference(shown)
         found = lost_slots.told(record, found, others, self._failed_keepers(record))
         return found[::-1][:limit]
 
@@ -213,7 +213,7 @@ class Schedule:
             for each in record.former
         ]
         found += seen.problems if seen is not None else []
-        past = self.history(50)
+        past = self.history()
         if past and past[0].state == SKIPPED and past[0].reason.startswith(MISSED):
             found.append(f"the slot {past[0].slot} was {past[0].reason}")
         newest = next((each for each in past if each.state != SKIPPED and not each.is_open), None)

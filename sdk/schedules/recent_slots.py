@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -70,9 +70,7 @@ def hours_since(since: datetime | None, now: datetime) -> list[str]:
     return [f"{hour_of(now - back * _HOUR)}/" for back in reversed(range(hours))]
 
 
-def newest(listed: Mapping[str, str], now: datetime) -> dict[str, str]:
-    """Return the newest records, by their names and generations, and apart from these those of slots that are to come."""
-    keys = list(listed)
+def newest(keys: Sequence[str], now: datetime) -> list[str]:
+    """Return the names of the newest records, and apart from these those of slots that are to come."""
     coming = bisect_right(keys, key_of(now) + "~")
-    shown = [*keys[max(0, coming - REMEMBERED) : coming], *keys[coming:][-REMEMBERED:]]
-    return {key: listed[key] for key in shown}
+    return [*keys[max(0, coming - REMEMBERED) : coming], *keys[coming:][-REMEMBERED:]]

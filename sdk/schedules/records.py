@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from .. import ids
 from ..backends.deliveries import Delivery
-from ..errors import ConflictError, CorruptRunError, InputError, MissingError, StoreError, nearest
+from ..errors import ConflictError, CorruptRunError, InputError, MissingError, nearest
 from ..job.layout import RootPaths
 from ..job.plan import Plan
 from ..job.wire import decode, parsed
@@ -46,10 +46,6 @@ TOLERANCE_S = 30.0
 MISSED = "missed"
 # Why a schedule is paused whose removal has begun.
 REMOVED = "being removed"
-# More records than this are read from the copies.
-_FEW = 20
-# Older ones than this many are read one by one.
-_COPIED = 2000
 _T = TypeVar("_T")
 
 
@@ -237,7 +233,6 @@ class Book:
             f"slots/{name}/",
             f"keepers/{name}/",
             f"plans/{name}/",
-            f"history/{name}/",
             f"bookings/{name}/",
             f"specs/{name}.json",
         )
@@ -281,41 +276,14 @@ class Book:
         data = bytes(self._store.get(record.plan))
         return Plan.from_json(data, f"{RootPaths(self.root).schedules}/{record.plan}", root=self.root)
 
-    def keys(self, record: ScheduleRecord, starts: Iterable[str] = ("",)) -> dict[str, str]:
-        """Return the names of the records of slots that start like one of these, in order, with their generations."""
+    def keys(self, record: ScheduleRecord, starts: Iterable[str] = ("",)) -> list[str]:
+        """Return the names of the records of slots that start like one of these, in order."""
         prefix = _slots(record)
-        found = [stat for start in starts for stat in self._store.list(prefix + start)]
-        return {stat.key.removeprefix(prefix): stat.generation for stat in found}
+        return [stat.key.removeprefix(prefix) for start in starts for stat in self._store.list(prefix + start)]
 
-    def slots(self, record: ScheduleRecord, keys: Mapping[str, str]) -> list[SlotRecord]:
-        """Return the records of slots, by their names and generations; many are read with few requests.
-
-        One object holds copies of those that have ended. A copy counts only if its record still has the same generation, so
-        that it need not be complete, or the latest one.
-        """
-        where = f"history/{record.spec.name}/{record.id}"
-        known, before = self._copies(where) if len(keys) > _FEW else ({}, None)
-        missing = [key for key, each in keys.items() if key not in known or known[key][0] != each]
-        found = dict(zip(missing, in_parallel(lambda key: self.slot(record, key), missing), strict=True))
-        if len(missing) > _FEW:
-            ended = [*known, *(key for key, each in found.items() if keys[key] and not each.is_open)]
-            data = {
-                key: (keys[key], _data(found[key])) if key in found else known[key] for key in sorted(ended)[-_COPIED:]
-            }
-            # Without the right to write, or with another writer at the same time, there is no copy.
-            with suppress(StoreError):
-                self._store.swap(where, [json.dumps(data).encode()], expected=before)
-        return [
-            found[key] if key in found else replace(_record(SlotRecord, known[key][1], where), key=key) for key in keys
-        ]
-
-    def _copies(self, where: str) -> tuple[dict[str, tuple[str, Mapping[str, object]]], str | None]:
-        """Return the copied records with the generations of their objects, and the generation of the copy."""
-        with suppress(MissingError, ConflictError, ValueError, TypeError):
-            generation = self._store.stat(where).generation
-            data = parsed(bytes(self._store.get(where, generation=generation)))
-            return decode(dict[str, tuple[str, Mapping[str, object]]], data), generation
-        return {}, None
+    def slots(self, record: ScheduleRecord, keys: Iterable[str]) -> list[SlotRecord]:
+        """Return the records of slots by their names."""
+        return in_parallel(lambda key: self.slot(record, key), keys)
 
     def slot(self, record: ScheduleRecord, key: str) -> SlotRecord:
         where = _slots(record) + key
@@ -371,24 +339,13 @@ def _slots(record: ScheduleRecord) -> str:
 
 
 def _encoded(record: ScheduleRecord | SlotRecord) -> bytes:
-    return json.dumps(_data(record), sort_keys=True).encode()
-
-
-def _data(record: ScheduleRecord | SlotRecord) -> Mapping[str, object]:
-    return {name: value for name, value in asdict(record).items() if name != "key"}
+    return json.dumps({name: value for name, value in asdict(record).items() if name != "key"}, sort_keys=True).encode()
 
 
 def _decoded(kind: type[_T], data: bytes, where: str) -> _T:
     try:
-        return _record(kind, parsed(data), where)
-    except ValueError as error:
-        raise _damaged(where, error) from None
-
-
-def _record(kind: type[_T], data: object, where: str) -> _T:
-    try:
-        return decode(kind, data)
-    except TypeError as error:
+        return decode(kind, parsed(data))
+    except (ValueError, TypeError) as error:
         raise _damaged(where, error) from None
 
 

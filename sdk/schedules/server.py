@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -164,20 +164,16 @@ class Server:
         recent = known or self._recent.setdefault(schedule.id, RecentSlots())
         listed = self._book.keys(schedule, hours_since(recent.listed, now))
         recent.listed, recent.now = now, self._served_now()
-        self._read(
-            schedule, recent, {**dict.fromkeys((record.key for record in recent.open), ""), **newest(listed, now)}
-        )
+        self._read(schedule, recent, [*(record.key for record in recent.open), *newest(listed, now)])
         if known is None:
-            found = recent.newest_first
-            self._read(
-                schedule, recent, dict.fromkeys((key for each in found for key in (each.earlier, each.success)), "")
-            )
+            records = recent.newest_first
+            self._read(schedule, recent, [key for record in records for key in (record.earlier, record.success)])
         return recent
 
-    def _read(self, schedule: ScheduleRecord, recent: RecentSlots, keys: Mapping[str, str]) -> None:
-        """Read records by their names and generations, as far as they are not known to have ended."""
+    def _read(self, schedule: ScheduleRecord, recent: RecentSlots, keys: Iterable[str]) -> None:
+        """Read records by their names, as far as they are not known to have ended; "" stands for none."""
         known = recent.records
-        wanted = {key: each for key, each in keys.items() if key and (key not in known or known[key].is_open)}
+        wanted = [key for key in dict.fromkeys(keys) if key and (key not in known or known[key].is_open)]
         for record in self._book.slots(schedule, wanted):
             recent.add(record)
 

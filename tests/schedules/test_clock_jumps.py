@@ -194,9 +194,7 @@ def _steps(told: Story, begin: float, end: float) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("seed", [0, *map(full_only, range(1, 4))])
-def test_each_slot_fires_once_or_is_booked_as_missed(
-    tmp_path: Path, template: Plan, seed: int
-) -> None:
+def test_each_slot_fires_once_or_is_booked_as_missed(tmp_path: Path, template: Plan, seed: int) -> None:
     # The clocks of Berlin change on the second day.
     begin = datetime(2027, 3, 27, 0, 10, tzinfo=timezone.utc).timestamp()
     clock = SetClock(begin)
