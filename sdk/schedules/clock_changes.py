@@ -5,85 +5,57 @@ cron fires a skipped instant late and a repeated one once. Services differ, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
-from zoneinfo import ZoneInfo
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone, tzinfo
 
 from .slots import Cron
 
-_YEAR = timedelta(days=366)
-_STEP = timedelta(hours=6)
-
-
-@dataclass(frozen=True)
-class ClockChange:
-    """Wall-clock times from `start` to before `end` are skipped, or repeated."""
-
-    start: datetime  # without a zone, as the following one
-    end: datetime
-    skipped: bool
-
-    def holds(self, wall: datetime) -> bool:
-        return self.start <= wall < self.end
-
-
-def changes(zone: ZoneInfo, start: datetime, end: datetime) -> Iterator[ClockChange]:
-    """Yield the clock changes of a zone in a span of time."""
-    low = start.astimezone(timezone.utc)
-    while low < end:
-        high = low + _STEP
-        if _offset(zone, low) != _offset(zone, high):
-            yield _change(zone, low, high)
-        low = high
-
-
-def _offset(zone: ZoneInfo, moment: datetime) -> timedelta:
-    return moment.astimezone(zone).utcoffset() or timedelta()
-
-
-def _change(zone: ZoneInfo, low: datetime, high: datetime) -> ClockChange:
-    """Find the second at which the offset changes between two moments."""
-    before, after = _offset(zone, low), _offset(zone, high)
-    while high - low > timedelta(seconds=1):
-        middle = low + (high - low) // 2
-        low, high = (middle, high) if _offset(zone, middle) == before else (low, middle)
-    moment = high.replace(microsecond=0, tzinfo=None)
-    first, second = sorted((moment + before, moment + after))
-    return ClockChange(first, second, skipped=after > before)
+_DAY, _DAYS = timedelta(days=1), 366
 
 
 def warnings(cron: Cron, now: datetime, service: str = "") -> list[str]:
-    """Return a sentence for each slot of the next year that lies inside a clock change.
+    """Return a sentence for each clock change of the next year in which a slot lies.
 
     `service` fires the schedule, in a way that is not known there; "" for podlift's own server.
     """
     if not cron.is_fixed:
         return []
-    wall = Cron(cron.expression, "UTC")
-    known = list(changes(cron.zone, now, now + _YEAR))
-    found = []
-    for change in known:
-        start, end = (each.replace(tzinfo=timezone.utc) for each in (change.start, change.end))
-        for slot in wall.between(start, end):
-            when = f"{slot:%Y-%m-%d %H:%M} in {cron.time_zone}"
-            does = f"it fires at {change.end:%H:%M}" if change.skipped else "it fires once"
+    wall, sentences = Cron(cron.expression, "UTC"), []
+    today = now.astimezone(cron.zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    # A day and the next one are added as a calendar does.
+    days = [
+        day for day in (today + _DAY * count for count in range(_DAYS)) if day.utcoffset() != (day + _DAY).utcoffset()
+    ]
+    for day in days:
+        for slot in wall.between(day.replace(tzinfo=timezone.utc), (day + _DAY).replace(tzinfo=timezone.utc)):
+            before, after = _offsets(slot, cron.zone)
+            if before == after:
+                continue
+            skipped = before < after
+            later = (each for each in cron.after(slot.replace(tzinfo=cron.zone, fold=1)) if each.utcoffset() == after)
+            does = f"it fires at {next(later):%H:%M}" if skipped else "it fires once"
             does = f"what {service} does there is not known here" if service else does
-            what = f"{'does not exist' if change.skipped else 'exists twice'}: {does}"
-            found.append(f"{when} {what} (clock change).{_safer(cron, known, slot)}")
+            what = f"{'does not exist' if skipped else 'exists twice'}: {does} (clock change)"
+            sentences.append(f"{slot:%Y-%m-%d %H:%M} in {cron.time_zone} {what}.{_safer(cron, days, slot)}")
             break
-    return found
+    return sentences
 
 
-def _safer(cron: Cron, known: list[ClockChange], slot: datetime) -> str:
-    """Return the nearest hour at which no clock change of the year can fall."""
+def _offsets(wall: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]:
+    """Return how far a time of a wall clock is ahead of UTC, before a change and after it: equal if it exists once."""
+    before, after = (wall.replace(tzinfo=zone, fold=fold).utcoffset() or timedelta() for fold in (0, 1))
+    return before, after
+
+
+def _safer(cron: Cron, days: Sequence[datetime], slot: datetime) -> str:
+    """Return the nearest hour that no clock change of these days skips or repeats."""
     words = cron.expression.split()
-    wall = slot.replace(tzinfo=None)
     for distance in (1, -1, 2, -2, 3, -3):
-        hour = wall.hour + distance
-        if 0 <= hour < 24 and not any(
-            change.holds(change.start.replace(hour=hour, minute=wall.minute, second=0)) for change in known
-        ):
+        hour = slot.hour + distance
+        if hour not in range(24):
+            continue
+        changes = (_offsets(day.replace(hour=hour, minute=slot.minute), cron.zone) for day in days)
+        if all(before == after for before, after in changes):
             fields = [*words[:-4], str(hour), *words[-3:]]
             suggested = f": {' '.join(fields)!r}" if words[-4].isdigit() else ""
             return f" The nearest safe hour is {hour}{suggested}."
