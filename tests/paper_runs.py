@@ -12,7 +12,6 @@ from support import FakeClock
 
 from sdk import Reason, RunNotFoundError, State, Status
 from sdk.backends.deliveries import Delivery
-from sdk.backends.triggers import FailedKeeper
 from sdk.errors import PodliftError
 from sdk.hardware import accelerators, pricing
 from sdk.hardware.pricing import Price
@@ -90,12 +89,6 @@ class PaperService:
         self.pauses: list[str] = []
         self.may_pause = True
         self.costs_usd, self.lives_s = 0.0, 2 * HOUR
-        self.failures: list[FailedKeeper] | None = []  # the newest first; None if the service does not tell
-
-    def failed(self, plan: Plan, schedule: str, since: float, clock: object) -> list[FailedKeeper]:
-        if self.failures is None:
-            raise PodliftError("403")
-        return [each for each in self.failures if each.created >= since]
 
     def delivery(self, plan: Plan, environ: object, clock: object) -> Delivery:
         raise NotImplementedError

@@ -9,7 +9,6 @@ from typing import Protocol
 from ..clock import Clock
 from ..hardware.pricing import Price
 from ..job.plan import Plan
-from .triggers import FailedKeeper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +37,6 @@ class Deliveries(Protocol):
 
     def delivery(self, plan: Plan, environ: Mapping[str, str], clock: Clock) -> Delivery:
         """Return what started this container. `plan` is that of the firings, `environ` the container's variables."""
-
-    def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
-        """Return the keepers of a schedule since a Unix time that have failed, the newest first."""
 
     def keeper_price(self, plan: Plan, overlap: str) -> Price | None:
         """Return the price of a keeper for its longest life; None if nothing is billed."""

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 
 from .. import backends, checks
 from ..backends.deliveries import Delivery
-from ..backends.triggers import FailedKeeper, Trigger, TriggerService
+from ..backends.triggers import Trigger, TriggerService
 from ..clock import Clock
 from ..errors import InputError, MissingError
 from ..job.plan import Plan
@@ -75,10 +75,6 @@ class OwnDeliveries:
 
     def delivery(self, plan: Plan, environ: Mapping[str, str], clock: Clock) -> Delivery:
         return self._delivery
-
-    def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
-        service = triggered.service_of(self._schedule)
-        return [] if service is None else service.failed(plan, schedule, since, clock)
 
     def keeper_price(self, plan: Plan, overlap: str) -> None:
         return None

@@ -6,10 +6,8 @@ that the same slot may be delivered again, and that its run has no other process
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
-from itertools import groupby
+from datetime import datetime, timedelta
 
 from ..backends.deliveries import Deliveries, Delivery
 from ..clock import Clock
@@ -17,14 +15,13 @@ from ..errors import InputError, PodliftError, RunNotFoundError
 from ..hardware.pricing import Price
 from ..job.plan import Plan
 from ..logs import logger
-from ..status import State
 from ..text import duration
-from . import lost_slots, policy, preconditions
+from . import policy, preconditions
 from .firing import Runs, url_of
 from .notices import Notifier
 from .recent_slots import RecentSlots
 from .records import RUNNING, SKIPPED, TAKEN, WAITING, ScheduleRecord, SlotRecord, key_of, slot_of
-from .server import Server
+from .server import NO_KEEPER, Server
 
 _log = logger("schedules")
 # Claims of jobs have the same: a keeper that was killed is replaced within two minutes.
@@ -96,60 +93,17 @@ class KeeperServer(Server):
         if delivery.by_hand:
             self._fire(schedule, recent, key, slot, "manual")
             return
-        missed, lost = self._unrecorded(schedule, recent, slot - timedelta(seconds=1)), dict[str, SlotRecord]()
-        if not schedule.paused:
-            lost = self._lost(schedule, recent, key)
-            chosen = policy.caught_up(schedule.spec.missed, missed)
-            self._record_missed(schedule, recent, missed[:-1] if chosen else missed, lost)
-            # Failures may have paused it.
-            schedule, missed = self._book.read(schedule.spec.name), [chosen] if chosen else []
+        missed = self._unrecorded(schedule, recent, slot - timedelta(seconds=1))
         if schedule.paused:
             self.record_skipped(schedule, recent, missed, f"paused: {schedule.paused}")
             self.record_skipped(schedule, recent, [slot], f"paused: {schedule.paused}", keeper=self.keeper)
             return
-        for each in missed:
-            notes = [lost[key_of(each)].reason] if key_of(each) in lost else []
-            self._fire(schedule, recent, key_of(each), each, "catch_up", *notes)
+        chosen = policy.caught_up(schedule.spec.missed, missed)
+        self.record_skipped(schedule, recent, missed[:-1] if chosen else missed, NO_KEEPER)
+        if chosen:
+            self._fire(schedule, recent, key_of(chosen), chosen, "catch_up")
         late = _lateness(slot, delivery)
         self._fire(schedule, recent, key, slot, "schedule", *([f"delivered {late}"] if late else []))
-
-    def _lost(self, schedule: ScheduleRecord, recent: RecentSlots, key: str) -> dict[str, SlotRecord]:
-        """Return what the records of slots should say whose keepers failed before they took them; not of the slot `key`."""
-        since = max(lost_slots.horizon(schedule, datetime.fromtimestamp(self._created, timezone.utc)), schedule.since)
-        try:
-            failed = self._service.failed(self._book.plan(schedule), schedule.spec.name, since, self._clock)
-        except PodliftError as error:
-            # What is due now matters more.
-            _log.warning(
-                "Whether earlier keepers of the schedule %s failed is not known: %s", schedule.spec.name, error
-            )
-            return {}
-        return {each.key: each for each in lost_slots.told(schedule, (), {*recent.records, key}, failed)}
-
-    def _record_missed(
-        self, schedule: ScheduleRecord, recent: RecentSlots, missed: Sequence[datetime], lost: Mapping[str, SlotRecord]
-    ) -> None:
-        """Record slots that no keeper took, and firings by hand."""
-        for record in lost.values():
-            if record.cause == "manual":
-                self._record_lost(schedule, recent, record)
-        # In their order: if this is interrupted, the next keeper goes on after the newest record.
-        for found, slots in groupby(missed, lambda slot: lost.get(key_of(slot))):
-            if found is None:
-                self.record_skipped(schedule, recent, list(slots), "missed: no keeper took it")
-            else:
-                self._record_lost(schedule, recent, found)
-
-    def _record_lost(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
-        """Record that a keeper failed before it took its slot, and report it as every failure, only later."""
-        late = f"known only to the next keeper, {duration(self._created - record.taken)} later"
-        record = replace(record, ended=record.taken, notes=(late,), **recent.references())  # type: ignore[arg-type]
-        if not self._book.take(schedule, record):
-            recent.add(self._book.slot(schedule, record.key))
-            return
-        recent.add(record)
-        if record.state == State.FAILED.value:
-            self._failed(schedule, recent, record, late=f" ({late})")
 
     def _delivered_again(
         self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, delivery: Delivery

@@ -47,7 +47,7 @@ LEASE_S = 600.0
 # Missed slots beyond this number share one record.
 _MOST_MISSED = 500
 _MOST_RESUMES = 3
-_NO_SERVER = f"{MISSED}: no server was there, or its machine slept"
+NO_KEEPER, _NO_SERVER = f"{MISSED}: no keeper took it", f"{MISSED}: no server was there, or its machine slept"
 _FAILED = (State.FAILED.value, State.LOST.value)
 
 
@@ -127,7 +127,7 @@ class Server:
         """Record the slots so far at which nothing started, except those of the last seconds."""
         now = self._now() - timedelta(seconds=except_last_s)
         recent = self._remembered(schedule, now)
-        missed = f"{MISSED}: no keeper took it" if schedule.trigger else _NO_SERVER
+        missed = NO_KEEPER if schedule.trigger else _NO_SERVER
         reason = f"paused: {schedule.paused}" if schedule.paused else missed
         self.record_skipped(schedule, recent, self._unrecorded(schedule, recent, now), reason)
 
@@ -460,8 +460,8 @@ class Server:
                 schedule, record, "skipped", f"{count} slots in a row were skipped; the last one: {record.reason}"
             )
 
-    def _failed(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, *, late: str = "") -> None:
-        self._notify(schedule, record, "failed", f"the slot {record.slot} failed{late}: {record.reason}")
+    def _failed(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
+        self._notify(schedule, record, "failed", f"the slot {record.slot} failed: {record.reason}")
         most = schedule.spec.pause_after_failures
         failures = sum(1 for _ in self._failures(schedule, recent))
         if most and failures >= most and not schedule.paused:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
 
 import pytest
 from paper_runs import HOUR, START, World
-from support import heard, needs
+from support import needs
 
 from sdk.backends.deliveries import Delivery
 from sdk.backends.triggers import FailedKeeper
@@ -82,86 +81,3 @@ def test_failed_keepers_are_looked_for_as_far_back_as_the_history_goes_and_not_b
     later = datetime.fromtimestamp(START.timestamp() + 100 * HOUR, timezone.utc)
     assert lost_slots.horizon(schedule, later) == START.timestamp() + 80 * HOUR
     assert lost_slots.horizon(schedule, START) == schedule.created
-
-
-def keeper_at(world: World, hour: float, job: str = "50") -> None:
-    world.clock.time = START.timestamp() + hour * HOUR
-    world.keeper(job).serve()
-
-
-def change(world: World, **rules: Any) -> None:
-    record = Book(world.root).read("each")
-    Book(world.root).change("each", spec=replace(record.spec, notify=("webhook:HOOK",), **rules), trigger="t/each")
-
-
-def test_the_next_keeper_records_the_failure_and_sends_the_notice_that_is_late(world: World) -> None:
-    change(world)
-    keeper_at(world, 0)
-    world.service.failures = [failed(2, "7"), failed(1.25, "6", by_hand=True)]
-    keeper_at(world, 3)
-    assert [(each.state, each.cause) for each in world.history()] == [
-        ("SUCCEEDED", "schedule"),
-        ("SKIPPED", "schedule"),
-        ("FAILED", "manual"),
-        ("FAILED", "schedule"),
-        ("SUCCEEDED", "schedule"),
-    ]
-    _, missed, by_hand, lost, _ = world.history()
-    assert missed.reason == "missed: no keeper took it"
-    assert lost.reason == "its keeper, the job 7, ended as FAILED. It broke. Next: look"
-    assert (lost.keeper, lost.ended) == ("projects/1/jobs/7", START.timestamp() + 2 * HOUR)
-    assert lost.notes == ("known only to the next keeper, 1 h later",)
-    assert [(post["event"], post["slot"]) for post in world.posts] == [("failed", by_hand.slot), ("failed", lost.slot)]
-    assert world.posts[1]["text"] == (
-        "podlift schedule each: the slot 2027-01-04T02:00:00+00:00 failed (known only to the next keeper, 1 h later): "
-        "its keeper, the job 7, ended as FAILED. It broke. Next: look"
-    )
-    # Each is reported once.
-    keeper_at(world, 4)
-    assert len(world.posts) == 2
-    assert shown(world, *world.service.failures) == world.history()
-
-
-def test_failures_of_keepers_count_and_pause_the_schedule_before_another_run_starts(world: World) -> None:
-    change(world, pause_after_failures=2)
-    world.service.failures = [failed(1, "2"), failed(0, "1")]
-    keeper_at(world, 2)
-    assert [each.state for each in world.history()] == ["FAILED", "FAILED", "SKIPPED"]
-    assert world.history()[2].reason == "paused: 2 failures in a row"
-    assert world.service.pauses == ["t/each"]
-    assert [post["event"] for post in world.posts] == ["failed", "failed", "paused"]
-    assert world.runs.submits == []
-
-
-def test_a_keeper_that_a_user_has_cancelled_is_no_failure(world: World) -> None:
-    change(world, pause_after_failures=1)
-    world.service.failures = [failed(0, "1", "CANCELLED")]
-    keeper_at(world, 1)
-    assert [each.state for each in world.history()] == ["CANCELLED", "SUCCEEDED"]
-    assert world.posts == []
-
-
-def test_the_slot_of_a_failed_keeper_that_is_caught_up_tells_why_it_is_late(world: World) -> None:
-    change(world, missed="catch_up_last", pause_after_failures=2)
-    world.service.failures = [failed(1, "2"), failed(0, "1")]
-    keeper_at(world, 2)
-    assert [each.state for each in world.history()] == ["FAILED", "SUCCEEDED", "SUCCEEDED"]
-    assert world.history()[1].notes == ("its keeper, the job 2, ended as FAILED. It broke. Next: look",)
-
-
-def test_a_failed_delivery_of_the_slot_that_is_due_and_those_of_a_pause_are_not_reported(world: World) -> None:
-    change(world)
-    world.service.failures = [failed(0.001, "2"), failed(0, "1")]
-    keeper_at(world, 0.01)
-    Book(world.root).change("each", paused="by hand")
-    world.service.failures.insert(0, failed(1, "3"))
-    keeper_at(world, 2)
-    assert [each.state for each in world.history()] == ["SUCCEEDED", "SKIPPED", "SKIPPED"]
-    assert world.posts == []
-
-
-def test_a_slot_fires_although_the_service_does_not_tell_which_keepers_have_failed(world: World) -> None:
-    heard_now, world.service.failures = heard("schedules"), None
-    keeper_at(world, 1)
-    assert [each.state for each in world.history()] == ["SKIPPED", "SUCCEEDED"]
-    assert "Whether earlier keepers of the schedule each failed is not known: 403" in heard_now

@@ -10,7 +10,6 @@ from ...hardware.pricing import Price
 from ...job.plan import Plan
 from ...job.policies import Vertex
 from ..deliveries import Delivery
-from ..triggers import FailedKeeper
 from . import scheduler_calls
 from .client import JobClient
 from .keeper_labels import BY_HAND, SLOT, slot_of
@@ -28,11 +27,6 @@ class VertexDeliveries:
         created = clock.now() if job.created is None else job.created
         label = (job.labels or {}).get(SLOT, "")
         return Delivery(job=job.name, created=created, by_hand=label == BY_HAND, slot=slot_of(label))
-
-    def failed(self, plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedKeeper]:
-        from . import failed_keepers
-
-        return failed_keepers.found(plan, schedule, since, clock)
 
     def keeper_price(self, plan: Plan, overlap: str) -> Price | None:
         return None if plan.emulator else keeper(plan, overlap).price
