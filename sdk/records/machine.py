@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ..job.layout import RunPaths
+from ..job.wire import decode, parsed
 from .recorder import last_attempt
 
 FIRST_S, SAMPLE_S, _PER_INTERVAL = 2.0, 10.0, 360
@@ -87,7 +88,7 @@ def machine_use(paths: RunPaths, task: str, attempt: int | None = None) -> Machi
     found: list[MachineSample] = []
     with suppress(OSError):
         for line in Path(paths.machine(number, task)).read_bytes().splitlines():
-            with suppress(ValueError, TypeError, AttributeError, LookupError, RecursionError):
+            with suppress(ValueError, TypeError):
                 found.append(_read(line))
     return MachineUse(task=task, attempt=number, samples=tuple(found)) if found else None
 
@@ -106,25 +107,7 @@ def interval_s(written: int) -> float:
 
 
 def _read(line: bytes) -> MachineSample:
-    data = json.loads(line)
-    gpus = tuple(
-        GpuUse(
-            use=float(gpu["use"]),
-            memory_bytes=int(gpu["memory_bytes"]),
-            memory_limit_bytes=int(gpu["memory_limit_bytes"]),
-        )
-        for gpu in data.get("gpus", ())
-    )
-    names = (
-        "time", "cpu_cores", "disk_read_bytes_s", "disk_write_bytes_s", "network_received_bytes_s", "network_sent_bytes_s",
-    )  # fmt: skip
-    numbers = {name: float(data[name]) for name in names}
-    if not all(map(math.isfinite, numbers.values())):
+    sample = decode(MachineSample, parsed(line))
+    if not all(math.isfinite(value) for value in vars(sample).values() if isinstance(value, float)):
         raise ValueError("a number that is none")
-    limit = data.get("memory_limit_bytes")
-    return MachineSample(
-        memory_bytes=int(data["memory_bytes"]),
-        memory_limit_bytes=None if limit is None else int(limit),
-        gpus=gpus,
-        **numbers,
-    )
+    return sample
