@@ -263,7 +263,7 @@ def exchange(
     timeout_s: float,
     *,
     query: Mapping[str, str] | None = None,
-    body: Mapping[str, object] | None = None,
+    body: object = None,
     headers: Mapping[str, str] | None = None,
     service: str = VERTEX_AI,
     project: str = "",

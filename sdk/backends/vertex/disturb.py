@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-import requests
-
 from ...errors import InputError, PodliftError
 from ...job.payload import Kill
 from ...job.plan import Plan
@@ -72,10 +70,8 @@ def rules(plan: Plan, kills: Sequence[Kill]) -> list[Rule]:
 def _ask(method: str, address: str, body: Sequence[Rule] | None = None) -> Sequence[object]:
     """Send a request to the emulator itself, and return the rules that are in force then."""
     try:
-        with client.session(address).request(method, f"{address}/_faults", json=body, timeout=_ASK_S) as response:
-            response.raise_for_status()
-            found: Sequence[object] = response.json()["faults"]
-            return found
-    except (requests.RequestException, ValueError, LookupError) as error:
-        text = emulator.mask_token(f"{type(error).__name__}: {error}")
-        raise PodliftError(f"The fault rules of the emulator cannot be set: {text}.") from error
+        return client.exchange(
+            method, f"{address}/_faults", lambda answer: list(answer.get("faults")), _ASK_S, body=body
+        )
+    except PodliftError as error:
+        raise PodliftError(f"The fault rules of the emulator cannot be set. {error}") from error

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,9 @@ from ...records.events import Event
 from ...records.sync.index import SYNC_RETRY
 from ...storage import emulator
 from ...storage.gcs.files import BucketFiles
-from ...storage.retry import Outage, Retries, retry_after_s
+from ...storage.retry import Outage
 from ..base import LogLine
-from .client import session, unix_time
+from .client import OutcomeUnknownError, VertexRejectedError, exchange, repeated, unix_time
 from .create_job import KEYS
 from .states import PODLIFT_PREFIX
 
@@ -39,8 +40,7 @@ _PAGE = 1000
 # Lines and characters of a replica's last output in a verdict.
 _LAST_LINES, _LAST_CHARACTERS = 30, 4000
 _TIMEOUT_S, _SHORT_S = 30.0, 5.0
-_RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 60.0, 2.0, 30.0
-_BUSY = frozenset({408, 429, 500, 502, 503, 504})
+_RETRY_S = 60.0
 # Times lose their last digits here: an entry of the same instant must not fall out of the next poll.
 _ROUNDING_S = 1e-3
 # The records from which the beginning of an attempt is known.
@@ -258,35 +258,31 @@ def _timestamp(time: float) -> str:
 
 
 def query(
-    body: dict[str, object], clock: Clock | None = None, within_s: float = _RETRY_S, timeout_s: float | None = None
+    body: dict[str, object], clock: Clock | None = None, within_s: float = _RETRY_S, timeout_s: float = _TIMEOUT_S
 ) -> Mapping[str, Any]:
     """Send one request, and repeat it for `within_s` seconds while the service is busy."""
-    import requests
-    from google.auth.exceptions import GoogleAuthError, TransportError
-
-    tries = Retries.within(within_s, clock or SystemClock(), _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
-    kind: type[StoreError] = StoreUnavailableError
-    again = True
-    while again:
-        try:
-            url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
-            response = session(url).post(url, json=body, timeout=timeout_s or _TIMEOUT_S)
-            if response.ok and isinstance(found := response.json(), dict):
-                return found
-        except (requests.RequestException, TransportError) as error:
-            problem = emulator.mask_token(f"{type(error).__name__}: {error}".rstrip("."))
-            again = tries.again()
-            continue
-        except GoogleAuthError as error:
+    url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
+    send = partial(exchange, "POST", url, _object, timeout_s, body=body, service="Cloud Logging")
+    try:
+        return repeated("", send, clock or SystemClock(), within_s)
+    except VertexRejectedError as error:
+        if "Next: " in str(error):
+            raise AccessError(f"The logs cannot be read: {error}") from error
+        problem = f"{error.status} {error}".rstrip(". ")
+        if error.status in (401, 403):
             raise AccessError(
-                f"The logs cannot be read: {str(error).rstrip('.')}. Next: gcloud auth application-default login."
+                f"The logs cannot be read without roles/logging.viewer on the project: {problem}"
             ) from error
-        problem = emulator.mask_token(f"{response.status_code} {response.text[:300]}".rstrip(". \n"))
-        if response.status_code in (401, 403):
-            raise AccessError(f"The logs cannot be read without roles/logging.viewer on the project: {problem}")
-        kind = StoreUnavailableError if response.status_code in _BUSY else StoreError
-        again = response.status_code in _BUSY and tries.again(retry_after_s(response.headers))
-    raise kind(f"The logs cannot be read: {problem}. Next: try again.")
+        raise StoreError(f"The logs cannot be read: {problem}. Next: try again.") from error
+    except OutcomeUnknownError as error:
+        problem = str(error).partition(" Next:")[0].rstrip(".")
+        raise StoreUnavailableError(f"The logs cannot be read: {problem}. Next: try again.") from error
+
+
+def _object(answer: Any) -> Mapping[str, Any]:
+    if not isinstance(answer, dict):
+        raise ValueError("it is no object")
+    return answer
 
 
 def kept_lines(run_url: str, attempts: Sequence[int], tasks: Sequence[str]) -> Iterator[LogLine]:
