@@ -187,7 +187,7 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
     if record is not None and not (collateral and (diagnosis.certain or silent)):
         succeeded = [event for event in events if event.kind == "exited" and event.data.get("code") == 0]
         exited = [str(event.data.get("task")) for event in succeeded if event.time <= record.time]
-        message = message_of(record, exited)
+        message = _told(events, record.source) or message_of(record, exited)
         hint = diagnose.diagnose_program(error_of(record))
         message = f"{message} {hint.message}" if hint else message
         failure = Failure(task=record.source, message=message, traceback=str(record.data.get("traceback", "")))
@@ -195,9 +195,14 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
     if not diagnosis.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None
     if not diagnosis.certain and silent:
-        task, code = str(silent[0].data["task"]), int(silent[0].data["code"])
-        reason, text = exit_reasons.describe(code, exit_reasons.OutOfMemory.UNKNOWN)
-        return State.FAILED, reason, Failure(task=task, message=f"{task} {text}")
+        # Its container has seen how the process ended, and what the memory of its machine was then.
+        task, code, seen = str(silent[0].data["task"]), int(silent[0].data["code"]), silent[0].data.get("reason")
+        out_of_memory = (
+            exit_reasons.OutOfMemory.YES if seen == Reason.OUT_OF_MEMORY.value else exit_reasons.OutOfMemory.UNKNOWN
+        )
+        reason, text = exit_reasons.describe(code, out_of_memory)
+        message = _told(events, task) or f"{task} {text}"
+        return State.FAILED, Reason(seen) if seen else reason, Failure(task=task, message=message)
     task = replica_names(ended.tasks).get(diagnosis.replica, "")
     refused = ended.last_output.startswith(PODLIFT_PREFIX) and diagnosis.signal not in _FROM_OUTSIDE
     if not diagnosis.certain and refused:
@@ -211,6 +216,12 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
         diagnosis = replace(diagnose.TAKEN_AWAY, vendor_text=diagnosis.vendor_text)
     failure = Failure(task=task, message=diagnosis.message, traceback="" if diagnosis.certain else ended.last_output)
     return State.FAILED, diagnosis.reason, failure
+
+
+def _told(events: Sequence[Event], task: str) -> str:
+    """Return what a container found out about the failure of its task, for which it asked for a restart, or ""."""
+    failures = [event.data.get("failure") for event in events if event.kind == "restarting"]
+    return next((str(each["message"]) for each in failures if isinstance(each, dict) and each.get("task") == task), "")
 
 
 def silent_replica(ended: EndedJob) -> str:

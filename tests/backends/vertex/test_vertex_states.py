@@ -94,6 +94,28 @@ def test_the_root_cause_is_the_tasks_own_and_not_what_the_vendor_says_of_it() ->
     assert found["failure"]["traceback"].startswith("Traceback")
 
 
+def test_the_verdict_carries_the_reason_that_the_container_found_out() -> None:
+    vendor = job("FAILED", message="The replica workerpool1-0 exited with a non-zero status of 137.", code=3)
+    killed = event("exited", 20.0, source="agent-1", task="worker-0", code=-9, reason="out_of_memory", step=7)
+    found = verdict(EndedJob(events=[event("attempt_started", 10.0), killed], job=vendor, tasks=TASKS))
+    assert (found["reason"], found["failure"]["task"]) == ("out_of_memory", "worker-0")
+    assert found["failure"]["message"].endswith("the machine or its control group was out of memory.")
+    killed.data["reason"] = "killed"
+    found = verdict(EndedJob(events=[event("attempt_started", 10.0), killed], job=vendor, tasks=TASKS))
+    assert found["reason"] == "killed" and "which this system does not report" in found["failure"]["message"]
+
+
+def test_the_verdict_carries_which_disk_was_full_if_the_service_ended_the_job_instead_of_a_restart() -> None:
+    full = event("failed", 20.0, type="OSError", message="[Errno 28] No space left on device", traceback="T")
+    message = "chief-0 failed: OSError: [Errno 28] No space left on device: the file system of /tmp is full."
+    failure = {"task": "chief-0", "message": message, "traceback": "T", "log": ""}
+    asked = event("restarting", 21.0, source="agent-0", reason="infrastructure", failure=failure, why="", delay_s=0.0)
+    vendor = job("FAILED", message=STATUS_134, code=3)
+    found = verdict(EndedJob(events=[event("attempt_started", 10.0), full, asked], job=vendor, tasks=TASKS))
+    assert (found["reason"], found["failure"]["message"]) == ("infrastructure", message)
+    assert found["failure"]["traceback"] == "T"
+
+
 def test_an_error_that_google_gave_the_program_keeps_its_traceback_and_gets_a_fix() -> None:
     denied = event("failed", 20.0, type="Forbidden", message="403 ACCESS_TOKEN_SCOPE_INSUFFICIENT", traceback="T")
     vendor = job("FAILED", message="The replica workerpool0-0 exited with a non-zero status of 1.", code=3)
