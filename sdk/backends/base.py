@@ -18,24 +18,10 @@ from ..job.job import Job
 from ..job.payload import Kill
 from ..job.plan import Plan
 from ..job.policies import Target
-from ..process.log_lines import LogLine
+from ..process.log_lines import LogLine as LogLine
 from ..records.accounts import LiveAccount
 from ..records.timeline import Moment
 from ..status import Progress, Status
-
-__all__ = [
-    "Backend",
-    "Build",
-    "Capabilities",
-    "Draft",
-    "Drilled",
-    "ImageDraft",
-    "ImageService",
-    "LogLine",
-    "Request",
-    "RunHandle",
-    "SetupService",
-]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,16 +16,6 @@ from ..errors import PodliftError
 from ..job.findings import Finding
 from ..job.plan import Plan
 
-__all__ = [
-    "FailedKeeper",
-    "Trigger",
-    "TriggerDraft",
-    "TriggerRejectedError",
-    "TriggerRequest",
-    "TriggerService",
-    "digest_of",
-]
-
 
 class TriggerRejectedError(PodliftError):
     """The service rejected a request; nothing was changed there. `status` is the HTTP status."""

@@ -65,7 +65,7 @@ def of_vertex(
     `emulator` is the address of one that stands in for Google Cloud, which bills nothing; "" for none.
     """
     found = vertex_locations.each(job, target, _VERTEX)
-    found += vertex_locations.contradictions(target)
+    found += vertex_locations.contradictions(target, job.resources)
     found += vertex_locations.hardware(job, target)
     found += idle.limit(job, "vertex")
     found += vertex_limits.cost(job, target, facts, emulator=emulator)

@@ -10,7 +10,7 @@ from ..hardware import Provisioning
 from ..job.findings import Finding, error, warning
 from ..job.job import Job
 from ..job.locations import Location
-from ..job.policies import Vertex
+from ..job.policies import Resources, Vertex
 from ..job.values import changed
 
 Check = Callable[[Job, Vertex], Iterable[Finding]]
@@ -58,7 +58,7 @@ def _mended(location: Location, path: str, value: object) -> Location | None:
     return None
 
 
-def contradictions(target: Vertex) -> Iterator[Finding]:
+def contradictions(target: Vertex, resources: Resources) -> Iterator[Finding]:
     """A provisioning that no location uses, and a location that is named twice."""
     own, texts = [location.provisioning for location in target.locations], list(target.regions)
     standard = Vertex().provisioning
@@ -68,9 +68,12 @@ def contradictions(target: Vertex) -> Iterator[Finding]:
             f"vertex_regions={texts}",
             {"vertex.provisioning": own[0]},
         )
-    if twice := sorted({text for text in texts if texts.count(text) > 1}):
-        message = f"{', '.join(twice)} is named more than once in vertex_regions"
-        yield error(message, {"vertex.regions": [*dict.fromkeys(texts)]})
+    # us-central1 and us-central1:standard are one location.
+    locations = target.locations_for(resources)
+    if twice := [text for index, text in enumerate(texts) if locations[index] in locations[:index]]:
+        message = f"{', '.join(dict.fromkeys(twice))} is named more than once in vertex_regions"
+        kept = [text for index, text in enumerate(texts) if locations[index] not in locations[:index]]
+        yield error(message, {"vertex.regions": kept})
 
 
 def hardware(job: Job, target: Vertex) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ class Location:
     @classmethod
     def parse(cls, text: str) -> Location:
         """Return the location that a text means; InputError with every mistake."""
-        region, provisioning, accelerator, *_ = [*(part.strip() for part in text.split(":", 2)), "", ""]
+        region, provisioning, accelerator, *_ = [*(part.strip() for part in text.lower().split(":", 2)), "", ""]
         known, problems, name = get_args(Provisioning), [], None
         if provisioning and provisioning not in known:
             problems.append(f"unknown provisioning. Received: {provisioning!r}. {nearest(provisioning, known)}")

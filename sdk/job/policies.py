@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -189,6 +189,7 @@ def shortest_s(store: str) -> float:
 
 # Vertex AI documents no longer jobs.
 LONGEST_S = 7 * 86400.0
+_KEEPER_MARGIN_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,6 +199,7 @@ class Keeper:
     account: str
     program_account: str | None
     rental: pricing.Rental
+    life_s: float  # the longest time for which it waits
     image: str | None = None  # None for that of the program
 
     @property
@@ -206,13 +208,13 @@ class Keeper:
         return f"one {self.rental.pools[0].machine} in {self.rental.regions[0]}{image}"
 
     @property
-    def price(self) -> pricing.Price:
-        return pricing.price(self.rental)
+    def limit_s(self) -> float:
+        """The limit of its job, which its price counts: it ends by itself before."""
+        return min(self.life_s + _KEEPER_MARGIN_S, LONGEST_S)
 
     @property
-    def life_s(self) -> float:
-        """The longest time for which it waits."""
-        return self.rental.timeout_s or LONGEST_S
+    def price(self) -> pricing.Price:
+        return pricing.price(replace(self.rental, timeout_s=self.limit_s))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -490,14 +492,13 @@ class Vertex(Target):
         life_s = self.keep_for_s
         if life_s is None and limits.timeout_s is not None and retry.preemptions is not None:
             life_s = limits.timeout_s * (1 + retry.user_errors + retry.infrastructure + retry.preemptions)
-        rental = pricing.Rental(
-            pools=accelerators.pools("cpu"),
-            regions=self.region_names[:1],
-            timeout_s=LONGEST_S if life_s is None else min(life_s, LONGEST_S),
-            table=table,
+        return Keeper(
+            account=account,
+            program_account=self.service_account,
+            rental=pricing.Rental(pools=accelerators.pools("cpu"), regions=self.region_names[:1], table=table),
+            life_s=LONGEST_S if life_s is None else min(life_s, LONGEST_S),
+            image=self.keeper_image if self.keeper_image != self.image else None,
         )
-        image = self.keeper_image if self.keeper_image != self.image else None
-        return Keeper(account=account, program_account=self.service_account, rental=rental, image=image)
 
     def located(self, resources: Resources, facts: Facts) -> tuple[Target, list[Finding]]:
         target = self.with_images(resources)

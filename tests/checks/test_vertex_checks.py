@@ -321,6 +321,12 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "vertex_regions=['us-east1:spot']",
     ),
     (
+        "the same location in two spellings",
+        {"accelerator": "l4", "regions": ["us-east1", "US-East1:", "us-east1:standard:L4", "us-west1"]},
+        "US-East1:, us-east1:standard:L4 is named more than once in vertex_regions",
+        "vertex_regions=['us-east1', 'us-west1']",
+    ),
+    (
         "a provisioning that one location's accelerator cannot have",
         {"regions": ["us-central1:spot", "us-central1:flex:v5e-8"]},
         "us-central1:flex:v5e-8: Flex-start is for GPUs, not for TPUs",

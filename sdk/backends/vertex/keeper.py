@@ -12,31 +12,26 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from ...clock import Clock
 from ...errors import InputError, MissingError
-from ...job import vertex_job
 from ...job.layout import RootPaths
 from ...job.plan import Plan
-from ...job.policies import LONGEST_S, Keeper, Vertex
+from ...job.policies import Keeper, Vertex
 from ...job.wire import parsed
-from ...packaging.runtime_archive import loader
 from ...records import spending
 from ...records.spending import Spent
 from ...records.sync.index import SYNC_RETRY
 from ...status import Reason
 from ...storage.gcs.files import BucketFiles
 from ...storage.store import Store, create
-from . import create_job, diagnose, service
+from . import create_job, diagnose, keeper_job, service
 from . import request as job_request
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .create_job import JobNotCreatedError
 
 LABEL = "podlift-keeper"
 _MAIN = "sdk.backends.vertex.keeper_main"
-# Vertex AI's limit for the job: the keeper ends by itself before.
-_MARGIN_S = 600.0
 _TRIES = 3
 # A container starts within some minutes.
 _STARTS_S = 900.0
@@ -132,21 +127,10 @@ def _body(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> Mapping
     ours = job_request.render(plan, number=number, entrypoint=entrypoint, copied=values)
     container = dict(ours["jobSpec"]["workerPoolSpecs"][0]["containerSpec"])
     key = RootPaths(plan.root).run(plan.run_id).keeper_spec(number).removeprefix("gs://").partition("/")[2]
-    container |= {"imageUri": options.keeper_image or container["imageUri"], "command": ["python3", "-c", loader()]}
-    container |= {"args": [*container["args"][:3], key, spec_digest]}
-    rented = keeper.rental
-    pool: dict[str, Any] = {"machineSpec": {"machineType": rented.pools[0].machine}, "replicaCount": "1"}
-    return {
-        "displayName": f"{plan.run_id}-keeper"[:128],
-        "labels": {**options.labels, LABEL: plan.run_id, create_job.JOB: str(number)},
-        "jobSpec": {
-            "workerPoolSpecs": [{**pool, "diskSpec": {"bootDiskSizeGb": rented.disk_gb}, "containerSpec": container}],
-            "scheduling": {"timeout": f"{min(keeper.life_s + _MARGIN_S, LONGEST_S):.0f}s"},
-            "serviceAccount": keeper.account,
-            **vertex_job.network(options),
-        },
-        **vertex_job.encryption(options),
-    }
+    container["imageUri"] = options.keeper_image or container["imageUri"]
+    container["args"] = [*container["args"][:3], key, spec_digest]
+    labels = {LABEL: plan.run_id, create_job.JOB: str(number)}
+    return keeper_job.body(options, keeper, f"{plan.run_id}-keeper", labels, container)
 
 
 def _keeper(plan: Plan) -> Keeper:

@@ -13,21 +13,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ... import ids
-from ...job import vertex_job
 from ...job.layout import RootPaths
 from ...job.plan import Plan
 from ...job.policies import LONGEST_S, Keeper, Vertex
 from ...job.values import changed
-from ...packaging.runtime_archive import entrypoint_file, loader, runtime_archive
+from ...packaging.runtime_archive import entrypoint_file, runtime_archive
 from ...storage import cache
 from ..containers import PYTHON_RANGE, key_of
 from ..triggers import TriggerDraft
+from . import keeper_job
 from . import request as job_request
 from .keeper_labels import BY_CRON, SCHEDULE, SLOT
 
 NO_ACCOUNT = "<service account>"
-# Vertex AI's limit for the job: the keeper ends by itself before.
-_MARGIN_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +50,7 @@ def keeper(plan: Plan, overlap: str) -> Keeper:
     if found is None:
         raise TypeError("A keeper with an account exists.")
     life_s = min(found.life_s * (2 if overlap in ("queue", "replace") else 1), LONGEST_S)
-    return replace(found, rental=replace(found.rental, timeout_s=life_s))
+    return replace(found, life_s=life_s)
 
 
 def files(draft: TriggerDraft) -> KeeperFiles:
@@ -86,10 +84,9 @@ def folder(schedule: str) -> str:
 def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
     """Return the custom job: one CPU machine on demand in the region of the first location."""
     options, kept = Vertex.of(draft.plan.target), keeper(draft.plan, draft.overlap)
-    root, entrypoint, rented = RootPaths(draft.plan.root), entrypoint_file().digest, kept.rental
+    root, entrypoint = RootPaths(draft.plan.root), entrypoint_file().digest
     container = {
         "imageUri": options.keeper_image or Vertex.of(job_request.at(draft.plan).target).image or job_request.NO_IMAGE,
-        "command": ["python3", "-c", loader()],
         "args": [
             root.root.split("/")[2],
             key_of(root.entrypoint(entrypoint)),
@@ -98,23 +95,8 @@ def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
             found.digest,
         ],
     }
-    pool = {
-        "machineSpec": {"machineType": rented.pools[0].machine},
-        "replicaCount": "1",
-        "diskSpec": {"bootDiskSizeGb": rented.disk_gb},
-        "containerSpec": container,
-    }
-    return {
-        "displayName": f"{draft.schedule}-keeper"[:128],
-        "labels": {**options.labels, SCHEDULE: draft.schedule, SLOT: BY_CRON},
-        "jobSpec": {
-            "workerPoolSpecs": [pool],
-            "scheduling": {"timeout": f"{min(kept.life_s + _MARGIN_S, LONGEST_S):.0f}s"},
-            "serviceAccount": kept.account,
-            **vertex_job.network(options),
-        },
-        **vertex_job.encryption(options),
-    }
+    labels = {SCHEDULE: draft.schedule, SLOT: BY_CRON}
+    return keeper_job.body(options, kept, f"{draft.schedule}-keeper", labels, container)
 
 
 def project_of(plan: Plan) -> str:

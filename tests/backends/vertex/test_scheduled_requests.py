@@ -136,7 +136,7 @@ def test_the_plan_names_the_keeper_the_rights_of_each_account_and_the_price_of_a
     )
     assert (
         text["a month"]
-        == "30 firings in the next 30 days x (keeper 0.22 USD at most + run 0.22 USD at most) = 13.11 USD at most"
+        == "30 firings in the next 30 days x (keeper 0.25 USD at most + run 0.22 USD at most) = 14.20 USD at most"
     )
     mine, of_keeper = [value for label, value in lines if label == "rights"]
     assert "iam.serviceAccounts.actAs on keeper@" in mine and "cloudscheduler.jobs.create" in mine
@@ -154,7 +154,7 @@ def test_a_queue_makes_the_keeper_wait_longer_and_the_month_dearer(prepare: Prep
     assert queue.service is not None and queue.trigger is not None
     text = dict(queue.service.lines(replace(queue.trigger, max_cost_usd_per_month=12.0)))
     assert "half of it for the end of an earlier firing (overlap='queue')" in text["keeper"]
-    assert text["a month"].endswith("= 19.66 USD at most; 12.00 USD a calendar month at most")
+    assert text["a month"].endswith("= 20.76 USD at most; 12.00 USD a calendar month at most")
 
 
 def files_of(made: Prepared) -> Any:
@@ -199,7 +199,7 @@ def test_all_mistakes_are_named_at_once(prepare: Prepare, monkeypatch: pytest.Mo
         ),
         (
             {"max_cost_usd_per_month": 2.0, "keeper": "12h", "job": {"timeout": "12h"}},
-            "may cost 5.24 USD, 2.62 USD of it for its keeper. Next: a higher limit",
+            "may cost 5.28 USD, 2.66 USD of it for its keeper. Next: a higher limit",
         ),
         (
             {"max_cost_usd_per_month": 2e6, "keeper": "12h"},

@@ -121,7 +121,7 @@ def test_the_plan_lists_what_the_keeper_costs_and_may_do(planned: Planned, monke
     with_one = shown(keeper="10h", keeper_service_account=ACCOUNT)
     assert with_one["submitted by"].startswith("the keeper, or a process that waits")
     what = "one n1-standard-4 in us-central1, which ends with the run, after 10 h at most: 0.22 USD an hour"
-    assert with_one["keeper"] == f"{what}, 2.18 USD at most"
+    assert with_one["keeper"] == f"{what}, 2.22 USD at most"
     for right in ("customJobs.create, get, list and cancel", "actAs", f"as {ACCOUNT}", "gs://podlift-runs only"):
         assert right in with_one["its rights"]
     small = shown(keeper=True, keeper_service_account=ACCOUNT, keeper_image=SMALL)["keeper"]
@@ -169,3 +169,5 @@ def test_a_keeper_lives_as_long_as_the_attempts_may_take(
     kept = sdk.Vertex(keeper=keeper, service_account=ACCOUNT).kept_by(limits, retry)
     assert kept is not None
     assert kept.life_s == life_s
+    # Its job may run for a little longer, which it may cost.
+    assert kept.limit_s == kept.price.timeout_s == min(life_s + 600.0, 7 * 86400.0)

@@ -1,0 +1,31 @@
+"""The request for the job of any keeper: one CPU machine on demand, in the region of the first location. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...job import vertex_job
+from ...job.policies import Keeper, Vertex
+from ...packaging.runtime_archive import loader
+
+
+def body(
+    options: Vertex, kept: Keeper, name: str, labels: Mapping[str, str], container: Mapping[str, object]
+) -> Mapping[str, object]:
+    pool = {
+        "machineSpec": {"machineType": kept.rental.pools[0].machine},
+        "replicaCount": "1",
+        "diskSpec": {"bootDiskSizeGb": kept.rental.disk_gb},
+        "containerSpec": {**container, "command": ["python3", "-c", loader()]},
+    }
+    return {
+        "displayName": name[:128],
+        "labels": {**options.labels, **labels},
+        "jobSpec": {
+            "workerPoolSpecs": [pool],
+            "scheduling": {"timeout": f"{kept.limit_s:.0f}s"},
+            "serviceAccount": kept.account,
+            **vertex_job.network(options),
+        },
+        **vertex_job.encryption(options),
+    }
