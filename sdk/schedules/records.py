@@ -122,7 +122,6 @@ class SlotRecord:
     cost_usd: float | None = None
     notes: tuple[str, ...] = ()  # about its deliveries
     resumes: int = 0
-    count: int = 1  # slots that the record stands for: very many missed ones share one
     data: dict[str, DataState] = field(default_factory=dict)
     registered: Registered | None = None  # what has become of the model of its run
     # Keys of older records that a server needs, however far back: the newest one that was open, and the last success.

@@ -210,16 +210,14 @@ class Server:
         rest = slots[len(many) :]
         if many:
             reasons = f"{reason} ({len(many)} slots until {many[-1].isoformat()})"
-            self._skip(schedule, recent, self._record(many[-1], SKIPPED, reason=reasons, count=len(many)))
+            self._skip(schedule, recent, self._record(many[-1], SKIPPED, reason=reasons))
         for slot in rest:
             record = replace(self._record(slot, SKIPPED, reason=reason), keeper=keeper)
             self._skip(schedule, recent, record, quiet=reason.startswith("paused"))
 
-    def _record(self, slot: datetime, state: str, *, reason: str, count: int = 1) -> SlotRecord:
+    def _record(self, slot: datetime, state: str, *, reason: str) -> SlotRecord:
         now = self._served_now()
-        return SlotRecord(
-            key=key_of(slot), slot=slot.isoformat(), state=state, reason=reason, taken=now, ended=now, count=count
-        )
+        return SlotRecord(key=key_of(slot), slot=slot.isoformat(), state=state, reason=reason, taken=now, ended=now)
 
     def _skip(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord, *, quiet: bool = False) -> None:
         record = replace(record, **recent.references())  # type: ignore[arg-type]

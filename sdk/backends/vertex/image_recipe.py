@@ -25,7 +25,7 @@ from ..base import ImageDraft
 DOCKERFILE = Path(__file__).parent / "Dockerfile"
 REPOSITORY = "podlift"
 # Of the default machine, e2-standard-2, on which a billing account has 2,500 minutes a month for nothing.
-USD_A_MINUTE, FREE_MINUTES = 0.006, 2500
+USD_A_MINUTE = 0.006
 # Estimates: no build was measured. The packages for GPUs have some GB.
 MINUTES = {"cpu": 4, "gpu": 12, "tpu": 6}
 _BUILDER = "gcr.io/cloud-builders/docker"
