@@ -70,10 +70,10 @@ def unpacked(data: bytes, reached: int) -> TaskAccount | None:
 def account_of(data: object) -> TaskAccount | None:
     """Return the account in a record; None if it is not one."""
     with suppress(TypeError):
-        found = decode(TaskAccount, data)
-        numbers = (found.begun, found.seen, *found.parts.values())
-        if all(math.isfinite(number) and number >= 0 for number in numbers) and found.steps >= 0 <= found.reached:
-            return found
+        account = decode(TaskAccount, data)
+        numbers = (account.begun, account.seen, *account.parts.values())
+        if all(math.isfinite(number) and number >= 0 for number in numbers) and account.steps >= 0 <= account.reached:
+            return account
     return None
 
 
@@ -85,21 +85,21 @@ class LiveAccount:
     account: TaskAccount
 
 
-def in_heartbeat(found: Mapping[str, object]) -> tuple[Progress | None, LiveAccount | None]:
+def in_heartbeat(beat: Mapping[str, object]) -> tuple[Progress | None, LiveAccount | None]:
     """Return what a heartbeat says of the first task, as far as it is not damaged."""
     progress = live = None
     with suppress(TypeError):
-        progress = decode(Progress, found.get("progress"))
+        progress = decode(Progress, beat.get("progress"))
     with suppress(TypeError):
-        live = decode(LiveAccount, found.get("account"))
+        live = decode(LiveAccount, beat.get("account"))
     return progress, live if live and account_of(asdict(live.account)) else None
 
 
 def recorded(events: Sequence[Event], task: str) -> dict[int, TaskAccount]:
     """Return the accounts of a task in the records, by attempt."""
-    found = {}
+    by_attempt = {}
     for event in sorted(events, key=lambda event: (event.attempt, event.time, event.sequence)):
         tasks = event.data.get("tasks") if event.kind == ACCOUNTED else None
         if isinstance(tasks, dict) and (account := account_of(tasks.get(task))) is not None:
-            found[event.attempt] = account
-    return found
+            by_attempt[event.attempt] = account
+    return by_attempt

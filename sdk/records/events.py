@@ -180,10 +180,10 @@ def untrained(events: Sequence[Event], error: str) -> str:
 def _findings(ordered: Sequence[Event], attempts: int) -> list[Event]:
     """Return the remarks about the last attempt, and those of the keeper of the present jobs."""
     resumes = last_resume(ordered)
-    found = [event for event in ordered if event.kind == "finding"]
+    findings = [event for event in ordered if event.kind == "finding"]
     return [
         event
-        for event in found
+        for event in findings
         if (event.attempt and event.attempt == attempts)
         or (not event.attempt and int(event.source.partition("-")[2] or 0) >= resumes)
     ]
@@ -356,15 +356,15 @@ def reason_of(event: Event, exited: Sequence[str] = ()) -> Reason:
 
 
 def _timings(ordered: Sequence[Event], created: float) -> dict[str, float]:
-    found: dict[str, float] = {}
+    timings: dict[str, float] = {}
     current, _ = since_resumed(ordered)
     for event in ordered:
         # The verdict before a resume is not the end of the run.
         if event.kind == "final" and event not in current:
             continue
-        if event.kind in _TIMED and _TIMED[event.kind] not in found:
-            found[_TIMED[event.kind]] = round(event.time - created, 3)
-    return found
+        if event.kind in _TIMED and _TIMED[event.kind] not in timings:
+            timings[_TIMED[event.kind]] = round(event.time - created, 3)
+    return timings
 
 
 def _continued(ordered: Sequence[Event], attempt: int) -> int | None:
@@ -372,8 +372,8 @@ def _continued(ordered: Sequence[Event], attempt: int) -> int | None:
 
 
 def _registered(ordered: Sequence[Event]) -> Registered | None:
-    found = [event.data for event in ordered if event.kind == REGISTERED]
-    return decode(Registered, found[-1]) if found else None
+    registered = [event.data for event in ordered if event.kind == REGISTERED]
+    return decode(Registered, registered[-1]) if registered else None
 
 
 def _value(ordered: Sequence[Event], attempt: int) -> Any:

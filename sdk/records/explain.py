@@ -246,9 +246,9 @@ class _Story:
 
     def moments(self) -> list[Moment]:
         status, context = self._status, self._context
-        found = list(context.service)
+        moments = list(context.service)
         if status.saved_step is not None and status.saved_at is not None:
-            found.append(
+            moments.append(
                 Moment(
                     time=status.saved_at,
                     source="checkpoint",
@@ -257,15 +257,15 @@ class _Story:
             )
         told = status.failure.message if status.failure else ""
         # What it waits for now was said above.
-        found = [replace(each, causes=()) if each.time == timeline.NOW else each for each in found]
-        return timeline.moments(self._all, found, status.attempts, told)
+        moments = [replace(moment, causes=()) if moment.time == timeline.NOW else moment for moment in moments]
+        return timeline.moments(self._all, moments, status.attempts, told)
 
     def next_command(self) -> str:
         return next_command(self._status, self._context.ref, generated=self._context.generated)
 
     def _waiting(self) -> str:
         """What the service says that the run waits for now, or ""."""
-        said = [" ".join(each.causes) for each in self._context.service if each.time == timeline.NOW]
+        said = [" ".join(moment.causes) for moment in self._context.service if moment.time == timeline.NOW]
         return next(filter(None, said), "")
 
     def _saved(self) -> str:
@@ -324,8 +324,8 @@ class _Story:
         if event is not None:
             yield f"{event.source} failed: {error_of(event)}"
             yield tracebacks.shorten(tracebacks.fold(str(event.data.get("traceback", ""))))
-            place = self._context.paths.log(event.attempt, event.source)
-            yield "" if self._context.cloud else f"Full log: {place}"
+            path = self._context.paths.log(event.attempt, event.source)
+            yield "" if self._context.cloud else f"Full log: {path}"
             yield from self._others(event.source)
 
     def _continued(self) -> str:

@@ -82,7 +82,7 @@ def add_up(
 def _windows(
     ordered: Sequence[Event], accounts: Mapping[int, TaskAccount], now: float, *, supervised: bool
 ) -> list[_Window]:
-    found: list[_Window] = []
+    windows: list[_Window] = []
     begins: dict[int, float] = {}
     for event in ordered:
         if event.attempt:
@@ -98,8 +98,8 @@ def _windows(
             running = following is None and supervised
             ended = now if running else min(max(seen, account.seen if account else seen), until)
             outcome = "running" if running else "over" if following is None else "failed"
-        found.append(_Window(number=number, begun=begun, ended=max(ended, begun), outcome=outcome))
-    return found
+        windows.append(_Window(number=number, begun=begun, ended=max(ended, begun), outcome=outcome))
+    return windows
 
 
 def _end(ordered: Sequence[Event], number: int, begun: float, until: float) -> tuple[float, Outcome | Literal[""]]:
@@ -118,8 +118,8 @@ def _resumed(ordered: Sequence[Event], window: _Window) -> float | None:
     # An attempt that was killed before its first record has taken a number, too.
     before = max((event.attempt for event in ordered if event.attempt < window.number), default=0)
     numbers = range(before, window.number)
-    found = [event.time for event in ordered if event.kind == "resumed" and event.data.get("attempts") in numbers]
-    return found[-1] if found else None
+    times = [event.time for event in ordered if event.kind == "resumed" and event.data.get("attempts") in numbers]
+    return times[-1] if times else None
 
 
 def _between(
@@ -146,14 +146,14 @@ def _between(
 
 def _steps_lost(accounts: Mapping[int, TaskAccount]) -> dict[int, int]:
     """Return how many steps of each attempt were done again: those after the step from which a later one continued."""
-    found, kept = {}, math.inf
+    repeated, kept = {}, math.inf
     for number in sorted(accounts, reverse=True):
         account = accounts[number]
-        found[number] = int(max(account.reached - max(kept, account.base), 0))
+        repeated[number] = int(max(account.reached - max(kept, account.base), 0))
         # An attempt without a step, and without a restored one, has not told yet where it continues.
         if account.reached:
             kept = min(kept, account.base)
-    return found
+    return repeated
 
 
 def _attempt(

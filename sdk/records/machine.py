@@ -75,8 +75,8 @@ class MachineUse:
         times = [self.samples[0].time - FIRST_S, *(sample.time for sample in self.samples)]
         # A clock that was set back gives no negative time.
         known = [(value, max(end - begin, 1e-3)) for value, (begin, end) in zip(values, pairwise(times), strict=True)]
-        found = [(value, weight) for value, weight in known if value is not None]
-        return sum(value * weight for value, weight in found) / sum(weight for _, weight in found)
+        weighted = [(value, weight) for value, weight in known if value is not None]
+        return sum(value * weight for value, weight in weighted) / sum(weight for _, weight in weighted)
 
 
 def machine_use(paths: RunPaths, task: str, attempt: int | None = None) -> MachineUse | None:
@@ -85,12 +85,12 @@ def machine_use(paths: RunPaths, task: str, attempt: int | None = None) -> Machi
     Lines that cannot be read are left out: the curve of a machine is never a reason to refuse a run.
     """
     number = last_attempt(paths) if attempt is None else attempt
-    found: list[MachineSample] = []
+    samples: list[MachineSample] = []
     with suppress(OSError):
         for line in Path(paths.machine(number, task)).read_bytes().splitlines():
             with suppress(ValueError, TypeError):
-                found.append(_read(line))
-    return MachineUse(task=task, attempt=number, samples=tuple(found)) if found else None
+                samples.append(_read(line))
+    return MachineUse(task=task, attempt=number, samples=tuple(samples)) if samples else None
 
 
 def write(path: str, sample: MachineSample) -> None:

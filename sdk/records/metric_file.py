@@ -59,13 +59,13 @@ def _before(file: BinaryIO, path: str, inode: int) -> _Known:
 
 
 def _parsed(lines: bytes, path: str, before: int) -> list[MetricRecord]:
-    found = []
+    records = []
     for number, line in enumerate(lines.split(b"\n")[:-1], before + 1):
         try:
             record = json.loads(line)
             if not isinstance(record["metrics"], dict):
                 raise TypeError("no metrics")
-            found.append(record)
+            records.append(record)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise CorruptRunError(f"The metrics file {path!r} is damaged in line {number}: {error}.") from None
-    return found
+    return records

@@ -202,8 +202,8 @@ def accounts_of(paths: RunPaths, events: Sequence[Event], task: str) -> dict[int
 
 def accounts(paths: RunPaths, attempt: int, tasks: Sequence[str]) -> dict[str, TaskAccount]:
     """Return the accounts of the tasks of an attempt, as far as their files are on this machine."""
-    found = {task: read_account(paths.progress(attempt, task)) for task in tasks}
-    return {task: account for task, account in found.items() if account is not None}
+    by_task = {task: read_account(paths.progress(attempt, task)) for task in tasks}
+    return {task: account for task, account in by_task.items() if account is not None}
 
 
 def read_progress(path: str) -> tuple[int, int]:

@@ -108,7 +108,7 @@ def decide(history: Sequence[EndedAttempt], policy: Retry, *, drill: bool = Fals
 
 def of_tasks(events: Sequence[Event], attempt: int) -> list[EndedAttempt]:
     """Return the ends of tasks that were restarted alone in an attempt, oldest first."""
-    found = sorted((e for e in events if e.kind == TASK_RESTARTING and e.attempt == attempt), key=lambda e: e.time)
+    restarts = sorted((e for e in events if e.kind == TASK_RESTARTING and e.attempt == attempt), key=lambda e: e.time)
     return [
         EndedAttempt(
             state=State.FAILED,
@@ -117,7 +117,7 @@ def of_tasks(events: Sequence[Event], attempt: int) -> list[EndedAttempt]:
             task=str(e.data["task"]),
             time=e.time,
         )
-        for e in found
+        for e in restarts
     ]
 
 

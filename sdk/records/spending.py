@@ -40,7 +40,7 @@ class Spent:
     at_least: bool = False
 
     def __add__(self, other: Spent) -> Spent:
-        known = [each.usd for each in (self, other) if each.usd is not None]
+        known = [part.usd for part in (self, other) if part.usd is not None]
         return Spent(
             seconds=self.seconds + other.seconds,
             usd=sum(known) if known else None,
@@ -82,14 +82,14 @@ def booked(used: Spent) -> dict[str, object]:
 
 def total(finals: Iterable[Mapping[str, object]]) -> Spent | None:
     """Return what ended jobs have used together, by the data of their final records; None if nothing is booked there."""
-    found: Spent | None = None
+    whole: Spent | None = None
     for data in finals:
         own = data.get(FIELD)
         if isinstance(own, Mapping):
             usd = None if own["usd"] is None else float(own["usd"])
             part = Spent(seconds=float(own["seconds"]), usd=usd, at_least=bool(own["at_least"]))
-            found = part if found is None else found + part
-    return found
+            whole = part if whole is None else whole + part
+    return whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,16 +193,16 @@ def over_month(plan: Plan, month_usd: float, spent_usd: float, keeper: Price | N
         # Each job that follows a preemption may run for Vertex AI's own limit.
         why = "without timeout or max_cost_usd, nothing limits what the jobs of a firing cost together"
         return f"budget: {why}, so that {money(month_usd)} a month cannot be enforced"
-    keepers = [each for each in (keeper, plan.keeper.price if plan.keeper else None) if each is not None]
+    keepers = [price for price in (keeper, plan.keeper.price if plan.keeper else None) if price is not None]
     most += keeper.known_cap if keeper else 0.0
-    unknown_keeper = any(each.own is None for each in keepers)
+    unknown_keeper = any(price.own is None for price in keepers)
     unknown = any(price.own is None for price in prices) or unknown_keeper
     if unknown and not limits.allow_unknown_price:
         what = "this job and its keeper" if unknown_keeper else "this job"
         return f"budget: no source gives the price of {what}, so that {money(month_usd)} a month cannot be enforced"
     if spent_usd + most <= month_usd + _CENT:
         return ""
-    kept = sum(each.known_cap for each in keepers)
+    kept = sum(price.known_cap for price in keepers)
     of_keeper = f", {money(kept)} of it for its keeper" if kept else ""
     spent = f"{money(spent_usd)} of {money(month_usd)} a month are spent"
     return f"budget: {spent}, and this firing may cost {money(most)}{of_keeper}"

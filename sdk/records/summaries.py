@@ -86,8 +86,8 @@ def shown(paths: RunPaths) -> Shown:
         plan = json.loads(read_file(paths.plan))
         for name in sorted(posix.list_names(os.path.dirname(paths.attempt(1)))):
             if name.isdecimal():
-                found = metrics_of(paths, int(name), plan["tasks"])
-                records += [{**record, "attempt": int(name)} for record in found]
+                of_attempt = metrics_of(paths, int(name), plan["tasks"])
+                records += [{**record, "attempt": int(name)} for record in of_attempt]
     with suppress(*damage):
         steps, rate = _pace(paths, plan["tasks"][0], records)
     metrics: dict[str, float | None] = {}
@@ -113,15 +113,15 @@ def shown(paths: RunPaths) -> Shown:
 
 def _about(plan: _Data, job: _Data) -> _Data:
     """Return what a list says of a plan, as far as it is there."""
-    found = dict[str, object]()
+    about = dict[str, object]()
     with suppress(TypeError, AttributeError, KeyError):
         labels = (plan.get("backend_options") or {}).get("labels") or {}
-        found["tasks"] = len(plan["tasks"])
-        found["accelerator"] = str((job.get("resources") or {}).get("accelerator") or "")
-        found["labels"] = [f"{name}={value}" for name, value in sorted(labels.items())][:_MOST_LABELS]
+        about["tasks"] = len(plan["tasks"])
+        about["accelerator"] = str((job.get("resources") or {}).get("accelerator") or "")
+        about["labels"] = [f"{name}={value}" for name, value in sorted(labels.items())][:_MOST_LABELS]
         function = plan.get("function")
-        found["entry"] = f"{plan['target']}:{function}" if function else str(plan["target"])
-    return found
+        about["entry"] = f"{plan['target']}:{function}" if function else str(plan["target"])
+    return about
 
 
 def _fits(value: object) -> bool:
@@ -140,7 +140,7 @@ def shape(values: Sequence[float | None], width: int = _WIDTH) -> str:
     # A flat curve is in the middle. Divided first: the difference of two numbers may be none.
     tall = high / 2 - low / 2
     scaled = [None if mean is None else (mean / 2 - low / 2) / tall if tall > 0 else 0.5 for mean in means]
-    return "".join(GAP if each is None else HEIGHTS[round(each * (len(HEIGHTS) - 1))] for each in scaled)
+    return "".join(GAP if height is None else HEIGHTS[round(height * (len(HEIGHTS) - 1))] for height in scaled)
 
 
 def step_s(records: Sequence[_Data]) -> float | None:

@@ -62,30 +62,30 @@ def moments(events: Sequence[Event], service: Sequence[Moment], last: int, told:
     verdict = max((event.time for event in by_attempt.get(0, ()) if event.kind == "final"), default=0.0)
     for attempt in attempts[-1:]:
         attempt.over = verdict >= attempt.time
-    found = [moment for event in by_attempt.get(0, ()) for moment in _of_run(event, attempts)]
+    shown = [moment for event in by_attempt.get(0, ()) for moment in _of_run(event, attempts)]
     starts = sorted((attempt.time, attempt.number) for attempt in attempts)
     numbers = [0, *(number for _, number in starts)]
     times = [time for time, _ in starts]
-    found = [replace(each, attempt=numbers[bisect_right(times, each.time or 0.0)]) for each in (*found, *service)]
-    found += [moment for attempt in attempts for moment in attempt.moments()]
-    found = [replace(each, causes=tuple(cause for cause in each.causes if cause not in told)) for each in found]
+    shown = [replace(moment, attempt=numbers[bisect_right(times, moment.time or 0.0)]) for moment in (*shown, *service)]
+    shown += [moment for attempt in attempts for moment in attempt.moments()]
+    shown = [replace(moment, causes=tuple(cause for cause in moment.causes if cause not in told)) for moment in shown]
     # The verdict on a run has the time at which its job ended.
-    found.sort(key=lambda moment: (moment.time or 0.0, moment.source == _RUN))
-    return _shortened(found, {attempt.number: attempt.reason for attempt in attempts})
+    shown.sort(key=lambda moment: (moment.time or 0.0, moment.source == _RUN))
+    return _shortened(shown, {attempt.number: attempt.reason for attempt in attempts})
 
 
-def lines(found: Sequence[Moment], zone: tzinfo | None) -> list[str]:
+def lines(moments: Sequence[Moment], zone: tzinfo | None) -> list[str]:
     """Return the moments as lines of at most 80 columns."""
-    days = {_when(each, zone, "%Y-%m-%d") for each in found if each.time not in (None, NOW)}
+    days = {_when(moment, zone, "%Y-%m-%d") for moment in moments if moment.time not in (None, NOW)}
     style = "%H:%M:%S" if len(days) < 2 else "%m-%d %H:%M:%S"
-    when = [_when(each, zone, style) for each in found]
-    first, second = max(map(len, when), default=0), max((len(each.source) for each in found), default=0)
+    when = [_when(moment, zone, style) for moment in moments]
+    first, second = max(map(len, when), default=0), max((len(moment.source) for moment in moments), default=0)
     indent = 2 + first + 2 + second + 2
     shown: list[str] = []
-    for time, each in zip(when, found, strict=True):
-        head = f"  {time:<{first}}  {each.source:<{second}}  "
-        shown += _wrapped(each.text, head, " " * indent)
-        for cause in each.causes:
+    for time, moment in zip(when, moments, strict=True):
+        head = f"  {time:<{first}}  {moment.source:<{second}}  "
+        shown += _wrapped(moment.text, head, " " * indent)
+        for cause in moment.causes:
             shown += _wrapped(cause, " " * (indent + 2), " " * (indent + 4))
     return shown
 
@@ -170,17 +170,17 @@ class _Attempt:
             else:
                 real.setdefault(error_of(event), []).append(event)
         silent = self._silent_exits()
-        found = [self._failed(error, events) for error, events in real.items()]
+        moments = [self._failed(error, events) for error, events in real.items()]
         own = [(time, task, text) for time, task, text, collateral in silent if not (real or collateral)]
-        found += [self._moment(time, task, f"ended: {text}") for time, task, text in own]
-        consequences += [each[:3] for each in silent if each[:3] not in own]
-        if not found and consequences:
+        moments += [self._moment(time, task, f"ended: {text}") for time, task, text in own]
+        consequences += [exit[:3] for exit in silent if exit[:3] not in own]
+        if not moments and consequences:
             time, task, text = consequences.pop(0)
-            found = [self._moment(time, task, f"failed: {text}")]
+            moments = [self._moment(time, task, f"failed: {text}")]
         if consequences:
             named = and_more([f"{task} ({text})" for _, task, text in consequences], _NAMED)
-            found[0] = replace(found[0], causes=(*found[0].causes, f"as a consequence: {named}"))
-        yield from found
+            moments[0] = replace(moments[0], causes=(*moments[0].causes, f"as a consequence: {named}"))
+        yield from moments
 
     def _failed(self, error: str, events: Sequence[Event]) -> Moment:
         others = [event.source for event in events[1:]]
@@ -191,13 +191,13 @@ class _Attempt:
         """Time, task, end and whether it is a consequence, of tasks that ended with neither a record nor podlift's doing."""
         stopped = min((event.time for event in self._of("stopping")), default=float("inf"))
         failed = {event.source for event in self._of("failed")}
-        found = []
+        exits = []
         for event in self._of("exited"):
             code, task = event.data.get("code", 0), str(event.data.get("task"))
             if code and event.time <= stopped and task not in failed:
                 text = "it saved its state and left (75)" if code == EXIT_CHECKPOINTED else ending(int(code))
-                found.append((event.time, task, text, bool(event.data.get("collateral"))))
-        return found
+                exits.append((event.time, task, text, bool(event.data.get("collateral"))))
+        return exits
 
     def _ended(self) -> Iterator[Moment]:
         if self._end is not None and self._end.kind == "restarting" and self.over:
@@ -245,21 +245,21 @@ def _of_run(event: Event, attempts: Sequence[_Attempt]) -> Iterator[Moment]:
         yield Moment(time=event.time, source=_RUN, text=text, causes=tuple(filter(None, causes)))
 
 
-def _shortened(found: list[Moment], reasons: dict[int, str]) -> list[Moment]:
+def _shortened(moments: list[Moment], reasons: dict[int, str]) -> list[Moment]:
     numbers = sorted(reasons)
     left_out = set(numbers[_FIRST_ATTEMPTS:-_LAST_ATTEMPTS])
     if len(left_out) > 1:
         ends = Counter(reasons[number] or "unknown" for number in left_out).most_common()
         text = f"{len(left_out)} attempts left out: {', '.join(f'{count} {reason}' for reason, count in ends)}"
         # Attempts without a moment, of which few records arrived, leave no place of their own.
-        place = next((at for at, moment in enumerate(found) if moment.attempt >= min(left_out)), len(found))
-        found = [each for each in found if each.attempt not in left_out or each.source in _KEPT]
-        found.insert(place, Moment(time=None, source="...", text=text))
-    middle = len(found) - _FIRST_MOMENTS - _LAST_MOMENTS
+        index = next((at for at, moment in enumerate(moments) if moment.attempt >= min(left_out)), len(moments))
+        moments = [moment for moment in moments if moment.attempt not in left_out or moment.source in _KEPT]
+        moments.insert(index, Moment(time=None, source="...", text=text))
+    middle = len(moments) - _FIRST_MOMENTS - _LAST_MOMENTS
     if middle > 1:
         gap = Moment(time=None, source="...", text=f"{counted(middle, 'line')} left out")
-        found = [*found[:_FIRST_MOMENTS], gap, *found[-_LAST_MOMENTS:]]
-    return found
+        moments = [*moments[:_FIRST_MOMENTS], gap, *moments[-_LAST_MOMENTS:]]
+    return moments
 
 
 def _when(moment: Moment, zone: tzinfo | None, style: str) -> str:
@@ -270,5 +270,5 @@ def _when(moment: Moment, zone: tzinfo | None, style: str) -> str:
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:
     words = clipped(" ".join(text.split()), _LONGEST)
-    found = textwrap.wrap(words, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-    return found or [first.rstrip()]
+    lines = textwrap.wrap(words, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return lines or [first.rstrip()]

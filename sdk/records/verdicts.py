@@ -30,12 +30,12 @@ def failed_exits(events: Sequence[Event]) -> list[Event]:
 def silent_exits(events: Sequence[Event]) -> list[Event]:
     """Return those of tasks without a failure record that are not a consequence of another's, earliest first."""
     explained = {event.source for event in events if event.kind == "failed"}
-    found = [
+    exits = [
         event
         for event in failed_exits(events)
         if not event.data.get("collateral") and event.data.get("task") not in explained
     ]
-    return sorted(found, key=lambda event: event.time)
+    return sorted(exits, key=lambda event: event.time)
 
 
 def done_at(events: Sequence[Event], task: str) -> float | None:

@@ -92,10 +92,10 @@ class SyncedRun:
 
     def listed(self, prefix: str) -> list[str]:
         """Add the objects of the bucket whose names start with this to the index, and return their names."""
-        found = list(self.store.list(prefix))
-        for each in found:
-            self.add(each.key, each.size)
-        return [each.key for each in found]
+        stats = list(self.store.list(prefix))
+        for stat in stats:
+            self.add(stat.key, stat.size)
+        return [stat.key for stat in stats]
 
     def create(self, key: str) -> bool:
         """Upload a write-once file. Return False if the bucket has it already; ConflictError if it has a different one."""
@@ -157,11 +157,11 @@ class SyncedRun:
         """Return the latest heartbeat, or raise MissingError if there is none, or ValueError if it is not one."""
         text = bytes(self.store.get(KEYS.heartbeat))
         try:
-            found = parsed(text)
-            beat = decode(Heartbeat, {**found, "progress": None})
+            data = parsed(text)
+            beat = decode(Heartbeat, {**data, "progress": None})
         except TypeError as error:
             raise ValueError(f"This is not a heartbeat: {text!r:.100}") from error
-        self.progress, self.account = in_heartbeat(found)
+        self.progress, self.account = in_heartbeat(data)
         return replace(beat, progress=self.progress)
 
     def request_cancel(self, resumes: int, grace_s: float) -> None:
@@ -218,12 +218,12 @@ class SyncedRun:
     def download(self, folders: Sequence[str]) -> None:
         """Download the program's files in these folders of the run. A mounted bucket has folders, too: NAME/."""
         with file_lock(self._lock, wait=True):
-            found = {one.name: one for top in folders for one in self.files.list(f"{top}/") if one.name[-1] != "/"}
+            files = {one.name: one for top in folders for one in self.files.list(f"{top}/") if one.name[-1] != "/"}
             index = self.outputs_index()
             named = {name: text for name, text in index.links.items() if name.partition("/")[0] in folders}
-            links = links_beside(found, named, self.store.url)
-            in_parallel(lambda name: self._download_file(name, found[name].generation), found)
-            for name in found.keys() & set(index.executable):
+            links = links_beside(files, named, self.store.url)
+            in_parallel(lambda name: self._download_file(name, files[name].generation), files)
+            for name in files.keys() & set(index.executable):
                 os.chmod(f"{self.paths.url}/{name}", 0o755)  # noqa: S103
             for name, text in links.items():
                 make_parents(self.paths.url, name)
@@ -306,9 +306,9 @@ def cancel_requests(store: Store, resumes: int, since: int) -> list[str]:
 
     Each is for one job of a run, and counts for every job that follows without a resume.
     """
-    found = []
-    for each in store.list(f"{_KEYS.control}/"):
-        number = each.key.rpartition("/")[2].partition("-")[0]
+    keys = []
+    for stat in store.list(f"{_KEYS.control}/"):
+        number = stat.key.rpartition("/")[2].partition("-")[0]
         if number.isdecimal() and since <= int(number) <= resumes:
-            found.append(each.key)
-    return found
+            keys.append(stat.key)
+    return keys

@@ -107,7 +107,7 @@ class Pusher(SyncedRun):
         files = {f"{folder}/{path}": info for folder, tree in trees.items() for path, info in tree.files.items()}
         links = {f"outputs/{path}": text for path, text in trees["outputs"].links.items()}
         filled = [folder for folder, tree in trees.items() if tree.files]
-        there = {found.name: found for folder in filled for found in self.files.list(f"{folder}/")}
+        there = {info.name: info for folder in filled for info in self.files.list(f"{folder}/")}
         versions = {name: (info.st_size, info.st_mtime_ns) for name, info in files.items()}
         todo = [name for name, version in versions.items() if self._uploaded.get(name) != version]
         in_parallel(lambda name: self._upload(name, versions[name], there.get(name)), todo, _THREADS)
@@ -139,10 +139,10 @@ def upload_archive(archive: str, url: str) -> None:
     """Upload a file named by its digest unless the bucket has it, and protect it from removal until what needs it exists."""
     folder, _, name = url.rpartition("/")
     files = open_files(folder, retry=FILES_RETRY)
-    found, now = files.versions(name)
+    versions, now = files.versions(name)
     crc = crc32c([Path(archive).read_bytes()])
-    same = [each for each in found if each.name == name and each.crc32c == crc]
-    if any(now - each.changed < _FRESH_S for each in same):
+    same = [version for version in versions if version.name == name and version.crc32c == crc]
+    if any(now - version.changed < _FRESH_S for version in same):
         return
     if not same or not files.touch(name):
         files.upload(name, archive, None)
@@ -212,8 +212,8 @@ class ContainerUploader(PeriodicThread):
 
     def flush(self, within_s: float, *, last: bool = False) -> None:
         """Stop the thread and upload what exists now; `last`: no writer is left. StoreError if that fails or takes longer."""
-        for each in (self._pusher.store, self._pusher.files):
-            each.set_deadline(within_s)
+        for store in (self._pusher.store, self._pusher.files):
+            store.set_deadline(within_s)
         # A thread that hangs in a request has had this time before.
         self.stop(0.0 if self._stop_requested.is_set() else within_s)
         self._pusher.push(last=last)
