@@ -32,13 +32,13 @@ def booked(
     month = record.slot[:7]
     while True:
         bookings, generation = book.bookings(schedule, month)
-        found = _month(book, schedule, record)
-        others = [each for each in found if each.key != record.key]
+        slots = _month(book, schedule, record)
+        others = [slot for slot in slots if slot.key != record.key]
         spent_usd = sum(
-            _booked(each, bookings) if each.is_open else _used(each, book.root, runs, most_usd) for each in others
+            _booked(slot, bookings) if slot.is_open else _used(slot, book.root, runs, most_usd) for slot in others
         )
         # That of this firing counts with all that it may cost.
-        spent_usd += _of_keepers((each for each in found if each.keeper != record.keeper), keeper)
+        spent_usd += _of_keepers((slot for slot in slots if slot.keeper != record.keeper), keeper)
         reason = spending.over_month(plan, limit_usd, spent_usd, keeper)
         if reason or book.put_bookings(schedule, month, {**bookings, record.key: most_usd}, generation):
             return reason
@@ -47,8 +47,8 @@ def booked(
 def _month(book: Book, schedule: ScheduleRecord, record: SlotRecord) -> list[SlotRecord]:
     """Return the records of the month of a slot, in the zone of the schedule."""
     months = {record.moment.astimezone(timezone.utc), record.moment.replace(day=1, hour=0).astimezone(timezone.utc)}
-    found = book.slots(schedule, book.keys(schedule, sorted({f"{each:%Y-%m-}" for each in months})))
-    return [each for each in found if each.slot[:7] == record.slot[:7]]
+    slots = book.slots(schedule, book.keys(schedule, sorted({f"{slot:%Y-%m-}" for slot in months})))
+    return [slot for slot in slots if slot.slot[:7] == record.slot[:7]]
 
 
 def _booked(record: SlotRecord, bookings: dict[str, float]) -> float:
@@ -75,10 +75,10 @@ def _used(record: SlotRecord, root: str, runs: Runs, most_usd: float) -> float:
 def _of_keepers(records: Iterable[SlotRecord], price: Price | None) -> float:
     """Return what the keepers of slots have cost, or may cost until they end; one may have served two slots."""
     spans = dict[str, tuple[float, float]]()
-    for each in records:
-        if each.keeper:
-            first, last = spans.get(each.keeper, (each.taken, each.taken))
-            spans[each.keeper] = min(first, each.taken), max(last, math.inf if each.ended is None else each.ended)
+    for slot in records:
+        if slot.keeper:
+            first, last = spans.get(slot.keeper, (slot.taken, slot.taken))
+            spans[slot.keeper] = min(first, slot.taken), max(last, math.inf if slot.ended is None else slot.ended)
     if price is None:
         return 0.0
     return sum(min(last - first, price.timeout_s) for first, last in spans.values()) / 3600 * price.at_least

@@ -125,7 +125,7 @@ def _checked(cron: Cron, schedule: ScheduleRecord, slot: datetime, now: float) -
     latest = cron.latest(wanted)
     if latest is None or latest.astimezone(timezone.utc) != wanted:
         coming = next(cron.after(wanted), None)
-        around = " and ".join(each.isoformat() for each in (latest, coming) if each)
+        around = " and ".join(near.isoformat() for near in (latest, coming) if near)
         raise InputError(
             f"--slot: not a slot of {schedule.spec.name!r}. Received: {slot.isoformat()!r}. Nearest: {around}."
         )
@@ -171,8 +171,8 @@ def _told(book: Book, schedule: ScheduleRecord, delivery: Delivery, runs: Runs) 
     code = _CODES.get(record.state, EXIT_DONE)
     if code and record.run:
         with suppress(InputError):
-            found = runs.status(url_of(book.root, record)).exit_code
-            code = code if found is None else found
+            exit_code = runs.status(url_of(book.root, record)).exit_code
+            code = code if exit_code is None else exit_code
     return Delivered(record=record, text=text, exit_code=code)
 
 
@@ -208,10 +208,10 @@ def _handed_over(book: Book, schedule: ScheduleRecord, delivery: Delivery, clock
 def _trigger(book: Book, schedule: ScheduleRecord, service: TriggerService, clock: Clock) -> Trigger:
     """Return the trigger of the service; for a schedule without one, what it would be, with the files that it refers to."""
     if schedule.trigger:
-        found = service.get(schedule.trigger, clock)
-        if found is None:
+        there = service.get(schedule.trigger, clock)
+        if there is None:
             raise triggered.missing(schedule, service)
-        return found
+        return there
     now, plan = datetime.fromtimestamp(clock.now(), timezone.utc), book.plan(schedule)
     about = triggered.draft(schedule.spec, plan, now, schedule_id=schedule.id, plan_key=schedule.plan)
     problems = checks.errors(service.review(about))

@@ -98,7 +98,7 @@ def prepare(
     now = datetime.fromtimestamp(clock.now(), timezone.utc)
     # An input that depends on the slot is looked up when the slot fires.
     inputs, settings = _inputs(what, given)
-    plain = {key: place for key, place in inputs.items() if not templates.has_template(place)}
+    plain = {key: location for key, location in inputs.items() if not templates.has_template(location)}
     if isinstance(what, Job):
         what = replace(what, inputs=plain)
     elif inputs:
@@ -119,14 +119,14 @@ def prepare(
 
     def mistakes(plan: Plan) -> list[str]:
         known = {**plan.job.inputs, **inputs}
-        found = Problems()
-        with found.collect():
+        mistakes_of_plan = Problems()
+        with mistakes_of_plan.collect():
             preconditions.check(spec.when, plan, known)
         if service is not None:
-            found.found += checks.errors(service.review(triggered.draft(spec, plan, now)))
+            mistakes_of_plan.found += checks.errors(service.review(triggered.draft(spec, plan, now)))
         # The firing brings the keeper.
         fired = service.adapted(plan) if service else plan
-        return [*found.found, *_never_affordable(spec, fired, kept=service is not None)]
+        return [*mistakes_of_plan.found, *_never_affordable(spec, fired, kept=service is not None)]
 
     wanted = replace(target, backend=backend, name=spec.name)
     with problems.closing():
@@ -162,13 +162,13 @@ def _never_affordable(spec: ScheduleSpec, plan: Plan, *, kept: bool) -> list[str
 
 def _service(backend: str, spec: ScheduleSpec) -> TriggerService | None:
     """Return the service that starts a schedule of a backend, None for podlift schedule serve."""
-    found = backends.trigger_service(backend)
-    if found is None and spec.location:
+    service = backends.trigger_service(backend)
+    if service is None and spec.location:
         raise InputError(
             f"location: schedules of {backend} are started by podlift schedule serve, which has none. Received: "
             f"{spec.location!r}. Next: omit it."
         )
-    return None if spec.trigger == "serve" else found
+    return None if spec.trigger == "serve" else service
 
 
 def _check_portable(spec: ScheduleSpec, inputs: Mapping[str, str], service: TriggerService) -> None:
@@ -176,10 +176,10 @@ def _check_portable(spec: ScheduleSpec, inputs: Mapping[str, str], service: Trig
     problems = Problems()
     with problems.collect():
         slots.check_portable(spec.cron, service.title)
-    for name, place in inputs.items():
-        if templates.has_template(place) and "://" not in place:
+    for name, location in inputs.items():
+        if templates.has_template(location) and "://" not in location:
             problems.found.append(
-                f"inputs.{name}: {place!r} is on this machine's disk, which is not there when {service.title} fires. Next: "
+                f"inputs.{name}: {location!r} is on this machine's disk, which is not there when {service.title} fires. Next: "
                 "upload it: gs://BUCKET/PATH."
             )
     problems.raise_if_any()
@@ -188,8 +188,8 @@ def _check_portable(spec: ScheduleSpec, inputs: Mapping[str, str], service: Trig
 def _inputs(what: Any, given: Mapping[str, object]) -> tuple[dict[str, str], dict[str, object]]:
     """Return the inputs of a job as they were given, and the other settings."""
     settings = dict(given)
-    found = what.inputs if isinstance(what, Job) else settings.pop("inputs", None) or {}
-    return {str(name): str(place) for name, place in found.items()}, settings  # type: ignore[attr-defined]
+    inputs = what.inputs if isinstance(what, Job) else settings.pop("inputs", None) or {}
+    return {str(name): str(location) for name, location in inputs.items()}, settings  # type: ignore[attr-defined]
 
 
 def create(prepared: Prepared, clock: Clock | None = None) -> Created:
@@ -258,24 +258,24 @@ class _Creation:
         """Return the trigger that is there; InputError, before anything is written, if it is another schedule's."""
         if self._service is None or self._request is None:
             return None
-        found = self._service.get(self._request.name, self._clock)
-        if found is not None:
-            triggered.check_owner(found, self._plan.root, self._id, self._service)
-            follows = bool(self._changes) and self._before is not None and found.digest == self._before.digest
+        trigger = self._service.get(self._request.name, self._clock)
+        if trigger is not None:
+            triggered.check_owner(trigger, self._plan.root, self._id, self._service)
+            follows = bool(self._changes) and self._before is not None and trigger.digest == self._before.digest
             # What only follows from other changes is not listed.
-            self._changes += [] if follows else triggered.differences(found, self._request)
+            self._changes += [] if follows else triggered.differences(trigger, self._request)
         elif self._before is not None:
             self._changes.append(f"+ trigger: {self._service.title} has none")
         if self._before is not None and not self._changes:
             gone = self._book.absent(self._request.files)
             self._changes += [f"+ schedules/{key}: it was removed from the root" for key in gone]
-        return found
+        return trigger
 
     def expected(self) -> tuple[str, Sequence[str]]:
         """Return the outcome of `run`, and the differences."""
         if self._before is None:
             return "created", ()
-        left = [f"- trigger: {each.name}, which is replaced" for each in self._before.former]
+        left = [f"- trigger: {former.name}, which is replaced" for former in self._before.former]
         moved = self._before.trigger != (self._request.name if self._request else "")
         return ("changed", [*self._changes, *left]) if self._changes or moved or left else ("unchanged", ())
 
@@ -341,7 +341,7 @@ class _Creation:
         if before.trigger and before.trigger != trigger:
             # It is removed once the new one is there. Meanwhile both fire, and a slot starts one run all the same.
             former += (FormerTrigger(backend=before.backend, name=before.trigger),)
-        former = tuple(each for each in former if each.name != trigger)
+        former = tuple(old for old in former if old.name != trigger)
         if before.spec.slots != spec.slots:
             # The slots so far were those of the expression before.
             # The keeper of the last one may be on its way: it serves the slot that it was made for.
@@ -384,12 +384,12 @@ class _Creation:
     def _was_paused(self, record: ScheduleRecord) -> bool:
         """Return whether a new trigger takes the place of a paused one."""
         former = [service.get(name, self._clock) for name, service in triggered.former_services(record)]
-        return bool(record.paused) or any(each is not None and each.paused for each in former)
+        return bool(record.paused) or any(trigger is not None and trigger.paused for trigger in former)
 
 
 def _changes(before: ScheduleRecord, old: Plan, spec: ScheduleSpec, plan: Plan) -> list[str]:
     """Return the differences between a schedule and what it is to become."""
-    found = [
+    fields = [
         f"~ {name}: {getattr(before.spec, name)!r} -> {getattr(spec, name)!r}"
         for name in ScheduleSpec.__dataclass_fields__
         if getattr(before.spec, name) != getattr(spec, name)
@@ -397,4 +397,4 @@ def _changes(before: ScheduleRecord, old: Plan, spec: ScheduleSpec, plan: Plan) 
     # The request and the findings follow from the rest, and this machine's Python runs no cloud's tasks.
     ignored = ("findings",) if plan.capabilities.runs_here else ("findings", "environment")
     changes = diff.compare(old, plan, ({}, {}))
-    return found + [f"{change.section}: {change}" for change in changes if change.section not in ignored]
+    return fields + [f"{change.section}: {change}" for change in changes if change.section not in ignored]

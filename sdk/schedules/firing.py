@@ -146,6 +146,6 @@ def plan_of(
 def _located(template: Plan, inputs: Mapping[str, str], record: ScheduleRecord) -> dict[str, str]:
     """Return where the inputs are. Elsewhere than here, only those that depend on the slot are looked up again."""
     here = template.capabilities.runs_here
-    wanted = {name: place for name, place in inputs.items() if here or place != record.spec.inputs[name]}
-    found = data.resolve(wanted, Path(record.spec.folder or "/"))[0] if wanted else {}
-    return {name: found.get(name) or template.inputs[name] for name in inputs}
+    wanted = {name: location for name, location in inputs.items() if here or location != record.spec.inputs[name]}
+    located = data.resolve(wanted, Path(record.spec.folder or "/"))[0] if wanted else {}
+    return {name: located.get(name) or template.inputs[name] for name in inputs}

@@ -72,15 +72,15 @@ class Schedule:
 
     def trigger(self) -> Seen | None:
         """Return what its service has, compared with the records; None if `podlift schedule serve` starts it."""
-        asked, found = self._seen
+        asked, seen = self._seen
         if self._clock.monotonic() - asked > _SEEN_S:
-            found = self._saw(triggered.seen(self.record, self._clock))
-        return found
+            seen = self._saw(triggered.seen(self.record, self._clock))
+        return seen
 
-    def _saw(self, found: Seen | None) -> Seen | None:
+    def _saw(self, seen: Seen | None) -> Seen | None:
         """Take this for what the service has, for some seconds."""
-        self._seen = (self._clock.monotonic(), found)
-        return found
+        self._seen = (self._clock.monotonic(), seen)
+        return seen
 
     def trigger_lines(self) -> list[tuple[str, str]]:
         """Return where its trigger is, who fires it with which rights, and the price, as (label, text)."""
@@ -104,23 +104,23 @@ class Schedule:
         # Records of slots to come are few, except those that a clock that was ahead has booked: they are no history.
         past = bisect_right(listed, key_of(now) + "~")
         shown = listed[max(past - limit, 0) if limit else 0 :]
-        records = [each for each in self._book.slots(record, shown) if not each.is_early(now.timestamp())]
-        found = [*map(self._live, records)]
+        records = [slot for slot in self._book.slots(record, shown) if not slot.is_early(now.timestamp())]
+        known = [*map(self._live, records)]
         others = {*listed}.difference(shown)
-        found = lost_slots.told(record, found, others, self._failed_keepers(record))
-        return found[::-1][:limit]
+        known = lost_slots.told(record, known, others, self._failed_keepers(record))
+        return known[::-1][:limit]
 
     def _failed_keepers(self, record: ScheduleRecord) -> list[FailedKeeper]:
         """Return the keepers that failed of late; none if the service cannot be asked, as other sentences say."""
-        asked, found = self._failed
+        asked, keepers = self._failed
         service = triggered.service_of(record)
         if service is not None and self._clock.monotonic() - asked > _SEEN_S:
-            found = []
+            keepers = []
             with suppress(PodliftError):
                 since = lost_slots.horizon(record, self._now())
-                found = service.failed(self.plan, self.name, since, self._clock)
-            self._failed = (self._clock.monotonic(), found)
-        return found
+                keepers = service.failed(self.plan, self.name, since, self._clock)
+            self._failed = (self._clock.monotonic(), keepers)
+        return keepers
 
     def pause(self, why: str = "by hand") -> None:
         """Stop firing; slots are recorded as skipped. A run that goes on continues."""
@@ -136,12 +136,12 @@ class Schedule:
         record = self.record
         service = triggered.service_of(record)
         if service is not None:
-            found = service.get(record.trigger, self._clock)
-            if found is None:
+            trigger = service.get(record.trigger, self._clock)
+            if trigger is None:
                 raise triggered.missing(record, service)
-            if found.broken:
-                raise triggered.broken(record, service, found)
-            record = triggered.unpaused(record, found)
+            if trigger.broken:
+                raise triggered.broken(record, service, trigger)
+            record = triggered.unpaused(record, trigger)
         if record.paused:
             # The slots of the pause must not count as missed.
             Server(self.root, self._clock).record_passed(record)
@@ -159,10 +159,10 @@ class Schedule:
         service = triggered.service_of(record)
         if service is None:
             return Server(self.root, self._clock).fire(self.name)
-        found = service.get(record.trigger, self._clock)
-        if found is None:
+        trigger = service.get(record.trigger, self._clock)
+        if trigger is None:
             raise triggered.missing(record, service)
-        keeper, now = service.fire_now(found, self._clock), self._now()
+        keeper, now = service.fire_now(trigger, self._clock), self._now()
         return SlotRecord(
             slot=now.astimezone(record.spec.slots.zone).isoformat(timespec="seconds"),
             state=TAKEN,
@@ -207,20 +207,20 @@ class Schedule:
         record, seen = self.record, self.trigger()
         if record.paused == REMOVED:
             return [f"its removal was interrupted. Next: podlift schedule remove {self.name}"]
-        found = [f"it is paused: {record.paused}"] if record.paused and record.paused != "by hand" else []
-        found += [
-            f"its former trigger {each.name} was not removed yet. Next: podlift schedule create again"
-            for each in record.former
+        problems = [f"it is paused: {record.paused}"] if record.paused and record.paused != "by hand" else []
+        problems += [
+            f"its former trigger {slot.name} was not removed yet. Next: podlift schedule create again"
+            for slot in record.former
         ]
-        found += seen.problems if seen is not None else []
+        problems += seen.problems if seen is not None else []
         past = self.history()
         if past and past[0].state == SKIPPED and past[0].reason.startswith(MISSED):
-            found.append(f"the slot {past[0].slot} was {past[0].reason}")
-        newest = next((each for each in past if each.state != SKIPPED and not each.is_open), None)
+            problems.append(f"the slot {past[0].slot} was {past[0].reason}")
+        newest = next((slot for slot in past if slot.state != SKIPPED and not slot.is_open), None)
         if newest is not None and newest.state in ("FAILED", "LOST"):
-            found.append(f"the slot {newest.slot} is {newest.state}: {newest.reason}")
+            problems.append(f"the slot {newest.slot} is {newest.state}: {newest.reason}")
         overdue = self.overdue()
-        return [*found, overdue] if overdue else found
+        return [*problems, overdue] if overdue else problems
 
     def overdue(self) -> str:
         """Return a sentence about the latest slot if it has no record and should have one, else ""."""
@@ -230,7 +230,7 @@ class Schedule:
         latest = record.spec.slots.latest(datetime.fromtimestamp(self._now().timestamp() - grace_s, timezone.utc))
         if not triggered.fires(record, seen) or not latest or latest.timestamp() <= record.since:
             return ""
-        if self._is_recorded(latest) or key_of(latest) in [each.key for each in self.history(1)]:
+        if self._is_recorded(latest) or key_of(latest) in [slot.key for slot in self.history(1)]:
             return ""
         if service is None:
             return f"the slot {latest.isoformat()} is overdue. Next: {_SERVE}"
@@ -277,11 +277,11 @@ def _root_of(name: str, root: str | Path | None) -> str:
     """Return the root that holds a schedule; InputError with the places that were searched."""
     roots = [resolve_root(root, os.environ)] if root is not None else configured_roots(os.environ)[0]
     names: set[str] = set()
-    for each in roots:
-        found = Book(each).names()
-        if name in found:
-            return each
-        names |= set(found)
+    for folder in roots:
+        names_here = Book(folder).names()
+        if name in names_here:
+            return folder
+        names |= set(names_here)
     step = elsewhere(roots, name) or (
         nearest(name, sorted(names)) if names else "There is none. Next: podlift schedule create."
     )
@@ -291,7 +291,7 @@ def _root_of(name: str, root: str | Path | None) -> str:
 def elsewhere(roots: Sequence[str], name: str = "") -> str:
     """Return where this machine has seen a schedule, or any, outside of some roots; "" if it has not."""
     known = triggered.remembered()
-    others = [each for each in ([known.get(name, "")] if name else known.values()) if each and each not in roots]
+    others = [place for place in ([known.get(name, "")] if name else known.values()) if place and place not in roots]
     if not others:
         return ""
     what, places = "it" if name else "some", joined(list(dict.fromkeys(others)), "and")
@@ -350,9 +350,9 @@ def schedule(
         InputError: with every mistake that was found; nothing was written.
     """
     problems, texts = Problems(), list[str]()
-    for each in when:
+    for condition in when:
         with problems.collect():
-            texts.append(str(preconditions.parse(each)))
+            texts.append(str(preconditions.parse(condition)))
     problems.raise_if_any()
     spec = creation.draft(
         name=name,
@@ -393,31 +393,31 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
     """
     if names:
         named = [Schedule(name, root=root, clock=clock) for name in dict.fromkeys(names)]
-        return Listing(schedules=named, orphans=(), problems=(), roots=[each.root for each in named])
+        return Listing(schedules=named, orphans=(), problems=(), roots=[place.root for place in named])
     roots, problems = configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
     schedules, orphans, given, clock = list[Schedule](), list[Trigger](), clock, clock or SystemClock()
-    for each in roots:
+    for place in roots:
         try:
-            book = Book(each)
-            found = [Schedule(name, root=each, clock=given) for name in book.names()]
-            survey = triggered.survey(each, [one.record for one in found], clock)
+            book = Book(place)
+            members = [Schedule(name, root=place, clock=given) for name in book.names()]
+            survey = triggered.survey(place, [one.record for one in members], clock)
         except StoreError as error:
             # Those of another root are listed all the same.
             if len(roots) == 1:
                 raise
-            problems.append(f"The schedules of {each} are not listed: {error}")
+            problems.append(f"The schedules of {place} are not listed: {error}")
             continue
-        for one in found:
+        for one in members:
             one._saw(survey.seen.get(one.name))
-        schedules += found
+        schedules += members
         orphans += survey.orphans
         problems += survey.problems
-        if in_bucket(each):
-            triggered.remember((one.name for one in found), each)
+        if in_bucket(place):
+            triggered.remember((one.name for one in members), place)
     return Listing(schedules=schedules, orphans=orphans, problems=problems, roots=roots)
 
 
 def remove_orphan(name: str, root: str | Path | None = None) -> bool:
     """Remove the triggers of a schedule of this name whose records are gone; False if there are none."""
     roots = configured_roots(os.environ)[0] if root is None else [resolve_root(root, os.environ)]
-    return any([triggered.remove_orphan(each, name, SystemClock()) for each in roots])
+    return any([triggered.remove_orphan(place, name, SystemClock()) for place in roots])

@@ -129,11 +129,11 @@ class KeeperServer(Server):
             self._end(schedule, recent, record, SKIPPED, f"paused: {schedule.paused}")
         elif record.state == WAITING and record.expires - self._clock.now() < LEASE_S / 2:
             self._changed(schedule, recent, record, expires=self._clock.now() + LEASE_S)
-        first = next((each for each in recent.open if each.state == WAITING), None)
+        first = next((slot for slot in recent.open if slot.state == WAITING), None)
         if first is not None and first.keeper == self.keeper:
             self._start_waiting(schedule, recent)
-        mine = [each for each in recent.open if each.keeper == self.keeper]
-        self._running = next((url_of(self._root, each) for each in mine if each.state == RUNNING), "")
+        mine = [slot for slot in recent.open if slot.keeper == self.keeper]
+        self._running = next((url_of(self._root, slot) for slot in mine if slot.state == RUNNING), "")
         return bool(mine)
 
     def give_up(self, schedule_name: str) -> None:

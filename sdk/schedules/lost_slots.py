@@ -33,21 +33,21 @@ def told(
 
     `others` are the keys of records that are not among these.
     """
-    found, lost = {record.key: record for record in records}, list[SlotRecord]()
+    by_key, lost = {record.key: record for record in records}, list[SlotRecord]()
     # The newest one of a slot counts.
     for keeper in reversed(failed):
         about = Delivery(job=keeper.job, created=keeper.created, slot=keeper.slot, by_hand=keeper.by_hand)
         key, slot = slot_of(schedule, about)
-        record, text = found.get(key), _sentence(keeper)
+        record, text = by_key.get(key), _sentence(keeper)
         if record is None or record in lost:
             if key not in others:
-                found[key] = _unrecorded(keeper, key, slot)
-                lost.append(found[key])
+                by_key[key] = _unrecorded(keeper, key, slot)
+                lost.append(by_key[key])
         elif record.is_open and _id(record.keeper) == _id(keeper.job):
-            found[key] = replace(record, reason=text)
+            by_key[key] = replace(record, reason=text)
         elif record.state == SKIPPED and record.reason.startswith(MISSED):
-            found[key] = replace(record, reason=f"missed: {text}")
-    return [found[key] for key in sorted(found)]
+            by_key[key] = replace(record, reason=f"missed: {text}")
+    return [by_key[key] for key in sorted(by_key)]
 
 
 def _id(job: str) -> str:

@@ -107,13 +107,13 @@ def parse(given: str | Callable[..., Any]) -> Precondition:
 def check(texts: Sequence[str], plan: Plan, inputs: Mapping[str, str]) -> None:
     """Raise InputError for preconditions that name no input, or no module of the program."""
     problems = Problems()
-    for each in map(parse, texts):
+    for rule in map(parse, texts):
         with problems.collect():
-            if each.input and each.input not in inputs:
-                hint = nearest(each.input, list(inputs)) if inputs else "The job has no inputs. Next: --input NAME=URL."
-                raise InputError(f"when: {each}: no such input. {hint}")
-            if each.function:
-                _check_module(each.function, plan)
+            if rule.input and rule.input not in inputs:
+                hint = nearest(rule.input, list(inputs)) if inputs else "The job has no inputs. Next: --input NAME=URL."
+                raise InputError(f"when: {rule}: no such input. {hint}")
+            if rule.function:
+                _check_module(rule.function, plan)
     problems.raise_if_any()
 
 
@@ -135,28 +135,28 @@ def _check_module(function: str, plan: Plan) -> None:
 def unmet(texts: Sequence[str], firing: Firing) -> tuple[str, dict[str, DataState]]:
     """Return why a firing is skipped ("" if it is not), and the state of the inputs that were looked at."""
     seen: dict[str, DataState] = {}
-    for each in map(parse, texts):
-        if each.input:
-            seen[each.input] = state_of(firing.plan.inputs[each.input])
-        reason = _unmet(each, firing, seen.get(each.input))
+    for rule in map(parse, texts):
+        if rule.input:
+            seen[rule.input] = state_of(firing.plan.inputs[rule.input])
+        reason = _unmet(rule, firing, seen.get(rule.input))
         if reason:
-            return f"{each}: {reason}", seen
+            return f"{rule}: {reason}", seen
     return "", seen
 
 
-def _unmet(each: Precondition, firing: Firing, state: DataState | None) -> str:
-    before = firing.success_data.get(each.input)
-    if each.kind == "data_changed" and state is not None:
-        return f"{each.input} is what it was at {firing.success}" if before and before.digest == state.digest else ""
-    if each.kind == "min_new_examples" and state is not None:
+def _unmet(rule: Precondition, firing: Firing, state: DataState | None) -> str:
+    before = firing.success_data.get(rule.input)
+    if rule.kind == "data_changed" and state is not None:
+        return f"{rule.input} is what it was at {firing.success}" if before and before.digest == state.digest else ""
+    if rule.kind == "min_new_examples" and state is not None:
         new = state.examples - (before.examples if before else 0)
-        return f"{new} new examples since {firing.success or 'the beginning'}" if new < each.number else ""
-    if each.kind == "older_than":
+        return f"{new} new examples since {firing.success or 'the beginning'}" if new < rule.number else ""
+    if rule.kind == "older_than":
         age_s = None if firing.success_ended is None else firing.now - firing.success_ended
         # One that ended later than now was recorded by a clock that was ahead: its age is not known.
-        young = age_s is not None and -TOLERANCE_S <= age_s <= each.number
+        young = age_s is not None and -TOLERANCE_S <= age_s <= rule.number
         return f"the last success is {duration(age_s)} old" if age_s is not None and young else ""
-    return _call(each.function, firing)
+    return _call(rule.function, firing)
 
 
 def _call(function: str, firing: Firing) -> str:

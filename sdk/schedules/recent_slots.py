@@ -40,7 +40,7 @@ class RecentSlots:
             self.last = max(self.last or instant, instant)
         if len(self.records) > REMEMBERED:
             kept = {self.success.key} if self.success else set()
-            old = min((key for key, each in self.records.items() if not each.is_open and key not in kept), default=None)
+            old = min((key for key, slot in self.records.items() if not slot.is_open and key not in kept), default=None)
             self.records.pop(old or "", None)
 
     def references(self) -> dict[str, str]:

@@ -185,8 +185,8 @@ class Book:
         self._store = open_store(RootPaths(root).schedules)
 
     def names(self) -> list[str]:
-        found = (_SPEC.fullmatch(stat.key) for stat in self._store.list("specs/"))
-        return [match[1] for match in found if match]
+        matches = (_SPEC.fullmatch(stat.key) for stat in self._store.list("specs/"))
+        return [match[1] for match in matches if match]
 
     def read(self, name: str) -> ScheduleRecord:
         """Return a schedule, or raise InputError with the nearest name."""
@@ -254,13 +254,13 @@ class Book:
 
     def absent(self, keys: Iterable[str]) -> list[str]:
         """Return the keys of files that are not stored."""
-        found = []
+        absent = []
         for key in keys:
             try:
                 self._store.stat(key)
             except MissingError:
-                found.append(key)
-        return found
+                absent.append(key)
+        return absent
 
     def add_place(self, backend: str, parent: str) -> None:
         """Remember where a backend's service keeps triggers of this root, also those whose schedule gets lost."""
@@ -324,8 +324,8 @@ class Book:
         where = _slots(record) + before.key
         try:
             generation = self._store.stat(where).generation
-            found = _decoded(SlotRecord, bytes(self._store.get(where, generation=generation)), where)
-            if replace(found, key=before.key) != before:
+            stored = _decoded(SlotRecord, bytes(self._store.get(where, generation=generation)), where)
+            if replace(stored, key=before.key) != before:
                 return False
             self._store.swap(where, [_encoded(after)], expected=generation)
         except (ConflictError, MissingError):
@@ -349,11 +349,11 @@ def _decoded(kind: type[_T], data: bytes, where: str) -> _T:
 
 
 def _bookings(data: bytes, where: str) -> dict[str, float]:
-    found = _decoded(dict[str, float], data, where)
+    amounts = _decoded(dict[str, float], data, where)
     # Every comparison with "not a number" is false: no budget would hold.
-    if not all(math.isfinite(each) and each >= 0 for each in found.values()):
+    if not all(math.isfinite(amount) and amount >= 0 for amount in amounts.values()):
         raise _damaged(where, ValueError("an amount is not a number from 0"))
-    return found
+    return amounts
 
 
 def _damaged(where: str, error: Exception) -> CorruptRunError:

@@ -252,14 +252,14 @@ class Server:
         if self._book.take(schedule, record):
             recent.add(record)
             return True
-        found = self._book.slot(schedule, record.key)
-        if found.is_early(recent.now):
-            after = replace(record, notes=(*record.notes, f"booked before its time ({found.reason})"))
-            if self._book.update(schedule, found, after):
+        stored = self._book.slot(schedule, record.key)
+        if stored.is_early(recent.now):
+            after = replace(record, notes=(*record.notes, f"booked before its time ({stored.reason})"))
+            if self._book.update(schedule, stored, after):
                 recent.add(after)
                 return True
-            found = self._book.slot(schedule, record.key)
-        recent.add(found)
+            stored = self._book.slot(schedule, record.key)
+        recent.add(stored)
         return False
 
     def _proceed(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> SlotRecord:
@@ -267,10 +267,10 @@ class Server:
         if record.started is not None:
             # A server that is gone was about to submit it, or has.
             return self._start(schedule, recent, record)
-        others = [each for each in recent.open if each.key != record.key]
-        active = [each for each in others if each.state != WAITING]
-        waiting = [each for each in others if each.state == WAITING]
-        decision = policy.decide(schedule.spec.overlap, active=[each.cause for each in active], waiting=bool(waiting))
+        others = [slot for slot in recent.open if slot.key != record.key]
+        active = [slot for slot in others if slot.state != WAITING]
+        waiting = [slot for slot in others if slot.state == WAITING]
+        decision = policy.decide(schedule.spec.overlap, active=[slot.cause for slot in active], waiting=bool(waiting))
         if decision == "start":
             return self._start(schedule, recent, record)
         if decision == "skip":
@@ -278,10 +278,10 @@ class Server:
             why = f"overlap: the run {earlier.run} goes on" if active else f"overlap: the slot {earlier.slot} waits"
             return self._end(schedule, recent, record, SKIPPED, why)
         if decision == "replace":
-            for each in waiting:
-                self._end(schedule, recent, each, SKIPPED, f"overlap: replaced by {record.slot}")
-            for each in active:
-                self._cancel(each)
+            for slot in waiting:
+                self._end(schedule, recent, slot, SKIPPED, f"overlap: replaced by {record.slot}")
+            for slot in active:
+                self._cancel(slot)
         return self._changed(
             schedule, recent, record, state=WAITING, reason=f"waits for {active[-1].run}" if active else ""
         )
@@ -448,9 +448,9 @@ class Server:
 
     def _skipped(self, schedule: ScheduleRecord, recent: RecentSlots, record: SlotRecord) -> None:
         count = 0
-        for each in recent.newest_first:
-            if each.key <= record.key:
-                if each.state != SKIPPED:
+        for slot in recent.newest_first:
+            if slot.key <= record.key:
+                if slot.state != SKIPPED:
                     break
                 count += 1
         if schedule.spec.notify_skips and count and count % schedule.spec.notify_skips == 0:

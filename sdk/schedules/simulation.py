@@ -43,19 +43,19 @@ class Simulation:
 
     def run(self, start: datetime, end: datetime) -> list[SimulatedSlot]:
         """Return every slot from `start` on and before `end`, with what becomes of it."""
-        found = [SimulatedSlot(slot=slot) for slot in self.cron.between(start, end)]
+        slots = [SimulatedSlot(slot=slot) for slot in self.cron.between(start, end)]
         line = _Line(self.overlap, self.durations_s or [0.0], self.cron.zone)
-        for moment, each in self._due(found):
-            line.take(each, moment)
+        for moment, slot in self._due(slots):
+            line.take(slot, moment)
         line.settle(datetime.max.replace(tzinfo=timezone.utc))
-        return found
+        return slots
 
     def _due(self, slots: Iterable[SimulatedSlot]) -> Iterator[tuple[datetime, SimulatedSlot]]:
         """Yield the slots that may start, and when; those missed while the server was down are marked."""
         missed: list[SimulatedSlot] = []
         back = None
-        for each in slots:
-            moment = each.slot.astimezone(timezone.utc)
+        for slot in slots:
+            moment = slot.slot.astimezone(timezone.utc)
             if back is not None and moment >= back:
                 yield from self._late(missed, back)
                 missed, back = [], None
@@ -63,21 +63,21 @@ class Simulation:
                 (last.astimezone(timezone.utc) for first, last in self.down if first <= moment < last), default=None
             )
             if until is None:
-                yield moment, each
+                yield moment, slot
             else:
-                missed, back = [*missed, each], until
+                missed, back = [*missed, slot], until
         if back is not None:
             yield from self._late(missed, back)
 
     def _late(self, missed: list[SimulatedSlot], back: datetime) -> Iterator[tuple[datetime, SimulatedSlot]]:
         chosen = policy.caught_up(self.missed, missed)
-        for each in missed:
-            each.reason = "missed"
-            if each is chosen:
-                each.cause = policy.CATCH_UP
-                yield back, each
+        for slot in missed:
+            slot.reason = "missed"
+            if slot is chosen:
+                slot.cause = policy.CATCH_UP
+                yield back, slot
             else:
-                each.action = "skip"
+                slot.action = "skip"
 
 
 class _Line:
@@ -88,45 +88,45 @@ class _Line:
         self._running: list[SimulatedSlot] = []
         self._waiting: SimulatedSlot | None = None
 
-    def take(self, each: SimulatedSlot, moment: datetime) -> None:
+    def take(self, slot: SimulatedSlot, moment: datetime) -> None:
         self.settle(moment)
         active = self._running[-1] if self._running else None
-        each.overlaps = active.slot if active else None
+        slot.overlaps = active.slot if active else None
         causes = [earlier.cause for earlier in self._running]
         decision = policy.decide(self._overlap, active=causes, waiting=self._waiting is not None)
         if decision == "skip":
-            each.action, each.reason = "skip", "overlap: another slot waits" if self._waiting else "overlap"
+            slot.action, slot.reason = "skip", "overlap: another slot waits" if self._waiting else "overlap"
         elif decision == "wait":
-            self._waiting, each.reason = each, "queued"
+            self._waiting, slot.reason = slot, "queued"
         else:
             if decision == "replace" and active is not None:
                 active.ends, active.reason = moment.astimezone(self._zone), "replaced"
                 self._running = []
-            self._start(each, moment)
+            self._start(slot, moment)
 
     def settle(self, moment: datetime) -> None:
         """End what has ended by then, and start what waited for it."""
-        while self._waiting is not None and (free := max(_end(each) for each in self._running)) <= moment:
+        while self._waiting is not None and (free := max(_end(slot) for slot in self._running)) <= moment:
             waited, self._waiting, self._running = self._waiting, None, []
             self._start(waited, free)
-        self._running = [each for each in self._running if _end(each) > moment]
+        self._running = [slot for slot in self._running if _end(slot) > moment]
 
-    def _start(self, each: SimulatedSlot, moment: datetime) -> None:
-        each.starts = moment.astimezone(self._zone)
-        each.ends = (moment + timedelta(seconds=next(self._durations))).astimezone(self._zone)
-        self._running.append(each)
+    def _start(self, slot: SimulatedSlot, moment: datetime) -> None:
+        slot.starts = moment.astimezone(self._zone)
+        slot.ends = (moment + timedelta(seconds=next(self._durations))).astimezone(self._zone)
+        self._running.append(slot)
 
 
-def _end(each: SimulatedSlot) -> datetime:
-    return (each.ends or each.slot).astimezone(timezone.utc)
+def _end(slot: SimulatedSlot) -> datetime:
+    return (slot.ends or slot.slot).astimezone(timezone.utc)
 
 
 def instant(name: str, text: str, zone: ZoneInfo) -> datetime:
     """Read a date or an instant in ISO 8601; without an offset it is in the schedule's zone."""
     try:
-        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError:
         raise InputError(
             f"{name}: not a date. Received: {text!r}. Expected: 2027-03-28, 2027-03-28T02:30 or 2027-03-28T02:30+01:00."
         ) from None
-    return found if found.tzinfo else found.replace(tzinfo=zone)
+    return moment if moment.tzinfo else moment.replace(tzinfo=zone)

@@ -94,9 +94,9 @@ class Cron:
         """Return the last slot at or before an instant; None if there is none within sixteen years."""
         after = _utc(instant) + timedelta(microseconds=1)
         for window in _WINDOWS:
-            found = deque(self.between(after - window, after), maxlen=1)
-            if found:
-                return found[0]
+            last = deque(self.between(after - window, after), maxlen=1)
+            if last:
+                return last[0]
         return None
 
     def nearest(self, instant: datetime) -> datetime | None:
@@ -124,10 +124,10 @@ def _simulated(expression: str, start: datetime) -> Iterator[datetime]:
     except ImportError:
         raise InputError("Schedules need the package cronsim. Next: pip install 'podlift[schedule]'.") from None
     try:
-        found: Iterator[datetime] = CronSim(expression, start)
+        instants: Iterator[datetime] = CronSim(expression, start)
     except (CronSimError, AssertionError) as error:
         raise ValueError(str(error)) from None
-    return found
+    return instants
 
 
 def check_expression(expression: str) -> None:
@@ -213,9 +213,9 @@ def zone_data(name: str) -> bytes:
 def _near_zone(name: str, known: list[str]) -> str:
     wanted = re.sub(r"[\s_-]+", "_", name.strip()).lower()
     cities = {zone.lower().rpartition("/")[2]: zone for zone in reversed(known)}
-    found = {zone.lower(): zone for zone in known}.get(wanted) or cities.get(wanted.rpartition("/")[2])
-    if found:
-        return f"Did you mean {found!r}?"
+    same = {zone.lower(): zone for zone in known}.get(wanted) or cities.get(wanted.rpartition("/")[2])
+    if same:
+        return f"Did you mean {same!r}?"
     near = get_close_matches(name, known, n=1)
     return (
         f"Did you mean {near[0]!r}?" if near else "Known: names such as 'Europe/Berlin', 'America/New_York' and 'UTC'."

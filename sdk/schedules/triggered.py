@@ -43,23 +43,23 @@ class Seen:
     def problems(self) -> list[str]:
         """Return a sentence for each reason for concern."""
         name = "its trigger" if self.trigger is None else self.trigger.name.rpartition("/")[2]
-        found = []
+        texts = []
         if self.sync == MISSING:
-            found.append(f"{self.service} has no trigger for it: it does not fire. Next: podlift schedule create again")
+            texts.append(f"{self.service} has no trigger for it: it does not fire. Next: podlift schedule create again")
         elif self.sync == CHANGED:
-            found.append(f"{name} was changed in {self.service}: {self.why}. Next: podlift schedule create again")
+            texts.append(f"{name} was changed in {self.service}: {self.why}. Next: podlift schedule create again")
         elif self.sync == UNKNOWN:
-            found.append(f"{self.service} cannot be asked: {self.why}")
+            texts.append(f"{self.service} cannot be asked: {self.why}")
         if self.trigger is not None and self.trigger.status:
-            found.append(f"{self.service} could not deliver the last time: {self.trigger.status}")
-        return found
+            texts.append(f"{self.service} could not deliver the last time: {self.trigger.status}")
+        return texts
 
 
-def fires(record: ScheduleRecord, found: Seen | None) -> bool:
+def fires(record: ScheduleRecord, seen: Seen | None) -> bool:
     """Return whether slots start anything; an unknown trigger counts as one that does."""
-    trigger = found.trigger if found else None
+    trigger = seen.trigger if seen else None
     stopped = trigger is not None and (trigger.paused or trigger.broken)
-    there = found is None or (found.sync != MISSING and not stopped)
+    there = seen is None or (seen.sync != MISSING and not stopped)
     return there and not record.paused
 
 
@@ -70,8 +70,8 @@ def service_of(record: ScheduleRecord) -> TriggerService | None:
 
 def former_services(record: ScheduleRecord) -> list[tuple[str, TriggerService]]:
     """Return the triggers that a schedule had before and that were not removed yet, each with its service."""
-    found = [(each.name, backends.trigger_service(each.backend)) for each in record.former]
-    return [(name, service) for name, service in found if service is not None]
+    services = [(former.name, backends.trigger_service(former.backend)) for former in record.former]
+    return [(name, service) for name, service in services if service is not None]
 
 
 def remove_former(record: ScheduleRecord, clock: Clock) -> None:
@@ -113,18 +113,18 @@ def draft(
 
 def period_s(slots: Cron, now: datetime) -> float:
     """Return the shortest time between two slots."""
-    found = [slot.astimezone(timezone.utc) for slot in islice(slots.after(now), _SEARCHED)]
-    return min(((after - before).total_seconds() for before, after in pairwise(found)), default=float("inf"))
+    moments = [slot.astimezone(timezone.utc) for slot in islice(slots.after(now), _SEARCHED)]
+    return min(((after - before).total_seconds() for before, after in pairwise(moments)), default=float("inf"))
 
 
-def differences(found: Trigger, request: TriggerRequest) -> list[str]:
+def differences(trigger: Trigger, request: TriggerRequest) -> list[str]:
     """Return what a service is to change of a trigger."""
-    changes = diff.of_values("trigger", found.settings, request.settings)
+    changes = diff.of_values("trigger", trigger.settings, request.settings)
     # These hold digests of the rest.
     plain = [
         change for change in changes if not re.search(r"^description$|\.container(Spec)?\.args\.|-digest$", change.path)
     ]
-    texts = [str(change) for change in plain] + ([f"~ {found.broken}"] if found.broken else [])
+    texts = [str(change) for change in plain] + ([f"~ {trigger.broken}"] if trigger.broken else [])
     if changes and not texts:
         texts = ["~ what it starts: another version of podlift, or of the schedule"]
     return [f"trigger: {text}" for text in texts]
@@ -141,24 +141,24 @@ def seen(record: ScheduleRecord, clock: Clock) -> Seen | None:
         return Seen(service=service.title, sync=UNKNOWN, why=str(error))
 
 
-def compared(record: ScheduleRecord, service: TriggerService, found: Trigger | None) -> Seen:
+def compared(record: ScheduleRecord, service: TriggerService, trigger: Trigger | None) -> Seen:
     """Return how a trigger compares with the records."""
-    if found is None:
+    if trigger is None:
         return Seen(service=service.title, sync=MISSING)
-    if found.broken:
-        return Seen(service=service.title, sync=CHANGED, trigger=found, why=found.broken)
-    if found.digest == record.digest:
-        return Seen(service=service.title, sync=IN_SYNC, trigger=found)
-    return Seen(service=service.title, sync=CHANGED, trigger=found, why=_changed(record, found))
+    if trigger.broken:
+        return Seen(service=service.title, sync=CHANGED, trigger=trigger, why=trigger.broken)
+    if trigger.digest == record.digest:
+        return Seen(service=service.title, sync=IN_SYNC, trigger=trigger)
+    return Seen(service=service.title, sync=CHANGED, trigger=trigger, why=_changed(record, trigger))
 
 
-def _changed(record: ScheduleRecord, found: Trigger) -> str:
+def _changed(record: ScheduleRecord, trigger: Trigger) -> str:
     """Return what differs, as far as the records tell."""
-    if found.id != record.id:
-        return f"it belongs to {found.schedule!r} of {found.root!r}" if found.root else "it is none of podlift's"
+    if trigger.id != record.id:
+        return f"it belongs to {trigger.schedule!r} of {trigger.root!r}" if trigger.root else "it is none of podlift's"
     pairs = (
-        ("the cron expression", found.cron, record.spec.cron),
-        ("the time zone", found.time_zone, record.spec.time_zone),
+        ("the cron expression", trigger.cron, record.spec.cron),
+        ("the time zone", trigger.time_zone, record.spec.time_zone),
     )
     named = [f"{what} is {there!r} there and {here!r} here" for what, there, here in pairs if there != here]
     return ", ".join(named) or "what it posts, or how"
@@ -176,15 +176,15 @@ class Survey:
 
 def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey:
     """Return the triggers of a root, with one list for each place."""
-    found, problems, failed = dict[str, Trigger](), list[str](), dict[tuple[str, str], str]()
+    triggers, problems, failed = dict[str, Trigger](), list[str](), dict[tuple[str, str], str]()
     services = dict[str, TriggerService]()
     for place in Book(root).places():
         service = backends.trigger_service(place[0])
         if service is None:
             continue
         try:
-            kept = {each.name: each for each in service.kept(place[1], clock)}
-            found |= kept
+            kept = {trigger.name: trigger for trigger in service.kept(place[1], clock)}
+            triggers |= kept
             services |= dict.fromkeys(kept, service)
         except (UnavailableError, TriggerRejectedError) as error:
             failed[place] = str(error)
@@ -197,9 +197,9 @@ def survey(root: str, records: Sequence[ScheduleRecord], clock: Clock) -> Survey
         if place in failed:
             seen[record.spec.name] = Seen(service=service.title, sync=UNKNOWN, why=failed[place])
         else:
-            seen[record.spec.name] = compared(record, service, found.get(record.trigger))
-    known = {record.trigger for record in records} | {each.name for record in records for each in record.former}
-    orphans = [each for each in found.values() if each.root == root and each.name not in known]
+            seen[record.spec.name] = compared(record, service, triggers.get(record.trigger))
+    known = {record.trigger for record in records} | {trigger.name for record in records for trigger in record.former}
+    orphans = [trigger for trigger in triggers.values() if trigger.root == root and trigger.name not in known]
     return Survey(seen=seen, orphans=orphans, problems=problems, services=services)
 
 
@@ -212,10 +212,10 @@ def place_of(name: str) -> str:
 def remove_orphan(root: str, name: str, clock: Clock) -> bool:
     """Delete the triggers of a schedule of this name whose records are gone; False if there are none."""
     book = Book(root)
-    found = survey(root, [book.read(each) for each in book.names()], clock)
-    lost = [each for each in found.orphans if each.schedule == name]
+    surveyed = survey(root, [book.read(known) for known in book.names()], clock)
+    lost = [trigger for trigger in surveyed.orphans if trigger.schedule == name]
     for trigger in lost:
-        found.services[trigger.name].delete(trigger.name, clock)
+        surveyed.services[trigger.name].delete(trigger.name, clock)
     return bool(lost)
 
 
@@ -226,9 +226,9 @@ def missing(record: ScheduleRecord, service: TriggerService) -> InputError:
     )
 
 
-def broken(record: ScheduleRecord, service: TriggerService, found: Trigger) -> InputError:
+def broken(record: ScheduleRecord, service: TriggerService, trigger: Trigger) -> InputError:
     return InputError(
-        f"{service.title} does not fire the schedule {record.spec.name!r}, and unpausing it would not help: {found.broken}. "
+        f"{service.title} does not fire the schedule {record.spec.name!r}, and unpausing it would not help: {trigger.broken}. "
         "Next: podlift schedule create again, which makes the trigger anew."
     )
 
@@ -244,14 +244,14 @@ def remember(names: Iterable[str], root: str) -> None:
 
 def remembered() -> dict[str, str]:
     """Return the roots of the schedules in buckets that this machine has seen, by their names."""
-    found = dict[str, str]()
+    roots = dict[str, str]()
     with suppress(OSError, RuntimeError):
         for path in sorted(cache.schedules(cache.cache_folder(os.environ)).iterdir()):
             # One that is damaged hides no other one.
             with suppress(OSError, ValueError):
                 text = small_files.read(path, _LONGEST_ROOT).decode()
-                found |= {path.name: text} if text.isprintable() else {}
-    return found
+                roots |= {path.name: text} if text.isprintable() else {}
+    return roots
 
 
 def forget(name: str) -> None:
@@ -259,20 +259,20 @@ def forget(name: str) -> None:
         (cache.schedules(cache.cache_folder(os.environ)) / name).unlink()
 
 
-def check_owner(found: Trigger, root: str, schedule_id: str, service: TriggerService) -> None:
+def check_owner(there: Trigger, root: str, schedule_id: str, service: TriggerService) -> None:
     """Raise InputError if a trigger of the wanted name belongs to something else."""
-    if (found.root, found.id) == (root, schedule_id):
+    if (there.root, there.id) == (root, schedule_id):
         return
-    owner = f"the schedule {found.schedule!r} (id {found.id}) of {found.root}" if found.root else "nothing of podlift"
+    owner = f"the schedule {there.schedule!r} (id {there.id}) of {there.root}" if there.root else "nothing of podlift"
     step = "another name for the schedule, or delete that trigger there"
-    if found.root == root:
-        step = f"podlift schedule remove {found.schedule}, which removes it"
+    if there.root == root:
+        step = f"podlift schedule remove {there.schedule}, which removes it"
     raise InputError(
-        f"{service.title} has a trigger {found.name.rpartition('/')[2]!r} already, which belongs to {owner}. Nothing was "
+        f"{service.title} has a trigger {there.name.rpartition('/')[2]!r} already, which belongs to {owner}. Nothing was "
         f"changed. Next: {step}."
     )
 
 
-def unpaused(record: ScheduleRecord, found: Trigger) -> ScheduleRecord:
+def unpaused(record: ScheduleRecord, trigger: Trigger) -> ScheduleRecord:
     """Return the record with the reason why its slots of late did not fire."""
-    return replace(record, paused="at the service") if found.paused and not record.paused else record
+    return replace(record, paused="at the service") if trigger.paused and not record.paused else record
