@@ -73,8 +73,8 @@ def delivery_service(name: str) -> Deliveries | None:
     """Return what starts the keepers of a backend; None where a server of this machine serves schedules."""
     if name not in _DELIVERIES:
         return None
-    found: Deliveries = _imported(_DELIVERIES[name])()
-    return found
+    service: Deliveries = _imported(_DELIVERIES[name])()
+    return service
 
 
 def price_services() -> dict[str, PriceService]:
@@ -91,8 +91,8 @@ def setup_service(name: str) -> SetupService:
     """Return what looks at the setup of a backend's service; InputError if it has none."""
     if check_name(name) not in _SETUPS:
         raise InputError(f"The backend {name} needs no setup. Received: {name!r}. Known: {', '.join(_SETUPS)}.")
-    found: SetupService = _imported(_SETUPS[name])()
-    return found
+    service: SetupService = _imported(_SETUPS[name])()
+    return service
 
 
 def image_services() -> dict[str, ImageService]:

@@ -99,5 +99,5 @@ def upload_archives(plan: Plan) -> Archives:
     root = RootPaths(plan.root)
     archive, entrypoint = runtime_archive(cache.cache_folder(os.environ)), entrypoint_file()
     wanted = ((archive, root.runtime(archive.digest)), (entrypoint, root.entrypoint(entrypoint.digest)))
-    in_parallel(lambda each: push.upload_archive(str(each[0].path), each[1]), wanted)
+    in_parallel(lambda pair: push.upload_archive(str(pair[0].path), pair[1]), wanted)
     return Archives(runtime=archive.digest, entrypoint=entrypoint.digest)

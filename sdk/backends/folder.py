@@ -75,12 +75,12 @@ class FolderRun:
         outage = Outage(self._clock, "The log cannot be read", "Its lines follow as soon as it can.")
 
         def supervised() -> bool:
-            found = True
+            goes_on = True
             with outage.asking():
-                found = self.supervised()
+                goes_on = self.supervised()
                 self.refresh(logs=True)
             self._clock.sleep(outage.pause_s)
-            return found or outage.failures > 0
+            return goes_on or outage.failures > 0
 
         return log_lines.read(self._plan, task=task, attempt=attempt, follow=follow, supervised=supervised)
 

@@ -90,10 +90,10 @@ def session(url: str, project: str = "") -> Any:
     `project` is that to which the requests of a user without a quota project are charged: gcloud's own has few services.
     """
     authorized = url.startswith("https:") and not emulator.address()
-    found = _session("" if authorized else emulator.address() or url)
-    given: Any = getattr(found, "credentials", None)
+    shared = _session("" if authorized else emulator.address() or url)
+    given: Any = getattr(shared, "credentials", None)
     named = project and hasattr(given, "refresh_token") and hasattr(given, "with_quota_project")
-    return _charged(project) if named and not given.quota_project_id else found
+    return _charged(project) if named and not given.quota_project_id else shared
 
 
 @lru_cache(maxsize=2)
@@ -179,14 +179,14 @@ class JobClient:
         named = [f'labels.{name}="{value}"' for name, value in labels.items()]
         query = {"filter": " AND ".join([*named, *conditions])}
         query["pageSize"] = str(_PAGE)
-        found: list[VendorJob] = []
+        listed: list[VendorJob] = []
         while True:
             jobs, query["pageToken"] = self._read(
                 "list the jobs", lambda: send("GET", self._parent(region), "/customJobs", _page, query=query)
             )
-            found += jobs
+            listed += jobs
             if not query["pageToken"]:
-                return found
+                return listed
 
     def cancel(self, name: str) -> None:
         """Cancel a job. Has no effect on a job that was cancelled before, has ended or does not exist."""
@@ -313,10 +313,10 @@ def _failure(response: Any, data: bytes, name: str) -> PodliftError:
 
 def _error_text(data: bytes) -> str:
     try:
-        found = json.loads(data)
-        error = (found[0] if isinstance(found, list) else found)["error"]
+        answer = json.loads(data)
+        error = (answer[0] if isinstance(answer, list) else answer)["error"]
         text = str(error["message"])
-        reasons = [str(each["reason"]) for each in error.get("details") or () if each.get("@type") == _ERROR_INFO]
+        reasons = [str(detail["reason"]) for detail in error.get("details") or () if detail.get("@type") == _ERROR_INFO]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return data.decode("utf-8", "replace").strip()[:_SHOWN]
     return f"{text} ({reasons[0]})" if reasons and reasons[0] not in text else text
@@ -351,10 +351,10 @@ class ServiceReply:
         return objects(self.found, name)
 
 
-def objects(found: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
+def objects(answer: Mapping[str, object], name: str) -> list[Mapping[str, object]]:
     """Return the objects of a list in another object; what is no object is left out."""
-    listed = found.get(name)
-    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    listed = answer.get(name)
+    return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
 
 
 def read(host: str, path: str, body: Mapping[str, object] | None = None, *, project: str = "") -> ServiceReply:
@@ -363,7 +363,7 @@ def read(host: str, path: str, body: Mapping[str, object] | None = None, *, proj
     try:
         more: dict[str, object] = {"json": body} if body is not None else {}
         response = session(url, project).request("GET" if body is None else "POST", url, timeout=_LOOK_S, **more)
-        found = response.json()
+        answer = response.json()
     except Exception as error:  # of any library for credentials: nothing is known then
         reason = str(error).partition(" Next:")[0].partition("\n")[0].rstrip(". ")
         if isinstance(error, VertexRejectedError):
@@ -372,13 +372,13 @@ def read(host: str, path: str, body: Mapping[str, object] | None = None, *, proj
         status = 401 if auth is not None and isinstance(error, auth.RefreshError) else 0
         return ServiceReply(status=status, error=emulator.mask_token(f"{type(error).__name__}: {reason}"))
     if response.status_code != 200:
-        about = found.get("error") if isinstance(found, dict) else None
+        about = answer.get("error") if isinstance(answer, dict) else None
         text = about.get("message", "") if isinstance(about, dict) else ""
         said = f"{response.status_code}: {text or response.reason}".rstrip(".")
         return ServiceReply(status=response.status_code, error=said)
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         return ServiceReply(status=0, error="the answer is no object")
-    return ServiceReply(status=200, found=found)
+    return ServiceReply(status=200, found=answer)
 
 
 def _page(page: Any) -> tuple[list[VendorJob], str]:

@@ -42,12 +42,12 @@ class CloudScheduler:
 
     def adapted(self, plan: Plan) -> Plan:
         """Return the plan without a keeper of its own: that of the firing waits for the run."""
-        findings = tuple(each for each in plan.findings if "no effect without a keeper" not in each.message)
+        findings = tuple(finding for finding in plan.findings if "no effect without a keeper" not in finding.message)
         return plan.for_firings(findings)
 
     def review(self, draft: TriggerDraft) -> list[Finding]:
         plan = draft.plan
-        found = list(
+        findings = list(
             vertex_schedule.run(
                 plan.job,
                 Vertex.of(plan.target),
@@ -59,14 +59,14 @@ class CloudScheduler:
         )
         size = len(json.dumps(self.render(draft).body))
         if size >= _LARGEST:
-            found.append(
+            findings.append(
                 Finding(
                     "error",
                     f"The job of Cloud Scheduler is too large: {size:,} bytes. Allowed: less than {_LARGEST:,}. Next: fewer or "
                     "shorter vertex_labels, or a shorter vertex_image.",
                 )
             )
-        return found
+        return findings
 
     def lines(self, draft: TriggerDraft) -> list[tuple[str, str]]:
         name = self._name(draft).rpartition("/")[2]
@@ -85,8 +85,8 @@ class CloudScheduler:
         return f"{self.parent(draft.plan, draft.location)}/jobs/{name}"
 
     def render(self, draft: TriggerDraft) -> TriggerRequest:
-        found = scheduled_keeper.files(draft)
-        posted = scheduled_keeper.body(draft, found)
+        files = scheduled_keeper.files(draft)
+        posted = scheduled_keeper.body(draft, files)
         options = Vertex.of(draft.plan.target)
         region, project = job_request.first_region(draft.plan), options.project or job_request.NO_PROJECT
         # Also for an emulator, which stands in for this address.
@@ -117,7 +117,7 @@ class CloudScheduler:
             name=self._name(draft),
             body=body,
             settings=scheduler_calls.settings(body),
-            files={found.key: found.spec},
+            files={files.key: files.spec},
             url=url,
         )
 
@@ -188,11 +188,11 @@ class CloudScheduler:
         return scheduler_calls.alert(name)
 
 
-def _same(found: Trigger, request: TriggerRequest) -> Trigger:
+def _same(there: Trigger, request: TriggerRequest) -> Trigger:
     """Return a job that exists already if it is the requested one."""
-    if found.digest == request.digest:
-        return found
-    owner = f"the schedule {found.schedule!r} (id {found.id}) of {found.root}" if found.root else "nothing of podlift"
+    if there.digest == request.digest:
+        return there
+    owner = f"the schedule {there.schedule!r} (id {there.id}) of {there.root}" if there.root else "nothing of podlift"
     raise InputError(
         f"Cloud Scheduler has another job {request.name.rpartition('/')[2]!r} already, of {owner}. Nothing was changed there. "
         f"Next: another name for the schedule, or delete that job: gcloud scheduler jobs delete {request.name}"

@@ -96,7 +96,7 @@ class JobRequest:
 
     @property
     def regions(self) -> list[str]:
-        return [each.region for each in self.requests]
+        return [request.region for request in self.requests]
 
 
 def read_created(store: Store, number: int) -> CreatedJob | None:
@@ -166,9 +166,9 @@ class JobCreation:
                 return None
             self._unsure = True
             self._note("Another process has requested this job before, and may have been killed since.")
-            found = self._search()
-            if found is not None:
-                return found
+            job = self._search()
+            if job is not None:
+                return job
             self._claimed = generation
             self._renew()
         return self._create()
@@ -219,9 +219,9 @@ class JobCreation:
                 return self._record(self._jobs.create(region, request.body))
             except VertexRejectedError as error:
                 # An earlier request may have succeeded, and may even be the reason.
-                found = self._search() if self._unsure else None
-                if found is not None:
-                    return found
+                job = self._search() if self._unsure else None
+                if job is not None:
+                    return job
                 diagnosis = diagnose.diagnose(str(error), error.status, provisioning=request.provisioning)
                 if not diagnosis.busy or sent == _TRIES:
                     return diagnosis
@@ -232,9 +232,9 @@ class JobCreation:
                 self._unsure = True
                 problem = str(error).partition(" Next:")[0]
                 self._note(f"Request {sent} for a job in {region} got no answer: {problem}")
-                found = self._search()
-                if found is not None:
-                    return found
+                job = self._search()
+                if job is not None:
+                    return job
                 if sent == _TRIES:
                     raise OutcomeUnknownError(
                         f"The run {self._request.run_id} was not started: {error} The request was sent {sent} times. If it "
@@ -252,10 +252,10 @@ class JobCreation:
             created = read_created(self._store, self._request.number)
             if created is not None:
                 return created
-            found = self._labelled()
-            if found:
-                self._note(f"The job exists all the same: {found[0].id} in {found[0].region}.")
-                return self._record(found[0])
+            jobs = self._labelled()
+            if jobs:
+                self._note(f"The job exists all the same: {jobs[0].id} in {jobs[0].region}.")
+                return self._record(jobs[0])
         self._note("The job does not exist: no request created it.")
         return None
 
@@ -331,8 +331,8 @@ def write_tombstone(store: Store, number: int) -> CreatedJob:
 
 
 def find_labelled(jobs: JobClient, regions: Sequence[str], run_id: str, number: int) -> list[VendorJob]:
-    found = [job for region in dict.fromkeys(regions) for job in jobs.list(region, {RUN: run_id})]
-    wanted = [job for job in found if (job.labels or {}).get(JOB) == str(number)]
+    listed = [job for region in dict.fromkeys(regions) for job in jobs.list(region, {RUN: run_id})]
+    wanted = [job for job in listed if (job.labels or {}).get(JOB) == str(number)]
     return sorted(wanted, key=lambda job: (job.created or 0.0, job.name))
 
 
@@ -356,7 +356,7 @@ def _not_created(
     rejections: Sequence[tuple[str, Diagnosis]], notes: Sequence[Mapping[str, object]]
 ) -> JobNotCreatedError:
     region, diagnosis = rejections[-1]
-    others = [f"{other}: {each.sentence or each.message}" for other, each in rejections[:-1]]
+    others = [f"{other}: {answer.sentence or answer.message}" for other, answer in rejections[:-1]]
     parts = [f"{service.service_name()} rejected the job in {region}. {diagnosis.message}", *others]
     text = " ".join(part if part.endswith((".", ")", '"')) else f"{part}." for part in parts)
     sentence = service.sentence(service.quoted(text, emulator.asked()))

@@ -74,8 +74,8 @@ def _let_pull(match: re.Match[str], _: str) -> str:
     number, project = match["number"] or "NUMBER", match["project"] or "PROJECT"
     name, region = match["name"] or "REPOSITORY", match["region"] or "REGION"
     agents = " and ".join(
-        f"serviceAccount:service-{number}@{each}.iam.gserviceaccount.com"
-        for each in ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
+        f"serviceAccount:service-{number}@{agent}.iam.gserviceaccount.com"
+        for agent in ("gcp-sa-aiplatform-cc", "gcp-sa-aiplatform")
     )
     return (
         "In a new project they do not exist yet: gcloud beta services identity create --service=aiplatform.googleapis.com "
@@ -268,5 +268,5 @@ def _from_match(row: _ErrorPattern, match: re.Match[str], vendor_text: str, prov
         sentence = f"A task was killed by {signal}."
     advice = row.advice if isinstance(row.advice, str) else row.advice(match, provisioning)
     replica = (groups.get("replica") or "").rstrip(".,:")
-    found = Diagnosis(reason=reason, sentence=sentence, advice=advice, vendor_text=vendor_text, replica=replica)
-    return replace(found, certain=certain, busy=row.busy, signal=signal or "")
+    diagnosis = Diagnosis(reason=reason, sentence=sentence, advice=advice, vendor_text=vendor_text, replica=replica)
+    return replace(diagnosis, certain=certain, busy=row.busy, signal=signal or "")

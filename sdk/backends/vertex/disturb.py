@@ -51,7 +51,7 @@ def disturbed(plan: Plan, kills: Sequence[Kill]) -> Iterator[None]:
 def rules(plan: Plan, kills: Sequence[Kill]) -> list[Rule]:
     """Return the fault rules for these kills of a run. A task kills its own process."""
     replicas = {task: replica for replica, task in replica_names(plan.tasks).items()}
-    found: list[Rule] = []
+    faults: list[Rule] = []
     for kill in kills:
         line = {
             "api": "vertex",
@@ -61,10 +61,10 @@ def rules(plan: Plan, kills: Sequence[Kill]) -> list[Rule]:
         }
         if kill.what != "process":
             kind = "preempt" if kill.what == "machine" else "kill"
-            found.append({**line, "kind": kind, "replica": replicas[kill.task], "times": 1})
+            faults.append({**line, "kind": kind, "replica": replicas[kill.task], "times": 1})
         if kill.what == "region":
-            found.append({**line, "kind": "stockout", "times": _STOCKOUTS})
-    return found
+            faults.append({**line, "kind": "stockout", "times": _STOCKOUTS})
+    return faults
 
 
 def _ask(method: str, address: str, body: Sequence[Rule] | None = None) -> Sequence[object]:

@@ -82,22 +82,22 @@ class VertexSetup:
         )
         looks: list[Row] = []
         if answer.status == _DENIED:
-            found = [mended_by("credentials", "error", answer.error, LOGIN)]
-            found += _not_asked(["project", *_LOOKS], "there are no credentials", options)
+            checks = [mended_by("credentials", "error", answer.error, LOGIN)]
+            checks += _not_asked(["project", *_LOOKS], "there are no credentials", options)
         elif not answer.status:
-            found = [unknown("credentials", f"whether they are accepted: {answer.error}", "check the network")]
-            found += _not_asked(["project", *_LOOKS], "there is no answer", options)
+            checks = [unknown("credentials", f"whether they are accepted: {answer.error}", "check the network")]
+            checks += _not_asked(["project", *_LOOKS], "there is no answer", options)
         else:
             member = _caller(project)
             here = f" on the {emulator_at(emulator.asked())}" if emulator.asked() else ""
-            found = [fine("credentials", f"accepted{here}; {member}"), _project(project, answer)]
+            checks = [fine("credentials", f"accepted{here}; {member}"), _project(project, answer)]
             if project:
                 number = str(answer.found.get("projectNumber") or _number(project))
                 asked = _asked(job, options, root, member, number)
                 looks = [Row(name, partial(look, asked), online=True) for name, look in _LOOKS.items()]
             else:
-                found += _not_asked(_LOOKS, "no project is set", options)
-        return [Row("credentials", lambda: found), *looks, Row("cmek", partial(_never_known, options))]
+                checks += _not_asked(_LOOKS, "no project is set", options)
+        return [Row("credentials", lambda: checks), *looks, Row("cmek", partial(_never_known, options))]
 
     def proposed(self, given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[Proposed]:
         service.check_emulator()
@@ -199,13 +199,13 @@ def _there(
 
 
 def _services(project: str, apis: Sequence[str]) -> ServiceReply:
-    names = urlencode([("names", f"projects/{project}/services/{each}") for each in apis])
+    names = urlencode([("names", f"projects/{project}/services/{api}") for api in apis])
     return read(client.APIS, f"/v1/projects/{quote(project, safe='')}/services:batchGet?{names}", project=project)
 
 
 def _number(project: str) -> str:
     """Return the number of a project that the caller may not read, by the names of its APIs; "" if it is not known."""
-    names = [str(each.get("name", "")) for each in _services(project, _APIS[:1]).items("services")]
+    names = [str(service.get("name", "")) for service in _services(project, _APIS[:1]).items("services")]
     return next((name.split("/")[1] for name in names if re.match(r"projects/\d+/", name)), "")
 
 
@@ -288,8 +288,8 @@ def _account(asked: _Asked) -> Iterator[Check]:
 def _keeper(asked: _Asked) -> Iterator[Check]:
     kept = asked.target.kept_by(asked.job.limits, asked.job.retry)
     if kept is not None and asked.bucket:
-        for each in rights.resources(kept, asked.project, asked.bucket):
-            yield _granted(asked, "keeper", each, kept.account)
+        for resource in rights.resources(kept, asked.project, asked.bucket):
+            yield _granted(asked, "keeper", resource, kept.account)
 
 
 def _image(asked: _Asked) -> Iterator[Check]:
@@ -362,10 +362,10 @@ def _repository(asked: _Asked, level: Level) -> Check:
 
 def _quotas(asked: _Asked) -> Iterator[Check]:
     target, job = asked.target, asked.job
-    needed = [each for rented in target.rentals(job.resources, job.limits) for each in pricing.quotas(rented)]
-    for each in dict.fromkeys(needed):
-        if each.metric is None or each.amount is None:
-            yield unknown("quota", f"whether it is enough for {each.what}: what counts against it is not documented")
+    needed = [quota for rented in target.rentals(job.resources, job.limits) for quota in pricing.quotas(rented)]
+    for quota in dict.fromkeys(needed):
+        if quota.metric is None or quota.amount is None:
+            yield unknown("quota", f"whether it is enough for {quota.what}: what counts against it is not documented")
     page = vertex_online.quota_page(asked.project)
     for limit in vertex_online.limits(probe.quotas(job, target), job, target):
         wanted = limit.needed

@@ -35,7 +35,7 @@ def found(plan: Plan, schedule: str, since: float, clock: Clock) -> list[FailedK
     folder = key_of(f"{RootPaths(plan.root).schedules}/{scheduled_keeper.folder(schedule)}")
     first = datetime.fromtimestamp(since, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     jobs = JobClient(project, clock=clock).list(region, labels, f'state!="{_SUCCEEDED}"', f'create_time>="{first}"')
-    ours = [job for job in jobs if job.args[:1] == (bucket,) and any(each.startswith(folder) for each in job.args)]
+    ours = [job for job in jobs if job.args[:1] == (bucket,) and any(text.startswith(folder) for text in job.args)]
     ended = [job for job in ours if job.over and job.state != _SUCCEEDED]
     ended.sort(key=lambda job: job.created or 0.0, reverse=True)
     return [

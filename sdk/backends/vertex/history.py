@@ -53,17 +53,17 @@ def moments(
         now: Unix time in seconds.
     """
     finals = [event for event in events if event.kind == "final"]
-    found = [_note(each) for event in finals for each in event.data.get("notes") or ()] + [
+    shown = [_note(each) for event in finals for each in event.data.get("notes") or ()] + [
         _note(each) for each in notes
     ]
     earlier = [states.job_of(event) for event in finals if event.data.get("job")]
     for each in earlier:
         if job is None or each.name != job.name:
-            found += _of_job(each)
+            shown += _of_job(each)
     if job is not None:
-        found += _of_job(job, log)
-        found += _waiting(job, log, provisioning, now)
-    return found
+        shown += _of_job(job, log)
+        shown += _waiting(job, log, provisioning, now)
+    return shown
 
 
 def _note(note: Mapping[str, object]) -> Moment:
@@ -94,8 +94,8 @@ def _waiting(job: VendorJob, log: Sequence[LogEntry], provisioning: str, now: fl
     state = job.state.removeprefix(states.PREFIX)
     since = "" if job.created is None or job.started else f", {duration(now - job.created)} after its creation"
     known = [diagnose.diagnose(entry.text, provisioning=provisioning) for entry in log]
-    reported = [each for each in known if each.certain]
-    causes = [f"{each.reason.value}: {each.message}" for each in reported[-1:]]
+    reported = [diagnosis for diagnosis in known if diagnosis.certain]
+    causes = [f"{diagnosis.reason.value}: {diagnosis.message}" for diagnosis in reported[-1:]]
     if state == "QUEUED":
         causes = [diagnose.QUEUED.message]
     yield Moment(time=NOW, source=SERVICE, text=f"the job is {state}{since}", causes=tuple(causes))

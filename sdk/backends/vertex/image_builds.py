@@ -80,8 +80,8 @@ class VertexImages:
             create = image_recipe.create_repository(_project(draft), draft.parent.rpartition("/")[2])
             raise InputError(f"There is no repository for images, {repository}. Next: {create}.")
         tag = f"{repository}/packages/{draft.family}/tags/{draft.name.rpartition(':')[2]}"
-        found = _get(draft, clock, REPOSITORIES, tag, _object) or {}
-        return image_recipe.reference(draft, str(found.get("version", "")).rpartition("/")[2])
+        tagged = _get(draft, clock, REPOSITORIES, tag, _object) or {}
+        return image_recipe.reference(draft, str(tagged.get("version", "")).rpartition("/")[2])
 
     def start(self, draft: ImageDraft, clock: Clock) -> tuple[Build, bool]:
         running = _running(draft, clock)
@@ -103,21 +103,21 @@ class VertexImages:
 
     def look(self, draft: ImageDraft, build: Build, clock: Clock) -> Build:
         name = f"{draft.parent}/builds/{build.id}"
-        found = _get(draft, clock, BUILDS, name, lambda answer: _build(draft, answer))
-        if found is None:
+        known = _get(draft, clock, BUILDS, name, lambda answer: _build(draft, answer))
+        if known is None:
             raise MissingError(
                 f"Cloud Build has no build {build.id} any more. Next: podlift image {draft.family} --submit."
             )
-        return found
+        return known
 
 
 def _running(draft: ImageDraft, clock: Clock) -> Build | None:
     def builds(page: Any) -> list[Build]:
-        return [_build(draft, each) for each in page.get("builds") or ()]
+        return [_build(draft, item) for item in page.get("builds") or ()]
 
     query = {"filter": image_recipe.filter_of(draft)}
-    found = _get(draft, clock, BUILDS, f"{draft.parent}/builds", builds, query) or []
-    return next((each for each in found if each.state in ("waiting", "working")), None)
+    listed = _get(draft, clock, BUILDS, f"{draft.parent}/builds", builds, query) or []
+    return next((build for build in listed if build.state in ("waiting", "working")), None)
 
 
 def _get(
@@ -166,8 +166,8 @@ def _failure(draft: ImageDraft, host: str, error: VertexRejectedError) -> Podlif
         return UnavailableError(f"{name} asks to slow down: {said}")
     if not error.status:
         return InputError(said)
-    found = next((text for pattern, text in _MEANINGS if re.search(pattern, said)), "")
-    meant = found.format(project=_project(draft), host=host.removeprefix("https://"))
+    meaning = next((text for pattern, text in _MEANINGS if re.search(pattern, said)), "")
+    meant = meaning.format(project=_project(draft), host=host.removeprefix("https://"))
     return PodliftError(f'{name} rejected the request: {error.status} "{said.rstrip(".")}." {meant}'.rstrip())
 
 
@@ -181,37 +181,37 @@ def _object(answer: Any) -> dict[str, object]:
     return answer
 
 
-def _build(draft: ImageDraft, found: Any) -> Build:
+def _build(draft: ImageDraft, answer: Any) -> Build:
     """Convert a Build of the API. Raises ValueError, TypeError or AttributeError if it is not one."""
-    if not isinstance(found, dict) or not _ID.fullmatch(str(found.get("id", ""))):
+    if not isinstance(answer, dict) or not _ID.fullmatch(str(answer.get("id", ""))):
         raise ValueError("the answer describes no build")
-    status, region = str(found.get("status", "")), draft.parent.rpartition("/")[2]
+    status, region = str(answer.get("status", "")), draft.parent.rpartition("/")[2]
     state, image, problem = _STATES.get(status, "failed"), "", ""
     if state == "failed":
-        problem = _problem(draft, found, status)
+        problem = _problem(draft, answer, status)
     elif state == "done":
-        made = (found.get("results") or {}).get("images") or ()
-        digests = [str(each.get("digest", "")) for each in made if each.get("name") == draft.name]
+        made = (answer.get("results") or {}).get("images") or ()
+        digests = [str(image_made.get("digest", "")) for image_made in made if image_made.get("name") == draft.name]
         image = image_recipe.reference(draft, next(iter(digests), ""))
         if not image:
             state, problem = "failed", "The build has ended, but names no digest of its image. Next: try again."
     return Build(
-        id=found["id"],
+        id=answer["id"],
         state=state,  # type: ignore[arg-type]
         # The console knows nothing of an emulator's builds.
-        log_url="" if emulator.asked() else str(found.get("logUrl", "")),
+        log_url="" if emulator.asked() else str(answer.get("logUrl", "")),
         image=image,
         problem=problem,
-        cancel=f"gcloud builds cancel {found['id']} --region={region} --project={_project(draft)}",
+        cancel=f"gcloud builds cancel {answer['id']} --region={region} --project={_project(draft)}",
     )
 
 
-def _problem(draft: ImageDraft, found: Any, status: str) -> str:
-    failure = found.get("failureInfo") or {}
+def _problem(draft: ImageDraft, answer: Any, status: str) -> str:
+    failure = answer.get("failureInfo") or {}
     kind = str(failure.get("type") or status)
     text = _ENDS.get(kind, _UNKNOWN_END).format(
         repository=image_recipe.repository(draft), image=draft.name, status=kind or "no status"
     )
-    said = " ".join(str(found.get("statusDetail") or failure.get("detail") or "").split()).rstrip(".")
+    said = " ".join(str(answer.get("statusDetail") or failure.get("detail") or "").split()).rstrip(".")
     what, _, step = text.partition(" Next: ")
     return f"{what}{f' Cloud Build says: {said}.' if said else ''} Next: {step}"

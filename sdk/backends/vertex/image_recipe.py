@@ -150,8 +150,8 @@ def _read(path: Path, family: str, problems: list[str]) -> str:
         return ""
     known = re.findall(r"^\s*FROM\s.*\sAS\s+(\S+)", text, re.MULTILINE | re.IGNORECASE)
     if family not in known and family in FAMILIES:
-        found = f"Known: {', '.join(known)}" if known else "It names no stage"
-        problems.append(f"{str(path)!r} has no stage {family!r}. {found}. Next: FROM ... AS {family}.")
+        stages = f"Known: {', '.join(known)}" if known else "It names no stage"
+        problems.append(f"{str(path)!r} has no stage {family!r}. {stages}. Next: FROM ... AS {family}.")
     if _COPIES.search(text):
         problems.append(
             f"{str(path)!r} copies files, and none are uploaded. Next: leave COPY and ADD out: your code is no part of the "

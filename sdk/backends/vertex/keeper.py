@@ -114,8 +114,8 @@ def _upload_spec(plan: Plan, number: int, store: Store, archives: tuple[str, str
     """Create the launch spec of the keeper, and return its sha256."""
     about = job_request.launch_spec(plan, number, archives[0])
     kept = {name: about[name] for name in ("version", "run", "runtime", "python")}
-    found = {**kept, "main": _MAIN, "entrypoint": archives[1], "keep_for_s": _keeper(plan).life_s, "job": number}
-    spec, key = json.dumps(found, sort_keys=True).encode(), create_job.KEYS.keeper_spec(number)
+    whole = {**kept, "main": _MAIN, "entrypoint": archives[1], "keep_for_s": _keeper(plan).life_s, "job": number}
+    spec, key = json.dumps(whole, sort_keys=True).encode(), create_job.KEYS.keeper_spec(number)
     return hashlib.sha256(spec if create(store, key, spec) else bytes(store.get(key))).hexdigest()
 
 
@@ -134,7 +134,7 @@ def _body(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> Mapping
 
 
 def _keeper(plan: Plan) -> Keeper:
-    found = plan.keeper
-    if found is None:
+    keeper = plan.keeper
+    if keeper is None:
         raise InputError("A keeper needs a service account: vertex_keeper_service_account.")
-    return found
+    return keeper

@@ -71,11 +71,11 @@ class Remarks:
         if kept is None or not project:
             return
         bucket = self._plan.root.removeprefix("gs://").partition("/")[0]
-        found = rights.on_each(rights.resources(kept, project, bucket), rights.mine)
-        if found.unknown:
-            _log.info(f"it is not known whether this account has {', '.join(found.unknown)}: {found.why}")
-        if found.missing:
-            self._make(1, f"its account {kept.account} lacks {', '.join(found.missing)}")
+        lack = rights.on_each(rights.resources(kept, project, bucket), rights.mine)
+        if lack.unknown:
+            _log.info(f"it is not known whether this account has {', '.join(lack.unknown)}: {lack.why}")
+        if lack.missing:
+            self._make(1, f"its account {kept.account} lacks {', '.join(lack.missing)}")
 
     def on_refusal(self, why: str) -> None:
         """Record that its request for the next job was refused; "" if it was not."""

@@ -66,7 +66,7 @@ class LatestJob:
     def begun(self) -> Event | None:
         """The final record of the job before it, if that one continues; None after a submit or a resume."""
         source = source_of("supervisor", self.number - 2)
-        return next((each for each in self._events("final") if each.source == source and continues(each)), None)
+        return next((final for final in self._events("final") if final.source == source and continues(final)), None)
 
     @property
     def location(self) -> int:
@@ -81,15 +81,15 @@ class LatestJob:
 
     def continued(self, since: int) -> list[Event]:
         """Return the final records that continue, of the jobs from this number on."""
-        found = [event for event in self._events("final") if continues(event) and event.data["number"] >= since]
-        return sorted(found, key=lambda event: int(event.data["number"]))
+        finals = [event for event in self._events("final") if continues(event) and event.data["number"] >= since]
+        return sorted(finals, key=lambda event: int(event.data["number"]))
 
     @property
     def timeout_s(self) -> float | None:
         """The time that the job may run: that of the run, without the time that jobs before it ran."""
         begun = self.begun
-        found: float | None = begun.data["continues"]["timeout_s"] if begun else self._plan.job.limits.timeout_s
-        return found
+        limit_s: float | None = begun.data["continues"]["timeout_s"] if begun else self._plan.job.limits.timeout_s
+        return limit_s
 
     def intent_age_s(self) -> float | None:
         """Return the age of its intent, by the clock of the bucket; None if there is none."""
@@ -126,8 +126,8 @@ class LatestJob:
             elif self._outage.due:
                 # While the service does not answer, the last known state remains valid, and each look asks only once.
                 within_s = 0.0 if self._outage.failures else None
-                found = self._outage.outlive(lambda: self._get(created, self.number, within_s))
-                self.vendor = found or self.vendor
+                job = self._outage.outlive(lambda: self._get(created, self.number, within_s))
+                self.vendor = job or self.vendor
         except MissingError:
             self.vendor, self.lost = None, states.lost(created.name, service.service_name()).message
 
@@ -139,10 +139,10 @@ class LatestJob:
             return self._translated(self.client.get(created.name, within_s=within_s, timeout_s=timeout_s))
         except MissingError:
             listed = create_job.find_labelled(self.client, [created.region], self._plan.run_id, number)
-            found = next((job for job in listed if job.name == created.name), None)
-            if found is None:
+            job = next((job for job in listed if job.name == created.name), None)
+            if job is None:
                 raise
-            return self._translated(found)
+            return self._translated(job)
 
     def ahead_s(self, number: int) -> float:
         """Return how far the times of a job are ahead of this machine: 0 unless an emulator with a moved clock ran it.
@@ -210,10 +210,10 @@ class LatestJob:
             self._store.stat(KEYS.intent(number))
         except MissingError:
             return None
-        found = create_job.find_labelled(self.client, self._regions, self._plan.run_id, number)
-        if not found:
+        jobs = create_job.find_labelled(self.client, self._regions, self._plan.run_id, number)
+        if not jobs:
             return None
-        job = CreatedJob(name=found[0].name, unsure=True, location=create_job.location_of(found[0], self.location))
+        job = CreatedJob(name=jobs[0].name, unsure=True, location=create_job.location_of(jobs[0], self.location))
         created = create_job.record_created(self._store, self.client, number, job)
         if not created.name:
             # The run was cancelled before, and this job with it.

@@ -24,11 +24,11 @@ def cached(root: str, environ: Mapping[str, str]) -> dict[str, object]:
     if not name:
         return {}
     emulator = environ.get(EMULATOR, "").strip()
-    found = _from_emulator(emulator, name) if emulator else _from_cache(name, environ)
-    if not found:
+    bucket = _from_emulator(emulator, name) if emulator else _from_cache(name, environ)
+    if not bucket:
         return {}
-    about = {key: found[key] for key in _CACHED if key in found}
-    seen = str(found.get("seen", ""))
+    about = {key: bucket[key] for key in _CACHED if key in bucket}
+    seen = str(bucket.get("seen", ""))
     return {"bucket": {"name": name, "exists": True, "status": 200, "error": "", "about": about, "seen": seen}}
 
 
@@ -57,10 +57,10 @@ def _file(name: str, environ: Mapping[str, str]) -> Path:
 
 def _from_cache(name: str, environ: Mapping[str, str]) -> Any:
     try:
-        found = json.loads(_file(name, environ).read_text())
+        bucket = json.loads(_file(name, environ).read_text())
     except (OSError, RuntimeError, ValueError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("location"), str) else None
+    return bucket if isinstance(bucket, dict) and isinstance(bucket.get("location"), str) else None
 
 
 def _from_emulator(emulator: str, name: str) -> Any:
@@ -69,6 +69,6 @@ def _from_emulator(emulator: str, name: str) -> Any:
 
     address = f"{emulator.rstrip('/')}/storage/v1/b/{quote(name, safe='')}"
     with suppress(OSError, ValueError), open_url(address, {}, _TIMEOUT_S) as reply:
-        found = json.load(reply)
-        return found if isinstance(found, dict) and isinstance(found.get("location"), str) else None
+        bucket = json.load(reply)
+        return bucket if isinstance(bucket, dict) and isinstance(bucket.get("location"), str) else None
     return None

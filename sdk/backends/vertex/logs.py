@@ -132,8 +132,8 @@ class LogReader:
         since = None if self._last is None else self._last - back_s
         until = self._clock.now() - hold_s if hold_s else None
         expression = entry_filter(self._job_id, replica, self._translated(since), self._translated(until))
-        for found in entries(self._query, self._project, expression):
-            entry = replace(found, time=found.time - self._ahead_s)
+        for sent in entries(self._query, self._project, expression):
+            entry = replace(sent, time=sent.time - self._ahead_s)
             if entry.id in self._seen:
                 continue
             self._seen[entry.id] = entry.time
@@ -167,10 +167,10 @@ class LogReader:
 
 
 def lines(
-    found: Iterator[LogEntry], names: Mapping[str, str], attempt_at: Callable[[str, float], int], attempt: int | None
+    entries: Iterator[LogEntry], names: Mapping[str, str], attempt_at: Callable[[str, float], int], attempt: int | None
 ) -> Iterator[LogLine]:
     """Yield entries as lines of tasks. `attempt_at` returns the attempt of a task at a Unix time."""
-    for entry in found:
+    for entry in entries:
         task = names.get(SERVICE if _is_own_message(entry) else entry.replica)
         if task is None:
             continue
@@ -198,20 +198,20 @@ def last_output(query: Query, project: str, job_id: str, replica: str) -> str:
     # Not from the beginning: a project may send sixty requests per minute, each for a thousand lines.
     newest = entries(query, project, entry_filter(job_id, replica), page=_LAST_LINES, newest_first=True)
     try:
-        found = [*islice(newest, _LAST_LINES)][::-1]
+        last = [*islice(newest, _LAST_LINES)][::-1]
     except PodliftError as error:
         return str(error)
-    errors = [index for index, entry in enumerate(found) if entry.error and entry.text.startswith(PODLIFT_PREFIX)]
-    text = "\n".join(entry.text.rstrip("\n") for entry in found[errors[-1] if errors else 0 :])
+    errors = [index for index, entry in enumerate(last) if entry.error and entry.text.startswith(PODLIFT_PREFIX)]
+    text = "\n".join(entry.text.rstrip("\n") for entry in last[errors[-1] if errors else 0 :])
     return text[:_LAST_CHARACTERS] if errors else text[-_LAST_CHARACTERS:]
 
 
 def of_service(project: str, job_id: str, clock: Clock, ahead_s: float) -> list[LogEntry]:
     """Return the first page of what Vertex AI logs about a job. A service that does not answer is not waited for."""
-    found = entries(
+    listed = entries(
         lambda body: query(body, clock, within_s=0.0, timeout_s=_SHORT_S), project, entry_filter(job_id, SERVICE)
     )
-    return [replace(entry, time=entry.time - ahead_s) for entry in islice(found, _PAGE)]
+    return [replace(entry, time=entry.time - ahead_s) for entry in islice(listed, _PAGE)]
 
 
 def replica_of(task: str | None, tasks: Sequence[str], names: Mapping[str, str]) -> str | None:
@@ -293,13 +293,13 @@ def kept_lines(run_url: str, attempts: Sequence[int], tasks: Sequence[str]) -> I
         for part in files.list(f"{posixpath.dirname(KEYS.tail(attempt, ''))}/"):
             parts.setdefault(posixpath.dirname(part.name), []).append(part)
         wanted = ((task, parts.get(KEYS.tail(attempt, task), [])) for task in tasks)
-        each = (_kept_lines(files, attempt, task, found) for task, found in wanted if found)
-        yield from heapq.merge(*each, key=lambda line: line.time or 0.0)
+        streams = (_kept_lines(files, attempt, task, kept) for task, kept in wanted if kept)
+        yield from heapq.merge(*streams, key=lambda line: line.time or 0.0)
 
 
 def _kept_lines(files: BucketFiles, attempt: int, task: str, parts: Sequence[ObjectInfo]) -> Iterator[LogLine]:
     splitter, time = LineSplitter(), 0.0
-    for part in sorted(parts, key=lambda each: each.name):
+    for part in sorted(parts, key=lambda part: part.name):
         # A task that still runs may have removed it.
         with suppress(MissingError):
             data = bytes(files.read(part.name))

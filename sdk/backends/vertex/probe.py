@@ -70,10 +70,10 @@ def probe_online(job: Job, target: Vertex, root: str, known: Facts) -> OnlineFac
         queries["output"] = partial(bucket, output)
     with ThreadPoolExecutor(_WORKERS) as pool:
         asked = {name: pool.submit(query) for name, query in queries.items()}
-        found = {name: answer for name, each in asked.items() if (answer := each.result())}
-    about = found.get("bucket", {}).get("about")
+        facts = {name: answer for name, future in asked.items() if (answer := future.result())}
+    about = facts.get("bucket", {}).get("about")
     locations.store(root, about if isinstance(about, dict) else {}, os.environ, SystemClock().now())
-    return {**found}
+    return {**facts}
 
 
 def _keeper(job: Job, target: Vertex, root: str) -> OnlineFacts:
@@ -88,7 +88,7 @@ def _keeper(job: Job, target: Vertex, root: str) -> OnlineFacts:
 
 def settings(target: Vertex) -> OnlineFacts:
     """Return what is known of the resources that settings name: "setting", or "setting@region" for one of each region."""
-    found: OnlineFacts = {}
+    facts: OnlineFacts = {}
     for name, value in target.passed_on.items():
         if name == "persistent_resource":
             paths = {
@@ -100,8 +100,8 @@ def settings(target: Vertex) -> OnlineFacts:
             }
         else:
             paths = {name: _resource(name, value)}
-        found |= {key: _exists(target, host, path) for key, (host, path) in paths.items()}
-    return found
+        facts |= {key: _exists(target, host, path) for key, (host, path) in paths.items()}
+    return facts
 
 
 def _resource(name: str, value: str) -> tuple[str, str]:
@@ -177,8 +177,8 @@ def _emulated_image(name: str, parts: re.Match[str] | None) -> OnlineFacts:
 
 def quotas(job: Job, target: Vertex) -> OnlineFacts:
     """Return the limits of each metric that a job counts against; {} without a project."""
-    needed = [each for rented in target.rentals(job.resources, job.limits) for each in pricing.quotas(rented)]
-    metrics = dict.fromkeys(each.metric for each in needed if target.project and each.metric and each.amount)
+    needed = [quota for rented in target.rentals(job.resources, job.limits) for quota in pricing.quotas(rented)]
+    metrics = dict.fromkeys(quota.metric for quota in needed if target.project and quota.metric and quota.amount)
     with ThreadPoolExecutor(_WORKERS) as pool:
         return dict(zip(metrics, pool.map(partial(quota, target), metrics), strict=True))
 
@@ -194,22 +194,22 @@ def quota(target: Vertex, metric: str) -> OnlineFacts:
     return {
         "exists": True,
         "error": "",
-        "limits": {region: each for region, each in limits.items() if each is not None},
+        "limits": {region: limit for region, limit in limits.items() if limit is not None},
     }
 
 
 def _limit(answer: Mapping[str, object], region: str) -> int | None:
     """Return the effective limit in a region: the lowest of all limits, each by its most specific bucket."""
-    found = []
+    limits = []
     for limit in client.objects(answer, "consumerQuotaLimits"):
         buckets = client.objects(limit, "quotaBuckets")
         fitting = [each for each in buckets if each.get("dimensions", {}) in ({}, {"region": region})]
         # Ordered from the least to the most specific. An int64 is a string in JSON.
         effective = str(fitting[-1].get("effectiveLimit")) if fitting else ""
-        found += [int(effective)] if re.fullmatch(r"-?\d+", effective, re.ASCII) else []
-    if not found:
+        limits += [int(effective)] if re.fullmatch(r"-?\d+", effective, re.ASCII) else []
+    if not limits:
         return None
-    return min((each for each in found if each >= 0), default=-1)
+    return min((limit for limit in limits if limit >= 0), default=-1)
 
 
 def _unknown(error_text: str) -> OnlineFacts:

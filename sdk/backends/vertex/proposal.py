@@ -45,11 +45,11 @@ def settings(given: Mapping[str, Proposed], environ: Mapping[str, str]) -> list[
     listed = _buckets(name)
     region = given.get("regions") or _region(name, config, variables, given.get("bucket"), listed)
     if isinstance(region.value, str):
-        region = replace(region, value=tuple(each.strip() for each in region.value.split(",")))
+        region = replace(region, value=tuple(region_name.strip() for region_name in region.value.split(",")))
     first = region.value[0].partition(":")[0] if isinstance(region.value, tuple) else ""
-    found = [project, region, given.get("bucket") or _bucket(name, first, listed)]
-    found.append(given.get("service_account") or _account(name))
-    return [*found, given.get("image") or _image(name)]
+    proposals = [project, region, given.get("bucket") or _bucket(name, first, listed)]
+    proposals.append(given.get("service_account") or _account(name))
+    return [*proposals, given.get("image") or _image(name)]
 
 
 def create_bucket(name: str, project: str, region: str) -> str:
@@ -61,12 +61,12 @@ def create_bucket(name: str, project: str, region: str) -> str:
 
 def _gcloud(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of gcloud's active configuration, such as "core/project"."""
-    found = configparser.ConfigParser(interpolation=None)
+    config = configparser.ConfigParser(interpolation=None)
     with suppress(OSError, RuntimeError, ValueError, configparser.Error):
         home = Path(environ.get("CLOUDSDK_CONFIG") or Path.home() / ".config" / "gcloud")
         named = environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME") or (home / "active_config").read_text().strip()
-        found.read_string((home / "configurations" / f"config_{named or 'default'}").read_text())
-    return {f"{section}/{key}": text for section in found.sections() for key, text in found.items(section)}
+        config.read_string((home / "configurations" / f"config_{named or 'default'}").read_text())
+    return {f"{section}/{key}": text for section in config.sections() for key, text in config.items(section)}
 
 
 def _project(config: Mapping[str, str], variables: Mapping[str, str]) -> Proposed:
@@ -84,17 +84,17 @@ def _project(config: Mapping[str, str], variables: Mapping[str, str]) -> Propose
     answer = read(client.PROJECTS, "/v1/projects?" + urlencode({"filter": "lifecycleState:ACTIVE"}))
     if answer.status == 401:
         return not_found("project", answer.error, LOGIN)
-    names = [str(each.get("projectId")) for each in answer.items("projects")]
+    names = [str(about.get("projectId")) for about in answer.items("projects")]
     none = answer.error or "no project is listed"
     return _only("project", names, "the only project", "", none, f"{INIT} --vertex-project PROJECT")
 
 
-def _only(name: str, found: Sequence[str], source: str, where: str, none: str, choose: str) -> Proposed:
+def _only(name: str, names: Sequence[str], source: str, where: str, none: str, choose: str) -> Proposed:
     """Return the only one that fits; of several none, and the command that chooses one."""
-    if len(found) == 1:
+    if len(names) == 1:
         here = f" of the {emulator_at(emulator.asked())}" if emulator.asked() else ""
-        return proposed(name, found[0], f"{source}{here}")
-    return not_found(name, f"several{where}: {and_more(found, _SHOWN)}" if found else none, choose)
+        return proposed(name, names[0], f"{source}{here}")
+    return not_found(name, f"several{where}: {and_more(names, _SHOWN)}" if names else none, choose)
 
 
 def _no_project(name: str) -> Proposed:
@@ -110,13 +110,13 @@ def _buckets(project: str) -> ServiceReply:
 
 def _fitting(listed: ServiceReply, region: str = "") -> dict[str, str]:
     """Return the buckets in which runs can live, and their regions: if one is podlift's, only those."""
-    found = {
-        str(each.get("name")): str(each.get("location", "")).lower()
-        for each in listed.items("items")
-        if not vertex_online.unfit("", each, "", "")
+    fitting = {
+        str(bucket.get("name")): str(bucket.get("location", "")).lower()
+        for bucket in listed.items("items")
+        if not vertex_online.unfit("", bucket, "", "")
     }
-    found = {name: where for name, where in found.items() if region in ("", where)}
-    return {name: where for name, where in found.items() if _OURS in name} or found
+    fitting = {name: where for name, where in fitting.items() if region in ("", where)}
+    return {name: where for name, where in fitting.items() if _OURS in name} or fitting
 
 
 def _region(
@@ -132,9 +132,9 @@ def _region(
     for key in ("ai/region", "compute/region"):
         if config.get(key):
             return proposed("regions", (config[key],), f"gcloud's configuration ({key})")
-    found = {str(each.get("name")): str(each.get("location", "")).lower() for each in listed.items("items")}
+    locations = {str(about.get("name")): str(about.get("location", "")).lower() for about in listed.items("items")}
     named = str(bucket.value).partition("/")[0] if bucket else ""
-    fitting = {named: found[named]} if named in found else _fitting(listed)
+    fitting = {named: locations[named]} if named in locations else _fitting(listed)
     if len(set(fitting.values())) == 1:
         name, region = next(iter(fitting.items()))
         return proposed("regions", (region,), f"the location of gs://{name}")
@@ -159,9 +159,9 @@ def _account(project: str) -> Proposed:
     answer = read(
         client.ACCOUNTS, f"/v1/projects/{quote(project, safe='')}/serviceAccounts?pageSize=100", project=project
     )
-    emails = [str(each.get("email")) for each in answer.items("accounts") if not each.get("disabled")]
-    own = [each for each in emails if not _GOOGLES.fullmatch(each)]
-    own = [each for each in own if each.startswith(_OURS)] or own
+    emails = [str(account.get("email")) for account in answer.items("accounts") if not account.get("disabled")]
+    own = [account for account in emails if not _GOOGLES.fullmatch(account)]
+    own = [account for account in own if account.startswith(_OURS)] or own
     if own:
         choose = f"{INIT} --vertex-service-account ACCOUNT"
         return _only("service_account", own, f"a service account of {project}", "", "", choose)

@@ -130,8 +130,8 @@ def render(
         **_output(plan, bucket_region or region_of_bucket(plan.facts)),
     }
     body |= {"displayName": plan.run_id, "labels": _labels(plan, number), "jobSpec": job}
-    found: dict[str, object] = patched(body, options.raw)
-    return found
+    request: dict[str, object] = patched(body, options.raw)
+    return request
 
 
 def launch_spec(plan: Plan, number: int, runtime: str, location: Location | None = None) -> dict[str, object]:
@@ -143,12 +143,12 @@ def replica_names(tasks: Sequence[str]) -> dict[str, str]:
     """Return the task of each replica. The first task is alone in pool 0, and the others are in the pools of their roles."""
     pools = {"ps": 2, "evaluator": 3}
     counts = {1: 0, 2: 0, 3: 0}
-    found = {"workerpool0-0": tasks[0]}
+    names = {"workerpool0-0": tasks[0]}
     for task in tasks[1:]:
         pool = pools.get(task.rpartition("-")[0], 1)
-        found[f"workerpool{pool}-{counts[pool]}"] = task
+        names[f"workerpool{pool}-{counts[pool]}"] = task
         counts[pool] += 1
-    return found
+    return names
 
 
 def terms(tasks: Sequence[str]) -> ContainerTerms:
@@ -172,18 +172,18 @@ def _output(plan: Plan, bucket_region: str) -> dict[str, object]:
 def _replicas(plan: Plan, location: Location | None) -> tuple[int, int] | None:
     """Return the replicas of a location and of the first one, None if they are as many."""
     options, resources = Vertex.of(plan.target), plan.job.resources
-    locations, found = options.locations_for(resources), options.replicas(resources)
-    here = found[locations.index(location)] if location in locations else found[0]
-    return None if here == found[0] else (here, found[0])
+    locations, counts = options.locations_for(resources), options.replicas(resources)
+    here = counts[locations.index(location)] if location in locations else counts[0]
+    return None if here == counts[0] else (here, counts[0])
 
 
 def _commands(plan: Plan) -> list[list[str]]:
     """Return the command of the containers of each pool, an empty one for a pool without tasks."""
-    found: list[list[str]] = []
+    commands: list[list[str]] = []
     for pool in Vertex.of(plan.target).pools(plan.job.resources):
-        found += [[] for _ in range(pool.index - len(found))]
-        found.append(_command(pool.accelerator))
-    return found
+        commands += [[] for _ in range(pool.index - len(commands))]
+        commands.append(_command(pool.accelerator))
+    return commands
 
 
 def _command(row: accelerators.Accelerator) -> list[str]:
@@ -194,13 +194,13 @@ def _command(row: accelerators.Accelerator) -> list[str]:
 
 def _scheduling(plan: Plan) -> dict[str, object]:
     timeout_s, provisioning = plan.job.limits.timeout_s, Vertex.of(plan.target).provisioning
-    found: dict[str, object] = {}
+    scheduling: dict[str, object] = {}
     if timeout_s is not None:
-        found["timeout"] = _duration(timeout_s)
+        scheduling["timeout"] = _duration(timeout_s)
     if provisioning in _STRATEGIES:
-        found["strategy"] = _STRATEGIES[provisioning]
+        scheduling["strategy"] = _STRATEGIES[provisioning]
     # Not restartJobOnWorkerRestart: the agents restart the tasks of a gang in the containers that live.
-    return {"scheduling": found} if found else {}
+    return {"scheduling": scheduling} if scheduling else {}
 
 
 def _duration(seconds: float) -> str:
@@ -220,10 +220,10 @@ def _labels(plan: Plan, number: int) -> dict[str, str]:
 
 def _variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of all tasks. Vertex AI adds those that identify the task."""
-    found = {**containers.variables(plan, copied), RESTART_CODE: str(CONTAINER.restart_code)}
-    return {name: escaped(value) for name, value in found.items()}
+    variables = {**containers.variables(plan, copied), RESTART_CODE: str(CONTAINER.restart_code)}
+    return {name: escaped(value) for name, value in variables.items()}
 
 
 def escaped(value: str) -> str:
     """Escape a value, so that the cloud does not expand $(NAME) in it."""
-    return _EXPANDED.sub(lambda found: found[0] * 2, value)
+    return _EXPANDED.sub(lambda match: match[0] * 2, value)

@@ -82,7 +82,7 @@ def _spent(ended: JobEnd) -> tuple[Spent, float]:
     """Return what the run has used, and the time since the last resume by a user, which counts against the time limit."""
     finals = [event.data for event in ended.events if event.kind == "final"]
     since = [event.data for event in ended.events if continues(event) and event.data["number"] >= ended.first]
-    whole, recent = (spending.total([*each, ended.verdict]) or Spent() for each in (finals, since))
+    whole, recent = (spending.total([*records, ended.verdict]) or Spent() for records in (finals, since))
     return whole, recent.seconds
 
 
@@ -118,18 +118,18 @@ def _history(ended: JobEnd) -> list[EndedAttempt]:
             jobs.setdefault(int(event.data.get("job", 0)), []).append(event.attempt)
     ends = {int(event.data["number"]): event.data for event in ended.events if continues(event)}
     ends[ended.number] = dict(ended.verdict)
-    found: list[EndedAttempt] = []
+    history: list[EndedAttempt] = []
     for job in range(ended.first, ended.number + 1):
         *earlier, last = sorted(set(jobs.get(job, ()))) or [0]
         for attempt in earlier:
-            found += [*of_tasks(ended.events, attempt), _ended(ended.events, attempt)]
-        found += of_tasks(ended.events, last)
+            history += [*of_tasks(ended.events, attempt), _ended(ended.events, attempt)]
+        history += of_tasks(ended.events, last)
         if job in ends:
             about = ends[job]
             end = EndedAttempt(state=State(str(about["state"])), reason=Reason(str(about["reason"])))
             end = replace(end, step=_step(ended.events, last) if last else None)
-            found.append(_alone(end, ended.events, last))
-    return found
+            history.append(_alone(end, ended.events, last))
+    return history
 
 
 def _alone(end: EndedAttempt, events: Sequence[Event], attempt: int) -> EndedAttempt:

@@ -134,7 +134,7 @@ def on_repository(project: str, location: str, name: str, permission: str) -> Re
 
 
 def resources(keeper: Keeper, project: str, bucket: str) -> list[Resource]:
-    accounts = dict.fromkeys(each for each in (keeper.program_account, keeper.account) if each)
+    accounts = dict.fromkeys(account for account in (keeper.program_account, keeper.account) if account)
     return [in_project(project, *JOBS), *map(on_account, accounts), on_bucket(bucket)]
 
 
@@ -143,7 +143,7 @@ def mine(resource: Resource, *permissions: str, project: str = "") -> Lack:
     asked = permissions or resource.permissions
     if resource.host == client.STORAGE:
         answer = read(
-            resource.host, f"{resource.path}?{urlencode([('permissions', each) for each in asked])}", project=project
+            resource.host, f"{resource.path}?{urlencode([('permissions', right) for right in asked])}", project=project
         )
     else:
         answer = read(resource.host, resource.path, {"permissions": list(asked)}, project=project)
@@ -151,7 +151,7 @@ def mine(resource: Resource, *permissions: str, project: str = "") -> Lack:
         return Lack(unknown=asked, why=answer.error)
     # What is granted is listed, and the list is left out if nothing is.
     names = answer.found.get("permissions", [])
-    return Lack(missing=tuple(each for each in asked if not isinstance(names, list) or each not in names))
+    return Lack(missing=tuple(right for right in asked if not isinstance(names, list) or right not in names))
 
 
 def of_member(account: str, resource: Resource, *, project: str = "") -> Lack:
@@ -163,19 +163,19 @@ def of_member(account: str, resource: Resource, *, project: str = "") -> Lack:
 
     with ThreadPoolExecutor(_WORKERS) as pool:
         answers = dict(zip(resource.permissions, pool.map(ask, resource.permissions), strict=True))
-    access = {each: answer.found.get("access") for each, answer in answers.items()}
-    unknown = tuple(each for each, found in access.items() if found not in ("GRANTED", "NOT_GRANTED"))
+    access = {permission: answer.found.get("access") for permission, answer in answers.items()}
+    unknown = tuple(permission for permission, answered in access.items() if answered not in ("GRANTED", "NOT_GRANTED"))
     errors = [answer.error for answer in answers.values() if answer.error]
     why = [*errors, "these credentials may not read who has it"][0] if unknown else ""
-    missing = tuple(each for each, found in access.items() if found == "NOT_GRANTED")
+    missing = tuple(permission for permission, answered in access.items() if answered == "NOT_GRANTED")
     return Lack(missing=missing, unknown=unknown, why=why)
 
 
 def on_each(wanted: Sequence[Resource], look: Callable[[Resource], Lack]) -> Lack:
     """Return what is lacking on several resources, each permission with its resource in words."""
-    found = [(each.words, look(each)) for each in wanted]
+    lacks = [(resource.words, look(resource)) for resource in wanted]
     return Lack(
-        missing=tuple(f"{permission} {words}" for words, lack in found for permission in lack.missing),
-        unknown=tuple(f"{permission} {words}" for words, lack in found for permission in lack.unknown),
-        why=next((lack.why for _, lack in found if lack.why), ""),
+        missing=tuple(f"{permission} {words}" for words, lack in lacks for permission in lack.missing),
+        unknown=tuple(f"{permission} {words}" for words, lack in lacks for permission in lack.unknown),
+        why=next((lack.why for _, lack in lacks if lack.why), ""),
     )

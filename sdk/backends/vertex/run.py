@@ -120,15 +120,15 @@ class VertexRun(CopiedRun):
         return not ((self._job.lost and not self._continuing) or has_ended(self._plan.paths))
 
     def merge(self, status: Status) -> Status:
-        found = states.merge(status, self._job.vendor, project=str(self._options.project), emulator=self._emulator)
+        merged = states.merge(status, self._job.vendor, project=str(self._options.project), emulator=self._emulator)
         if not has_ended(self._plan.paths):
-            found = self._spent().merged(found)
-        if self._continuing and not found.state.terminal:
-            return replace(found, state=State.RUNNING, reason=Reason.RESTARTING)
-        if found.state is State.LOST and self._job.lost and found.failure is not None:
-            lost = replace(found.failure, message=self._job.lost)
-            return replace(found, reason=Reason.JOB_LOST, failure=lost)
-        return found
+            merged = self._spent().merged(merged)
+        if self._continuing and not merged.state.terminal:
+            return replace(merged, state=State.RUNNING, reason=Reason.RESTARTING)
+        if merged.state is State.LOST and self._job.lost and merged.failure is not None:
+            lost = replace(merged.failure, message=self._job.lost)
+            return replace(merged, reason=Reason.JOB_LOST, failure=lost)
+        return merged
 
     @contextmanager
     def attending(self) -> Iterator[Callable[[], None]]:
@@ -183,7 +183,7 @@ class VertexRun(CopiedRun):
         except PodliftError as error:
             # The times and the state of the job explain a lot without it.
             unread = [Moment(time=NOW, source=logs.SERVICE, text=str(error))]
-        found = unread + history.moments(
+        shown = unread + history.moments(
             read_events(self._plan.paths, ("final",)),
             job,
             self._job.notes(),
@@ -192,8 +192,10 @@ class VertexRun(CopiedRun):
             now=self._clock.now(),
         )
         return [
-            replace(each, text=self._quoted(each.text), causes=tuple(self._quoted(cause) for cause in each.causes))
-            for each in found
+            replace(
+                moment, text=self._quoted(moment.text), causes=tuple(self._quoted(cause) for cause in moment.causes)
+            )
+            for moment in shown
         ]
 
     def _quoted(self, text: str) -> str:
@@ -234,9 +236,9 @@ class VertexRun(CopiedRun):
                 )
                 following = follow and number == self._job.number
                 ended = partial(self._has_ended, number)
-                found = reader.follow(replica, ended) if following else reader.read(replica)
+                entries = reader.follow(replica, ended) if following else reader.read(replica)
                 tasks = [name for key, name in names.items() if name != logs.SERVICE and replica in (None, key)]
-                shown = logs.lines(found, names, self._attempt_at, attempt)
+                shown = logs.lines(entries, names, self._attempt_at, attempt)
                 for line in _or_kept(shown, self._kept(number, attempt, tasks)):
                     own = line.task == logs.SERVICE
                     yield replace(line, text=self._quoted(line.text)) if own else line
@@ -315,7 +317,7 @@ class VertexRun(CopiedRun):
         if self._cancelled == job.name:
             return
         requests = self._cancel_requests()
-        if any(self._clock.monotonic() >= each.over_at + _CANCEL_MARGIN_S for each in requests):
+        if any(self._clock.monotonic() >= request.over_at + _CANCEL_MARGIN_S for request in requests):
             self._cancelled = job.name
             try:
                 self._job.client.cancel(job.name)
@@ -348,7 +350,7 @@ class VertexRun(CopiedRun):
     def _conclude(self) -> None:
         """Record what follows the end of the job, unless another client was faster, and download that."""
         requests = self._cancel_requests()
-        verdict = self._verdict(min((each.requested_at for each in requests), default=None))
+        verdict = self._verdict(min((request.requested_at for request in requests), default=None))
         if verdict is None:
             return
         ended = resubmit.JobEnd(
@@ -420,18 +422,18 @@ class VertexRun(CopiedRun):
     def _may_have_run(self) -> tuple[float | None, float]:
         """Return the start of the first attempt of a job that the service has lost, and until when it may have run."""
         begun = read_events(self._plan.paths, ("attempt_started",))
-        started = min((each.time for each in begun if each.data.get("job") == self._job.number), default=None)
+        started = min((event.time for event in begun if event.data.get("job") == self._job.number), default=None)
         if started is None:
             return None, 0.0
         return started, min(self._now(), started + (self._job.timeout_s or LONGEST_S))
 
 
-def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:
+def _or_kept(lines: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogLine]:
     """Yield the service's lines, or if it has none (any more) or refuses them, those in the run's directory."""
     why = "The log service has no lines of this job"
     first = None
     try:
-        first = next(found, None)
+        first = next(lines, None)
     except (AccessError, UnavailableError) as error:
         other = next(kept, None)
         if other is None:
@@ -439,7 +441,7 @@ def _or_kept(found: Iterator[LogLine], kept: Iterator[LogLine]) -> Iterator[LogL
         why, kept = str(error), chain([other], kept)
     if first is not None:
         yield first
-        yield from found
+        yield from lines
         return
     for number, line in enumerate(kept):
         if number == 0:

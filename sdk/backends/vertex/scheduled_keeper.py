@@ -44,13 +44,13 @@ def keeper(plan: Plan, overlap: str) -> Keeper:
     """Return who waits for a firing; with a queue, it may wait for an earlier run first."""
     options = Vertex.of(plan.target)
     account = options.keeper_service_account or options.service_account or NO_ACCOUNT
-    found = changed(options, keeper=options.keeper or True, keeper_service_account=account).kept_by(
+    kept = changed(options, keeper=options.keeper or True, keeper_service_account=account).kept_by(
         plan.job.limits, plan.job.retry, plan.facts.prices
     )
-    if found is None:
+    if kept is None:
         raise TypeError("A keeper with an account exists.")
-    life_s = min(found.life_s * (2 if overlap in ("queue", "replace") else 1), LONGEST_S)
-    return replace(found, life_s=life_s)
+    life_s = min(kept.life_s * (2 if overlap in ("queue", "replace") else 1), LONGEST_S)
+    return replace(kept, life_s=life_s)
 
 
 def files(draft: TriggerDraft) -> KeeperFiles:
@@ -81,7 +81,7 @@ def folder(schedule: str) -> str:
     return f"keepers/{schedule}/"
 
 
-def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
+def body(draft: TriggerDraft, files: KeeperFiles) -> Mapping[str, object]:
     """Return the custom job: one CPU machine on demand in the region of the first location."""
     options, kept = Vertex.of(draft.plan.target), keeper(draft.plan, draft.overlap)
     root, entrypoint = RootPaths(draft.plan.root), entrypoint_file().digest
@@ -91,8 +91,8 @@ def body(draft: TriggerDraft, found: KeeperFiles) -> Mapping[str, object]:
             root.root.split("/")[2],
             key_of(root.entrypoint(entrypoint)),
             entrypoint,
-            key_of(f"{root.schedules}/{found.key}"),
-            found.digest,
+            key_of(f"{root.schedules}/{files.key}"),
+            files.digest,
         ],
     }
     labels = {SCHEDULE: draft.schedule, SLOT: BY_CRON}

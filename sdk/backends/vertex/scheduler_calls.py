@@ -108,10 +108,10 @@ def settings(job: Any) -> Mapping[str, object]:
 def _posted(body: str) -> Mapping[str, object] | str:
     """Return the decoded body of a job; as it is if it is no JSON."""
     try:
-        found = json.loads(base64.b64decode(body))
+        posted = json.loads(base64.b64decode(body))
     except ValueError:
         return body
-    return found if isinstance(found, dict) else body
+    return posted if isinstance(posted, dict) else body
 
 
 def call(
@@ -224,9 +224,9 @@ def fire(trigger: Trigger, clock: Clock, slot: str) -> str:
         try:
             return jobs.create(match["region"], body).name
         except OutcomeUnknownError:
-            found = _sought(jobs, match["region"], token, clock)
-            if found:
-                return found
+            job = _sought(jobs, match["region"], token, clock)
+            if job:
+                return job
         except VertexRejectedError as error:
             raise PodliftError(f"The keeper of the firing was rejected. {error}") from error
     raise UnavailableError(
@@ -239,9 +239,9 @@ def _sought(jobs: JobClient, region: str, token: str, clock: Clock) -> str:
     """Return the job of a request whose reply was lost, "" if there is none."""
     for wait_s in create_job.SEARCH_DELAYS_S:
         clock.sleep(wait_s)
-        found = jobs.list(region, {keeper_labels.REQUEST: token})
-        if found:
-            return found[0].name
+        listed = jobs.list(region, {keeper_labels.REQUEST: token})
+        if listed:
+            return listed[0].name
     return ""
 
 

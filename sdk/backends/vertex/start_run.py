@@ -47,8 +47,8 @@ def check(request: Request) -> None:
     about = check_root(root, retry=INTERACTIVE)
     locations.store(root, about, os.environ, SystemClock().now())
     asked = emulator.asked()
-    found = vertex_online.root_bucket(root, about, options, emulator=asked) if about else []
-    wrong = [finding.message for finding in found if finding.level == "error"]
+    findings = vertex_online.root_bucket(root, about, options, emulator=asked) if about else []
+    wrong = [finding.message for finding in findings if finding.level == "error"]
     if wrong:
         raise InputError(wrong)
     if Vertex.of(request.plan.target).raw:
@@ -166,9 +166,9 @@ def _upload(
             index: pool.submit(_create_spec, store, plan, number, index, location, runtime, resumes)
             for index, location in locations.items()
         }
-        for each in [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]:
-            each.result()
-    return {index: each.result() for index, each in specs.items()}
+        for upload in [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]:
+            upload.result()
+    return {index: upload.result() for index, upload in specs.items()}
 
 
 def _create_spec(

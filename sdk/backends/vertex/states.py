@@ -221,7 +221,7 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
 def _told(events: Sequence[Event], task: str) -> str:
     """Return what a container found out about the failure of its task, for which it asked for a restart, or ""."""
     failures = [event.data.get("failure") for event in events if event.kind == "restarting"]
-    return next((str(each["message"]) for each in failures if isinstance(each, dict) and each.get("task") == task), "")
+    return next((str(told["message"]) for told in failures if isinstance(told, dict) and told.get("task") == task), "")
 
 
 def silent_replica(ended: EndedJob) -> str:
