@@ -82,24 +82,21 @@ class Recorder:
 
 
 def _last_number(paths: RunPaths, start: str) -> int:
-    names = [*_names(paths), *(name for name, _ in reserve.read(paths.reserves))]
+    names, _ = _all_names(paths)
     return max((int(name.split(".")[2]) for name in names if name.startswith(start)), default=0)
 
 
 def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[Event]:
     """Return the records of a run, or only those of the given kinds. Raises CorruptRunError."""
-    names, reserved = _names(paths), dict(reserve.read(paths.reserves))
-    wanted = sorted({*names, *reserved})
-    if kinds is not None:
-        ends = tuple(f".{kind}.json" for kind in kinds)
-        wanted = [name for name in wanted if name.endswith(ends)]
-    return _parsed(paths, wanted, reserved)
+    names, reserved = _all_names(paths)
+    ends = ("",) if kinds is None else tuple(f".{kind}.json" for kind in kinds)
+    return _parsed(paths, [name for name in names if name.endswith(ends)], reserved)
 
 
 def read_status_records(paths: RunPaths) -> list[Event]:
     """Return the records that its status depends on, which are few even for a run of many attempts."""
-    names, reserved = _names(paths), dict(reserve.read(paths.reserves))
-    return _parsed(paths, status_records(sorted({*names, *reserved})), reserved)
+    names, reserved = _all_names(paths)
+    return _parsed(paths, status_records(names), reserved)
 
 
 def _parsed(paths: RunPaths, names: Sequence[str], reserved: Mapping[str, bytes]) -> list[Event]:
@@ -133,18 +130,19 @@ def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
 
 
 def has_ended(paths: RunPaths) -> bool:
-    names = [*_names(paths), *(name for name, _ in reserve.read(paths.reserves))]
-    finals = {name.split(".")[1] for name in names if name.endswith(".final.json")}
+    finals = {name.split(".")[1] for name in _all_names(paths)[0] if name.endswith(".final.json")}
     # Damaged records are reported by those who read them for more than this.
     with suppress(CorruptRunError):
         return bool(finals) and source_of("supervisor", known_resumes(paths)) in finals
     return bool(finals)
 
 
-def _names(paths: RunPaths) -> list[str]:
+def _all_names(paths: RunPaths) -> tuple[list[str], Mapping[str, bytes]]:
+    """Return the names of all records in order, and those in a reserve with their bytes."""
     if not os.path.isdir(paths.events):
         raise CorruptRunError(f"The run directory {paths.url!r} is damaged: its records (events/) are missing.")
-    return posix.list_names(paths.events)
+    reserved = dict(reserve.read(paths.reserves))
+    return sorted({*posix.list_names(paths.events), *reserved}), reserved
 
 
 def read_file(path: str) -> bytes:

@@ -81,7 +81,7 @@ class CloudScheduler:
         if draft.name.rpartition("/jobs/")[0] == self.parent(draft.plan, draft.location):
             # Another checkout of the project may be in a folder of another name.
             return draft.name
-        name = f"{PREFIX}{scheduled_keeper.project_of(draft.plan)}-{draft.schedule}"
+        name = f"{PREFIX}{job_request.project_of(draft.plan)}-{draft.schedule}"
         return f"{self.parent(draft.plan, draft.location)}/jobs/{name}"
 
     def render(self, draft: TriggerDraft) -> TriggerRequest:

@@ -209,11 +209,16 @@ def _duration(seconds: float) -> str:
     return f"{text}s"
 
 
+def project_of(plan: Plan) -> str:
+    """Return the name of the packaged project in labels and in the names of triggers."""
+    return ids.slug(plan.code.project.rpartition("/")[2])
+
+
 def _labels(plan: Plan, number: int) -> dict[str, str]:
     ours = {
         "podlift-run": plan.run_id,
         "podlift-job": str(number),
-        "podlift-project": ids.slug(plan.code.project.rpartition("/")[2]),
+        "podlift-project": project_of(plan),
     }
     return {**Vertex.of(plan.target).labels, **ours}
 

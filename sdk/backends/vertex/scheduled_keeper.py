@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ... import ids
 from ...job.layout import RootPaths
 from ...job.plan import Plan
 from ...job.policies import LONGEST_S, Keeper, Vertex
@@ -97,8 +96,3 @@ def body(draft: TriggerDraft, files: KeeperFiles) -> Mapping[str, object]:
     }
     labels = {SCHEDULE: draft.schedule, SLOT: BY_CRON}
     return keeper_job.body(options, kept, f"{draft.schedule}-keeper", labels, container)
-
-
-def project_of(plan: Plan) -> str:
-    """Return the name of the packaged project, as in the labels of runs."""
-    return ids.slug(plan.code.project.rpartition("/")[2])
