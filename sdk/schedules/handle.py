@@ -393,7 +393,7 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
     """
     if names:
         named = [Schedule(name, root=root, clock=clock) for name in dict.fromkeys(names)]
-        return Listing(schedules=named, orphans=(), problems=(), roots=[place.root for place in named])
+        return Listing(schedules=named, orphans=(), problems=(), roots=[one.root for one in named])
     roots, problems = configured_roots(os.environ) if root is None else ([resolve_root(root, os.environ)], [])
     schedules, orphans, given, clock = list[Schedule](), list[Trigger](), clock, clock or SystemClock()
     for place in roots:
@@ -420,4 +420,4 @@ def listed(root: str | Path | None = None, clock: Clock | None = None, names: Se
 def remove_orphan(name: str, root: str | Path | None = None) -> bool:
     """Remove the triggers of a schedule of this name whose records are gone; False if there are none."""
     roots = configured_roots(os.environ)[0] if root is None else [resolve_root(root, os.environ)]
-    return any([triggered.remove_orphan(place, name, SystemClock()) for place in roots])
+    return any([triggered.remove_orphan(below, name, SystemClock()) for below in roots])

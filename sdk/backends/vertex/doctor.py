@@ -212,13 +212,13 @@ def _number(project: str) -> str:
 def _enabled(asked: _Asked, name: str, apis: Sequence[str], level: Level) -> Check:
     answer = _services(asked.project, apis)
     states = {str(each.get("name", "")).rpartition("/")[2]: each.get("state") for each in answer.items("services")}
-    disabled = [each for each in apis if states.get(each) == "DISABLED"]
+    disabled = [api for api in apis if states.get(api) == "DISABLED"]
     command = gcloud("services", "enable", *(disabled or apis), f"--project={asked.project}")
     if disabled:
         before = _who_may(asked, rights.in_project(asked.project), "serviceusage.services.enable")
         said = f"{joined(disabled, 'and')} {'is' if len(disabled) == 1 else 'are'} disabled in {asked.project}"
         return mended_by(name, level, said, command, before)
-    not_known = [each for each in apis if states.get(each) != "ENABLED"]
+    not_known = [api for api in apis if states.get(api) != "ENABLED"]
     if not_known:
         said = f"whether {joined(not_known, 'and')} are enabled: {answer.error or 'the answer does not say it'}"
         return unknown(name, said, "if not:", command)

@@ -53,13 +53,13 @@ def moments(
         now: Unix time in seconds.
     """
     finals = [event for event in events if event.kind == "final"]
-    shown = [_note(each) for event in finals for each in event.data.get("notes") or ()] + [
-        _note(each) for each in notes
+    shown = [_note(note) for event in finals for note in event.data.get("notes") or ()] + [
+        _note(note) for note in notes
     ]
     earlier = [states.job_of(event) for event in finals if event.data.get("job")]
-    for each in earlier:
-        if job is None or each.name != job.name:
-            shown += _of_job(each)
+    for past in earlier:
+        if job is None or past.name != job.name:
+            shown += _of_job(past)
     if job is not None:
         shown += _of_job(job, log)
         shown += _waiting(job, log, provisioning, now)
