@@ -68,7 +68,7 @@ class Cloud(GcsServer):
         return PipelineServiceClient(transport="rest", credentials=credentials, client_options=options)
 
     def scheduler(self) -> CloudSchedulerClient:
-        """Return Google's client of Cloud Scheduler; `parent` is the parent of new jobs."""
+        """Return Google's client of Cloud Scheduler (google-cloud-scheduler); `parent` is the parent of new jobs."""
         from google.auth.credentials import AnonymousCredentials
         from google.cloud.scheduler_v1 import CloudSchedulerClient
 
