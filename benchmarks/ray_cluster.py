@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sdk.testing.ray_cluster import RayCluster
-
 from . import recovery
+from .real_ray import RayCluster
 from .regressions import Section
 from .start import PROGRAM, RAY_PYTHON
 

@@ -26,8 +26,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     "sdk.testing.plugin": ("podlift_run", "podlift_drill", "podlift_gcs", "podlift_vertex"),
     "sdk.testing.gcs": ("GcsServer", "Requests"),
     "sdk.testing.vertex": ("Cloud",),
-    "sdk.testing.ray": ("FakeRay",),
-    "sdk.testing.ray_cluster": ("RayCluster",),
     "sdk.testing.tasks": ("wait_for_step", "kill", "preempt"),
     "sdk.testing.backend": ("BackendContract",),
     "sdk.backends": ("register", "load"),

@@ -14,6 +14,7 @@ from google.auth.exceptions import RefreshError, TransportError
 from hypothesis import given
 from hypothesis import strategies as st
 from requests import exceptions as http
+from store_contract import StoreContract
 from support import REPO
 from urllib3.exceptions import MaxRetryError, NameResolutionError, NewConnectionError, ProtocolError
 
@@ -26,7 +27,6 @@ from sdk.storage.registry import open_store
 from sdk.storage.retry import RetryPolicy
 from sdk.storage.store import DAMAGED, Store
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
-from sdk.testing.store import StoreContract
 
 __all__ = ["podlift_gcs", "podlift_gcs_server"]
 

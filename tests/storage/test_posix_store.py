@@ -14,6 +14,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from store_contract import StoreContract
 from support import race
 
 from sdk.errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
@@ -23,7 +24,6 @@ from sdk.storage.posix_store import PosixStore
 from sdk.storage.raw_memory import addressed
 from sdk.storage.registry import open_store
 from sdk.storage.store import DAMAGED, Store
-from sdk.testing.store import StoreContract
 
 
 class TestPosixStore(StoreContract):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import REPO
 
-from sdk.testing.ray_cluster import RayCluster
+from benchmarks.real_ray import RayCluster
 
 PYTHON = REPO / ".venvs" / "ray" / "bin" / "python"
 MISSING = "" if (PYTHON.parent / "ray").exists() else "no environment with Ray: scripts/test makes it (make_ray_venv)"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import sdk
+from benchmarks.real_ray import RayCluster
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
-from sdk.testing.ray_cluster import RayCluster
 
 __all__ = ["podlift_gcs", "podlift_gcs_server"]
 pytestmark = [pytest.mark.process, pytest.mark.full]

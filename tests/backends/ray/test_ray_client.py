@@ -15,7 +15,8 @@ from sdk.backends.ray.run import WAITING
 from sdk.errors import InputError, PodliftError, UnavailableError
 from sdk.process.redirect import proxy
 from sdk.status import Reason, State
-from sdk.testing.ray import FakeRay
+
+from .fake_ray import FakeRay
 
 pytestmark = pytest.mark.process
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import sdk
+from benchmarks.real_ray import RayCluster
 from sdk.testing.backend import BackendContract
-from sdk.testing.ray_cluster import RayCluster
 
 pytestmark = [pytest.mark.process, pytest.mark.full]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.testing.ray_cluster import RayCluster
+from benchmarks.real_ray import RayCluster
 
 from .conftest import DIGITS
 

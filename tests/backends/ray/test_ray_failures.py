@@ -11,9 +11,9 @@ import pytest
 from support import LONG_LIMIT_S, until
 
 import sdk
+from benchmarks.real_ray import RayCluster
 from sdk.errors import InputError
 from sdk.status import Reason, State
-from sdk.testing.ray_cluster import RayCluster
 
 from .conftest import DIGITS, MISSING, PYTHON
 

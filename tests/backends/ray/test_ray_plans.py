@@ -90,7 +90,7 @@ def test_a_run_needs_a_root_that_the_cluster_sees(monkeypatch) -> None:
 
 
 def test_a_folder_with_runs_of_this_machine_is_not_shared(tmp_path: Path) -> None:
-    from sdk.testing.ray import FakeRay
+    from .fake_ray import FakeRay
 
     (tmp_path / "root" / "runs").mkdir(parents=True)
     with FakeRay() as ray, pytest.raises(InputError, match=r"holds runs of this machine.*another folder"):

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ..errors import AlreadyExistsError, ConflictError, InputError, MissingError
-from ..storage.checksums import crc32c
-from ..storage.store import Buffer, Store
+from sdk.errors import AlreadyExistsError, ConflictError, InputError, MissingError
+from sdk.storage.checksums import crc32c
+from sdk.storage.store import Buffer, Store
 
 _RACERS = 24
 _ODD = ["a b", "häß", "日本", "q?x", "h#x", "p%41", "plus+", "a=b", "quote'\"", "back\\slash", "~tilde", "[x]*"]

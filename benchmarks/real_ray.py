@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import requests
 
-from ..storage import own_folders
+from sdk.storage import own_folders
 
 _START_S = 90.0
 _SEVERAL = """
